@@ -1,0 +1,21 @@
+# sluice_layer(NAME USES...): the folder src/NAME as the static library NAME.
+#
+# The files are globbed: a folder is a layer, so a file in it belongs to it. A layer that does not exist yet is an
+# interface library, so that the order of the layers stands here once.
+function(sluice_layer name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
+  if(name STREQUAL "cli")
+    add_executable(sluice ${sources})
+    target_link_libraries(sluice PRIVATE ${ARGN} Threads::Threads)
+    target_include_directories(sluice PRIVATE ${CMAKE_SOURCE_DIR}/src)
+    return()
+  endif()
+  if(NOT sources)
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ${ARGN})
+    return()
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${ARGN} Threads::Threads)
+endfunction()

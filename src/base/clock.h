@@ -1,0 +1,19 @@
+/* Time as the program sees it. Code that plans (work/) never reads a clock: it is handed `now`. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define NS_PER_MS 1000000ull
+#define NS_PER_S 1000000000ull
+
+/* Monotonic time in nanoseconds; only differences mean anything. Thread: any. */
+uint64_t clock_now_ns(void);
+
+/* Monotonic time in milliseconds. Thread: any. */
+uint64_t clock_now_ms(void);
+
+/* Unix time in milliseconds: for logs only, deadlines of requests are Redis time. Thread: any. */
+uint64_t clock_unix_ms(void);
+
+#endif

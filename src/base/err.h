@@ -1,0 +1,47 @@
+/* How anything that can fail says so: an enum status to branch on and a struct err to tell a person.
+ * Detecting code fills the err and returns its status; handling code logs it once. Only cli/ exits. */
+#ifndef BASE_ERR_H
+#define BASE_ERR_H
+
+#include <stdarg.h>
+
+enum status {
+    STATUS_OK = 0,
+    STATUS_BAD_INPUT,   /* what the user, a file or a request says is wrong */
+    STATUS_NOT_FOUND,   /* a named file, key or field does not exist */
+    STATUS_UNSUPPORTED, /* understood, but not something this build or version does */
+    STATUS_NO_MEMORY,
+    STATUS_IO,          /* reading or writing failed */
+    STATUS_UNAVAILABLE, /* a peer is not there now; trying again later may help */
+    STATUS_DENIED,      /* the peer refuses us; trying again will not help */
+    STATUS_TIMEOUT,
+    STATUS_DEVICE_LOST, /* the compute device needs a new process */
+    STATUS_NON_FINITE,  /* a computed vector holds NaN or infinity */
+    STATUS_INTERNAL,    /* our own mistake */
+};
+
+struct err {
+    enum status status;
+    char message[512];
+};
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+#define PRINTF_LIKE(at, first) __attribute__((format(printf, at, first)))
+
+/* Fills `err` with a status and a formatted message (cut at its size) and returns the status.
+ * Errors: none; `err` may be NULL when the caller needs the status only. */
+enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* Like err_set for STATUS_IO or the status that fits errno, with strerror(errno) behind the message. */
+enum status err_set_errno(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Puts a formatted "where: " before the message that is already there; keeps and returns the status. */
+enum status err_prefix(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The status in one lower-case word, e.g. "bad_input". */
+const char *status_name(enum status status);
+
+/* The process exit code (sysexits.h) that stands for a status. */
+int status_exit_code(enum status status);
+
+#endif

@@ -1,0 +1,21 @@
+/* Strict UTF-8: what RFC 3629 allows, nothing else (no surrogates, no overlong forms, nothing above U+10FFFF). */
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Returns how many leading bytes are whole, valid code points; equal to `length` when all are. */
+size_t utf8_valid_prefix(const char *bytes, size_t length);
+
+/* Whether all bytes are valid UTF-8. */
+bool utf8_valid(const char *bytes, size_t length);
+
+/* Reads the code point at `*at` of valid UTF-8 and moves `*at` behind it. */
+uint32_t utf8_next(const char *bytes, size_t *at);
+
+/* Writes a code point as one to four bytes and returns how many. */
+size_t utf8_put(char *to, uint32_t code_point);
+
+#endif

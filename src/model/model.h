@@ -1,0 +1,99 @@
+/* A model directory, opened: what the maths needs to know, the weights as they stand in the file, and the tokenizer.
+ * Read-only after model_open, so that every thread may use it. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "model/tokenizer.h"
+
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
+
+/* One weight. `data` points into the model's own memory, at any alignment; row-major. */
+struct tensor {
+    enum dtype dtype;
+    uint32_t rank;
+    uint64_t shape[2];
+    const void *data;
+    size_t elements;
+};
+
+enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
+enum pooling { POOLING_UNSET, POOLING_MEAN, POOLING_CLS };
+
+struct linear {
+    struct tensor weight; /* [out, in] */
+    struct tensor bias;   /* [out] */
+};
+
+struct layer_norm {
+    struct tensor gain; /* [hidden] */
+    struct tensor bias; /* [hidden] */
+};
+
+struct model_layer {
+    struct linear query, key, value, attention_output; /* [hidden, hidden] */
+    struct layer_norm attention_norm;
+    struct linear intermediate; /* [intermediate, hidden] */
+    struct linear output;       /* [hidden, intermediate] */
+    struct layer_norm output_norm;
+};
+
+/* What a user may say instead of, or against, the model's files. Zero means: as the files say. */
+struct model_options {
+    enum pooling pooling;
+    uint32_t max_tokens;
+    const char *prompt; /* the name of a prompt in config_sentence_transformers.json */
+};
+
+struct model {
+    char *directory;
+    char *name;        /* published as `model` in replies: the directory's last path component */
+    char revision[17]; /* the first 16 hex digits of the weights' hash */
+    char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompt: hex */
+
+    /* Architecture (BERT family, post-LayerNorm encoder). */
+    uint32_t vocabulary, positions, token_types;
+    uint32_t hidden, layer_count, heads, intermediate_size;
+    uint32_t position_offset; /* position of the first token: 0 for BERT */
+    float layer_norm_eps;
+    enum activation activation;
+
+    /* Sentence vector. */
+    enum pooling pooling;
+    bool normalize;
+    uint32_t dim;        /* floats in a vector */
+    uint32_t max_tokens; /* per text, special tokens included; at most `positions` */
+    char *prompt;        /* put before every text; empty when there is none */
+    bool pool_prompt;    /* whether prompt tokens count for mean pooling; false is refused at open today */
+
+    /* Weights. */
+    struct tensor word_embeddings;     /* [vocabulary, hidden] */
+    struct tensor position_embeddings; /* [positions, hidden] */
+    struct tensor type_embeddings;     /* [token_types, hidden] */
+    struct layer_norm embedding_norm;
+    struct model_layer *layers; /* [layer_count] */
+    size_t weight_bytes;        /* of all tensors, as in the file */
+
+    struct tokenizer *tokenizer;
+    void *storage; /* the weight files' bytes; only model.c looks inside */
+};
+
+/* Opens a Hugging Face / sentence-transformers directory of the BERT family.
+ * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field that
+ * changes the maths and is not known here), STATUS_NO_MEMORY; the message names file and field.
+ * Thread: one at a time in the process (cJSON). */
+MUST_CHECK enum status model_open(const char *directory, const struct model_options *options, struct model **out,
+                                  struct err *err);
+void model_close(struct model *model);
+
+/* Frees the weights' bytes once an engine has made its own copy; the tensors must not be read after it. */
+void model_release_weights(struct model *model);
+
+/* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
+void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
+
+#endif

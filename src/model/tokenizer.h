@@ -1,0 +1,40 @@
+/* Text to token ids, as the model's own files say: the facade over WordPiece (and later BPE, Unigram).
+ *
+ * Opened from `tokenizer.json`, else from `vocab.txt` with `tokenizer_config.json`. The ids are those that Hugging Face
+ * `tokenizers` gives for one text with special tokens, right truncation to `max_tokens`, and no padding. */
+#ifndef MODEL_TOKENIZER_H
+#define MODEL_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct tokenizer;
+
+/* Opens the tokenizer of a model directory.
+ * Owns: the caller ends it with tokenizer_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED,
+ * STATUS_NO_MEMORY; the message names file and field. Thread: one at a time in the process (cJSON); afterwards the
+ * tokenizer is read-only. */
+MUST_CHECK enum status tokenizer_open(const char *directory, struct tokenizer **out, struct err *err);
+void tokenizer_close(struct tokenizer *tokenizer);
+
+/* The number of ids that a text of `bytes` bytes can become at most, special tokens included, before truncation. */
+size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes);
+
+/* Turns valid UTF-8 into at most `max_tokens` ids, special tokens included, and stops reading as soon as it has them.
+ * Shapes: ids [max_tokens] int32, written. `*truncated` tells whether the text had more.
+ * Errors: STATUS_BAD_INPUT when the text is not valid UTF-8 or when max_tokens has no room for the special tokens;
+ * STATUS_NO_MEMORY. Thread: any, on one tokenizer at once. */
+MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                                        uint32_t max_tokens, int32_t *ids, uint32_t *count, bool *truncated,
+                                        struct err *err);
+
+/* The number of entries in the vocabulary, added tokens included: every id is below it. */
+uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
+
+/* The limit that tokenizer_config.json names (`model_max_length`), or 0 where it names none. */
+uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer);
+
+#endif

@@ -1,0 +1,24 @@
+# sluice_unit_test(LAYER FILE): builds FILE against LAYER and registers each of its cmocka cases with CTest.
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+function(sluice_unit_test layer file)
+  get_filename_component(stem ${file} NAME_WE)
+  string(REPLACE "test_" "" subject ${stem})
+  set(target test_${layer}_${subject})
+  add_executable(${target} ${file})
+  target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${layer}> PkgConfig::CMOCKA)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
+  target_compile_definitions(${target} PRIVATE TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  sluice_register_cases(${target} ${file} "unit.${layer}.${subject}" "unit;${layer}")
+endfunction()
+
+# sluice_register_cases(TARGET FILE PREFIX LABELS): one CTest entry for each `cmocka_unit_test...(name` in FILE.
+function(sluice_register_cases target file prefix labels)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} lines REGEX "cmocka_unit_test[a-z_]*\\([a-z0-9_]+")
+  foreach(line ${lines})
+    string(REGEX REPLACE ".*cmocka_unit_test[a-z_]*\\(([a-z0-9_]+).*" "\\1" case "${line}")
+    add_test(NAME ${prefix}.${case} COMMAND ${target} ${case})
+    set_tests_properties(${prefix}.${case} PROPERTIES LABELS "${labels}" TIMEOUT 300)
+  endforeach()
+endfunction()

@@ -1,0 +1,29 @@
+/* The shared head of every cmocka file: TEST_MAIN runs all cases, or the one named on the command line.
+ * A name that matches nothing is a failure: a test that ran no case has not passed. */
+#ifndef TESTS_HARNESS_H
+#define TESTS_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TEST_MAIN(cases)                                                                                               \
+    int main(int argc, char **argv)                                                                                    \
+    {                                                                                                                  \
+        size_t matched = argc > 1 ? 0 : 1;                                                                             \
+        for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof((cases)[0]); i++)                                    \
+            matched += strcmp((cases)[i].name, argv[1]) == 0;                                                          \
+        if (matched == 0) {                                                                                            \
+            fprintf(stderr, "no case named %s\n", argv[1]);                                                            \
+            return 2;                                                                                                  \
+        }                                                                                                              \
+        cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);                                                             \
+        return cmocka_run_group_tests(cases, NULL, NULL);                                                              \
+    }
+
+#endif
