@@ -1,0 +1,164 @@
+/* One request, from the stream entry to its reply: the data model of the daemon.
+ *
+ * A request owns everything that belongs to it (one allocation, one free) and has one holder at a time: the worker, a prep
+ * thread, or a batch. Its rows are what the planner schedules; it ends with its last row. Today a request has one row;
+ * nothing outside request.c relies on that. */
+#ifndef WORK_REQUEST_H
+#define WORK_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+
+/* A stream entry's id. */
+struct entry_id {
+    uint64_t ms;
+    uint64_t seq;
+};
+
+enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48 };
+
+/* Priority classes, each a stream of its own; only normal is read today. */
+enum request_class { CLASS_HIGH, CLASS_NORMAL, CLASS_LOW, CLASS_COUNT };
+
+/* How an entry came to this worker. */
+enum entry_origin {
+    ORIGIN_NEW,       /* never delivered before */
+    ORIGIN_OWN,       /* from our own pending list, after a reconnect */
+    ORIGIN_RELEASED,  /* given back by a worker that shut down: not suspect */
+    ORIGIN_RECLAIMED, /* held by a worker that died: suspect, runs alone */
+};
+
+struct entry_field {
+    const char *name;
+    size_t name_length;
+    const char *value;
+    size_t value_length;
+};
+
+/* A stream entry as io/ hands it over; all bytes belong to the caller and live until the step returns. */
+struct entry {
+    enum request_class class;
+    struct entry_id id;
+    enum entry_origin origin;
+    uint32_t lonely_runs; /* from `trouble`: crashes of workers that ran it alone */
+    const struct entry_field *fields;
+    size_t field_count;
+};
+
+/* Reply codes of docs/protocol.md; CODE_NONE is success so far. */
+enum reply_code {
+    CODE_NONE,
+    CODE_BAD_REQUEST, CODE_BAD_UTF8, CODE_BAD_ID, CODE_TOO_LONG, CODE_TOO_LARGE, CODE_TOO_MANY_INPUTS,
+    CODE_WRONG_MODEL, CODE_UNKNOWN_TASK,                                               /* permanent */
+    CODE_EXPIRED, CODE_QUEUE_FULL,                                                     /* policy */
+    CODE_OUT_OF_MEMORY, CODE_DEVICE_LOST, CODE_TIMEOUT, CODE_NON_FINITE, CODE_INTERNAL, /* transient */
+    CODE_POISON,
+    CODE_COUNT,
+};
+
+enum encoding { ENCODING_JSON, ENCODING_F32 };
+
+enum request_state {
+    REQUEST_NEW,       /* parsed */
+    REQUEST_PREPARING, /* at a prep thread, being tokenised */
+    REQUEST_WAITING,   /* in the window */
+    REQUEST_COMPUTING, /* in a batch */
+    REQUEST_FORMATTING,/* at a prep thread, reply being written */
+    REQUEST_READY,     /* has its outcome; to be settled or deferred */
+    REQUEST_SETTLING,  /* the script is on its way */
+};
+
+/* What becomes of a request in the end; meaningful from REQUEST_READY on. */
+enum outcome { OUTCOME_DONE, OUTCOME_ERROR, OUTCOME_DEFER, OUTCOME_DEAD };
+
+struct row {
+    struct request *request;
+    const char *text; /* a slice of the request's own copy of the entry */
+    uint32_t text_bytes;
+    int32_t *ids; /* [tokens], in the request's own memory, filled by a prep thread */
+    uint32_t tokens;
+    uint32_t capacity; /* of ids */
+    bool truncated;
+    uint8_t passed_over; /* batches cut without it though it waited */
+    float *output;       /* [dim], in the request's own memory */
+    struct row *next;    /* in the window */
+};
+
+struct request {
+    struct request *next;  /* in a request_list */
+    struct request *chain; /* in the worker's table of held entries */
+
+    enum request_class class;
+    struct entry_id entry;      /* where it stands in its stream now */
+    enum entry_origin origin;
+    char name[REQUEST_NAME_MAX];  /* original name: identity, `entry` of the reply */
+    char id[REQUEST_ID_MAX + 1];  /* names the reply key; the name when the producer gave none */
+
+    enum request_state state;
+    enum outcome outcome;
+    enum reply_code code;
+    char message[256]; /* for an error reply: names the field */
+    bool retryable;
+
+    enum encoding encoding;
+    uint32_t ttl_s;
+    uint32_t max_attempts;
+    uint32_t attempt; /* of this run, from 1 */
+    uint32_t lonely_runs;
+    bool alone;  /* suspect: never shares a batch */
+    bool truncate;
+    bool notify; /* push a wake token */
+
+    struct row *rows; /* [row_count] */
+    uint32_t row_count;
+    uint32_t rows_left;
+    uint32_t dim;
+    uint64_t due_ms; /* OUTCOME_DEFER: delay from now */
+
+    struct buffer reply; /* the encoded embedding, by a prep thread */
+
+    /* Stamps, monotonic ns; 0 until reached. */
+    uint64_t received_ns, prepared_ns, started_ns, computed_ns;
+
+    size_t bytes; /* memory that this request holds: what credit counts */
+};
+
+struct request_list {
+    struct request *first, *last;
+    uint32_t count;
+};
+
+void request_list_push(struct request_list *list, struct request *request);
+struct request *request_list_pop(struct request_list *list);
+void request_list_join(struct request_list *list, struct request_list *more); /* empties `more` */
+
+/* What a queue accepts, and its defaults. */
+struct request_rules {
+    const char *model_name;
+    const char *model_id;
+    enum encoding encoding;
+    uint32_t dim;
+    uint32_t max_tokens;       /* per row */
+    uint32_t max_text_bytes;
+    uint32_t default_ttl_s, max_ttl_s, error_ttl_s;
+    uint32_t default_max_attempts;
+    bool truncate;
+};
+
+/* Reads a stream entry into a request. A malformed entry is a request, too: its `code` and `message` say what is wrong
+ * and it only needs its error reply.
+ * Owns: the caller ends it with request_free. Errors: NULL when memory ran out (the entry stays pending). */
+struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
+void request_free(struct request *request);
+
+const char *reply_code_name(enum reply_code code); /* "bad_request", … */
+bool reply_code_retryable(enum reply_code code);   /* the transient ones */
+int entry_id_compare(struct entry_id a, struct entry_id b);
+void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT]);
+MUST_CHECK bool entry_id_parse(const char *text, size_t length, struct entry_id *out);
+
+#endif
