@@ -2,7 +2,7 @@
 add_compile_definitions(_GNU_SOURCE SLUICE_VERSION="${PROJECT_VERSION}")
 add_compile_options(
   -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
-  -Wwrite-strings -Wcast-qual -Wundef -Wformat=2 -Wimplicit-fallthrough -Wno-missing-braces
+  -Wwrite-strings -Wcast-qual -Wundef -Wformat=2 -Wimplicit-fallthrough -Wno-missing-braces -Wno-missing-field-initializers
   -fno-common -fstack-protector-strong)
 if(SLUICE_WERROR)
   add_compile_options(-Werror)

@@ -24,7 +24,8 @@ MUST_CHECK bool channel_send(struct channel *channel, void *item);
 /* Puts an item in unless the channel is full or closed. Thread: any. */
 MUST_CHECK bool channel_try_send(struct channel *channel, void *item);
 
-/* Takes the oldest item; waits while the channel is empty. NULL when it was closed and has been drained. Thread: any. */
+/* Takes the oldest item; waits while the channel is empty. NULL when it was closed and has been drained. Thread: any.
+ */
 void *channel_receive(struct channel *channel);
 
 /* Takes the oldest item, or NULL when there is none. Thread: any. */

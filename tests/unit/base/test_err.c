@@ -1,0 +1,71 @@
+/* Errors: messages are cut, never lost; prefixes stack; every status has a name and an exit code. */
+#include "harness.h"
+
+#include <errno.h>
+#include <sysexits.h>
+
+#include "base/err.h"
+
+static void set_fills_and_returns(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(err_set(&err, STATUS_BAD_INPUT, "field %s", "ttl"), STATUS_BAD_INPUT);
+    assert_int_equal(err.status, STATUS_BAD_INPUT);
+    assert_string_equal(err.message, "field ttl");
+    assert_int_equal(err_set(NULL, STATUS_IO, "nobody reads this"), STATUS_IO);
+}
+
+static void long_message_is_cut(void **state)
+{
+    (void)state;
+    char text[2000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    struct err err;
+    (void)err_set(&err, STATUS_IO, "%s", text);
+    assert_int_equal(strlen(err.message), sizeof err.message - 1);
+    assert_int_equal(err_prefix(&err, "%s", text), STATUS_IO);
+    assert_int_equal(strlen(err.message), sizeof err.message - 1);
+}
+
+static void errno_becomes_a_status(void **state)
+{
+    (void)state;
+    struct err err;
+    errno = ENOENT;
+    assert_int_equal(err_set_errno(&err, "cannot open %s", "/x"), STATUS_NOT_FOUND);
+    assert_string_equal(err.message, "cannot open /x: No such file or directory");
+    errno = EACCES;
+    assert_int_equal(err_set_errno(&err, "y"), STATUS_DENIED);
+    errno = EPIPE;
+    assert_int_equal(err_set_errno(NULL, "z"), STATUS_IO);
+}
+
+static void prefix_keeps_the_status(void **state)
+{
+    (void)state;
+    struct err err;
+    (void)err_set(&err, STATUS_UNSUPPORTED, "hidden_act \"swish\" is not known");
+    assert_int_equal(err_prefix(&err, "config.json"), STATUS_UNSUPPORTED);
+    assert_string_equal(err.message, "config.json: hidden_act \"swish\" is not known");
+}
+
+static void every_status_has_name_and_code(void **state)
+{
+    (void)state;
+    assert_int_equal(status_exit_code(STATUS_OK), EX_OK);
+    assert_int_equal(status_exit_code(STATUS_DENIED), EX_NOPERM);
+    for (int s = STATUS_BAD_INPUT; s <= STATUS_INTERNAL; s++) {
+        assert_string_not_equal(status_name((enum status)s), "unknown");
+        assert_in_range(status_exit_code((enum status)s), EX__BASE, EX__MAX);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(set_fills_and_returns),          cmocka_unit_test(long_message_is_cut),
+    cmocka_unit_test(errno_becomes_a_status),         cmocka_unit_test(prefix_keeps_the_status),
+    cmocka_unit_test(every_status_has_name_and_code),
+};
+
+TEST_MAIN(cases)
