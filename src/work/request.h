@@ -112,6 +112,7 @@ struct request {
     bool alone;  /* suspect: never shares a batch */
     bool truncate;
     bool notify; /* push a wake token */
+    bool late;   /* set by io/ with the answer to settle or charge: somebody else finished it or owns it; forget it */
 
     struct row *rows; /* [row_count] */
     uint32_t row_count;
