@@ -1,0 +1,34 @@
+/* Redis for commands of a person (`submit`, `get`): waits for each answer, needs no event loop of the caller's. */
+#ifndef IO_CLIENT_H
+#define IO_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/address.h"
+#include "io/resp.h"
+
+struct client;
+
+/* Connects and logs in; waits at most timeout_ms, which is also each answer's time from then on (added to what a
+ * blocking command blocks, see client_receive). Owns: the caller ends it with client_close; `address` must outlive it.
+ * Errors: STATUS_UNAVAILABLE, STATUS_DENIED, STATUS_TIMEOUT, STATUS_NO_MEMORY. */
+MUST_CHECK enum status client_open(const struct address *address, uint32_t timeout_ms, struct client **out,
+                                   struct err *err);
+void client_close(struct client *client);
+
+/* Sends a command and returns its answer, which is never an error reply.
+ * Owns: `*out` lives until the next call with this client. Errors: as client_open, or what resp_check says of an error
+ * reply (STATUS_INTERNAL for unknown ones), with its text. */
+MUST_CHECK enum status client_command(struct client *client, size_t count, const char *const *arguments,
+                                      const size_t *lengths, const struct resp_value **out, struct err *err);
+
+/* The two halves of client_command, for pipelines: send many, then receive as many answers, in order.
+ * Units: block_ms is what the command itself may block (BLPOP, XREAD), 0 for others. `lengths` may be NULL for C
+ * strings. */
+MUST_CHECK enum status client_send(struct client *client, size_t count, const char *const *arguments,
+                                   const size_t *lengths, uint32_t block_ms, struct err *err);
+MUST_CHECK enum status client_receive(struct client *client, const struct resp_value **out, struct err *err);
+
+#endif

@@ -1,0 +1,58 @@
+/* One connection to Redis, from connect to its end: it never comes back to life, io/queue opens another one.
+ *
+ * libevent owns the socket and its buffers, io/resp the bytes. Commands are pipelined; answers come in order, each to
+ * the callback of its command. Every command has a deadline, because a silent peer is as gone as a closed one. */
+#ifndef IO_LINK_H
+#define IO_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/address.h"
+#include "io/resp.h"
+
+struct event_base;
+struct link;
+
+/* Receives the answer to a command; `reply` lives until it returns. NULL: the link died first, `err` says how, and
+ * whether Redis has run the command is unknown. */
+typedef void link_reply_fn(void *context, const struct resp_value *reply, const struct err *err);
+
+struct link_options {
+    struct event_base *base;
+    const struct address *address; /* must outlive the link */
+    const char *name;              /* CLIENT SETNAME; NULL for none */
+    uint32_t connect_timeout_ms;   /* connecting, AUTH, SELECT and SETNAME together */
+    size_t max_reply_bytes;        /* what one answer may cost in memory */
+    void *context;
+    void (*on_up)(void *context); /* connected and logged in */
+    void (*on_down)(void *context,
+                    const struct err *err); /* once, also when it never came up; then the commands' NULLs */
+};
+
+/* Starts to connect; the outcome comes as on_up or on_down, never before this returns.
+ * Owns: the caller ends the link with link_close. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status link_open(const struct link_options *options, struct link **out, struct err *err);
+
+/* Closes and frees; outstanding commands get their NULL before this returns, on_down is not called. Allowed inside any
+ * of its callbacks. NULL is allowed. */
+void link_close(struct link *link);
+
+/* Sends a command; `reply` may be NULL when nobody wants the answer. Never calls back before it returns.
+ * Errors: STATUS_UNAVAILABLE (not up), STATUS_NO_MEMORY: nothing was sent, no callback comes. */
+MUST_CHECK enum status link_command(struct link *link, size_t count, const char *const *arguments,
+                                    const size_t *lengths, uint32_t timeout_ms, link_reply_fn *reply, void *context,
+                                    struct err *err);
+
+/* The same for a command that resp_format has written already. */
+MUST_CHECK enum status link_send(struct link *link, const char *bytes, size_t length, uint32_t timeout_ms,
+                                 link_reply_fn *reply, void *context, struct err *err);
+
+bool link_is_up(const struct link *link);
+
+/* Commands sent and not answered. */
+size_t link_outstanding(const struct link *link);
+
+#endif

@@ -1,0 +1,97 @@
+/* One queue on one Redis server, as a worker sees it: executes the worker's Redis actions and reports their events.
+ *
+ * Two connections, reader (XREADGROUP only) and writer (all else), because a settle behind a blocking read would wait
+ * for it. They live and die together: when one is lost or Redis says that it cannot serve now (LOADING, READONLY,
+ * MISCONF …), both are closed, and both are opened again after a backoff that doubles, with jitter.
+ *
+ *   down ── connect, login ── INFO, SCRIPT LOAD ── lua/join, XGROUP CREATE ── up: EVENT_CONNECTED
+ *     ^________________________ any loss: EVENT_DISCONNECTED ____________________|
+ *
+ * What the executor of actions (serve/) must know:
+ *  - queue_execute takes ACTION_READ, READ_OWN, RECLAIM, SETTLE, CHARGE, RENEW, PROMOTE, RELEASE; nothing else.
+ *  - Events come from the event loop only, never from inside queue_execute or queue_start, and one at a time.
+ *  - EVENT_DISCONNECTED comes first, then every request that was out comes back: EVENT_SETTLED, EVENT_CHARGED and
+ *    EVENT_RELEASED with `failed`. Reads, RENEW and PROMOTE that were out get no event of their own. An action that is
+ *    executed while down is answered in the same way: with `failed` where it carries requests or is a RELEASE, else
+ * not.
+ *  - One ACTION_SETTLE may be answered by several EVENT_SETTLED: one per script call (<= 64 entries or 128 KiB).
+ * Requests whose entry somebody else has finished or owns by now come back with `late` set: forget them.
+ *  - EVENT_CHARGED: `lonely_runs` is the new count; with `late` the entry is no longer ours.
+ *  - EVENT_ENTRIES of a RECLAIM may have `failed` (Redis refuses scripts now): nothing was claimed, ask again later.
+ *  - RELEASE frees its requests after the answer.
+ *  - EVENT_LEASE with lease_held = false: the alive key expired or is somebody else's. EVENT_DISCONNECTED follows, and
+ * the queue joins again under a new name: what is held is settled through the gate then.
+ *  - Entries whose message vanished (XDEL by hand) or does not fit into max_reply_bytes never reach the worker: the
+ * queue answers them itself (`internal`, `too_large`) and counts them. */
+#ifndef IO_QUEUE_H
+#define IO_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/address.h"
+#include "work/worker.h"
+
+enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128 };
+
+struct event_base;
+struct queue;
+
+struct queue_options {
+    struct event_base *base;
+    const struct address *address;
+    const char *name; /* of the queue: [a-z0-9_.-]{1,64} */
+
+    /* Of the model: what replies say, and what the queue pins (one queue = one model). */
+    const char *model_name;
+    const char *model_id;
+    const char *revision;  /* NULL or "": not named in replies */
+    const char *precision; /* NULL: the default one, not named in replies */
+
+    uint32_t lease_ms;                               /* of the alive key */
+    bool allow_eviction;                             /* join although maxmemory-policy is not noeviction */
+    uint64_t max_reply_bytes;                        /* memory that one answer of Redis may cost; 0: 64 MiB */
+    uint32_t connect_timeout_ms, command_timeout_ms; /* 0: 5,000 each */
+    uint32_t backoff_ms, backoff_cap_ms;             /* of reconnects; 0: 100 and 5,000 */
+    uint64_t seed;                                   /* of the jitter */
+
+    void *context;
+    void (*on_event)(void *context, const struct event *event);
+    /* Trying again will not help: wrong password or missing right (STATUS_DENIED), Redis before 7.0 or a newer protocol
+     * on the queue (STATUS_UNSUPPORTED), another model's queue or an evicting Redis (STATUS_BAD_INPUT). The queue has
+     * stopped; its outstanding requests come back as after a disconnect. */
+    void (*on_fatal)(void *context, const struct err *err);
+};
+
+/* Makes a queue that is not connected yet. All strings and the address must outlive it.
+ * Owns: the caller ends it with queue_close. Errors: STATUS_BAD_INPUT (name), STATUS_NO_MEMORY. */
+MUST_CHECK enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err);
+
+/* Begins to connect; EVENT_CONNECTED or on_fatal comes from the event loop. */
+void queue_start(struct queue *queue);
+
+/* Disconnects and frees, without any more events; requests that were out are freed (their entries stay pending).
+ * Not from inside on_event or on_fatal. NULL is allowed. */
+void queue_close(struct queue *queue);
+
+/* Executes one action. Owns: takes the action's requests; they come back with the matching event. */
+void queue_execute(struct queue *queue, struct action *action);
+
+/* The name of this worker in the group: host, pid and a random part. Changes when a lease is lost. */
+const char *queue_worker_name(const struct queue *queue);
+
+struct queue_stats {
+    bool connected;
+    uint64_t reconnects;     /* connections lost after they had been up */
+    uint64_t groups_created; /* the group was missing: first start, or destroyed */
+    uint64_t scripts_reloaded;
+    uint64_t vanished, oversized; /* entries answered unread */
+    uint64_t side_keys_skipped;   /* wake keys of a wrong type */
+    uint64_t newer_replies_kept;  /* settled, but the reply of a newer entry stood */
+    uint64_t dead_trimmed;        /* dead letters that fell out of the cap */
+};
+struct queue_stats queue_stats(const struct queue *queue);
+
+#endif

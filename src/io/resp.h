@@ -1,0 +1,57 @@
+/* RESP, the bytes between us and Redis: hiredis as a codec, with caps.
+ *
+ * hiredis parses and formats and knows no socket; we bring the objects it builds, because its own have no cap: the
+ * thirteen bytes `*2147483647\r\n` make it reserve 16 GiB. Values of one reply live in one arena, so a reply of a
+ * thousand entries is not ten thousand allocations. RESP2 only (hiredis 0.14). */
+#ifndef IO_RESP_H
+#define IO_RESP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+
+enum resp_type { RESP_NIL, RESP_STATUS, RESP_ERROR, RESP_INTEGER, RESP_STRING, RESP_ARRAY };
+
+struct resp_value {
+    enum resp_type type;
+    long long integer;              /* INTEGER */
+    const char *bytes;              /* STATUS, ERROR, STRING; a NUL follows (not counted); else NULL */
+    size_t length;                  /* of bytes */
+    const struct resp_value *items; /* ARRAY: [count] */
+    size_t count;
+};
+
+struct resp_reader;
+
+/* Makes a reader whose buffered bytes and built values together stay below `max_bytes`. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status resp_open(size_t max_bytes, struct resp_reader **out, struct err *err);
+void resp_close(struct resp_reader *reader);
+
+/* Takes bytes from the peer. Errors: STATUS_NO_MEMORY, or what an earlier call said: a broken reader stays broken. */
+MUST_CHECK enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t length, struct err *err);
+
+/* Sets `out` to the next whole value, or to NULL when more bytes are needed. It lives until the next call.
+ * Errors: STATUS_BAD_INPUT (not RESP), STATUS_UNSUPPORTED (larger than the cap), STATUS_NO_MEMORY: the connection is of
+ * no more use. */
+MUST_CHECK enum status resp_next(struct resp_reader *reader, const struct resp_value **out, struct err *err);
+
+/* Copies a value with all it refers to into one allocation. Owns: the caller frees it with free(). NULL: no memory. */
+struct resp_value *resp_clone(const struct resp_value *value);
+
+/* Appends a command with its arguments, each by length: no byte of a user is ever part of a format.
+ * Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status resp_format(struct buffer *out, size_t count, const char *const *arguments,
+                                   const size_t *lengths, struct err *err);
+
+/* Whether an error reply begins with this word ("NOSCRIPT"), whether a value is a string or status equal to `text`. */
+bool resp_is_error(const struct resp_value *value, const char *word);
+bool resp_equals(const struct resp_value *value, const char *text);
+
+/* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM), STATUS_UNAVAILABLE (LOADING,
+ * BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, OOM: later may help), STATUS_UNSUPPORTED
+ * (MOVED, ASK), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK for every other value. */
+enum status resp_check(const struct resp_value *value, struct err *err);
+
+#endif
