@@ -15,9 +15,10 @@ endfunction()
 # sluice_register_cases(TARGET FILE PREFIX LABELS): one CTest entry for each `cmocka_unit_test...(name` in FILE.
 function(sluice_register_cases target file prefix labels)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
-  file(STRINGS ${file} lines REGEX "cmocka_unit_test[a-z_]*\\([a-z0-9_]+")
-  foreach(line ${lines})
-    string(REGEX REPLACE ".*cmocka_unit_test[a-z_]*\\(([a-z0-9_]+).*" "\\1" case "${line}")
+  file(READ ${file} text)
+  string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" entries "${text}") # there may be several on a line
+  foreach(entry ${entries})
+    string(REGEX REPLACE ".*\\(" "" case "${entry}")
     add_test(NAME ${prefix}.${case} COMMAND ${target} ${case})
     set_tests_properties(${prefix}.${case} PROPERTIES LABELS "${labels}" TIMEOUT 300)
   endforeach()
