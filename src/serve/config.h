@@ -1,0 +1,89 @@
+/* The configuration: one struct, one table of settings, four sources (flag > environment > file > default). */
+#ifndef SERVE_CONFIG_H
+#define SERVE_CONFIG_H
+
+#include "serve/setting.h"
+
+/* Who takes a setting. `sluice config` takes all of them. */
+enum command_bit {
+    FOR_SERVE = 1,
+    FOR_SUBMIT = 2,
+    FOR_GET = 4,
+    FOR_EMBED = 8,
+    FOR_TOKENIZE = 16,
+    FOR_CONFIG = 32,
+};
+
+/* Where a value came from; a higher one wins whatever the order of loading. */
+enum config_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
+
+enum { CONFIG_SETTINGS_MAX = 64, CONFIG_FILE_MAX_BYTES = 1 << 20 };
+
+/* Fields stand in the order of the table (config_settings) and of config/sluice.json, which explain them. */
+struct config {
+    char *redis, *redis_password, *redis_password_file;
+    char *queue;
+    bool allow_eviction;
+
+    char *model;
+    int precision; /* enum precision */
+    int pooling;   /* enum pooling */
+    int64_t max_tokens;
+    char *prompt;
+    char *backend;
+    int64_t threads, prep_threads;
+
+    int layout; /* enum batch_layout */
+    int64_t max_batch_tokens, max_batch_rows;
+    int window; /* enum config_window */
+    int64_t window_ms;
+    int64_t credit_tokens, credit_bytes;
+
+    int default_encoding; /* enum encoding */
+    int64_t default_ttl_s, max_ttl_s, error_ttl_s;
+    int64_t default_max_attempts;
+    bool truncate;
+    int64_t max_text_bytes;
+
+    int64_t lease_ms, read_block_ms;
+    int64_t backoff_ms, backoff_cap_ms;
+    int64_t shutdown_timeout_ms;
+
+    int log;       /* enum log_format */
+    int log_level; /* enum log_level */
+    int64_t stats_s;
+
+    unsigned char sources[CONFIG_SETTINGS_MAX]; /* enum config_source, per row of the table */
+};
+
+enum config_window { WINDOW_IDLE, WINDOW_FIXED };
+
+/* The table. Thread: any. */
+const struct setting *config_settings(size_t *count);
+
+/* Fills `config` with the defaults. Owns: the caller ends it with config_free, also after an error. */
+MUST_CHECK enum status config_init(struct config *config, struct err *err);
+void config_free(struct config *config);
+
+/* Gives one setting the value `text` unless it already has one from a higher source; the text is checked either way.
+ * `where` begins the message of an error. */
+MUST_CHECK enum status config_set(struct config *config, const struct setting *setting, const char *text,
+                                  enum config_source source, const char *where, struct err *err);
+
+/* Reads a file of JSON with // and block comments; unknown keys are refused, with the nearest known one named.
+ * config_parse does the same with bytes in memory (a NUL must stand behind them; they are changed).
+ * Errors: those of file_read; STATUS_BAD_INPUT naming file, line or field. Thread: one at a time (cJSON). */
+MUST_CHECK enum status config_read(struct config *config, const char *path, struct err *err);
+MUST_CHECK enum status config_parse(struct config *config, char *bytes, size_t length, const char *name,
+                                    struct err *err);
+
+/* Takes SLUICE_<KEY> for every key. */
+MUST_CHECK enum status config_environment(struct config *config, struct err *err);
+
+/* Checks what several settings say together, once all sources are in. */
+MUST_CHECK enum status config_check(const struct config *config, struct err *err);
+
+/* "default", "file", "environment", "flag". */
+const char *config_source_name(enum config_source source);
+
+#endif
