@@ -1,0 +1,53 @@
+/* JSON of model files: what must be true before cJSON may see the bytes, and typed fields with errors that name both
+ * the file and the field.
+ *
+ * cJSON accepts invalid UTF-8, cuts strings at an escaped NUL and keeps the first of two equal keys; all three are
+ * refused here. Depth and size are bounded because it recurses and needs some forty times the memory of the text.
+ * Thread: one at a time in the process, as for cJSON. */
+#ifndef MODEL_JSON_H
+#define MODEL_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "base/err.h"
+
+#define JSON_MAX_DEPTH 32
+#define JSON_CONFIG_MAX_BYTES ((size_t)1 << 20)
+
+/* Parses one whole JSON text. `bytes[length]` must be a NUL; `name` is the file's name for messages.
+ * Owns: the caller ends `*out` with cJSON_Delete. Errors: STATUS_BAD_INPUT (not JSON, not UTF-8, too deep, a key twice
+ * in one object, an escaped NUL), STATUS_NO_MEMORY. */
+MUST_CHECK enum status json_parse(const char *bytes, size_t length, const char *name, cJSON **out, struct err *err);
+
+/* Reads and parses DIRECTORY/NAME, an object or an array of at most `limit` bytes.
+ * Owns: as json_parse. Errors: as json_parse and file_read. */
+MUST_CHECK enum status json_read(const char *directory, const char *name, size_t limit, cJSON **out, struct err *err);
+
+/* As json_read with JSON_CONFIG_MAX_BYTES, but a file that does not exist gives STATUS_OK and `*out` NULL. */
+MUST_CHECK enum status json_read_optional(const char *directory, const char *name, cJSON **out, struct err *err);
+
+/* The field of an object, or NULL when it is absent or null. */
+const cJSON *json_field(const cJSON *object, const char *field);
+
+/* Whether the value is empty: NULL, null, false, "", {} or []. */
+bool json_is_empty(const cJSON *value);
+
+/* Typed fields. An absent or null field leaves `*value` as it is; a value of another type, or a number that is not
+ * whole or outside least..most, gives STATUS_BAD_INPUT. A string stays owned by the object. */
+MUST_CHECK enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value,
+                                 struct err *err);
+MUST_CHECK enum status json_u32(const cJSON *object, const char *name, const char *field, uint32_t least, uint32_t most,
+                                uint32_t *value, struct err *err);
+MUST_CHECK enum status json_double(const cJSON *object, const char *name, const char *field, double *value,
+                                   struct err *err);
+MUST_CHECK enum status json_string(const cJSON *object, const char *name, const char *field, const char **value,
+                                   struct err *err);
+
+/* Reads a whole number of at most 2^53 from a value. False when it is anything else. */
+MUST_CHECK bool json_whole(const cJSON *value, uint64_t *out);
+
+#endif
