@@ -8,17 +8,18 @@
 enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED };
 
 struct batch {
-    struct row **rows; /* [engine.rows] */
+    struct batch *next; /* in a list of whoever holds it */
+    struct row **rows;  /* [engine.rows] */
     struct engine_batch engine;
-    uint32_t tokens;   /* real ones */
+    uint32_t tokens;    /* real ones */
     enum status status; /* of the forward pass, set by the compute thread */
     struct err err;
-    uint64_t submitted_ns, started_ns, finished_ns; /* the last two by the compute thread */
+    uint64_t submitted_ns, started_ns, finished_ns; /* the first by the worker, the others by the compute thread */
 };
 
-/* Lays out the given rows as one batch: sorts them by length (longest first), fills ids, start and length, and makes room
- * for [rows, dim] floats of output.
- * Owns: the caller ends it with batch_free; the rows stay their requests'. Errors: NULL when memory ran out. */
+/* Lays out the given rows as one batch: sorts them by length (longest first), fills ids, start and length, and makes
+ * room for [rows, dim] floats of output. Owns: the caller ends it with batch_free; the rows stay their requests'.
+ * Errors: NULL when memory ran out. */
 struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout layout, uint32_t dim);
 void batch_free(struct batch *batch);
 

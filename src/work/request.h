@@ -1,8 +1,8 @@
 /* One request, from the stream entry to its reply: the data model of the daemon.
  *
- * A request owns everything that belongs to it (one allocation, one free) and has one holder at a time: the worker, a prep
- * thread, or a batch. Its rows are what the planner schedules; it ends with its last row. Today a request has one row;
- * nothing outside request.c relies on that. */
+ * A request owns everything that belongs to it (one allocation, one free) and has one holder at a time: the worker, a
+ * prep thread, or a batch. Its rows are what the planner schedules; it ends with its last row. Today a request has one
+ * row; nothing outside request.c relies on that. */
 #ifndef WORK_REQUEST_H
 #define WORK_REQUEST_H
 
@@ -44,7 +44,8 @@ struct entry {
     enum request_class class;
     struct entry_id id;
     enum entry_origin origin;
-    uint32_t lonely_runs; /* from `trouble`: crashes of workers that ran it alone */
+    uint32_t lonely_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
+    bool oversize;        /* its fields were more than the reader takes: answered too_large, unread */
     const struct entry_field *fields;
     size_t field_count;
 };
@@ -52,10 +53,21 @@ struct entry {
 /* Reply codes of docs/protocol.md; CODE_NONE is success so far. */
 enum reply_code {
     CODE_NONE,
-    CODE_BAD_REQUEST, CODE_BAD_UTF8, CODE_BAD_ID, CODE_TOO_LONG, CODE_TOO_LARGE, CODE_TOO_MANY_INPUTS,
-    CODE_WRONG_MODEL, CODE_UNKNOWN_TASK,                                               /* permanent */
-    CODE_EXPIRED, CODE_QUEUE_FULL,                                                     /* policy */
-    CODE_OUT_OF_MEMORY, CODE_DEVICE_LOST, CODE_TIMEOUT, CODE_NON_FINITE, CODE_INTERNAL, /* transient */
+    CODE_BAD_REQUEST,
+    CODE_BAD_UTF8,
+    CODE_BAD_ID,
+    CODE_TOO_LONG,
+    CODE_TOO_LARGE,
+    CODE_TOO_MANY_INPUTS,
+    CODE_WRONG_MODEL,
+    CODE_UNKNOWN_TASK, /* permanent */
+    CODE_EXPIRED,
+    CODE_QUEUE_FULL, /* policy */
+    CODE_OUT_OF_MEMORY,
+    CODE_DEVICE_LOST,
+    CODE_TIMEOUT,
+    CODE_NON_FINITE,
+    CODE_INTERNAL, /* transient */
     CODE_POISON,
     CODE_COUNT,
 };
@@ -63,40 +75,45 @@ enum reply_code {
 enum encoding { ENCODING_JSON, ENCODING_F32 };
 
 enum request_state {
-    REQUEST_NEW,       /* parsed */
-    REQUEST_PREPARING, /* at a prep thread, being tokenised */
-    REQUEST_WAITING,   /* in the window */
-    REQUEST_COMPUTING, /* in a batch */
-    REQUEST_FORMATTING,/* at a prep thread, reply being written */
-    REQUEST_READY,     /* has its outcome; to be settled or deferred */
-    REQUEST_SETTLING,  /* the script is on its way */
+    REQUEST_NEW,        /* parsed */
+    REQUEST_PREPARING,  /* at a prep thread, being tokenised */
+    REQUEST_WAITING,    /* in the window */
+    REQUEST_COMPUTING,  /* in a batch */
+    REQUEST_FORMATTING, /* at a prep thread, reply being written */
+    REQUEST_READY,      /* has its outcome; to be settled or deferred */
+    REQUEST_SETTLING,   /* the script is on its way */
 };
 
 /* What becomes of a request in the end; meaningful from REQUEST_READY on. */
-enum outcome { OUTCOME_DONE, OUTCOME_ERROR, OUTCOME_DEFER, OUTCOME_DEAD };
+enum outcome {
+    OUTCOME_DONE,  /* lua/settle: the vector. Any holder may say so, also one that has lost its lease */
+    OUTCOME_ERROR, /* lua/settle: an error reply */
+    OUTCOME_DEFER, /* lua/defer: again in `due_ms`, as run number `attempt` + 1 (field `_attempt`) */
+    OUTCOME_DEAD,  /* lua/settle: an error reply and a dead letter (attempts used up, or poison) */
+};
 
 struct row {
     struct request *request;
     const char *text; /* a slice of the request's own copy of the entry */
     uint32_t text_bytes;
-    int32_t *ids; /* [tokens], in the request's own memory, filled by a prep thread */
+    int32_t *ids; /* [tokens], in request->work, filled by a prep thread */
     uint32_t tokens;
-    uint32_t capacity; /* of ids */
     bool truncated;
     uint8_t passed_over; /* batches cut without it though it waited */
-    float *output;       /* [dim], in the request's own memory */
+    float *output;       /* [dim], in request->work */
     struct row *next;    /* in the window */
+    uint64_t waiting_ns; /* since when it is in the window */
 };
 
 struct request {
-    struct request *next;  /* in a request_list */
-    struct request *chain; /* in the worker's table of held entries */
+    struct request *next;  /* in a request_list, of whoever holds it now */
+    struct request *chain; /* in the worker's table of held entries: nobody else touches it */
 
     enum request_class class;
-    struct entry_id entry;      /* where it stands in its stream now */
+    struct entry_id entry; /* where it stands in its stream now */
     enum entry_origin origin;
-    char name[REQUEST_NAME_MAX];  /* original name: identity, `entry` of the reply */
-    char id[REQUEST_ID_MAX + 1];  /* names the reply key; the name when the producer gave none */
+    char name[REQUEST_NAME_MAX]; /* original name: identity, `entry` of the reply */
+    char id[REQUEST_ID_MAX + 1]; /* names the reply key; the name when the producer gave none */
 
     enum request_state state;
     enum outcome outcome;
@@ -105,27 +122,36 @@ struct request {
     bool retryable;
 
     enum encoding encoding;
-    uint32_t ttl_s;
+    uint32_t ttl_s; /* of the reply, whatever the outcome: an error's minimum is in it */
     uint32_t max_attempts;
-    uint32_t attempt; /* of this run, from 1 */
-    uint32_t lonely_runs;
-    bool alone;  /* suspect: never shares a batch */
+    uint32_t attempt;     /* number of this run, from 1; `_attempt` of a promoted retry */
+    uint32_t lonely_runs; /* ACTION_CHARGE: io/ puts the new count here before EVENT_CHARGED */
+    uint64_t first_ms;    /* Redis unix ms of the first submission: queued_ms counts from here */
+    bool alone;           /* suspect: runs while nothing else runs in this process */
+    bool repeated;        /* a settle of it was out when the connection broke: late may be our own doing */
     bool truncate;
     bool notify; /* push a wake token */
     bool late;   /* set by io/ with the answer to settle or charge: somebody else finished it or owns it; forget it */
+    bool again; /* set by io/ with the answer to settle: could not be done now (TRYAGAIN, a full Redis); repeat later */
+    uint32_t unknown_fields;
+    const char *meta; /* [meta_bytes], echoed in the reply; NULL when there is none */
+    uint32_t meta_bytes;
 
     struct row *rows; /* [row_count] */
     uint32_t row_count;
     uint32_t rows_left;
     uint32_t dim;
-    uint64_t due_ms; /* OUTCOME_DEFER: delay from now */
+    uint32_t max_tokens; /* per row */
+    uint64_t due_ms;     /* OUTCOME_DEFER: delay from now */
+    void *work;          /* ids and outputs of all rows, by a prep thread */
 
     struct buffer reply; /* the encoded embedding, by a prep thread */
 
     /* Stamps, monotonic ns; 0 until reached. */
     uint64_t received_ns, prepared_ns, started_ns, computed_ns;
 
-    size_t bytes; /* memory that this request holds: what credit counts */
+    size_t bytes;    /* memory that this request holds or will hold: what credit counts */
+    uint32_t tokens; /* likewise: estimated from the text until it is tokenised */
 };
 
 struct request_list {
@@ -143,7 +169,7 @@ struct request_rules {
     const char *model_id;
     enum encoding encoding;
     uint32_t dim;
-    uint32_t max_tokens;       /* per row */
+    uint32_t max_tokens; /* per row */
     uint32_t max_text_bytes;
     uint32_t default_ttl_s, max_ttl_s, error_ttl_s;
     uint32_t default_max_attempts;

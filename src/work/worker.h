@@ -1,14 +1,22 @@
 /* The heart: one pure step function, (state, event, now) -> actions.
  *
- * The daemon, the simulator and the tests run this same code. It knows no socket, no thread, no device and no clock: what
- * happens arrives as an event, what shall happen leaves as an action, and `now` is handed in. io/ and serve/ only execute
- * actions and report what came of them.
+ * The daemon, the simulator and the tests run this same code. It knows no socket, no thread, no device and no clock:
+ * what happens arrives as an event, what shall happen leaves as an action, and `now` is handed in. io/ and serve/ only
+ * execute actions and report what came of them.
  *
  *   EVENT_ENTRIES ─ parse ─ ACTION_PREPARE → EVENT_PREPARED ─ window ─ ACTION_SUBMIT → EVENT_BATCH
  *     ─ ACTION_FORMAT → EVENT_FORMATTED ─ ACTION_SETTLE → EVENT_SETTLED
  *
  * Every request that came in by EVENT_ENTRIES is held (in the table of held entries) until a script has confirmed its
- * outcome; a lost connection repeats the script, the script's gate makes the repetition harmless. */
+ * outcome; a lost connection repeats the script, the script's gate makes the repetition harmless.
+ *
+ * What the executor promises:
+ * - Each action that has an answer is answered by exactly one event. When a connection breaks, every Redis action that
+ * is out (reads too) is first answered with `failed`, its requests handed back; then comes one EVENT_DISCONNECTED. No
+ *   answer of an old connection arrives after it. Either connection gone means both are: reconnect both.
+ * - EVENT_CONNECTED only with scripts loaded, the group there, and the alive key of our name set NX (or still ours).
+ * When another process holds the key, the executor takes a new name first.
+ * - PREPARE, SUBMIT and FORMAT do not depend on connections and are always answered. */
 #ifndef WORK_WORKER_H
 #define WORK_WORKER_H
 
@@ -26,29 +34,31 @@ struct worker_options {
     enum batch_layout layout;
     uint32_t max_batch_tokens, max_batch_rows;
     uint32_t window_ms;
-    bool window_fixed;      /* a plain timer: an idle engine does not cut early */
-    uint32_t engine_slots;  /* compute threads: batches that can run at once */
-    uint32_t credit_tokens; /* what the worker may hold: tokens (estimated until known) … */
-    uint64_t credit_bytes;  /* … and bytes */
-    uint32_t lease_ms;      /* renewed at a third of it */
-    uint32_t read_block_ms; /* longest XREADGROUP block, <= 2000 */
+    bool window_fixed;                   /* a plain timer: an idle engine does not cut early */
+    uint32_t engine_slots;               /* compute threads: batches that can run at once */
+    uint32_t credit_tokens;              /* what the worker may hold: tokens (estimated until known) … */
+    uint64_t credit_bytes;               /* … and bytes */
+    uint32_t lease_ms;                   /* renewed at a third of it */
+    uint32_t read_block_ms;              /* longest XREADGROUP block, <= 2000 */
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
     uint32_t shutdown_timeout_ms;
     uint64_t seed; /* of the jitter */
 };
 
+enum read_source { READ_NEW, READ_OWN, READ_RECLAIM };
+
 enum event_kind {
-    EVENT_CONNECTED,    /* both connections are up, scripts loaded, group there, alive key ours */
-    EVENT_DISCONNECTED, /* either connection is gone: every action that was out has an unknown outcome */
+    EVENT_CONNECTED,    /* both connections are up; also the answer to ACTION_REJOIN */
+    EVENT_DISCONNECTED, /* either connection is gone: what was out has failed, its outcome in Redis is unknown */
     EVENT_ENTRIES,      /* ACTION_READ, ACTION_READ_OWN or ACTION_RECLAIM answered; maybe with none */
     EVENT_PREPARED,     /* requests came back from ACTION_PREPARE */
     EVENT_BATCH,        /* a batch came back from ACTION_SUBMIT */
     EVENT_FORMATTED,    /* requests came back from ACTION_FORMAT */
-    EVENT_SETTLED,      /* ACTION_SETTLE answered, per request; or failed as a whole */
-    EVENT_CHARGED,      /* ACTION_CHARGE answered: the lonely run is on record */
+    EVENT_SETTLED,      /* ACTION_SETTLE answered: late and again are set per request; or failed as a whole */
+    EVENT_CHARGED,      /* ACTION_CHARGE answered: lonely_runs holds the new count, or late is set (not ours) */
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
-    EVENT_RELEASED,     /* ACTION_RELEASE answered */
+    EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
     EVENT_DRAIN,        /* SIGTERM: finish what is in flight, then exit */
     EVENT_STOP,         /* second SIGTERM: exit at once, entries stay reclaimable */
     EVENT_TICK,         /* the deadline that the last step returned has come */
@@ -58,53 +68,57 @@ struct event {
     enum event_kind kind;
     union {
         struct {
-            bool new_server; /* another run_id than before, or the first connection: nobody judges leases for one lease */
-        } connected;
-        struct {
-            enum action_kind_of_read { READ_NEW, READ_OWN, READ_RECLAIM } source;
+            enum read_source source;
             const struct entry *entries; /* [count] */
             size_t count;
-            bool more; /* READ_OWN, READ_RECLAIM: ask again */
+            bool more; /* READ_OWN: more may follow (as many came as were asked for); RECLAIM: there are more to take */
+            struct entry_id
+                last; /* READ_OWN: go on behind this one (the last id that Redis gave, also a deleted one) */
         } entries;
-        struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED: the holder is the worker again */
+        struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED, RELEASED: the worker's again */
         struct batch *batch;          /* BATCH */
         bool lease_held;              /* LEASE: false when the alive key is not ours any more */
         struct {
             uint64_t next_due_in_ms; /* PROMOTED: UINT64_MAX when nothing waits */
         } promoted;
     };
-    bool failed;     /* SETTLED, CHARGED, PROMOTED, RELEASED, LEASE: the script did not run; try again later */
+    bool failed; /* ENTRIES and every script: no answer, or an error as a whole; it may or may not have happened */
 };
 
 enum action_kind {
-    ACTION_READ,     /* XREADGROUP '>' on the reader: count, block_ms */
-    ACTION_READ_OWN, /* XREADGROUP from 0 (after `after`): what we own and may not know */
-    ACTION_RECLAIM,  /* lua/reclaim: at most count entries of dead workers, and released ones */
+    ACTION_READ,     /* XREADGROUP '>' on the reader: count, block_ms. At most one of READ and READ_OWN is out */
+    ACTION_READ_OWN, /* XREADGROUP after `after`, at most `count`: what we own and may not know; on either connection */
+    ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
+    ACTION_RECLAIM,  /* lua/reclaim: at most count released entries and, with `judge`, entries of workers not alive */
     ACTION_PREPARE,  /* tokenise these requests on a prep thread */
     ACTION_SUBMIT,   /* run this batch on a compute thread */
     ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
-    ACTION_SETTLE,   /* lua/settle and lua/defer for these requests, by their outcome */
-    ACTION_CHARGE,   /* record a lonely run of this request before it starts */
+    ACTION_SETTLE,   /* lua/settle and lua/defer for these requests, by their outcome; several may be out */
+    ACTION_CHARGE,   /* count a lonely run of this one request (HINCRBY trouble) if it is pending with us */
     ACTION_RENEW,    /* extend the alive key */
     ACTION_PROMOTE,  /* lua/promote */
-    ACTION_RELEASE,  /* lua/release: unstarted entries to `released`, deregister */
-    ACTION_EXIT,     /* leave the loop: drained (or stopped) */
+    ACTION_RELEASE,  /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,
+                        too, then drop alive key and consumer. Nothing is read between `last` and EXIT */
+    ACTION_REJOIN,   /* our lease was lost and nothing is held any more: take a new name and report EVENT_CONNECTED */
+    ACTION_EXIT,     /* leave the loop; the last action ever */
 };
 
 struct action {
     enum action_kind kind;
+    bool last; /* RELEASE */
     union {
         struct {
             uint32_t count;
-            uint32_t block_ms; /* READ: 0 = do not block */
+            uint32_t block_ms;     /* READ: 0 = do not block */
             struct entry_id after; /* READ_OWN */
+            bool judge;            /* RECLAIM: leases may be judged; false until one lease after each connect */
         } read;
-        struct request_list requests; /* moved to the executor */
-        struct batch *batch;          /* moved to the executor */
+        struct request_list requests; /* PREPARE, FORMAT, SETTLE, CHARGE, RELEASE: the executor's until the answer */
+        struct batch *batch;          /* SUBMIT: likewise */
         struct {
-            struct request_list requests; /* RELEASE: claimed, unstarted; freed by the executor after the answer */
-        } release;
-        bool clean; /* EXIT: everything was finished or released */
+            bool clean;         /* everything was finished or released */
+            enum status status; /* STATUS_OK, or why the worker cannot go on (STATUS_DEVICE_LOST) */
+        } exit;
     };
 };
 
@@ -116,13 +130,14 @@ struct actions {
 
 MUST_CHECK enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err);
 
-/* Frees the worker and every request it still holds (their entries stay pending). */
+/* Frees the worker, every request it holds and every batch, also those that are out with the executor: no thread may
+ * use one any more. Their entries stay pending. NULL is allowed. */
 void worker_close(struct worker *worker);
 
 /* Handles one event. Appends to `actions` (the caller empties it between steps and frees it with actions_free).
  * Units: now_ns is monotonic. Returns the monotonic time at which EVENT_TICK is wanted, UINT64_MAX for never.
- * Owns: requests and batches in the event become the worker's, those in actions the executor's until the matching event.
- * Thread: one. */
+ * Owns: requests and batches in the event become the worker's, those in actions the executor's until the matching
+ * event. Thread: one. */
 uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions);
 
 void actions_free(struct actions *actions);
@@ -130,8 +145,10 @@ void actions_free(struct actions *actions);
 /* Counters for logs, `stats` and metrics: copied out, so that the reader needs no lock on the same thread. */
 struct worker_stats {
     uint64_t received, done, errors, dead, deferred, late, batches, rows, tokens, padding_tokens;
-    uint64_t reclaimed, released;
+    uint64_t reclaimed, released, unknown_fields, bisected, out_of_memory;
     uint32_t held, waiting, computing;
+    uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
+    uint64_t held_bytes;
 };
 struct worker_stats worker_stats(const struct worker *worker);
 

@@ -1,0 +1,13 @@
+/* From a request's texts to its rows' token ids. */
+#ifndef WORK_PREPARE_H
+#define WORK_PREPARE_H
+
+#include "model/model.h"
+#include "work/request.h"
+
+/* Tokenises every row of a request (model->prompt before each text) and makes room for its vectors: what a prep thread
+ * does for ACTION_PREPARE. What goes wrong becomes the request's code and message (too_long when `truncate` is off,
+ * out_of_memory, bad_utf8). Thread: any, one per request; the model is only read. */
+void prepare_request(struct request *request, const struct model *model);
+
+#endif
