@@ -1,0 +1,272 @@
+"""The checker itself: a state that is right passes, and each planted violation is found. No daemon runs here; a few lines of
+Python stand in for one and do what a right one would do, or what a broken one would."""
+
+import struct
+import unittest
+
+from case import SluiceCase
+from checker import Checker
+
+QUEUE = "test"
+PREFIX = f"sluice:{{{QUEUE}}}:"
+
+
+def vector_of(text):
+    """Stands in for the model: four floats that depend on the text."""
+    return struct.pack("<4f", *(float((hash_of(text) >> shift) % 251) / 7 for shift in (0, 8, 16, 24)))
+
+
+def hash_of(text):
+    value = 2166136261
+    for byte in text.encode():
+        value = (value ^ byte) * 16777619 % 2**32
+    return value
+
+
+class FakeWorker:
+    """Reads, and settles in one transaction, as lua/settle does."""
+
+    def __init__(self, client):
+        self.client, self.stream = client, PREFIX + "requests"
+        client.xgroup_create(self.stream, "sluice", id="0", mkstream=True)
+
+    def read(self):
+        answer = self.client.xreadgroup("sluice", "worker-1", {self.stream: ">"}, count=100)
+        return answer[0][1] if answer else []
+
+    def reply_fields(self, entry, fields):
+        text = fields[b"text"].decode()
+        return {"status": "done", "id": fields.get(b"id", entry), "entry": entry, "model": "tiny", "revision": "0123",
+                "dim": 4, "encoding": "f32", "embedding": vector_of(text), "tokens": 3, "queued_ms": 0, "compute_ms": 1,
+                "done_at": 1795252518106}
+
+    def settle(self, entry, fields, reply=None, ttl=3600, ack=True, remove=True, together=True, write=True):
+        key = PREFIX + "reply:" + fields.get(b"id", entry).decode()
+        pipe = self.client.pipeline(transaction=together)
+        if write:
+            pipe.delete(key)
+            pipe.hset(key, mapping=reply or self.reply_fields(entry, fields))
+            if ttl:
+                pipe.expire(key, ttl)
+        if not together:
+            pipe.execute()
+        if remove:
+            pipe.xdel(self.stream, entry)
+        if ack:
+            pipe.xack(self.stream, "sluice", entry)
+        pipe.execute()
+
+
+class CheckerFinds(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.worker = FakeWorker(self.client)
+        self.requests = self.sender.submit_many([f"text {n}" for n in range(5)], encoding="f32")
+        self.requests.append(self.sender.submit("named", id="name-1", encoding="f32"))
+        self.entries = self.worker.read()
+
+    def settle_all(self, but=()):
+        for index, (entry, fields) in enumerate(self.entries):
+            if index not in but:
+                self.worker.settle(entry, fields)
+
+    def found(self, **options):
+        return Checker(self.server, QUEUE, self.journal, vector_of).violations(**options)
+
+    def assert_found(self, words, **options):
+        problems = self.found(**options)
+        self.assertTrue(any(words in problem for problem in problems), f"{words!r} not in {problems}")
+
+    def settle_with(self, **changes):
+        """Settles all; the first one with these reply fields changed (None: left out)."""
+        self.settle_all(but=(0,))
+        entry, fields = self.entries[0]
+        reply = {**self.worker.reply_fields(entry, fields), **changes}
+        self.worker.settle(entry, fields, {key: value for key, value in reply.items() if value is not None})
+
+    def test_right_state_passes(self):
+        self.settle_all()
+        self.assertEqual(self.found(), [])
+
+    def test_empty_journal(self):
+        self.journal.requests.clear()
+        self.assert_found("journal is empty")
+
+    def test_missing_reply(self):
+        self.settle_all(but=(2,))
+        self.worker.settle(*self.entries[2], write=False)
+        self.assert_found("has no reply")
+        self.assert_found("removed without its reply")
+
+    def test_unfinished_reply(self):
+        self.settle_with(status="queued")
+        self.assert_found("is not finished")
+
+    def test_missing_field(self):
+        self.settle_with(revision=None)
+        self.assert_found("done without revision")
+
+    def test_wrong_vector(self):
+        self.settle_with(embedding=vector_of("another text"))
+        self.assert_found("vector differs")
+
+    def test_one_bit_of_a_vector(self):
+        vector = bytearray(vector_of(self.requests[0].text))
+        vector[0] ^= 1
+        self.settle_with(embedding=bytes(vector))
+        self.assert_found("vector differs")
+
+    def test_short_vector(self):
+        self.settle_with(embedding=vector_of(self.requests[0].text)[:12])
+        self.assert_found("12 bytes for dim")
+
+    def test_wrong_encoding(self):
+        self.settle_with(encoding="json")
+        self.assert_found("encoded as")
+
+    def test_wrong_entry(self):
+        self.settle_with(entry="1-1")
+        self.assert_found("reply names the entry '1-1'")
+
+    def test_error_instead_of_vector(self):
+        self.settle_with(status="error", code="internal", message="m", retryable=0, attempts=1)
+        self.assert_found("error internal")
+
+    def test_error_without_message(self):
+        self.settle_with(status="error", code="internal", retryable=0, attempts=1)
+        self.assert_found("error without message")
+
+    def test_unearned_poison(self):
+        self.settle_with(status="error", code="poison", message="m", retryable=0, attempts=1)
+        self.assert_found("error poison")
+
+    def test_earned_poison_passes(self):
+        for worker in ("killed-1", "killed-2", "killed-3"):
+            self.client.xclaim(PREFIX + "requests", "sluice", worker, 0, [self.entries[0][0]])
+            self.journal.kills.append(worker)
+        self.settle_with(status="error", code="poison", message="m", retryable=0, attempts=1)
+        self.assertEqual(self.found(), [])
+
+    def test_reply_without_ttl(self):
+        self.settle_all(but=(0,))
+        self.worker.settle(*self.entries[0], ttl=None)
+        self.assert_found("TTL of -1")
+
+    def test_entry_left_in_stream(self):
+        self.settle_all(but=(0,))
+        self.worker.settle(*self.entries[0], remove=False)
+        self.assert_found("XLEN is 1")
+        self.assert_found("removed 0 times")
+
+    def test_entry_left_pending(self):
+        self.settle_all(but=(0,))
+        self.worker.settle(*self.entries[0], ack=False)
+        self.assert_found("1 pending")
+
+    def test_removed_before_the_reply(self):
+        self.settle_all(but=(0,))
+        entry, fields = self.entries[0]
+        self.worker.settle(entry, fields, write=False)
+        self.worker.settle(entry, fields, ack=False, remove=False)
+        self.assert_found("removed without its reply in the same step")
+
+    def test_reply_and_removal_apart(self):
+        self.settle_all(but=(0,))
+        self.worker.settle(*self.entries[0], together=False)
+        self.assert_found("removed without its reply in the same step")
+
+    def test_same_reply_twice(self):
+        self.settle_all()
+        self.worker.settle(*self.entries[0], ack=False, remove=False)
+        self.assert_found("2 terminal replies")
+
+    def test_two_different_replies(self):
+        self.settle_all(but=(0,))
+        entry, fields = self.entries[0]
+        other = {**self.worker.reply_fields(entry, fields), "embedding": vector_of("wrong at first")}
+        self.worker.settle(entry, fields, other, ack=False, remove=False)
+        self.worker.settle(entry, fields)
+        self.assert_found("two different replies")
+
+    def test_two_different_replies_to_one_named_request(self):
+        self.settle_all(but=(5,))
+        entry, fields = self.entries[5]
+        failed = {"status": "error", "entry": entry, "code": "internal", "message": "m", "retryable": 1, "attempts": 1,
+                  "done_at": 1}
+        self.worker.settle(entry, fields, failed, ack=False, remove=False)
+        self.worker.settle(entry, fields)
+        self.assert_found("name-1: two different replies")
+
+    def test_healthy_in_dead_letters(self):
+        self.settle_all()
+        self.client.xadd(PREFIX + "dead", {"_id": self.entries[0][0], "_code": "internal", "text": "text 0"})
+        self.assert_found("healthy and in the dead letters")
+
+    def test_stranger_in_dead_letters(self):
+        self.settle_all()
+        self.client.xadd(PREFIX + "dead", {"_id": "7-7", "text": "?"})
+        self.assert_found("dead letters nobody sent")
+
+    def test_required_dead_letter_missing(self):
+        self.settle_all()
+        self.assert_found("should be in the dead letters", may_die=[self.requests[0].id])
+
+    def test_dead_letter_without_its_text(self):
+        self.settle_all()
+        self.client.xadd(PREFIX + "dead", {"_id": self.entries[0][0], "_code": "internal"})
+        self.assert_found("lost the field text", may_die=[self.requests[0].id])
+
+    def test_too_many_attempts(self):
+        self.settle_with(attempts=3)
+        self.assert_found("claims 3 attempts in 1 deliveries")
+
+    def test_key_without_ttl(self):
+        self.settle_all()
+        self.client.rpush(PREFIX + "wake:someone", "1-1")
+        self.assert_found("key without TTL 'wake:someone'")
+
+    def test_undocumented_key(self):
+        self.settle_all()
+        self.client.set(PREFIX + "scratch", 1, ex=100)
+        self.assert_found("undocumented key 'scratch'")
+
+    def test_stray_key(self):
+        self.settle_all()
+        self.client.set("elsewhere", 1)
+        self.assert_found("stray key 'elsewhere'")
+
+    def test_trouble_left(self):
+        self.settle_all()
+        self.client.hset(PREFIX + "trouble", "1-1", "1 0 1-1")
+        self.assert_found("trouble still holds")
+
+    def test_parked_request_left(self):
+        self.settle_all()
+        self.client.zadd(PREFIX + "later", {"1-1": 5})
+        self.assert_found("later still holds")
+
+    def test_fault_that_never_fired(self):
+        self.settle_all()
+        self.assert_found("the fault kill never fired", faults=["kill"])
+        self.journal.fault("kill")
+        self.assertEqual(self.found_again(faults=["kill"]), [])
+
+    def found_again(self, **options):
+        return Checker(self.server, QUEUE, self.journal, vector_of).violations(**options)
+
+    def test_survives_a_restart_of_redis(self):
+        """The history goes on in the same files after kill -9."""
+        self.settle_all(but=(0,))
+        self.server.kill()
+        self.server.start()
+        self.worker.settle(*self.entries[0])
+        self.assertEqual(self.found(), [])
+        self.worker.settle(*self.entries[1], ack=False, remove=False)
+        self.assert_found("2 terminal replies")
+
+
+if __name__ == "__main__":
+    unittest.main()

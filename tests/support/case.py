@@ -1,0 +1,126 @@
+"""The base of every case: a temporary directory of its own, servers and daemons that end with it, and their logs on failure."""
+
+import os
+import shutil
+import tempfile
+import unittest
+
+import model
+from checker import Checker
+from daemon import Daemon, sluice
+from producer import Journal, Producer
+from redis_server import RedisServer
+from vectors import Reference
+from waiting import wait_until
+
+# How much of each fault run to do: 1 by default, 0.1 under the sanitizers, more at night.
+SCALE = float(os.environ.get("SLUICE_FAULT_SCALE", "1"))
+
+
+def scaled(count):
+    return max(1, round(count * SCALE))
+
+
+class SluiceCase(unittest.TestCase):
+    queue = "test"
+    lease_ms = 500
+
+    def setUp(self):
+        # A short path in memory: unix socket paths end at 107 bytes, and fsync costs nothing there.
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.directory = tempfile.mkdtemp(prefix="sluice-", dir=base)
+        self.children = []
+        self.journal = Journal()
+        self.wait_until = wait_until
+
+    def run(self, result=None):
+        result = result if result is not None else self.defaultTestResult()
+        before = len(result.failures) + len(result.errors)
+        self.children = []
+        self.directory = None
+        try:
+            super().run(result)
+        finally:
+            for child in reversed(self.children):
+                child.cleanup()
+            if len(result.failures) + len(result.errors) > before:
+                self._show_logs()
+            if self.directory is not None:
+                shutil.rmtree(self.directory, ignore_errors=True)
+        return result
+
+    def tearDown(self):
+        for child in self.children:
+            if isinstance(child, Daemon):
+                child.cleanup()
+                report = child.sanitizer_report()
+                self.assertIsNone(report, report)
+
+    def _show_logs(self):
+        for child in self.children:
+            lines = child.read_log().splitlines()
+            print(f"--- {child.log}: last {min(60, len(lines))} of {len(lines)} lines")
+            print("\n".join(line[:600] for line in lines[-60:]))
+
+    def path(self, *names):
+        return os.path.join(self.directory, *names)
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return self.path(name)
+
+    def start_redis(self, name="redis", aof="no", options=()):
+        server = RedisServer(self.directory, name, aof, options)
+        self.children.append(server)
+        return server.start()
+
+    def make_model(self, name="tiny", **shape):
+        directory = self.path("models", name)
+        if not os.path.exists(directory):
+            model.write_model(directory, **shape)
+        return directory
+
+    def make_daemon(self, server, *flags, model=None, queue=None, environment=None, address="socket"):
+        """A daemon that has not been started. f32, so that its vectors are the local ones bit for bit."""
+        where = server.socket if address == "socket" else address
+        number = sum(isinstance(child, Daemon) for child in self.children)
+        daemon = Daemon(self.directory, number, where, model or self.make_model(), queue or self.queue,
+                        ["--lease-ms", self.lease_ms, "--precision", "f32", *flags], environment)
+        self.children.append(daemon)
+        return daemon
+
+    def start_daemon(self, server, *flags, **options):
+        """A daemon that has joined its queue."""
+        return self.make_daemon(server, *flags, **options).start().wait_ready(server.client())
+
+    def restart(self, daemon, server):
+        """The same command line again, as a new process that has joined its queue."""
+        daemon.start().wait_ready(server.client())
+        return daemon
+
+    def producer(self, server, queue=None, journal=None):
+        return Producer(server, queue or self.queue, journal or self.journal)
+
+    def reference(self, model=None, **options):
+        return Reference(model or self.make_model(), **options)
+
+    def wait_finished(self, producer, requests=None, timeout=120):
+        requests = list(requests if requests is not None else producer.journal.requests.values())
+        def missing():
+            return [r.id for r in requests if not producer.finished([r])][:5]
+        wait_until(lambda: producer.finished(requests), lambda: f"replies; without one: {missing()}", timeout=timeout)
+
+    def assert_clean(self, server, queue=None, model=None, journal=None, **options):
+        """The whole checker; stops no daemon, so wait for the work to end first."""
+        Checker(server, queue or self.queue, journal or self.journal, self.reference(model)).assert_clean(**options)
+
+    def pending(self, client, queue=None, worker=None):
+        """How many entries are pending, of one worker or of all."""
+        key = f"sluice:{{{queue or self.queue}}}:requests"
+        if worker is None:
+            return client.xpending(key, "sluice")["pending"]
+        return next((c["pending"] for c in client.xinfo_consumers(key, "sluice") if c["name"].decode() == worker), 0)
+
+    def run_sluice(self, *arguments, **options):
+        return sluice(*arguments, **options)

@@ -1,0 +1,263 @@
+"""The independent checker: did every request end in exactly one right reply, and is nothing left over?
+
+It reads Redis, the append-only history of Redis, and the producer's journal, never a log or a counter of the daemon. Its
+letters follow docs/reliability: each violation is one line, and an empty list is the only good answer. It is itself tested
+against planted violations in tests/integration/test_checker.py."""
+
+import re
+
+from history import History
+from vectors import decode_f32
+
+TERMINAL = (b"done", b"error", b"cancelled")
+DONE_FIELDS = (b"status", b"id", b"entry", b"model", b"revision", b"dim", b"encoding", b"embedding", b"tokens",
+               b"queued_ms", b"compute_ms", b"done_at")
+ERROR_FIELDS = (b"status", b"entry", b"code", b"message", b"retryable", b"attempts", b"done_at")
+CODES = set("""bad_request bad_utf8 bad_id too_long too_large too_many_inputs wrong_model unknown_task expired queue_full
+out_of_memory device_lost timeout non_finite internal poison""".split())
+STREAMS = ("requests", "requests:high", "requests:low")
+# Keys that live as long as their queue; all others need a TTL.
+PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "results", "workers", "meta", "stats", "paused"}
+VOLATILE = re.compile(r"(reply|wake|results|alive):.+")
+GROUP = "sluice"
+
+
+class Checker:
+    def __init__(self, server, queue, journal, reference):
+        """`reference`: text -> f32 bytes. A server without an append-only file is checked by its final state only."""
+        self.server, self.queue, self.journal, self.reference = server, queue, journal, reference
+        self.client = server.client()
+        self.prefix = f"sluice:{{{queue}}}:"
+        self.problems = []
+
+    def violations(self, may_die=(), faults=(), ttl_seconds=7 * 86400):
+        """Every broken invariant. `may_die`: ids that are allowed (and then required) to be dead letters.
+        `faults`: kinds that must have fired at least once, by the journal's own count."""
+        history = History(self.server.directory, self.queue) if self.server.aof else None
+        requests = self.journal.requests.values()
+        if not requests:
+            self.problems.append("the journal is empty: nothing was checked")
+        if hasattr(self.reference, "learn"):
+            self.reference.learn([request.text for request in requests if request.text is not None])
+        for request in requests:
+            self._check_reply(request, history, ttl_seconds)
+        self._check_streams()
+        self._check_keys()
+        self._check_dead(set(may_die))
+        if history is not None:
+            self._check_history(history)
+        for kind in faults:
+            if self.journal.faults.get(kind, 0) < 1:
+                self.problems.append(f"the fault {kind} never fired")
+        return self.problems
+
+    def assert_clean(self, **options):
+        problems = self.violations(**options)
+        if problems:
+            shown = "\n  ".join(problems[:20])
+            raise AssertionError(f"{len(problems)} violations in {len(self.journal.requests)} requests:\n  {shown}")
+
+    def _bad(self, request, text):
+        self.problems.append(f"{request.id}: {text}")
+
+    # One reply each, complete and right.
+
+    def _check_reply(self, request, history, ttl_seconds):
+        key = f"{self.prefix}reply:{request.id}"
+        reply = self.client.hgetall(key)
+        if not reply:
+            return self._bad(request, "has no reply")
+        status = reply.get(b"status")
+        if status not in TERMINAL:
+            return self._bad(request, f"is not finished: status {status!r}")
+        ttl = self.client.pttl(key)
+        if not 0 < ttl <= ttl_seconds * 1000:
+            self._bad(request, f"reply has a TTL of {ttl} ms")
+        self._check_entry(request, reply, history)
+        if status == b"done":
+            self._check_done(request, reply)
+        elif status == b"error":
+            self._check_error(request, reply, history)
+        elif request.expected != "cancelled":
+            self._bad(request, "was cancelled")
+
+    def _check_entry(self, request, reply, history):
+        entry = reply.get(b"entry", b"").decode()
+        if entry in request.entries:
+            return
+        unconfirmed = request.uncertain and history is not None and \
+            history.added.get(("requests", entry), {}).get(b"id") == request.id.encode()
+        if not unconfirmed:
+            self._bad(request, f"reply names the entry {entry!r}, not one of {request.entries}")
+
+    def _check_done(self, request, reply):
+        missing = [field.decode() for field in DONE_FIELDS if field not in reply]
+        if missing:
+            return self._bad(request, f"done without {', '.join(missing)}")
+        if request.expected != "done":
+            self._bad(request, f"is done, expected {request.expected}")
+        if reply[b"id"].decode() != request.id:
+            self._bad(request, f"reply says id {reply[b'id']!r}")
+        if reply[b"encoding"].decode() != request.encoding:
+            self._bad(request, f"encoded as {reply[b'encoding']!r}, asked for {request.encoding}")
+        for field in (b"dim", b"tokens", b"done_at"):
+            if not reply[field].isdigit() or int(reply[field]) == 0:
+                self._bad(request, f"{field.decode()} is {reply[field]!r}")
+        for field in (b"queued_ms", b"compute_ms"):
+            if not re.fullmatch(rb"\d+(\.\d+)?", reply[field]):
+                self._bad(request, f"{field.decode()} is {reply[field]!r}")
+        if request.text is not None:
+            self._check_vector(request, reply)
+
+    def _check_vector(self, request, reply):
+        try:
+            vector = decode_f32(request.encoding, reply[b"embedding"])
+        except (AssertionError, ValueError) as error:
+            return self._bad(request, f"embedding cannot be read: {error}")
+        if len(vector) != 4 * int(reply[b"dim"]):
+            self._bad(request, f"embedding has {len(vector)} bytes for dim {reply[b'dim']!r}")
+        if vector != self.reference(request.text):
+            self._bad(request, "vector differs from the local one")
+
+    def _check_error(self, request, reply, history):
+        missing = [field.decode() for field in ERROR_FIELDS if field not in reply]
+        if missing:
+            return self._bad(request, f"error without {', '.join(missing)}")
+        code = reply[b"code"].decode()
+        if code not in CODES:
+            self._bad(request, f"unknown code {code!r}")
+        if code == "poison" and request.expected == "done" and self._lonely_kills(reply, history) >= 3:
+            return  # three kills inside its lonely runs: the daemon could not know better
+        if code != request.expected:
+            self._bad(request, f"error {code} ({reply[b'message'].decode('utf-8', 'replace')!r}), expected {request.expected}")
+
+    def _lonely_kills(self, reply, history):
+        """How many of our kills can have hit the entry alone: distinct killed workers that had been handed it."""
+        if history is None:
+            return 0
+        holders = history.deliveries.get(("requests", reply[b"entry"].decode()), [])
+        return len(set(holders) & set(self.journal.kills))
+
+    # Nothing left over.
+
+    def _check_streams(self):
+        for stream in STREAMS:
+            key = self.prefix + stream
+            if not self.client.exists(key):
+                continue
+            if self.client.xlen(key) != 0:
+                self.problems.append(f"{stream}: XLEN is {self.client.xlen(key)}")
+            for group in self.client.xinfo_groups(key):
+                if group["pending"] != 0:
+                    self.problems.append(f"{stream}: {group['pending']} pending in the group {group['name'].decode()}")
+
+    def _check_keys(self):
+        for raw in self.client.scan_iter(count=1000):
+            key = raw.decode("utf-8", "replace")
+            if not key.startswith(self.prefix):
+                if not key.startswith("sluice:{"):
+                    self.problems.append(f"stray key {key!r}")
+                continue
+            name = key[len(self.prefix):]
+            if name in PERMANENT:
+                continue
+            if not VOLATILE.fullmatch(name):
+                self.problems.append(f"undocumented key {name!r}")
+            elif self.client.pttl(key) == -1:
+                self.problems.append(f"key without TTL {name!r}")
+        for name in ("later", "later:data", "trouble"):
+            key = self.prefix + name
+            kind = self.client.type(key)
+            left = self.client.zrange(key, 0, 4) if kind == b"zset" else self.client.hkeys(key)[:5] if kind == b"hash" else []
+            if left:
+                self.problems.append(f"{name} still holds {left}")
+
+    def _check_dead(self, may_die):
+        dead = {}
+        for entry, fields in self.client.xrange(self.prefix + "dead"):
+            id = (fields.get(b"id") or fields.get(b"_id") or fields.get(b"name") or fields.get(b"entry") or b"").decode()
+            dead[id] = fields
+        for request in self.journal.requests.values():
+            names = {request.id, *request.entries}
+            buried = names & dead.keys()
+            allowed = request.id in may_die
+            reply = self.client.hgetall(f"{self.prefix}reply:{request.id}")
+            if buried and not allowed and reply.get(b"code") != b"poison":
+                self._bad(request, "is healthy and in the dead letters")
+            if allowed and not buried:
+                self._bad(request, "should be in the dead letters and is not")
+            if allowed and buried:
+                fields = dead[buried.pop()]
+                for name, value in request.fields.items():
+                    expected = value if isinstance(value, bytes) else str(value).encode()
+                    if fields.get(name.encode()) != expected:
+                        self._bad(request, f"dead letter has lost the field {name}")
+        strangers = [id for id in dead if not any(id in {r.id, *r.entries} for r in self.journal.requests.values())]
+        if strangers:
+            self.problems.append(f"dead letters nobody sent: {strangers[:5]}")
+
+    # What the final state cannot show.
+
+    def _check_history(self, history):
+        for request in self.journal.requests.values():
+            self._check_written_once(request, history)
+        for entry in history.added:
+            if entry[0] in STREAMS:
+                self._check_removal(entry, history)
+
+    def _check_written_once(self, request, history):
+        """A terminal reply per submission at most, all of them the same, and none before its request was there."""
+        writes = history.replies.get(request.id, [])
+        submissions = [entry for entry, fields in history.added.items()
+                       if fields.get(b"id") == request.id.encode() and not fields.get(b"_id")]
+        allowed = max(1, len(submissions))
+        if len(writes) > allowed:
+            self._bad(request, f"{len(writes)} terminal replies were written for {allowed} submission(s)")
+        entries = [fields.get(b"entry") for _, fields in writes]
+        if len(set(entries)) != len(entries):
+            self._bad(request, f"one submission was answered more than once: {entries}")
+        if len({(fields[b"status"], fields.get(b"embedding"), fields.get(b"code")) for _, fields in writes}) > 1:
+            self._bad(request, "two different replies were written")
+        for _, fields in writes:
+            attempts = int(fields.get(b"attempts", b"1"))
+            if b"entry" in fields and fields[b"entry"].decode().count("-") == 1:
+                deliveries = sum(len(consumers) for (stream, entry), consumers in history.deliveries.items()
+                                 if (stream, entry) == ("requests", fields[b"entry"].decode())
+                                 or history.added.get((stream, entry), {}).get(b"_id") == fields[b"entry"])
+                if attempts > max(1, deliveries):
+                    self._bad(request, f"claims {attempts} attempts in {deliveries} deliveries")
+
+    def _check_removal(self, entry, history):
+        """Acknowledged and removed once, in one step with what became of it, and after that was written."""
+        name = f"entry {entry[1]}"
+        removals, acks = history.removed.get(entry, []), history.acked.get(entry, [])
+        if len(removals) != 1:
+            self.problems.append(f"{name}: removed {len(removals)} times")
+            return
+        if len(acks) > 1:
+            self.problems.append(f"{name}: acknowledged {len(acks)} times")
+        if acks and acks[0] != removals[0]:
+            self.problems.append(f"{name}: acknowledged and removed in two steps")
+        self._check_settled_together(name, entry, history)
+
+    def _check_settled_together(self, name, entry, history):
+        step = history.steps[history.removed[entry][0]]
+        removal = next(i for i, words in enumerate(step)
+                       if words[0].upper() == b"XDEL" and entry[1].encode() in words[2:])
+        before = step[:removal]
+        fields = history.added[entry]
+        original = fields.get(b"_entry") or fields.get(b"_id") or entry[1].encode()
+        answered = any(words[0].upper() in (b"HSET", b"HMSET") and b":reply:" in words[1] and
+                       (original in words or entry[1].encode() in words) for words in before)
+        deferred = any(words[0].upper() == b"ZADD" and words[1].endswith(b":later") for words in before)
+        # A newer request with the same id had its reply already: the older one leaves without one.
+        id = fields.get(b"id", b"").decode()
+        superseded = any(when <= history.removed[entry][0] and _age(reply.get(b"entry")) > _age(entry[1].encode())
+                         for when, reply in history.replies.get(id, []))
+        if not (answered or deferred or superseded):
+            self.problems.append(f"{name}: removed without its reply in the same step")
+
+
+def _age(entry):
+    match = re.fullmatch(rb"(?:high:|low:)?(\d+)-(\d+)", entry or b"")
+    return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -1,0 +1,110 @@
+"""`sluice serve` as a child of the test, and the other commands as plain calls."""
+
+import os
+import signal
+import subprocess
+
+import process
+from waiting import wait_until
+
+BINARY = os.environ.get("SLUICE_BINARY", "")
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Any of these in a log is a failure, whatever the test was about.
+SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error: ")
+
+
+def sluice(*arguments, environment=None, input=None, timeout=60, **options):
+    """Runs one command of sluice to its end. stdout and stderr are bytes; a sanitizer report in stderr fails the test."""
+    result = subprocess.run([BINARY, *map(str, arguments)], env=process.clean_environment(environment), input=input,
+                            stdin=subprocess.DEVNULL if input is None else None,
+                            capture_output=True, timeout=timeout, check=False, **options)
+    text = result.stderr.decode("utf-8", "replace")
+    assert not any(mark in text for mark in SANITIZER_MARKS), text
+    return result
+
+
+class Daemon:
+    def __init__(self, directory, number, address, model, queue, flags=(), environment=None):
+        """`address` is what --redis gets: a unix socket path or a redis:// URL; None leaves the flag out."""
+        self.log = os.path.join(directory, f"daemon-{number}.log")
+        self.queue = queue
+        self.argv = [BINARY, "serve"]
+        if address is not None:
+            self.argv += ["--redis", str(address)]
+        self.argv += ["--model", str(model), "--queue", queue, *map(str, flags)]
+        self.environment = environment
+        self.process = None
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = process.start(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                         env=process.clean_environment(self.environment))
+        return self
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def alive_key(self, client):
+        """This process's liveness key, or None: worker names carry the pid."""
+        prefix = f"sluice:{{{self.queue}}}:alive:"
+        for key in client.scan_iter(match=prefix.replace("[", "\\[") + "*", count=1000):
+            name = key.decode()[len(prefix):]
+            if str(self.pid) in name.replace(".", "-").replace(":", "-").split("-"):
+                return key.decode()
+        return None
+
+    def worker_name(self, client):
+        key = self.alive_key(client)
+        return key and key.split(":alive:", 1)[1]
+
+    def wait_ready(self, client, timeout=60):
+        def ready():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the daemon ended with {self.process.returncode}:\n{self.read_log()}")
+            return self.alive_key(client)
+        wait_until(ready, lambda: f"the daemon to be alive; its log:\n{self.read_log()[-3000:]}", timeout=timeout)
+        return self
+
+    def running(self):
+        return self.process.poll() is None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def wait_exit(self, timeout=60):
+        """The exit code; negative for a signal."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the daemon did not exit within {timeout} s:\n{self.read_log()[-3000:]}") from None
+
+    def stop(self, timeout=60):
+        """SIGTERM and its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait_exit(timeout)
+
+    def cleanup(self):
+        if self.process is not None:
+            process.end(self.process)
+
+    def read_log(self):
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def sanitizer_report(self):
+        """The log when a sanitizer has complained in it, else None."""
+        log = self.read_log()
+        return log if any(mark in log for mark in SANITIZER_MARKS) else None
+
+    def rss_bytes(self):
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

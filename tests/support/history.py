@@ -1,0 +1,112 @@
+"""What really happened in Redis, in order: its own append-only file, read back.
+
+The final state shows that a reply is there. It cannot show that it was written twice, or that an entry was removed before
+its reply stood. The append-only file can: it holds every write with its values, the writes of one script between MULTI and
+EXEC, and it survives a kill -9 of Redis. Reads that deliver (XREADGROUP) stand in it as XCLAIM."""
+
+import glob
+import os
+
+
+def _commands(path):
+    """Every complete command of one file, as lists of bytes; a torn tail after a kill is what Redis drops, too."""
+    with open(path, "rb") as file:
+        data = file.read()
+    position = 0
+    while position < len(data):
+        end = data.find(b"\r\n", position)
+        if end < 0:
+            return
+        line = data[position:end]
+        if line.startswith(b"#"):  # an annotation
+            position = end + 2
+            continue
+        assert line.startswith(b"*"), f"{path}: not a command at byte {position}: {line[:40]!r}"
+        words, at = [], end + 2
+        for _ in range(int(line[1:])):
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                return
+            length = int(data[at + 1:end])
+            if end + 2 + length + 2 > len(data):
+                return
+            words.append(data[end + 2:end + 2 + length])
+            at = end + 2 + length + 2
+        yield words
+        position = at
+
+
+def _files(directory):
+    """The append-only files in the order of the manifest: the base, then the increments."""
+    folder = os.path.join(directory, "appendonlydir")
+    manifests = glob.glob(os.path.join(folder, "*.manifest"))
+    assert len(manifests) == 1, f"no manifest in {folder}"
+    entries = []
+    with open(manifests[0], encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            entries.append((words[5] != "b", int(words[3]), os.path.join(folder, words[1])))
+    return [path for _, _, path in sorted(entries)]
+
+
+def transactions(directory):
+    """Lists of commands that took effect together. A MULTI whose EXEC never came did not take effect."""
+    for path in _files(directory):
+        together = None
+        for words in _commands(path):
+            name = words[0].upper()
+            if name == b"MULTI":
+                together = []
+            elif name == b"EXEC":
+                yield together
+                together = None
+            elif name == b"SELECT":
+                continue
+            elif together is not None:
+                together.append(words)
+            else:
+                yield [words]
+
+
+class History:
+    """The life of one queue. Times are positions in the history."""
+
+    def __init__(self, directory, queue):
+        self.prefix = f"sluice:{{{queue}}}:".encode()
+        self.added = {}       # (stream, entry id) -> fields
+        self.add_time = {}    # (stream, entry id) -> when
+        self.deliveries = {}  # (stream, entry id) -> [consumer, …]
+        self.removed = {}     # (stream, entry id) -> [when, …] of XDEL
+        self.acked = {}       # (stream, entry id) -> [when, …] of XACK
+        self.replies = {}     # id -> [(when, fields), …]: every terminal write
+        self.charges = {}     # name -> [when, …]: every write to `trouble` about it
+        self.steps = []       # [when] -> commands that took effect together
+        for when, together in enumerate(transactions(directory)):
+            self.steps.append(together)
+            for words in together:
+                self._take(when, words)
+
+    def _take(self, when, words):
+        name = words[0].upper()
+        if len(words) < 2 or not words[1].startswith(self.prefix):
+            return
+        key = words[1][len(self.prefix):].decode("utf-8", "replace")
+        if name == b"XADD" and key.startswith("requests"):
+            at = next(i for i in range(2, len(words)) if b"-" in words[i] and words[i].replace(b"-", b"").isdigit())
+            entry = (key, words[at].decode())
+            self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
+            self.add_time[entry] = when
+        elif name == b"XCLAIM" and key.startswith("requests"):
+            self.deliveries.setdefault((key, words[5].decode()), []).append(words[3].decode())
+        elif name == b"XDEL" and key.startswith("requests"):
+            for word in words[2:]:
+                self.removed.setdefault((key, word.decode()), []).append(when)
+        elif name == b"XACK" and key.startswith("requests"):
+            for word in words[3:]:
+                self.acked.setdefault((key, word.decode()), []).append(when)
+        elif name in (b"HSET", b"HMSET") and key.startswith("reply:"):
+            fields = dict(zip(words[2::2], words[3::2]))
+            if fields.get(b"status") in (b"done", b"error", b"cancelled"):
+                self.replies.setdefault(key[len("reply:"):], []).append((when, fields))
+        elif name in (b"HINCRBY", b"HSET") and key == "trouble":
+            self.charges.setdefault(words[2].decode("utf-8", "replace"), []).append(when)

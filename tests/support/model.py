@@ -1,0 +1,141 @@
+"""A small random BERT model in a sentence-transformers directory, written with the standard library alone.
+
+The tests of the queue need vectors that are reproducible and differ from text to text, not vectors that mean something; a
+seeded model of 2 layers opens in a millisecond and does not depend on the model that the project ships."""
+
+import array
+import json
+import os
+import random
+import struct
+import sys
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = """the of and a to in is was it for on with as his by at from that not are this have be or had you which one were her
+all there would their we him been has when who will more no if out so said what up its about into than them can only other new
+some could time these two may then do first any my now such like our over man me even most made after also did many before must
+through back years where much your way well down should because each just those people how too little state good very make
+world still own see men work long get here between both life being under never day same another know while last might us great
+old year off come since against go came right used take three hello red blue green stream queue worker batch vector model text
+package library editor photo music game server network disk file system kernel driver font tool image video audio mail web""".split()
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+SIGNS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+FOREIGN = "äößéèñçøłшждαβγ世界你好日本語"
+
+
+def vocabulary():
+    words = list(SPECIALS)
+    for word in [*LETTERS, *SIGNS, *FOREIGN, *("##" + c for c in LETTERS + FOREIGN), *WORDS, *("##" + w for w in ("ing", "ed", "s", "er"))]:
+        if word not in words:
+            words.append(word)
+    return words
+
+
+def tensors(shape, seed):
+    """(name, shape, values) of every weight; BERT's own names."""
+    generator = random.Random(seed)
+    hidden, inner = shape["hidden"], shape["intermediate"]
+
+    def normal(*dims, spread):
+        count = 1
+        for dim in dims:
+            count *= dim
+        return dims, array.array("f", [generator.gauss(0.0, spread) for _ in range(count)])
+
+    def norm(prefix):
+        yield prefix + ".weight", (hidden,), array.array("f", [1.0 + generator.gauss(0.0, 0.1) for _ in range(hidden)])
+        yield prefix + ".bias", *normal(hidden, spread=0.05)
+
+    def linear(prefix, rows, columns):
+        yield prefix + ".weight", *normal(rows, columns, spread=columns ** -0.5)
+        yield prefix + ".bias", *normal(rows, spread=0.05)
+
+    yield "embeddings.word_embeddings.weight", *normal(shape["vocabulary"], hidden, spread=1.0)
+    yield "embeddings.position_embeddings.weight", *normal(shape["positions"], hidden, spread=0.2)
+    yield "embeddings.token_type_embeddings.weight", *normal(2, hidden, spread=0.2)
+    yield from norm("embeddings.LayerNorm")
+    for layer in range(shape["layers"]):
+        prefix = f"encoder.layer.{layer}."
+        for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+            yield from linear(prefix + part, hidden, hidden)
+        yield from norm(prefix + "attention.output.LayerNorm")
+        yield from linear(prefix + "intermediate.dense", inner, hidden)
+        yield from linear(prefix + "output.dense", hidden, inner)
+        yield from norm(prefix + "output.LayerNorm")
+
+
+def write_safetensors(path, named):
+    header, blobs, offset = {}, [], 0
+    for name, dims, values in named:
+        blob = values.tobytes() if sys.byteorder == "little" else array.array("f", values).byteswap()
+        header[name] = {"dtype": "F32", "shape": list(dims), "data_offsets": [offset, offset + len(blob)]}
+        offset += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def tokenizer_json(words):
+    ids = {word: index for index, word in enumerate(words)}
+    special = lambda word: {"id": ids[word], "content": word, "single_word": False, "lstrip": False, "rstrip": False,
+                            "normalized": False, "special": True}
+    piece = lambda word: {"SpecialToken": {"id": word, "type_id": 0}}
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [special(word) for word in SPECIALS],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                       "strip_accents": None, "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [piece("[CLS]"), {"Sequence": {"id": "A", "type_id": 0}}, piece("[SEP]")],
+            "pair": [piece("[CLS]"), {"Sequence": {"id": "A", "type_id": 0}}, piece("[SEP]"),
+                     {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
+            "special_tokens": {word: {"id": word, "ids": [ids[word]], "tokens": [word]} for word in ("[CLS]", "[SEP]")}},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100, "vocab": ids},
+    }
+
+
+def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=128, positions=128, max_tokens=64):
+    """Writes the model and returns its directory."""
+    words = vocabulary()
+    shape = {"hidden": hidden, "intermediate": intermediate, "layers": layers, "positions": positions,
+             "vocabulary": len(words)}
+    os.makedirs(os.path.join(directory, "1_Pooling"))
+    os.makedirs(os.path.join(directory, "2_Normalize"))
+
+    def put(name, content):
+        with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+            json.dump(content, file, ensure_ascii=False)
+
+    put("config.json", {
+        "architectures": ["BertModel"], "model_type": "bert", "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1, "hidden_size": hidden, "initializer_range": 0.02, "intermediate_size": intermediate,
+        "layer_norm_eps": 1e-12, "max_position_embeddings": positions, "num_attention_heads": heads,
+        "num_hidden_layers": layers, "pad_token_id": 0, "position_embedding_type": "absolute", "torch_dtype": "float32",
+        "type_vocab_size": 2, "use_cache": True, "vocab_size": len(words)})
+    put("modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
+    put("1_Pooling/config.json", {
+        "word_embedding_dimension": hidden, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True,
+        "pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False})
+    put("sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
+    put("tokenizer_config.json", {
+        "tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True,
+        "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]",
+        "model_max_length": positions})
+    put("tokenizer.json", tokenizer_json(words))
+    with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8") as file:
+        file.write("\n".join(words) + "\n")
+    write_safetensors(os.path.join(directory, "model.safetensors"), tensors(shape, seed))
+    return directory
+
+
+if __name__ == "__main__":
+    write_model(sys.argv[1], seed=int(sys.argv[2]) if len(sys.argv) > 2 else 1)

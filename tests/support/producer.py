@@ -1,0 +1,143 @@
+"""A producer that keeps a journal of what it asked for: with Redis, all that the checker is allowed to know.
+
+A producer whose XADD got no answer cannot know whether the entry exists. It says so in the journal and submits the same id
+again, as the protocol recommends."""
+
+import threading
+
+import redis
+
+
+class Request:
+    """One journal line: a request as the producer sees it."""
+
+    def __init__(self, id, text, fields):
+        self.id = id            # names the reply; the entry id where the producer gave none
+        self.text = text        # str, or None for a request that is wrong on purpose
+        self.fields = fields    # as sent
+        self.entries = []       # the entry ids that Redis confirmed
+        self.uncertain = 0      # XADDs without an answer
+        self.expected = "done"  # or the error code that is the right answer
+
+    @property
+    def encoding(self):
+        value = self.fields.get("encoding", "json")
+        return value.decode() if isinstance(value, bytes) else value
+
+
+class Journal:
+    def __init__(self):
+        self.requests = {}  # id -> Request
+        self.kills = []     # worker names that the test has killed with -9
+        self.faults = {}    # kind -> how often it fired
+        self._lock = threading.Lock()
+
+    def add(self, request):
+        with self._lock:
+            assert request.id not in self.requests, f"the test used the id {request.id} twice"
+            self.requests[request.id] = request
+        return request
+
+    def fault(self, kind, count=1):
+        with self._lock:
+            self.faults[kind] = self.faults.get(kind, 0) + count
+
+
+class Producer:
+    def __init__(self, server, queue, journal=None):
+        self.server = server
+        self.queue = queue
+        self.journal = journal or Journal()
+        self.client = server.client()
+        self.stream = f"sluice:{{{queue}}}:requests"
+
+    def key(self, name):
+        return f"sluice:{{{self.queue}}}:{name}"
+
+    def submit(self, text, expected="done", **fields):
+        """One XADD that must succeed."""
+        return self.submit_fields({"text": text, **fields}, text if isinstance(text, str) else None, expected)
+
+    def submit_fields(self, fields, text=None, expected="done"):
+        """Like submit, for requests whose fields are wrong on purpose. The reply is expected under a usable `id` only."""
+        entry = self.client.xadd(self.stream, fields).decode()
+        request = Request(fields.get("id", entry) if expected != "bad_id" else entry, text, fields)
+        request.entries.append(entry)
+        request.expected = expected
+        return self.journal.add(request)
+
+    def submit_many(self, texts, **fields):
+        """One pipeline; ids are the entry ids."""
+        pipe = self.client.pipeline(transaction=False)
+        for text in texts:
+            pipe.xadd(self.stream, {"text": text, **fields})
+        made = []
+        for text, entry in zip(texts, pipe.execute()):
+            request = Request(entry.decode(), text, {"text": text, **fields})
+            request.entries.append(entry.decode())
+            made.append(self.journal.add(request))
+        return made
+
+    def submit_stubbornly(self, id, text, stop=None, **fields):
+        """Submits under `id` again and again until Redis confirms it; for runs in which Redis is being killed."""
+        request = self.journal.add(Request(id, text, {"text": text, "id": id, **fields}))
+        while True:
+            try:
+                request.entries.append(self.client.xadd(self.stream, request.fields).decode())
+                return request
+            except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+                request.uncertain += 1
+                if stop is not None and stop.wait(0.02):
+                    raise
+                if stop is None:
+                    threading.Event().wait(0.02)
+
+    def reply(self, request):
+        id = request.id if isinstance(request, Request) else request
+        return self.client.hgetall(self.key(f"reply:{id}"))
+
+    def finished(self, requests):
+        """True when every one of them has a terminal reply."""
+        pipe = self.client.pipeline(transaction=False)
+        for request in requests:
+            pipe.hget(self.key(f"reply:{request.id}"), "status")
+        return all(status in (b"done", b"error", b"cancelled") for status in pipe.execute())
+
+
+class Load:
+    """A background thread that keeps a bounded number of requests under way, until stopped."""
+
+    def __init__(self, server, queue, journal, texts, depth=48, prefix="load", encodings=("f32", "json")):
+        self.producer = Producer(server, queue, journal)
+        self.texts, self.depth, self.prefix, self.encodings = texts, depth, prefix, encodings
+        self.count = 0
+        self.error = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self):
+        self._thread.start()
+        return self
+
+    def _run(self):
+        try:
+            while not self._stop.is_set():
+                try:
+                    waiting = self.producer.client.xlen(self.producer.stream)
+                except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+                    self._stop.wait(0.02)
+                    continue
+                for _ in range(self.depth - waiting):
+                    self.producer.submit_stubbornly(f"{self.prefix}-{self.count}", self.texts[self.count % len(self.texts)],
+                                                    encoding=self.encodings[self.count % len(self.encodings)])
+                    self.count += 1
+                self._stop.wait(0.005)
+        except Exception as error:  # shown by stop(), where the test can fail
+            self.error = error
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the producer hangs"
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,73 @@
+"""A private redis-server on a unix socket, with an append-only file that the checker can read back as a history.
+
+`appendfsync no` still writes every command to the file before its answer leaves Redis, so that kill -9 of the process loses
+nothing; `always` is used where the test says so."""
+
+import os
+import signal
+
+import redis
+
+import process
+from waiting import wait_until
+
+
+class RedisServer:
+    def __init__(self, directory, name="redis", aof="no", options=()):
+        """`aof`: None for no append-only file, else the appendfsync mode. `options`: further redis-server arguments."""
+        self.directory = os.path.join(directory, name)
+        os.mkdir(self.directory)
+        self.socket = os.path.join(self.directory, "s")
+        self.log = os.path.join(self.directory, "redis.log")
+        self.aof = aof
+        self.options = list(options)
+        self.password = None
+        self.process = None
+        self.starts = 0
+
+    def start(self):
+        argv = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.directory, "--save", "",
+                "--logfile", self.log, "--maxmemory-policy", "noeviction", "--daemonize", "no",
+                "--appendonly", "yes" if self.aof else "no", "--appendfsync", self.aof or "no",
+                "--aof-use-rdb-preamble", "no", "--auto-aof-rewrite-percentage", "0"]
+        self.process = process.start(argv + self.options, env=process.clean_environment())
+        self.starts += 1
+        # LOADING answers a ping with an error, too; a password that the client lacks does not mean "not up".
+        wait_until(self._answers, lambda: f"redis-server to answer; its log:\n{self.read_log()}", timeout=30,
+                   ignore=(redis.ConnectionError, redis.BusyLoadingError))
+        return self
+
+    def _answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"redis-server ended with {self.process.returncode}:\n{self.read_log()}")
+        try:
+            return self.client().ping()
+        except redis.AuthenticationError:
+            return True
+        except redis.ResponseError as error:
+            return "NOAUTH" in str(error)
+
+    def client(self, **options):
+        options.setdefault("password", self.password)
+        return redis.Redis(unix_socket_path=self.socket, **options)
+
+    def kill(self):
+        """kill -9, as a power switch for the process."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        """An orderly end."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+    def cleanup(self):
+        if self.process is not None:
+            process.end(self.process)
+
+    def read_log(self):
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                return file.read()[-4000:]
+        except FileNotFoundError:
+            return ""
