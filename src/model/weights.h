@@ -1,0 +1,39 @@
+/* The weights of a model directory: one safetensors file or several, and each tensor found under one of the names that
+ * exporters give it. */
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+
+#include "base/err.h"
+#include "model/model.h"
+#include "model/safetensors.h"
+
+#define WEIGHTS_MAX_SHARDS 256
+
+struct weights {
+    struct safetensors *files; /* [count] */
+    char **names;              /* [count], relative to the model's directory */
+    size_t count;
+};
+
+/* Reads DIRECTORY/FOLDERmodel.safetensors, else the shards that DIRECTORY/FOLDERmodel.safetensors.index.json lists.
+ * `folder` is "" or ends with a slash.
+ * Owns: the caller ends `*out` with weights_close, also after an error. Errors: those of safetensors_open; also
+ * STATUS_BAD_INPUT when index and shards disagree. Thread: one at a time (cJSON). */
+MUST_CHECK enum status weights_open(const char *directory, const char *folder, struct weights *out, struct err *err);
+void weights_close(struct weights *weights);
+
+/* Frees the tensors' bytes and keeps the names and shapes. */
+void weights_release(struct weights *weights);
+
+/* Points every tensor of `model`, whose sizes and `layers` are set, into the weights.
+ * Errors: STATUS_BAD_INPUT (missing, there twice, or of another shape), STATUS_UNSUPPORTED (a dtype that is not f32,
+ * f16 or bf16, or a tensor that this architecture does not have); the message names file and tensor. STATUS_NO_MEMORY.
+ */
+MUST_CHECK enum status weights_bind(const struct weights *weights, struct model *model, struct err *err);
+
+/* Calls `visit` for every tensor of the model in one fixed order, with its name in that order's own spelling. */
+typedef void weights_visitor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
+                             uint64_t columns);
+void weights_visit(struct model *model, weights_visitor *visit, void *context);
+
+#endif
