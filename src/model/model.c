@@ -1,0 +1,183 @@
+/* Opening a model directory, step by step: what surrounds the encoder, the encoder's sizes, the tokenizer, the limits,
+ * the weights, the identity. Cheap checks come first, so that a wrong directory is refused before its weights are read.
+ */
+#include "model/model.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "model/bert_config.h"
+#include "model/identity.h"
+#include "model/sentence_config.h"
+#include "model/weights.h"
+
+/* Sets directory (absolute, without links) and name (its last component). */
+static enum status resolve(struct model *model, const char *directory, struct err *err)
+{
+    model->directory = realpath(directory, NULL);
+    struct stat info;
+    if (model->directory == NULL)
+        return err_set_errno(err, "cannot open the model directory %s", directory);
+    if (stat(model->directory, &info) != 0)
+        return err_set_errno(err, "cannot open the model directory %s", directory);
+    if (!S_ISDIR(info.st_mode))
+        return err_set(err, STATUS_BAD_INPUT, "%s is not a directory", directory);
+    const char *last = strrchr(model->directory, '/') + 1;
+    model->name = strdup(*last != '\0' ? last : "model");
+    return model->name != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
+}
+
+/* An adapter beside the weights (PEFT) would change them; sentence-transformers applies it on its own. */
+static enum status refuse_adapter(const char *directory, const char *folder, struct err *err)
+{
+    struct buffer path = {0};
+    buffer_format(&path, "%s/%sadapter_config.json", directory, folder);
+    if (!buffer_ok(&path))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+    bool there = access(path.data, F_OK) == 0;
+    buffer_free(&path);
+    if (there)
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "%sadapter_config.json: adapters are not supported; merge it into the weights", folder);
+    return STATUS_OK;
+}
+
+static enum status read_config(struct model *model, const struct sentence_config *sentence, struct err *err)
+{
+    char name[192];
+    snprintf(name, sizeof name, "%sconfig.json", sentence->folder);
+    enum status status = refuse_adapter(model->directory, sentence->folder, err);
+    if (status == STATUS_OK)
+        status = bert_config_read(model->directory, name, model, err);
+    if (status != STATUS_OK)
+        return status;
+    if (sentence->width != 0 && sentence->width != model->hidden)
+        return err_set(err, STATUS_BAD_INPUT, "the pooling's embedding dimension %u is not hidden_size %u of %s",
+                       sentence->width, model->hidden, name);
+    if (!sentence->include_prompt && model->prompt[0] != '\0')
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "the pooling's include_prompt is false and a prompt is used, which is not supported");
+    model->layers = calloc(model->layer_count, sizeof *model->layers);
+    return model->layers != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
+}
+
+/* The first limit that is given holds: option, sentence-transformers, tokenizer, positions; never above the positions.
+ */
+static enum status set_max_tokens(struct model *model, uint32_t option, uint32_t sentence, struct err *err)
+{
+    uint32_t positions = model->positions - model->position_offset;
+    uint32_t tokenizer = tokenizer_max_tokens(model->tokenizer);
+    if (option > positions)
+        return err_set(err, STATUS_BAD_INPUT, "max_tokens %u is above the model's %u positions", option, positions);
+    uint32_t limit = option != 0 ? option : sentence != 0 ? sentence : tokenizer != 0 ? tokenizer : positions;
+    model->max_tokens = limit < positions ? limit : positions;
+    int32_t *ids = calloc(model->max_tokens, sizeof *ids);
+    if (ids == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
+    uint32_t count;
+    bool truncated;
+    enum status status = tokenizer_encode(model->tokenizer, "", 0, model->max_tokens, ids, &count, &truncated, err);
+    free(ids);
+    return status == STATUS_OK ? status : err_prefix(err, "max_tokens %u", model->max_tokens);
+}
+
+static enum status open_tokenizer(struct model *model, const struct model_options *options,
+                                  const struct sentence_config *sentence, struct err *err)
+{
+    struct buffer folder = {0};
+    buffer_format(&folder, "%s/%s", model->directory, sentence->folder);
+    if (!buffer_ok(&folder))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+    enum status status = tokenizer_open(folder.data, &model->tokenizer, err);
+    buffer_free(&folder);
+    if (status != STATUS_OK)
+        return status;
+    if (tokenizer_vocabulary(model->tokenizer) > model->vocabulary)
+        return err_set(err, STATUS_BAD_INPUT, "the tokenizer has %u entries, above vocab_size %u of config.json",
+                       tokenizer_vocabulary(model->tokenizer), model->vocabulary);
+    return set_max_tokens(model, options->max_tokens, sentence->max_tokens, err);
+}
+
+static enum status open_weights(struct model *model, const char *folder, struct err *err)
+{
+    struct weights *weights = calloc(1, sizeof *weights);
+    if (weights == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the list of weight files");
+    model->storage = weights;
+    enum status status = weights_open(model->directory, folder, weights, err);
+    if (status == STATUS_OK)
+        status = weights_bind(weights, model, err);
+    for (size_t i = 0; i < weights->count; i++)
+        model->weight_bytes += weights->files[i].data_bytes;
+    return status;
+}
+
+static enum status fill(struct model *model, const struct model_options *options, struct sentence_config *sentence,
+                        struct err *err)
+{
+    enum status status = sentence_config_read(model->directory, options, sentence, err);
+    if (status != STATUS_OK)
+        return status;
+    model->pooling = sentence->pooling;
+    model->normalize = sentence->normalize;
+    model->pool_prompt = true;
+    model->prompt = sentence->prompt;
+    sentence->prompt = NULL;
+    status = read_config(model, sentence, err);
+    model->dim = model->hidden;
+    if (status == STATUS_OK)
+        status = open_tokenizer(model, options, sentence, err);
+    if (status == STATUS_OK)
+        status = open_weights(model, sentence->folder, err);
+    if (status == STATUS_OK)
+        status = identity_fill(model, sentence->folder, err);
+    return status;
+}
+
+enum status model_open(const char *directory, const struct model_options *options, struct model **out, struct err *err)
+{
+    static const struct model_options none = {0};
+    *out = NULL;
+    struct model *model = calloc(1, sizeof *model);
+    if (model == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
+    struct sentence_config sentence = {0};
+    enum status status = resolve(model, directory, err);
+    if (status == STATUS_OK) {
+        status = fill(model, options != NULL ? options : &none, &sentence, err);
+        if (status != STATUS_OK && err != NULL)
+            status = err_prefix(err, "model %s", directory);
+    }
+    sentence_config_free(&sentence);
+    if (status == STATUS_OK)
+        *out = model;
+    else
+        model_close(model);
+    return status;
+}
+
+void model_release_weights(struct model *model)
+{
+    weights_release(model->storage);
+}
+
+void model_close(struct model *model)
+{
+    if (model == NULL)
+        return;
+    if (model->storage != NULL)
+        weights_close(model->storage);
+    free(model->storage);
+    tokenizer_close(model->tokenizer);
+    free(model->layers);
+    free(model->prompt);
+    free(model->name);
+    free(model->directory);
+    free(model);
+}
