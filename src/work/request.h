@@ -182,10 +182,18 @@ struct request_rules {
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
 void request_free(struct request *request);
 
+/* Marks a request as failed, with a message for its producer. The first failure stays; it never echoes foreign bytes.
+ */
+void request_fail(struct request *request, enum reply_code code, const char *format, ...) PRINTF_LIKE(3, 4);
+
 const char *reply_code_name(enum reply_code code); /* "bad_request", … */
 bool reply_code_retryable(enum reply_code code);   /* the transient ones */
 int entry_id_compare(struct entry_id a, struct entry_id b);
 void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT]);
 MUST_CHECK bool entry_id_parse(const char *text, size_t length, struct entry_id *out);
+
+/* A request's name: the entry id, with `high:` or `low:` before it on those streams. */
+void request_name_format(enum request_class class, struct entry_id id, char text[REQUEST_NAME_MAX]);
+MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id);
 
 #endif

@@ -1,0 +1,82 @@
+/* Entry ids and the names made of them, read and written without printf: each request does it once or twice. */
+#include <string.h>
+
+#include "work/fields.h"
+#include "work/request.h"
+
+static const struct {
+    const char *text;
+    size_t length;
+} prefixes[CLASS_COUNT] = {[CLASS_HIGH] = {"high:", 5}, [CLASS_NORMAL] = {"", 0}, [CLASS_LOW] = {"low:", 4}};
+
+int entry_id_compare(struct entry_id a, struct entry_id b)
+{
+    if (a.ms != b.ms)
+        return a.ms < b.ms ? -1 : 1;
+    if (a.seq != b.seq)
+        return a.seq < b.seq ? -1 : 1;
+    return 0;
+}
+
+static char *put_decimal(char *to, uint64_t value)
+{
+    char digits[20];
+    size_t count = 0;
+    do {
+        digits[count++] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    while (count > 0)
+        *to++ = digits[--count];
+    return to;
+}
+
+void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT])
+{
+    char *at = put_decimal(text, id.ms);
+    *at++ = '-';
+    *put_decimal(at, id.seq) = '\0';
+}
+
+bool entry_id_parse(const char *text, size_t length, struct entry_id *out)
+{
+    const char *dash = memchr(text, '-', length);
+    if (dash == NULL)
+        return false;
+    size_t before = (size_t)(dash - text);
+    return decimal_parse(text, before, &out->ms) && decimal_parse(dash + 1, length - before - 1, &out->seq);
+}
+
+void request_name_format(enum request_class class, struct entry_id id, char text[REQUEST_NAME_MAX])
+{
+    memcpy(text, prefixes[class].text, prefixes[class].length);
+    entry_id_format(id, text + prefixes[class].length);
+}
+
+bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id)
+{
+    *class = CLASS_NORMAL;
+    for (enum request_class c = CLASS_HIGH; c < CLASS_COUNT; c++) {
+        size_t prefix = prefixes[c].length;
+        if (prefix > 0 && length > prefix && memcmp(text, prefixes[c].text, prefix) == 0) {
+            *class = c;
+            return entry_id_parse(text + prefix, length - prefix, id);
+        }
+    }
+    return entry_id_parse(text, length, id);
+}
+
+bool decimal_parse(const char *text, size_t length, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (length == 0 || length > 20)
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return true;
+}

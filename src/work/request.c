@@ -1,0 +1,159 @@
+/* A request's life as a struct: made from an entry in one allocation (with its rows and its copies of text and meta
+ * behind it), moved in lists, freed once. What the fields mean is in fields.c. */
+#include "work/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "work/fields.h"
+
+static const struct {
+    const char *name;
+    bool retryable;
+} codes[CODE_COUNT] = {
+    [CODE_NONE] = {"none", false},
+    [CODE_BAD_REQUEST] = {"bad_request", false},
+    [CODE_BAD_UTF8] = {"bad_utf8", false},
+    [CODE_BAD_ID] = {"bad_id", false},
+    [CODE_TOO_LONG] = {"too_long", false},
+    [CODE_TOO_LARGE] = {"too_large", false},
+    [CODE_TOO_MANY_INPUTS] = {"too_many_inputs", false},
+    [CODE_WRONG_MODEL] = {"wrong_model", false},
+    [CODE_UNKNOWN_TASK] = {"unknown_task", false},
+    [CODE_EXPIRED] = {"expired", false},
+    [CODE_QUEUE_FULL] = {"queue_full", false},
+    [CODE_OUT_OF_MEMORY] = {"out_of_memory", true},
+    [CODE_DEVICE_LOST] = {"device_lost", true},
+    [CODE_TIMEOUT] = {"timeout", true},
+    [CODE_NON_FINITE] = {"non_finite", true},
+    [CODE_INTERNAL] = {"internal", true},
+    [CODE_POISON] = {"poison", false},
+};
+
+const char *reply_code_name(enum reply_code code)
+{
+    return codes[code].name;
+}
+
+bool reply_code_retryable(enum reply_code code)
+{
+    return codes[code].retryable;
+}
+
+void request_list_push(struct request_list *list, struct request *request)
+{
+    request->next = NULL;
+    if (list->last == NULL)
+        list->first = request;
+    else
+        list->last->next = request;
+    list->last = request;
+    list->count++;
+}
+
+struct request *request_list_pop(struct request_list *list)
+{
+    struct request *request = list->first;
+    if (request == NULL)
+        return NULL;
+    list->first = request->next;
+    if (list->first == NULL)
+        list->last = NULL;
+    list->count--;
+    request->next = NULL;
+    return request;
+}
+
+void request_list_join(struct request_list *list, struct request_list *more)
+{
+    if (more->first == NULL)
+        return;
+    if (list->last == NULL)
+        list->first = more->first;
+    else
+        list->last->next = more->first;
+    list->last = more->last;
+    list->count += more->count;
+    *more = (struct request_list){0};
+}
+
+void request_fail(struct request *request, enum reply_code code, const char *format, ...)
+{
+    if (request->code != CODE_NONE)
+        return;
+    request->code = code;
+    request->retryable = reply_code_retryable(code);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(request->message, sizeof(request->message), format, args);
+    va_end(args);
+}
+
+static void set_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
+{
+    request->class = entry->class;
+    request->entry = entry->id;
+    request->origin = entry->origin;
+    request->lonely_runs = entry->lonely_runs;
+    request->alone = entry->origin == ORIGIN_RECLAIMED;
+    request_name_format(entry->class, entry->id, request->name);
+    memcpy(request->id, request->name, sizeof(request->name));
+    request->first_ms = entry->id.ms;
+    request->encoding = rules->encoding;
+    request->ttl_s = rules->default_ttl_s;
+    request->max_attempts = rules->default_max_attempts;
+    request->attempt = 1;
+    request->truncate = rules->truncate;
+    request->dim = rules->dim;
+    request->max_tokens = rules->max_tokens;
+}
+
+/* What the request will weigh until it ends: an English word piece has about four bytes, a float of JSON about twelve.
+ */
+static void estimate(struct request *request, size_t allocated)
+{
+    enum { BYTES_PER_TOKEN = 4, BYTES_PER_JSON_FLOAT = 12 };
+    request->tokens = 0;
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        uint32_t tokens = request->rows[i].text_bytes / BYTES_PER_TOKEN + 2;
+        request->tokens += tokens < request->max_tokens ? tokens : request->max_tokens;
+    }
+    size_t floats = (size_t)request->row_count * request->dim;
+    size_t reply = floats * (request->encoding == ENCODING_JSON ? BYTES_PER_JSON_FLOAT : sizeof(float));
+    request->bytes = allocated + request->tokens * sizeof(int32_t) + floats * sizeof(float) + reply;
+}
+
+struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
+{
+    struct fields fields;
+    fields_collect(&fields, entry);
+    uint32_t row_count = 1;
+    size_t head = sizeof(struct request) + row_count * sizeof(struct row);
+    size_t size = head + fields_copied_bytes(&fields, rules);
+    struct request *request = malloc(size);
+    if (request == NULL)
+        return NULL;
+    memset(request, 0, head);
+    request->rows = (struct row *)(request + 1);
+    request->row_count = request->rows_left = row_count;
+    for (uint32_t i = 0; i < row_count; i++)
+        request->rows[i].request = request;
+    request->received_ns = now_ns;
+    request->unknown_fields = fields.unknown;
+    set_defaults(request, rules, entry);
+    if (entry->oversize)
+        request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
+    fields_apply(&fields, rules, request, (char *)request + head);
+    estimate(request, size);
+    return request;
+}
+
+void request_free(struct request *request)
+{
+    if (request == NULL)
+        return;
+    buffer_free(&request->reply);
+    free(request->work);
+    free(request);
+}
