@@ -35,13 +35,14 @@ struct engine_batch {
 /* Opens an engine for a model. The weights are copied: afterwards the caller may model_release_weights.
  * Owns: the caller ends it with engine_close, after its encoders; `model` must outlive the engine.
  * Errors: STATUS_UNSUPPORTED (no such backend or precision here), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
-MUST_CHECK enum status engine_open(const struct model *model, const struct engine_options *options,
-                                   struct engine **out, struct err *err);
+MUST_CHECK enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
+                                   struct err *err);
 void engine_close(struct engine *engine);
 
-const char *engine_backend(const struct engine *engine);          /* "cpu", "null" */
-enum precision engine_precision(const struct engine *engine);     /* never PRECISION_AUTO */
-const char *precision_name(enum precision precision);             /* "auto", "f32", "bf16" */
+const char *engine_backend(const struct engine *engine);      /* "cpu", "null" */
+enum precision engine_precision(const struct engine *engine); /* never PRECISION_AUTO */
+size_t engine_weight_bytes(const struct engine *engine);      /* what the weights take on the device */
+const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16" */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
 
 /* The compute threads that this process should run: what affinity and the cgroup CPU quota allow, at least 1. */
@@ -52,8 +53,8 @@ void encoder_close(struct encoder *encoder);
 
 /* Runs one forward pass. A row's vector has the same bits alone or in any batch, packed or padded (CPU backend).
  * Shapes: see struct engine_batch. Errors: STATUS_BAD_INPUT (an id or a length out of range; nothing was computed),
- * STATUS_NO_MEMORY, STATUS_NON_FINITE (all rows are written; which ones are not finite can be seen), STATUS_DEVICE_LOST.
- * Thread: one thread per encoder at a time; encoders of one engine run side by side. */
+ * STATUS_NO_MEMORY, STATUS_NON_FINITE (all rows are written; which ones are not finite can be seen),
+ * STATUS_DEVICE_LOST. Thread: one thread per encoder at a time; encoders of one engine run side by side. */
 MUST_CHECK enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 
 #endif

@@ -6,7 +6,7 @@ function(sluice_unit_test layer file)
   string(REPLACE "test_" "" subject ${stem})
   set(target test_${layer}_${subject})
   add_executable(${target} ${file})
-  target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${layer}> model_builder
+  target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${layer}> model_builder engine_support
     PkgConfig::CMOCKA)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_compile_definitions(${target} PRIVATE TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -1,0 +1,85 @@
+/* What a device must be able to do. A backend is one file and one row of the table in backend.c.
+ *
+ * The words are those of the forward pass (encoder.c); a backend decides how they map on its device: it may fuse what
+ * follows into a product, and it may only enqueue work until finish. A stream is one thread's scratch on the device;
+ * the ops of one pass are called on it in the order of the forward pass. */
+#ifndef ENGINE_BACKEND_H
+#define ENGINE_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "model/model.h"
+
+struct backend_ops;
+
+/* The head of every backend's own struct. Read-only once open. */
+struct backend {
+    const struct backend_ops *ops;
+    const struct model *model;
+    enum precision precision; /* never PRECISION_AUTO */
+    uint32_t pass_tokens;     /* a pass takes whole rows of up to this many elements, or one longer row alone */
+    size_t weight_bytes;      /* on the device */
+};
+
+struct backend_stream;
+
+/* One pass: some whole rows of a batch, as they lie there. Row r is ids[start[r] - origin] onwards. */
+struct pass {
+    uint32_t rows;
+    uint32_t extent; /* elements from the first row's start to the end of the last row's place, gaps included */
+    uint32_t origin;
+    const int32_t *ids;     /* [extent] */
+    const uint32_t *start;  /* [rows] */
+    const uint32_t *length; /* [rows] */
+    float *output;          /* [rows, dim], written by the time finish returns */
+};
+
+enum linear_site {
+    LINEAR_QKV,              /* hidden -> queries, keys, values, with bias */
+    LINEAR_ATTENTION_OUTPUT, /* context -> hidden, with bias, plus the residual */
+    LINEAR_INTERMEDIATE,     /* hidden -> intermediate, with bias and activation */
+    LINEAR_OUTPUT,           /* intermediate -> hidden, with bias, plus the residual */
+};
+
+enum norm_site { NORM_ATTENTION, NORM_OUTPUT };
+
+struct backend_ops {
+    const char *name;
+
+    /* Whether this machine has the device. */
+    bool (*probe)(void);
+    /* The precision that this machine would run for what was asked, or PRECISION_AUTO when it cannot. */
+    enum precision (*choose)(enum precision asked);
+
+    /* Puts a model's weights on the device. Owns: the caller ends it with close; `model` outlives it. */
+    enum status (*open)(const struct model *model, enum precision precision, struct backend **out, struct err *err);
+    void (*close)(struct backend *backend);
+
+    /* Thread: streams of one backend may be opened, run and closed side by side. */
+    enum status (*stream_open)(struct backend *backend, struct backend_stream **out, struct err *err);
+    void (*stream_close)(struct backend_stream *stream);
+
+    enum status (*embed)(struct backend_stream *stream, const struct pass *pass, struct err *err);
+    enum status (*linear)(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err);
+    enum status (*attention)(struct backend_stream *stream, uint32_t layer, struct err *err);
+    enum status (*norm)(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err);
+    enum status (*pool)(struct backend_stream *stream, struct err *err);
+    enum status (*finish)(struct backend_stream *stream, struct err *err);
+};
+
+extern const struct backend_ops backend_cpu;
+extern const struct backend_ops backend_null;
+
+/* The row of the table with that name; "auto" and NULL mean the first that probes well.
+ * Errors: STATUS_UNSUPPORTED; the message lists what there is. */
+MUST_CHECK enum status backend_find(const char *name, const struct backend_ops **out, struct err *err);
+
+/* engine_open on a given backend, also one that stands in no table: tests inject faults this way. */
+MUST_CHECK enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
+                                        enum precision precision, struct engine **out, struct err *err);
+
+#endif

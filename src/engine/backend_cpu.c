@@ -1,0 +1,282 @@
+/* The CPU backend: matrix products by oneDNN (cpu_matmul.h), everything between them by our own vector code
+ * (cpu_kernels.h), one thread per stream.
+ *
+ * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. Bias and what follows a
+ * product are done by the pass over memory that comes next anyway: the activation after the intermediate product, the
+ * normalisation after the two that end in a residual, attention after queries, keys and values. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/backend.h"
+#include "engine/cpu_kernels.h"
+#include "engine/cpu_matmul.h"
+#include "engine/cpu_weights.h"
+
+/* Tokens in a pass: 128 to 256 keep a layer's activations in a second-level cache of 1 to 2 MB. */
+enum { PASS_TOKENS = 256 };
+
+struct backend_stream {
+    const struct cpu_weights *weights;
+    struct matmul_runner *runner;
+    const struct pass *pass;
+    void *memory;               /* behind all that follows; rows are whole multiples of MATMUL_ROWS */
+    float *hidden;              /* [rows, hidden] */
+    uint16_t *hidden16;         /* [rows, hidden], bf16 only */
+    float *wide;                /* [rows, max(3 hidden, intermediate)] */
+    uint16_t *wide16;           /* [rows, intermediate], bf16 only */
+    float *product;             /* [rows, hidden]: of the two products that end in a residual */
+    struct activations context; /* [rows, hidden]: f32 or bf16 */
+    float *scratch;             /* attention's */
+};
+
+static bool cpu_probe(void)
+{
+    return true;
+}
+
+static enum precision cpu_choose(enum precision asked)
+{
+    if (asked == PRECISION_AUTO)
+        return matmul_native_precision();
+    if (asked == PRECISION_BF16 && matmul_native_precision() != PRECISION_BF16)
+        return PRECISION_AUTO;
+    return asked;
+}
+
+static enum status cpu_open(const struct model *model, enum precision precision, struct backend **out, struct err *err)
+{
+    struct cpu_weights *weights;
+    matmul_single_thread();
+    enum status status = cpu_weights_open(model, precision, &weights, err);
+    if (status != STATUS_OK)
+        return status;
+    weights->backend = (struct backend){&backend_cpu, model, precision, PASS_TOKENS, weights->bytes};
+    *out = &weights->backend;
+    return STATUS_OK;
+}
+
+static void cpu_close(struct backend *backend)
+{
+    cpu_weights_close((struct cpu_weights *)backend);
+}
+
+/* --- streams -------------------------------------------------------------------------------------------------------
+ */
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Hands out the next part of a block, or only counts when there is no block yet. */
+static void *part(char *block, size_t *used, size_t bytes)
+{
+    void *at = block == NULL ? NULL : block + *used;
+    *used += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+/* Lays the stream's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
+static size_t lay_out(struct backend_stream *stream, char *block)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct model *model = weights->backend.model;
+    bool half = weights->backend.precision == PRECISION_BF16;
+    uint32_t longest = larger(PASS_TOKENS, model->max_tokens);
+    size_t rows = (longest + MATMUL_ROWS - 1) / MATMUL_ROWS * MATMUL_ROWS, used = 0;
+    size_t hidden = rows * model->hidden, intermediate = rows * model->intermediate_size;
+    size_t wide = rows * larger(3 * model->hidden, model->intermediate_size);
+
+    stream->hidden = part(block, &used, hidden * sizeof(float));
+    stream->product = part(block, &used, hidden * sizeof(float));
+    stream->wide = part(block, &used, wide * sizeof(float));
+    stream->scratch =
+        part(block, &used,
+             sizeof(float) * weights->kernels->attention_scratch(model->max_tokens, model->hidden / model->heads));
+    if (half) {
+        stream->hidden16 = part(block, &used, hidden * sizeof(uint16_t));
+        stream->context.bf16 = part(block, &used, hidden * sizeof(uint16_t));
+        stream->wide16 = part(block, &used, intermediate * sizeof(uint16_t));
+    } else {
+        stream->context.f32 = part(block, &used, hidden * sizeof(float));
+    }
+    return used;
+}
+
+static void cpu_stream_close(struct backend_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    matmul_runner_close(stream->runner);
+    free(stream->memory);
+    free(stream);
+}
+
+static enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
+{
+    struct cpu_weights *weights = (struct cpu_weights *)backend;
+    matmul_single_thread();
+    struct backend_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream");
+    stream->weights = weights;
+    size_t bytes = lay_out(stream, NULL);
+    stream->memory = aligned_alloc(64, bytes);
+    enum status status = STATUS_NO_MEMORY;
+    if (stream->memory == NULL) {
+        err_set(err, status, "no memory for a CPU stream (%zu bytes)", bytes);
+    } else {
+        memset(stream->memory, 0, bytes); /* what gaps hold is computed with; it must be finite */
+        lay_out(stream, stream->memory);
+        status = matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &stream->runner, err);
+    }
+    if (status != STATUS_OK) {
+        cpu_stream_close(stream);
+        return status;
+    }
+    *out = stream;
+    return STATUS_OK;
+}
+
+/* --- the forward pass ----------------------------------------------------------------------------------------------
+ */
+
+static struct activations hidden_row(const struct backend_stream *stream, size_t row)
+{
+    size_t at = row * stream->weights->backend.model->hidden;
+    return (struct activations){stream->hidden + at, stream->hidden16 == NULL ? NULL : stream->hidden16 + at};
+}
+
+static enum status cpu_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+{
+    (void)err;
+    const struct cpu_weights *weights = stream->weights;
+    uint32_t width = weights->backend.model->hidden;
+    matmul_single_thread();
+    stream->pass = pass;
+    for (uint32_t r = 0; r < pass->rows; r++) {
+        uint32_t at = pass->start[r] - pass->origin;
+        for (uint32_t t = 0; t < pass->length[r]; t++) {
+            size_t id = (size_t)pass->ids[at + t] * width;
+            weights->kernels->embed(width, weights->word == NULL ? NULL : weights->word + id,
+                                    weights->word16 == NULL ? NULL : weights->word16 + id,
+                                    weights->place + (size_t)t * width, &weights->embedding_norm,
+                                    hidden_row(stream, at + t));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct model *model = weights->backend.model;
+    bool half = weights->backend.precision == PRECISION_BF16;
+    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    const void *hidden = half ? (const void *)stream->hidden16 : stream->hidden;
+    const void *context = half ? (const void *)stream->context.bf16 : stream->context.f32;
+    const void *wide = half ? (const void *)stream->wide16 : stream->wide;
+    const void *from[] = {hidden, context, hidden, wide};
+    float *to[] = {stream->wide, stream->product, stream->wide, stream->product};
+
+    uint32_t rows = stream->pass->extent;
+    enum status status =
+        matmul_run(stream->runner, weights->shapes[site], linear->packed, rows, from[site], to[site], err);
+    if (status == STATUS_OK && site == LINEAR_INTERMEDIATE) {
+        struct activations activated = {half ? NULL : stream->wide, stream->wide16};
+        weights->kernels->activate(rows, model->intermediate_size, model->activation, stream->wide, linear->bias,
+                                   activated);
+    }
+    return status;
+}
+
+static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+{
+    (void)err;
+    const struct cpu_weights *weights = stream->weights;
+    const struct model *model = weights->backend.model;
+    const struct pass *pass = stream->pass;
+    uint32_t head_dim = model->hidden / model->heads;
+    for (uint32_t r = 0; r < pass->rows; r++) {
+        size_t at = pass->start[r] - pass->origin, first = at * model->hidden;
+        struct activations context = stream->context;
+        if (context.f32 != NULL)
+            context.f32 += first;
+        else
+            context.bf16 += first;
+        weights->kernels->attention(&(struct attention_job){
+            .length = pass->length[r],
+            .heads = model->heads,
+            .head_dim = head_dim,
+            .scale = 1.0f / sqrtf((float)head_dim),
+            .qkv = stream->wide + 3 * first,
+            .bias = weights->layers[layer].linear[LINEAR_QKV].bias,
+            .context = context,
+            .scratch = stream->scratch,
+        });
+    }
+    return STATUS_OK;
+}
+
+static enum status cpu_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+{
+    (void)err;
+    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_layer *at = &weights->layers[layer];
+    enum linear_site product = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
+    weights->kernels->add_norm(stream->pass->extent, weights->backend.model->hidden, stream->product,
+                               at->linear[product].bias, &at->norm[site], hidden_row(stream, 0));
+    return STATUS_OK;
+}
+
+/* Scales to length 1; the sum of squares in f64, in order. */
+static void normalize(float *vector, uint32_t dim)
+{
+    double squares = 0;
+    for (uint32_t i = 0; i < dim; i++)
+        squares += (double)vector[i] * vector[i];
+    float scale = (float)(1.0 / fmax(sqrt(squares), 1e-12));
+    for (uint32_t i = 0; i < dim; i++)
+        vector[i] *= scale;
+}
+
+static enum status cpu_pool(struct backend_stream *stream, struct err *err)
+{
+    (void)err;
+    const struct cpu_weights *weights = stream->weights;
+    const struct model *model = weights->backend.model;
+    const struct pass *pass = stream->pass;
+    for (uint32_t r = 0; r < pass->rows; r++) {
+        const float *first = hidden_row(stream, pass->start[r] - pass->origin).f32;
+        float *vector = pass->output + (size_t)r * model->dim;
+        uint32_t pooled = model->pooling == POOLING_CLS ? 1 : pass->length[r];
+        weights->kernels->mean(pooled, model->hidden, model->dim, first, vector);
+        if (model->normalize)
+            normalize(vector, model->dim);
+    }
+    return STATUS_OK;
+}
+
+static enum status cpu_finish(struct backend_stream *stream, struct err *err)
+{
+    (void)err;
+    stream->pass = NULL;
+    return STATUS_OK;
+}
+
+const struct backend_ops backend_cpu = {
+    .name = "cpu",
+    .probe = cpu_probe,
+    .choose = cpu_choose,
+    .open = cpu_open,
+    .close = cpu_close,
+    .stream_open = cpu_stream_open,
+    .stream_close = cpu_stream_close,
+    .embed = cpu_embed,
+    .linear = cpu_linear,
+    .attention = cpu_attention,
+    .norm = cpu_norm,
+    .pool = cpu_pool,
+    .finish = cpu_finish,
+};

@@ -1,0 +1,132 @@
+/* A backend that computes nothing: a row's vector is a hash of its ids, spread over [-1, 1] and normalised if the model
+ * says so. It needs no weights. It lets the queue be measured without an engine, and tests tell vectors apart. */
+#include "engine/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct backend_stream {
+    const struct model *model;
+    const struct pass *pass;
+};
+
+static bool null_probe(void)
+{
+    return true;
+}
+
+static enum precision null_choose(enum precision asked)
+{
+    return asked == PRECISION_AUTO ? PRECISION_F32 : asked;
+}
+
+static enum status null_open(const struct model *model, enum precision precision, struct backend **out, struct err *err)
+{
+    struct backend *backend = calloc(1, sizeof *backend);
+    if (backend == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend");
+    *backend = (struct backend){&backend_null, model, precision, UINT32_MAX, 0};
+    *out = backend;
+    return STATUS_OK;
+}
+
+static void null_close(struct backend *backend)
+{
+    free(backend);
+}
+
+static enum status null_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
+{
+    struct backend_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a null stream");
+    stream->model = backend->model;
+    *out = stream;
+    return STATUS_OK;
+}
+
+static void null_stream_close(struct backend_stream *stream)
+{
+    free(stream);
+}
+
+static enum status null_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+{
+    (void)err;
+    stream->pass = pass;
+    return STATUS_OK;
+}
+
+static enum status null_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    (void)stream, (void)layer, (void)site, (void)err;
+    return STATUS_OK;
+}
+
+static enum status null_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+{
+    (void)stream, (void)layer, (void)err;
+    return STATUS_OK;
+}
+
+static enum status null_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+{
+    (void)stream, (void)layer, (void)site, (void)err;
+    return STATUS_OK;
+}
+
+/* One step of a 64-bit generator whose every output bit depends on every input bit. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+    return x ^ x >> 32;
+}
+
+static void null_vector(const struct model *model, const int32_t *ids, uint32_t length, float *to)
+{
+    uint64_t seed = length;
+    for (uint32_t t = 0; t < length; t++)
+        seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull);
+    float squares = 0.0f;
+    for (uint32_t i = 0; i < model->dim; i++) {
+        to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f;
+        squares += to[i] * to[i];
+    }
+    if (model->normalize && squares > 0.0f)
+        for (uint32_t i = 0; i < model->dim; i++)
+            to[i] /= sqrtf(squares);
+}
+
+static enum status null_pool(struct backend_stream *stream, struct err *err)
+{
+    (void)err;
+    const struct pass *pass = stream->pass;
+    for (uint32_t r = 0; r < pass->rows; r++)
+        null_vector(stream->model, pass->ids + (pass->start[r] - pass->origin), pass->length[r],
+                    pass->output + (size_t)r * stream->model->dim);
+    return STATUS_OK;
+}
+
+static enum status null_finish(struct backend_stream *stream, struct err *err)
+{
+    (void)err;
+    stream->pass = NULL;
+    return STATUS_OK;
+}
+
+const struct backend_ops backend_null = {
+    .name = "null",
+    .probe = null_probe,
+    .choose = null_choose,
+    .open = null_open,
+    .close = null_close,
+    .stream_open = null_stream_open,
+    .stream_close = null_stream_close,
+    .embed = null_embed,
+    .linear = null_linear,
+    .attention = null_attention,
+    .norm = null_norm,
+    .pool = null_pool,
+    .finish = null_finish,
+};

@@ -1,0 +1,71 @@
+/* The CPU backend's own vector code: all that happens between two matrix products, one pass over memory each.
+ *
+ * One body (cpu_kernels_body.h) is compiled several times for different instruction sets; kernels_pick chooses at run
+ * time. No function's arithmetic for a row depends on the rows around it, so that a text's bits never depend on its
+ * batch mates; they may depend on the machine. */
+#ifndef ENGINE_CPU_KERNELS_H
+#define ENGINE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/model.h"
+
+/* Where activations go: as f32, as bf16, or both; what is NULL is not written. */
+struct activations {
+    float *f32;
+    uint16_t *bf16;
+};
+
+struct norm_weights {
+    float *gain; /* [width] */
+    float *bias; /* [width] */
+    float eps;
+};
+
+/* One sequence's attention. */
+struct attention_job {
+    uint32_t length, heads, head_dim;
+    float scale;
+    const float *qkv;           /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
+    const float *bias;          /* [3 * heads * head_dim] */
+    struct activations context; /* [length, heads * head_dim]: exactly one of the two is written */
+    float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
+};
+
+struct cpu_kernels {
+    const char *name;
+
+    /* Adds two embedding rows and normalises: x = norm(word + place). Shapes: word [width] f32, or bf16 when `word16`
+     * is given instead; place [width]; x [width], written. */
+    void (*embed)(uint32_t width, const float *word, const uint16_t *word16, const float *place,
+                  const struct norm_weights *norm, struct activations x);
+
+    /* x = norm(x + product + bias). Shapes: product [rows, width]; bias [width]; x.f32 [rows, width], read and written;
+     * x.bf16 [rows, width] or NULL, written. */
+    void (*add_norm)(uint32_t rows, uint32_t width, const float *product, const float *bias,
+                     const struct norm_weights *norm, struct activations x);
+
+    /* to = activation(from + bias). Shapes: from [rows, width]; `to` one of the two, may be `from` itself. */
+    void (*activate)(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
+                     struct activations to);
+
+    /* context = softmax(queries keys^T * scale) values, per head. */
+    void (*attention)(const struct attention_job *job);
+
+    /* The floats of scratch for a sequence of up to `length` tokens. */
+    size_t (*attention_scratch)(uint32_t length, uint32_t head_dim);
+
+    /* The mean of `length` rows. Shapes: x [length, width]; to [dim], dim <= width, written. */
+    void (*mean)(uint32_t length, uint32_t width, uint32_t dim, const float *x, float *to);
+};
+
+extern const struct cpu_kernels kernels_generic;
+extern const struct cpu_kernels kernels_avx2;
+extern const struct cpu_kernels kernels_avx512;
+
+/* The best kernels for this machine, bounded by what oneDNN may use (so DNNL_MAX_CPU_ISA bounds both). */
+const struct cpu_kernels *kernels_pick(void);
+
+#endif

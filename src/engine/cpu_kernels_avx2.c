@@ -1,0 +1,8 @@
+/* The CPU kernels for AVX2 with FMA; cmake/Kernels.cmake gives this file its instruction set. */
+#ifdef SLUICE_X86
+#include "engine/vec_avx2.h"
+
+#define KERNELS_NAME kernels_avx2
+#define KERNELS_LABEL "avx2"
+#include "engine/cpu_kernels_body.h"
+#endif

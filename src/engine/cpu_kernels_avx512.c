@@ -1,0 +1,8 @@
+/* The CPU kernels for AVX-512 (F, BW, DQ, VL); cmake/Kernels.cmake gives this file its instruction set. */
+#ifdef SLUICE_X86
+#include "engine/vec_avx512.h"
+
+#define KERNELS_NAME kernels_avx512
+#define KERNELS_LABEL "avx512"
+#include "engine/cpu_kernels_body.h"
+#endif

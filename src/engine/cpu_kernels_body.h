@@ -1,0 +1,368 @@
+/* The vector code of the CPU backend, written once over the words of a vec_*.h header and compiled by each
+ * cpu_kernels_*.c. It is included once per file, after that header and KERNELS_NAME. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/cpu_kernels.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* e^x for x <= 0 within 2 units in the last place; below -87 it stays at e^-87, which no sum with a 1 in it can see.
+ * x = n ln2 + r; ln2 is split in two so that n ln2 is exact; the polynomial is a minimax fit on |r| <= ln2 / 2
+ * (relative error 8e-8). */
+INLINE vec exp_negative(vec x)
+{
+    x = vec_max(vec_set(-87.0f), x);
+    vec n = vec_round(vec_mul(x, vec_set(1.44269504f)));
+    vec r = vec_fma(n, vec_set(-0.693359375f), x);
+    r = vec_fma(n, vec_set(2.12194440e-4f), r);
+    vec p = vec_set(8.29764362e-3f);
+    p = vec_fma(p, r, vec_set(4.19153838e-2f));
+    p = vec_fma(p, r, vec_set(1.66675746e-1f));
+    p = vec_fma(p, r, vec_set(4.99988943e-1f));
+    p = vec_fma(p, r, vec_set(9.99999702e-1f));
+    p = vec_fma(p, r, vec_set(1.00000012f));
+    return vec_scale(p, n);
+}
+
+/* x * (1 + erf(x / sqrt 2)) / 2. The odd part x P(x^2) / Q(x^2) is a minimax fit of erf(x / sqrt 2) / 2 on |x| <= 5.5
+ * (error 7e-9), where it reaches 1/2 in f32; beyond, x is clamped. */
+INLINE vec gelu_erf(vec x)
+{
+    vec c = vec_max(vec_set(-5.5f), vec_min(vec_set(5.5f), x));
+    vec u = vec_mul(c, c);
+    vec p = vec_set(2.2751850e-8f);
+    p = vec_fma(p, u, vec_set(6.3516554e-6f));
+    p = vec_fma(p, u, vec_set(1.6877978e-4f));
+    p = vec_fma(p, u, vec_set(4.6769800e-3f));
+    p = vec_fma(p, u, vec_set(3.3848297e-2f));
+    p = vec_fma(p, u, vec_set(3.9894223e-1f));
+    vec q = vec_set(1.1975428e-6f);
+    q = vec_fma(q, u, vec_set(7.3632022e-5f));
+    q = vec_fma(q, u, vec_set(1.8841857e-3f));
+    q = vec_fma(q, u, vec_set(2.8643345e-2f));
+    q = vec_fma(q, u, vec_set(2.5151104e-1f));
+    q = vec_fma(q, u, vec_set(1.0f));
+    vec half = vec_mul(vec_mul(c, p), vec_reciprocal(q));
+    return vec_mul(x, vec_add(half, vec_set(0.5f)));
+}
+
+/* x (1 + tanh(k)) / 2 with k = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2k). The exponent is kept
+ * negative: for k > 0 the fraction is 1 - e^-2k / (1 + e^-2k). */
+INLINE vec gelu_tanh(vec x)
+{
+    const vec c1 = vec_set(1.59576912f), c3 = vec_set(0.0713548163f), zero = vec_set(0.0f), one = vec_set(1.0f);
+    vec k = vec_mul(x, vec_fma(vec_mul(x, x), c3, c1));
+    vec e = exp_negative(vec_min(k, vec_sub(zero, k)));
+    vec small = vec_mul(e, vec_reciprocal(vec_add(one, e))); /* the fraction for k <= 0 */
+    vec lower = vec_mul(vec_min(zero, x), small);
+    vec upper = vec_mul(vec_max(zero, x), vec_sub(one, small));
+    return vec_add(lower, upper);
+}
+
+INLINE vec load_upto(const float *from, uint32_t left)
+{
+    return left >= VEC ? vec_load(from) : vec_load_part(from, left);
+}
+
+INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
+{
+    if (to.f32 != NULL) {
+        if (left >= VEC)
+            vec_store(to.f32 + at, a);
+        else
+            vec_store_part(to.f32 + at, a, left);
+    }
+    if (to.bf16 != NULL) {
+        if (left >= VEC) {
+            vec_store_bf16(to.bf16 + at, a);
+        } else {
+            uint16_t half[VEC];
+            vec_store_bf16(half, a);
+            memcpy(to.bf16 + at, half, left * sizeof half[0]);
+        }
+    }
+}
+
+/* Normalises the row at x.f32 in place, whose sum is already known. */
+INLINE void norm_row(uint32_t width, float sum, const struct norm_weights *norm, struct activations x)
+{
+    vec mean = vec_set(sum / (float)width);
+    vec squares = vec_set(0.0f);
+    uint32_t i = 0;
+    for (; i + VEC <= width; i += VEC) {
+        vec d = vec_sub(vec_load(x.f32 + i), mean);
+        squares = vec_fma(d, d, squares);
+    }
+    float square = vec_sum(squares);
+    for (; i < width; i++) {
+        float d = x.f32[i] - sum / (float)width;
+        square += d * d;
+    }
+    vec scale = vec_set(1.0f / sqrtf(square / (float)width + norm->eps));
+    for (i = 0; i < width; i += VEC) {
+        uint32_t left = width - i;
+        vec d = vec_mul(vec_sub(load_upto(x.f32 + i, left), mean), scale);
+        d = vec_fma(d, load_upto(norm->gain + i, left), load_upto(norm->bias + i, left));
+        store_upto(x, i, d, left);
+    }
+}
+
+static void embed(uint32_t width, const float *word, const uint16_t *word16, const float *place,
+                  const struct norm_weights *norm, struct activations x)
+{
+    vec sums = vec_set(0.0f);
+    for (uint32_t i = 0; i < width; i += VEC) {
+        uint32_t left = width - i;
+        vec w;
+        if (word16 == NULL) {
+            w = load_upto(word + i, left);
+        } else {
+            uint16_t half[VEC] = {0};
+            memcpy(half, word16 + i, (left < VEC ? left : VEC) * sizeof half[0]);
+            w = vec_load_bf16(half);
+        }
+        w = vec_add(w, load_upto(place + i, left));
+        sums = vec_add(sums, w);
+        store_upto((struct activations){.f32 = x.f32}, i, w, left);
+    }
+    norm_row(width, vec_sum(sums), norm, x);
+}
+
+static void add_norm(uint32_t rows, uint32_t width, const float *product, const float *bias,
+                     const struct norm_weights *norm, struct activations x)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *from = product + (size_t)r * width;
+        struct activations row = {.f32 = x.f32 + (size_t)r * width};
+        vec sums = vec_set(0.0f);
+        for (uint32_t i = 0; i < width; i += VEC) {
+            uint32_t left = width - i;
+            vec y = vec_add(load_upto(from + i, left), load_upto(bias + i, left));
+            y = vec_add(y, load_upto(row.f32 + i, left));
+            sums = vec_add(sums, y);
+            store_upto(row, i, y, left);
+        }
+        if (x.bf16 != NULL)
+            row.bf16 = x.bf16 + (size_t)r * width;
+        norm_row(width, vec_sum(sums), norm, row);
+    }
+}
+
+INLINE vec activation_of(enum activation activation, vec x)
+{
+    if (activation == ACTIVATION_GELU_ERF)
+        return gelu_erf(x);
+    if (activation == ACTIVATION_GELU_TANH)
+        return gelu_tanh(x);
+    return vec_max(vec_set(0.0f), x);
+}
+
+INLINE void activate_as(enum activation activation, uint32_t rows, uint32_t width, const float *from, const float *bias,
+                        struct activations to)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        size_t at = (size_t)r * width;
+        for (uint32_t i = 0; i < width; i += VEC) {
+            uint32_t left = width - i;
+            vec x = vec_add(load_upto(from + at + i, left), load_upto(bias + i, left));
+            store_upto(to, at + i, activation_of(activation, x), left);
+        }
+    }
+}
+
+static void activate(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
+                     struct activations to)
+{
+    if (activation == ACTIVATION_GELU_ERF)
+        activate_as(ACTIVATION_GELU_ERF, rows, width, from, bias, to);
+    else if (activation == ACTIVATION_GELU_TANH)
+        activate_as(ACTIVATION_GELU_TANH, rows, width, from, bias, to);
+    else
+        activate_as(ACTIVATION_RELU, rows, width, from, bias, to);
+}
+
+static void mean(uint32_t length, uint32_t width, uint32_t dim, const float *x, float *to)
+{
+    for (uint32_t i = 0; i < dim; i += VEC) {
+        uint32_t left = dim - i;
+        vec sum = vec_set(0.0f);
+        for (uint32_t t = 0; t < length; t++)
+            sum = vec_add(sum, load_upto(x + (size_t)t * width + i, left));
+        vec share = vec_mul(sum, vec_set(1.0f / (float)length));
+        store_upto((struct activations){.f32 = to}, i, share, left);
+    }
+}
+
+/* --- attention ---------------------------------------------------------------------------------------------------- *
+ * Per head: keys are packed transposed in panels of PANEL keys, values in rows of whole vectors; then TILE_ROWS queries
+ * at a time go through scores, softmax and the weighted sum while their scores stay in the first-level cache. */
+
+enum { PANEL = TILE_VECS * VEC };
+
+INLINE uint32_t round_up(uint32_t n, uint32_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+struct attention_space {
+    uint32_t padded_length, padded_dim;
+    float *keys;    /* [padded_length / PANEL, head_dim, PANEL] */
+    float *values;  /* [length, padded_dim] */
+    float *scores;  /* [TILE_ROWS, padded_length] */
+    float *queries; /* [TILE_ROWS, head_dim] */
+};
+
+static size_t attention_scratch(uint32_t length, uint32_t head_dim)
+{
+    size_t padded_length = round_up(length, PANEL), padded_dim = round_up(head_dim, PANEL);
+    return padded_length * head_dim + length * padded_dim + TILE_ROWS * (padded_length + padded_dim);
+}
+
+static struct attention_space attention_space_of(const struct attention_job *job)
+{
+    struct attention_space space = {.padded_length = round_up(job->length, PANEL),
+                                    .padded_dim = round_up(job->head_dim, PANEL)};
+    space.keys = job->scratch;
+    space.scores = space.keys + (size_t)space.padded_length * job->head_dim;
+    space.queries = space.scores + (size_t)TILE_ROWS * space.padded_length;
+    space.values = space.queries + (size_t)TILE_ROWS * space.padded_dim;
+    return space;
+}
+
+static void pack_keys(const struct attention_job *job, const struct attention_space *space, uint32_t head)
+{
+    uint32_t width = job->heads * job->head_dim, dim = job->head_dim;
+    const float *from = job->qkv + width + (size_t)head * dim;
+    const float *bias = job->bias + width + (size_t)head * dim;
+    for (uint32_t k = 0; k < space->padded_length; k++) {
+        float *to = space->keys + (size_t)(k / PANEL) * dim * PANEL + k % PANEL;
+        const float *row = from + (size_t)k * 3 * width;
+        for (uint32_t i = 0; i < dim; i++)
+            to[(size_t)i * PANEL] = k < job->length ? row[i] + bias[i] : 0.0f;
+    }
+}
+
+/* Rows of the head's values with their bias, zero-padded to whole tiles. */
+static void pack_values(const struct attention_job *job, const struct attention_space *space, uint32_t head)
+{
+    uint32_t width = job->heads * job->head_dim, dim = job->head_dim;
+    const float *from = job->qkv + 2 * (size_t)width + (size_t)head * dim;
+    const float *bias = job->bias + 2 * (size_t)width + (size_t)head * dim;
+    for (uint32_t k = 0; k < job->length; k++, from += 3 * (size_t)width) {
+        float *to = space->values + (size_t)k * space->padded_dim;
+        for (uint32_t i = 0; i < space->padded_dim; i += VEC) {
+            vec v = vec_set(0.0f);
+            if (i < dim)
+                v = vec_add(load_upto(from + i, dim - i), load_upto(bias + i, dim - i));
+            vec_store(to + i, v);
+        }
+    }
+}
+
+static void pack_queries(const struct attention_job *job, const struct attention_space *space, uint32_t head,
+                         uint32_t first, uint32_t rows)
+{
+    uint32_t width = job->heads * job->head_dim, dim = job->head_dim;
+    const float *bias = job->bias + (size_t)head * dim;
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *from = job->qkv + (size_t)(first + r) * 3 * width + (size_t)head * dim;
+        for (uint32_t i = 0; i < dim; i++)
+            space->queries[(size_t)r * dim + i] = (from[i] + bias[i]) * job->scale;
+    }
+}
+
+/* sums[r][:] = sum over i of left[r][i] * right[i][:], one tile of rows and vectors. */
+INLINE void tile_product(uint32_t depth, const float *left, size_t left_stride, const float *right, size_t right_stride,
+                         vec sums[TILE_ROWS][TILE_VECS])
+{
+    for (uint32_t r = 0; r < TILE_ROWS; r++)
+        for (uint32_t c = 0; c < TILE_VECS; c++)
+            sums[r][c] = vec_set(0.0f);
+    for (uint32_t i = 0; i < depth; i++) {
+        vec b[TILE_VECS];
+        for (uint32_t c = 0; c < TILE_VECS; c++)
+            b[c] = vec_load(right + i * right_stride + c * VEC);
+        for (uint32_t r = 0; r < TILE_ROWS; r++) {
+            vec a = vec_set(left[r * left_stride + i]);
+            for (uint32_t c = 0; c < TILE_VECS; c++)
+                sums[r][c] = vec_fma(a, b[c], sums[r][c]);
+        }
+    }
+}
+
+static void tile_scores(const struct attention_job *job, const struct attention_space *space)
+{
+    for (uint32_t k = 0; k < space->padded_length; k += PANEL) {
+        vec sums[TILE_ROWS][TILE_VECS];
+        tile_product(job->head_dim, space->queries, job->head_dim, space->keys + (size_t)k * job->head_dim, PANEL,
+                     sums);
+        for (uint32_t r = 0; r < TILE_ROWS; r++)
+            for (uint32_t c = 0; c < TILE_VECS; c++)
+                vec_store(space->scores + (size_t)r * space->padded_length + k + c * VEC, sums[r][c]);
+    }
+}
+
+/* Turns a row of scores into weights that are not yet divided by their sum, which is returned. */
+INLINE float softmax_row(float *scores, uint32_t length, uint32_t padded_length)
+{
+    for (uint32_t k = length; k < padded_length; k++)
+        scores[k] = -INFINITY;
+    vec largest = vec_load(scores);
+    for (uint32_t k = VEC; k < padded_length; k += VEC)
+        largest = vec_max(largest, vec_load(scores + k));
+    vec shift = vec_set(vec_largest(largest));
+    vec sum = vec_set(0.0f);
+    for (uint32_t k = 0; k < padded_length; k += VEC) {
+        vec e = exp_negative(vec_sub(vec_load(scores + k), shift));
+        vec_store(scores + k, e);
+        sum = vec_add(sum, e);
+    }
+    return vec_sum(sum);
+}
+
+static void tile_context(const struct attention_job *job, const struct attention_space *space, uint32_t head,
+                         uint32_t first, uint32_t rows, const float *sums)
+{
+    size_t width = (size_t)job->heads * job->head_dim;
+    for (uint32_t i = 0; i < job->head_dim; i += PANEL) {
+        vec tile[TILE_ROWS][TILE_VECS];
+        tile_product(job->length, space->scores, space->padded_length, space->values + i, space->padded_dim, tile);
+        for (uint32_t r = 0; r < rows; r++) {
+            vec share = vec_set(1.0f / sums[r]);
+            size_t at = (first + r) * width + (size_t)head * job->head_dim + i;
+            for (uint32_t c = 0; c < TILE_VECS && i + c * VEC < job->head_dim; c++)
+                store_upto(job->context, at + c * VEC, vec_mul(tile[r][c], share), job->head_dim - i - c * VEC);
+        }
+    }
+}
+
+/* A last tile of fewer rows computes the rows that stand in the buffers from before and drops them. */
+static void attention(const struct attention_job *job)
+{
+    struct attention_space space = attention_space_of(job);
+    memset(space.queries, 0, sizeof(float) * TILE_ROWS * space.padded_dim);
+    for (uint32_t head = 0; head < job->heads; head++) {
+        pack_keys(job, &space, head);
+        pack_values(job, &space, head);
+        for (uint32_t first = 0; first < job->length; first += TILE_ROWS) {
+            uint32_t rows = job->length - first < TILE_ROWS ? job->length - first : TILE_ROWS;
+            float sums[TILE_ROWS];
+            pack_queries(job, &space, head, first, rows);
+            tile_scores(job, &space);
+            for (uint32_t r = 0; r < TILE_ROWS; r++)
+                sums[r] = softmax_row(space.scores + (size_t)r * space.padded_length, job->length, space.padded_length);
+            tile_context(job, &space, head, first, rows, sums);
+        }
+    }
+}
+
+const struct cpu_kernels KERNELS_NAME = {
+    .name = KERNELS_LABEL,
+    .embed = embed,
+    .add_norm = add_norm,
+    .activate = activate,
+    .attention = attention,
+    .attention_scratch = attention_scratch,
+    .mean = mean,
+};

@@ -1,0 +1,6 @@
+/* The CPU kernels for any machine. */
+#include "engine/vec_generic.h"
+
+#define KERNELS_NAME kernels_generic
+#define KERNELS_LABEL "generic"
+#include "engine/cpu_kernels_body.h"

@@ -1,0 +1,62 @@
+/* Matrix products on oneDNN 2.x: to [rows, outputs] = from [rows, inputs] x weight [outputs, inputs]^T, and nothing
+ * else; bias and all that follows belong to the kernels, which read the product once anyway. This is the one file that
+ * knows oneDNN's interface.
+ *
+ * A struct matmul is a shape with its compiled primitives, shared by every layer with that shape; weights are packed
+ * once in the layout that oneDNN likes. Primitives exist for fixed row counts only (buckets): a run-time row count
+ * takes a slow path. In bf16 the inputs are cut into panels that are summed in f32, because the AMX code of oneDNN 2.6
+ * sums more than 768 inputs in an order that depends on the row count. Whether a row has the same bits in every bucket
+ * is checked when a shape is opened; a bucket that differs is not used. */
+#ifndef ENGINE_CPU_MATMUL_H
+#define ENGINE_CPU_MATMUL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+
+/* Rows that one primitive takes at most; buffers have room for whole multiples of it. */
+enum { MATMUL_ROWS = 128 };
+
+struct matmul_device; /* oneDNN's engine: one for a backend */
+struct matmul;
+struct matmul_weights;
+struct matmul_runner; /* a thread's stream, scratchpad and memory handles */
+
+/* The precision that `auto` means on this machine: bf16 where the processor computes it, else f32. */
+enum precision matmul_native_precision(void);
+
+/* Tells the OpenMP runtime below oneDNN that the calling thread works alone.
+ * Thread: every thread calls this before it opens or runs anything here. */
+void matmul_single_thread(void);
+
+MUST_CHECK enum status matmul_device_open(struct matmul_device **out, struct err *err);
+void matmul_device_close(struct matmul_device *device);
+
+/* Compiles a shape. Owns: the caller ends it with matmul_close; the device must outlive it.
+ * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_INTERNAL. */
+MUST_CHECK enum status matmul_open(struct matmul_device *device, uint32_t outputs, uint32_t inputs,
+                                   enum precision precision, struct matmul **out, struct err *err);
+void matmul_close(struct matmul *matmul);
+
+/* Packs a weight. Shapes: weight [outputs, inputs] f32, read. Owns: the caller ends it with matmul_weights_close. */
+MUST_CHECK enum status matmul_pack(const struct matmul *matmul, const float *weight, struct matmul_weights **out,
+                                   struct err *err);
+void matmul_weights_close(struct matmul_weights *weights);
+size_t matmul_weights_bytes(const struct matmul_weights *weights);
+
+/* Makes what one thread needs to run any of `count` matmuls. Thread: one runner, one thread. */
+MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct matmul *const *matmuls, size_t count,
+                                          struct matmul_runner **out, struct err *err);
+void matmul_runner_close(struct matmul_runner *runner);
+
+/* Computes a product. Shapes: from [rows, inputs] f32 or bf16 as the matmul's precision; to [rows, outputs] f32,
+ * written; both have room for whole multiples of MATMUL_ROWS rows: what stands behind the last row is read, and
+ * overwritten. */
+MUST_CHECK enum status matmul_run(struct matmul_runner *runner, const struct matmul *matmul,
+                                  const struct matmul_weights *weights, uint32_t rows, const void *from, float *to,
+                                  struct err *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* A model's weights as the CPU backend keeps them: packed once, read-only, shared by all streams. */
+#ifndef ENGINE_CPU_WEIGHTS_H
+#define ENGINE_CPU_WEIGHTS_H
+
+#include "engine/backend.h"
+#include "engine/cpu_kernels.h"
+#include "engine/cpu_matmul.h"
+
+enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
+
+struct cpu_linear {
+    struct matmul_weights *packed;
+    float *bias;
+};
+
+struct cpu_layer {
+    struct cpu_linear linear[CPU_SHAPES]; /* by enum linear_site */
+    struct norm_weights norm[CPU_NORMS];  /* by enum norm_site */
+};
+
+struct cpu_weights {
+    struct backend backend; /* first: a struct backend of this backend is one of these */
+    const struct cpu_kernels *kernels;
+    struct matmul_device *device;
+    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site */
+    float *word;                       /* [vocabulary, hidden], or NULL: */
+    uint16_t *word16;                  /* the same in bf16 */
+    float *place;                      /* [max_tokens, hidden]: position plus token type 0 */
+    struct norm_weights embedding_norm;
+    struct cpu_layer *layers; /* [layer_count] */
+    size_t bytes;
+};
+
+/* Packs the weights of a model. Owns: the caller ends it with cpu_weights_close. `backend` is left for the caller.
+ * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
+MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
+                                        struct err *err);
+void cpu_weights_close(struct cpu_weights *weights);
+
+#endif

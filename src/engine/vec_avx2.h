@@ -1,0 +1,123 @@
+/* The vector words of cpu_kernels_body.h in AVX2 with FMA: 8 floats, 16 registers. */
+#ifndef ENGINE_VEC_AVX2_H
+#define ENGINE_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef __m256 vec;
+
+enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 2 };
+
+static inline __m256i vec_part_mask(size_t n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
+}
+
+static inline vec vec_load(const float *from)
+{
+    return _mm256_loadu_ps(from);
+}
+
+static inline vec vec_load_part(const float *from, size_t n)
+{
+    return _mm256_maskload_ps(from, vec_part_mask(n));
+}
+
+static inline void vec_store(float *to, vec a)
+{
+    _mm256_storeu_ps(to, a);
+}
+
+static inline void vec_store_part(float *to, vec a, size_t n)
+{
+    _mm256_maskstore_ps(to, vec_part_mask(n), a);
+}
+
+static inline vec vec_set(float a)
+{
+    return _mm256_set1_ps(a);
+}
+
+static inline vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vec vec_sub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
+static inline vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+/* a * b + c */
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+static inline vec vec_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+static inline vec vec_reciprocal(vec a)
+{
+    return _mm256_div_ps(_mm256_set1_ps(1.0f), a);
+}
+
+/* The nearest whole number. */
+static inline vec vec_round(vec a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* a * 2^n for a whole n in -126..127. */
+static inline vec vec_scale(vec a, vec n)
+{
+    __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(exponent));
+}
+
+static inline float vec_sum(vec a)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+static inline float vec_largest(vec a)
+{
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+static inline vec vec_load_bf16(const uint16_t *from)
+{
+    __m128i half = _mm_loadu_si128((const void *)from);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* Round to nearest even. */
+static inline void vec_store_bf16(uint16_t *to, vec a)
+{
+    __m256i bits = _mm256_castps_si256(a);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    bits = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    __m128i half = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    _mm_storeu_si128((void *)to, half);
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* Nothing here is shared with src/engine, and nothing is fast: each formula of the model stands as it is in the papers
+ * (Vaswani et al. 2017, section 3; Devlin et al. 2018, section 3; Hendrycks and Gimpel 2016 for GELU). */
+#include "encoder_reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double at(const struct tensor *tensor, size_t element)
+{
+    float value;
+    tensor_read_f32(tensor, element, 1, &value);
+    return value;
+}
+
+static double *zeros(size_t count)
+{
+    double *values = calloc(count, sizeof *values);
+    if (values == NULL)
+        abort();
+    return values;
+}
+
+/* y = x W^T + b */
+static double *affine(const struct linear *linear, const double *x, uint32_t rows)
+{
+    uint64_t outputs = linear->weight.shape[0], inputs = linear->weight.shape[1];
+    double *y = zeros(rows * outputs);
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint64_t o = 0; o < outputs; o++) {
+            double sum = at(&linear->bias, o);
+            for (uint64_t i = 0; i < inputs; i++)
+                sum += x[r * inputs + i] * at(&linear->weight, o * inputs + i);
+            y[r * outputs + o] = sum;
+        }
+    return y;
+}
+
+static void layer_norm(const struct layer_norm *norm, double eps, double *x, uint32_t rows, uint32_t width)
+{
+    for (uint32_t r = 0; r < rows; r++, x += width) {
+        double mean = 0, variance = 0;
+        for (uint32_t i = 0; i < width; i++)
+            mean += x[i] / width;
+        for (uint32_t i = 0; i < width; i++)
+            variance += (x[i] - mean) * (x[i] - mean) / width;
+        for (uint32_t i = 0; i < width; i++)
+            x[i] = (x[i] - mean) / sqrt(variance + eps) * at(&norm->gain, i) + at(&norm->bias, i);
+    }
+}
+
+static double activate(enum activation activation, double x)
+{
+    const double pi = 3.14159265358979323846;
+    if (activation == ACTIVATION_GELU_ERF)
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    if (activation == ACTIVATION_GELU_TANH)
+        return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+    return x > 0 ? x : 0;
+}
+
+static void attend_one(const double *q, const double *k, const double *v, uint32_t rows, uint32_t width, uint32_t dim,
+                       double *to)
+{
+    double *weight = zeros(rows), total = 0, largest = -INFINITY;
+    for (uint32_t j = 0; j < rows; j++) {
+        for (uint32_t i = 0; i < dim; i++)
+            weight[j] += q[i] * k[(size_t)j * width + i] / sqrt(dim);
+        largest = fmax(largest, weight[j]);
+    }
+    for (uint32_t j = 0; j < rows; j++)
+        total += weight[j] = exp(weight[j] - largest);
+    for (uint32_t j = 0; j < rows; j++)
+        for (uint32_t i = 0; i < dim; i++)
+            to[i] += weight[j] / total * v[(size_t)j * width + i];
+    free(weight);
+}
+
+static double *attend(const struct model *model, const struct model_layer *layer, const double *x, uint32_t rows)
+{
+    uint32_t width = model->hidden, dim = width / model->heads;
+    double *q = affine(&layer->query, x, rows), *k = affine(&layer->key, x, rows);
+    double *v = affine(&layer->value, x, rows), *context = zeros((size_t)rows * width);
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t h = 0; h < width; h += dim)
+            attend_one(q + (size_t)r * width + h, k + h, v + h, rows, width, dim, context + (size_t)r * width + h);
+    double *y = affine(&layer->attention_output, context, rows);
+    free(q);
+    free(k);
+    free(v);
+    free(context);
+    return y;
+}
+
+static void add(double *x, double *y, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] += y[i];
+    free(y);
+}
+
+static void run_layer(const struct model *model, const struct model_layer *layer, double *x, uint32_t rows)
+{
+    add(x, attend(model, layer, x, rows), (size_t)rows * model->hidden);
+    layer_norm(&layer->attention_norm, model->layer_norm_eps, x, rows, model->hidden);
+    double *inner = affine(&layer->intermediate, x, rows);
+    for (size_t i = 0; i < (size_t)rows * model->intermediate_size; i++)
+        inner[i] = activate(model->activation, inner[i]);
+    add(x, affine(&layer->output, inner, rows), (size_t)rows * model->hidden);
+    free(inner);
+    layer_norm(&layer->output_norm, model->layer_norm_eps, x, rows, model->hidden);
+}
+
+static void pool(const struct model *model, const double *x, uint32_t rows, double *to)
+{
+    uint32_t used = model->pooling == POOLING_CLS ? 1 : rows;
+    double squares = 0;
+    memset(to, 0, model->dim * sizeof *to);
+    for (uint32_t r = 0; r < used; r++)
+        for (uint32_t i = 0; i < model->dim; i++)
+            to[i] += x[(size_t)r * model->hidden + i] / used;
+    for (uint32_t i = 0; i < model->dim; i++)
+        squares += to[i] * to[i];
+    for (uint32_t i = 0; i < model->dim && model->normalize; i++)
+        to[i] /= sqrt(squares);
+}
+
+void reference_encode(const struct model *model, const int32_t *ids, uint32_t length, double *to)
+{
+    uint32_t width = model->hidden;
+    double *x = zeros((size_t)length * width);
+    for (uint32_t t = 0; t < length; t++)
+        for (uint32_t i = 0; i < width; i++)
+            x[(size_t)t * width + i] =
+                at(&model->word_embeddings, (size_t)(uint32_t)ids[t] * width + i) +
+                at(&model->position_embeddings, (size_t)(t + model->position_offset) * width + i) +
+                at(&model->type_embeddings, i);
+    layer_norm(&model->embedding_norm, model->layer_norm_eps, x, length, width);
+    for (uint32_t layer = 0; layer < model->layer_count; layer++)
+        run_layer(model, &model->layers[layer], x, length);
+    pool(model, x, length, to);
+    free(x);
+}

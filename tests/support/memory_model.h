@@ -1,0 +1,16 @@
+/* A random BERT in memory, for tests and benchmarks of the engine that need neither files nor a tokenizer. */
+#ifndef TESTS_MEMORY_MODEL_H
+#define TESTS_MEMORY_MODEL_H
+
+#include "model/model.h"
+
+struct memory_shape {
+    uint32_t vocabulary, positions, hidden, layers, heads, intermediate;
+};
+
+/* A model with seeded f32 weights, mean pooling, normalised; every other field may be changed before it is opened.
+ * Running out of memory ends the process. Owns: the caller ends it with memory_model_free. */
+struct model *memory_model(struct memory_shape shape, uint64_t seed);
+void memory_model_free(struct model *model);
+
+#endif

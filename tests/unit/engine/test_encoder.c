@@ -1,0 +1,363 @@
+/* The encoder against plain f64 loops, and against itself: a text's vector has the same bits alone, in a packed batch
+ * and in a padded one. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "encoder_reference.h"
+#include "engine/backend.h"
+#include "engine/engine.h"
+#include "memory_model.h"
+
+enum { MAX_ROWS = 64 };
+
+static const struct memory_shape small = {200, 160, 64, 2, 4, 128};
+static const struct memory_shape odd = {50, 40, 36, 2, 3, 70}; /* no width is a multiple of a vector */
+static const struct memory_shape wide = {100, 300, 256, 1, 4, 3072};
+
+static uint32_t seed_state = 12345;
+
+static uint32_t next_random(void)
+{
+    seed_state = seed_state * 1664525u + 1013904223u;
+    return seed_state >> 8;
+}
+
+struct rows {
+    uint32_t count, longest, total;
+    int32_t *ids[MAX_ROWS];
+    uint32_t length[MAX_ROWS];
+};
+
+/* Rows of the given lengths with random ids. */
+static struct rows make_rows(const struct model *model, const uint32_t *lengths, uint32_t count)
+{
+    struct rows rows = {.count = count};
+    for (uint32_t r = 0; r < count; r++) {
+        rows.length[r] = lengths[r];
+        rows.total += lengths[r];
+        rows.longest = lengths[r] > rows.longest ? lengths[r] : rows.longest;
+        rows.ids[r] = calloc(lengths[r], sizeof(int32_t));
+        assert_non_null(rows.ids[r]);
+        for (uint32_t t = 0; t < lengths[r]; t++)
+            rows.ids[r][t] = (int32_t)(next_random() % model->vocabulary);
+    }
+    return rows;
+}
+
+static void free_rows(struct rows *rows)
+{
+    for (uint32_t r = 0; r < rows->count; r++)
+        free(rows->ids[r]);
+}
+
+/* Runs rows as one batch, packed (stride 0) or padded to `stride`; gaps hold an id that would be refused. */
+static enum status run(struct encoder *encoder, const struct rows *rows, uint32_t stride, float *output,
+                       struct err *err)
+{
+    uint32_t start[MAX_ROWS];
+    uint32_t extent = stride == 0 ? rows->total : rows->count * stride;
+    int32_t *ids = malloc((extent + 1) * sizeof *ids);
+    assert_non_null(ids);
+    for (uint32_t i = 0; i < extent; i++)
+        ids[i] = -7;
+    for (uint32_t r = 0, at = 0; r < rows->count; r++) {
+        start[r] = at;
+        memcpy(ids + at, rows->ids[r], rows->length[r] * sizeof *ids);
+        at += stride == 0 ? rows->length[r] : stride;
+    }
+    struct engine_batch batch = {rows->count, extent, ids, start, rows->length, output};
+    enum status status = encoder_run(encoder, &batch, err);
+    free(ids);
+    return status;
+}
+
+struct opened {
+    struct model *model;
+    struct engine *engine;
+    struct encoder *encoder;
+};
+
+static struct opened open_model(struct model *model, enum precision precision)
+{
+    struct opened opened = {.model = model};
+    struct err err = {0};
+    struct engine_options options = {"cpu", precision};
+    if (engine_open(model, &options, &opened.engine, &err) != STATUS_OK)
+        fail_msg("%s", err.message);
+    if (encoder_open(opened.engine, &opened.encoder, &err) != STATUS_OK)
+        fail_msg("%s", err.message);
+    return opened;
+}
+
+static void close_model(struct opened *opened)
+{
+    encoder_close(opened->encoder);
+    engine_close(opened->engine);
+    memory_model_free(opened->model);
+}
+
+static bool have_bf16(void)
+{
+    return backend_cpu.choose(PRECISION_AUTO) == PRECISION_BF16;
+}
+
+static double cosine(const float *a, const double *b, uint32_t dim)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (uint32_t i = 0; i < dim; i++) {
+        ab += a[i] * b[i];
+        aa += (double)a[i] * a[i];
+        bb += b[i] * b[i];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+/* Every row of a mixed batch against the reference. */
+static void compare(struct model *model, enum precision precision, double least_cosine, double most_difference)
+{
+    const uint32_t lengths[] = {1, 2, 3, 5, 8, 9, 16, 17, 31, 33, 40};
+    enum { COUNT = sizeof lengths / sizeof lengths[0] };
+    struct opened opened = open_model(model, precision);
+    struct rows rows = make_rows(model, lengths, COUNT);
+    float *output = calloc(COUNT * model->dim, sizeof *output);
+    double *expected = calloc(model->dim, sizeof *expected);
+    struct err err = {0};
+    assert_int_equal(run(opened.encoder, &rows, 0, output, &err), STATUS_OK);
+    for (uint32_t r = 0; r < COUNT; r++) {
+        const float *vector = output + (size_t)r * model->dim;
+        reference_encode(model, rows.ids[r], rows.length[r], expected);
+        double worst = 0;
+        for (uint32_t i = 0; i < model->dim; i++)
+            worst = fmax(worst, fabs(vector[i] - expected[i]));
+        if (cosine(vector, expected, model->dim) < least_cosine || !(worst <= most_difference))
+            fail_msg("length %u: cosine 1 - %g, largest difference %g", rows.length[r],
+                     1 - cosine(vector, expected, model->dim), worst);
+    }
+    free(expected);
+    free(output);
+    free_rows(&rows);
+    close_model(&opened);
+}
+
+static void f32_matches_plain_loops(void **state)
+{
+    (void)state;
+    compare(memory_model(small, 1), PRECISION_F32, 0.9999999, 1e-6);
+}
+
+static void f32_matches_with_odd_widths(void **state)
+{
+    (void)state;
+    compare(memory_model(odd, 2), PRECISION_F32, 0.9999999, 1e-6);
+}
+
+static void f32_matches_with_cls_and_a_shorter_vector(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 3);
+    model->pooling = POOLING_CLS;
+    model->dim = 40;
+    compare(model, PRECISION_F32, 0.9999999, 1e-6);
+}
+
+static void f32_matches_without_normalize(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 4);
+    model->normalize = false;
+    compare(model, PRECISION_F32, 0.9999999, 1e-5);
+}
+
+static void f32_matches_with_gelu_tanh(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 5);
+    model->activation = ACTIVATION_GELU_TANH;
+    compare(model, PRECISION_F32, 0.9999999, 1e-6);
+}
+
+static void f32_matches_with_relu_and_offset_positions(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 6);
+    model->activation = ACTIVATION_RELU;
+    model->position_offset = 2;
+    model->max_tokens -= 2;
+    compare(model, PRECISION_F32, 0.9999999, 1e-6);
+}
+
+static void bf16_is_near_plain_loops(void **state)
+{
+    (void)state;
+    if (!have_bf16())
+        skip();
+    compare(memory_model(small, 7), PRECISION_BF16, 0.9999, 0.01);
+    compare(memory_model(odd, 8), PRECISION_BF16, 0.9999, 0.02);
+}
+
+/* Runs the same rows alone, packed, packed in reverse and padded, and compares bits. */
+static void check_bits(struct memory_shape shape, enum precision precision)
+{
+    struct opened opened = open_model(memory_model(shape, 9), precision);
+    uint32_t longest = opened.model->max_tokens, lengths[MAX_ROWS], count = 0;
+    for (uint32_t length = 1; length <= 36; length++)
+        lengths[count++] = length;
+    while (count < MAX_ROWS)
+        lengths[count++] = 1 + next_random() % longest;
+    lengths[MAX_ROWS - 1] = longest;
+
+    struct rows rows = make_rows(opened.model, lengths, count), turned = rows;
+    for (uint32_t r = 0; r < count; r++) {
+        turned.ids[r] = rows.ids[count - 1 - r];
+        turned.length[r] = rows.length[count - 1 - r];
+    }
+    size_t dim = opened.model->dim, bytes = dim * sizeof(float);
+    float *alone = malloc(count * bytes), *together = malloc(count * bytes);
+    struct err err = {0};
+    for (uint32_t r = 0; r < count; r++) {
+        struct rows one = {1, rows.length[r], rows.length[r], {rows.ids[r]}, {rows.length[r]}};
+        assert_int_equal(run(opened.encoder, &one, 0, alone + r * dim, &err), STATUS_OK);
+    }
+    const uint32_t strides[] = {0, longest, longest + 3};
+    for (size_t s = 0; s < sizeof strides / sizeof strides[0]; s++) {
+        assert_int_equal(run(opened.encoder, &rows, strides[s], together, &err), STATUS_OK);
+        for (uint32_t r = 0; r < count; r++)
+            assert_memory_equal(together + r * dim, alone + r * dim, bytes);
+        assert_int_equal(run(opened.encoder, &turned, strides[s], together, &err), STATUS_OK);
+        for (uint32_t r = 0; r < count; r++)
+            assert_memory_equal(together + (count - 1 - r) * dim, alone + r * dim, bytes);
+    }
+    free(alone);
+    free(together);
+    free_rows(&rows);
+    close_model(&opened);
+}
+
+static void f32_bits_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    check_bits(small, PRECISION_F32);
+    check_bits(odd, PRECISION_F32);
+    check_bits(wide, PRECISION_F32);
+}
+
+static void bf16_bits_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    if (!have_bf16())
+        skip();
+    check_bits(small, PRECISION_BF16);
+    check_bits(odd, PRECISION_BF16);
+    check_bits(wide, PRECISION_BF16);
+}
+
+static void two_encoders_give_the_same_bits(void **state)
+{
+    (void)state;
+    struct opened opened = open_model(memory_model(small, 10), PRECISION_AUTO);
+    struct encoder *second;
+    struct err err = {0};
+    const uint32_t lengths[] = {7, 100, 30};
+    struct rows rows = make_rows(opened.model, lengths, 3);
+    float a[3 * 64], b[3 * 64];
+    assert_int_equal(encoder_open(opened.engine, &second, &err), STATUS_OK);
+    assert_int_equal(run(opened.encoder, &rows, 0, a, &err), STATUS_OK);
+    assert_int_equal(run(second, &rows, 0, b, &err), STATUS_OK);
+    assert_memory_equal(a, b, sizeof a);
+    encoder_close(second);
+    free_rows(&rows);
+    close_model(&opened);
+}
+
+static void expect_refused(struct encoder *encoder, struct engine_batch batch)
+{
+    struct err err = {0};
+    float untouched[64];
+    for (size_t i = 0; i < 64; i++)
+        untouched[i] = batch.output[i] = 42.0f;
+    assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_BAD_INPUT);
+    assert_true(strlen(err.message) > 0);
+    assert_memory_equal(batch.output, untouched, sizeof untouched);
+}
+
+static void bad_batches_are_refused_whole(void **state)
+{
+    (void)state;
+    struct opened opened = open_model(memory_model(small, 11), PRECISION_F32);
+    float output[4 * 64];
+    int32_t ids[400] = {0}, negative[8] = {1, 2, -1, 3}, beyond[8] = {1, 2, 200, 3};
+    const uint32_t zero[2] = {0, 0}, four[2] = {0, 4}, three[2] = {0, 3};
+    const uint32_t fours[2] = {4, 4}, none[2] = {4, 0}, too_long[2] = {161, 4};
+    expect_refused(opened.encoder, (struct engine_batch){2, 8, negative, four, fours, output});
+    expect_refused(opened.encoder, (struct engine_batch){2, 8, beyond, four, fours, output});
+    expect_refused(opened.encoder, (struct engine_batch){2, 8, ids, four, none, output});
+    expect_refused(opened.encoder, (struct engine_batch){1, 400, ids, zero, too_long, output});
+    expect_refused(opened.encoder, (struct engine_batch){2, 8, ids, three, fours, output});
+    expect_refused(opened.encoder, (struct engine_batch){2, 8, ids, zero, fours, output});
+    expect_refused(opened.encoder, (struct engine_batch){2, 7, ids, four, fours, output});
+    close_model(&opened);
+}
+
+static void an_empty_batch_is_nothing_to_do(void **state)
+{
+    (void)state;
+    struct opened opened = open_model(memory_model(small, 12), PRECISION_F32);
+    struct err err = {0};
+    assert_int_equal(encoder_run(opened.encoder, &(struct engine_batch){0}, &err), STATUS_OK);
+    close_model(&opened);
+}
+
+/* One weight that is not a number reaches the vectors and is reported, in the row that met it and no other. */
+static void vectors_that_are_not_finite_are_reported(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 13);
+    ((float *)model->storage)[5 * 64 + 3] = NAN; /* word 5 */
+    struct opened opened = open_model(model, PRECISION_AUTO);
+    struct err err = {0};
+    int32_t ids[6] = {1, 2, 3, 4, 5, 6};
+    const uint32_t start[2] = {0, 3}, length[2] = {3, 3};
+    float output[2 * 64];
+    struct engine_batch batch = {2, 6, ids, start, length, output};
+    assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_NON_FINITE);
+    assert_non_null(strstr(err.message, "row 1"));
+    for (size_t i = 0; i < 64; i++)
+        assert_true(isfinite(output[i]));
+    assert_true(isnan(output[64]));
+    batch.rows = 1;
+    assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_OK);
+    close_model(&opened);
+}
+
+static void weights_of_the_wrong_size_are_refused(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 14);
+    struct engine *engine = NULL;
+    struct err err = {0};
+    model->layers[1].output.weight.elements--;
+    assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_UNSUPPORTED);
+    assert_null(engine);
+    memory_model_free(model);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(f32_matches_plain_loops),
+    cmocka_unit_test(f32_matches_with_odd_widths),
+    cmocka_unit_test(f32_matches_with_cls_and_a_shorter_vector),
+    cmocka_unit_test(f32_matches_without_normalize),
+    cmocka_unit_test(f32_matches_with_gelu_tanh),
+    cmocka_unit_test(f32_matches_with_relu_and_offset_positions),
+    cmocka_unit_test(bf16_is_near_plain_loops),
+    cmocka_unit_test(f32_bits_do_not_depend_on_the_batch),
+    cmocka_unit_test(bf16_bits_do_not_depend_on_the_batch),
+    cmocka_unit_test(two_encoders_give_the_same_bits),
+    cmocka_unit_test(bad_batches_are_refused_whole),
+    cmocka_unit_test(an_empty_batch_is_nothing_to_do),
+    cmocka_unit_test(vectors_that_are_not_finite_are_reported),
+    cmocka_unit_test(weights_of_the_wrong_size_are_refused),
+};
+
+TEST_MAIN(cases)
