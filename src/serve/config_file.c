@@ -1,22 +1,12 @@
-/* The configuration file: JSON with comments. cJSON is lenient (duplicates, bad UTF-8, \u0000, unlimited size), so the
- * bytes are checked before it sees them, and comments are blanked in place so that its positions stay true. */
-#include <cjson/cJSON.h>
+/* The configuration file: JSON with comments. Comments are blanked in place, so that positions stay true; the rest is
+ * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that stands there twice). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/utf8.h"
+#include "model/json.h"
 #include "serve/config.h"
-
-enum { DEPTH_MAX = 16 };
-
-struct scan {
-    char *bytes;
-    size_t length, at;
-    const char *name;
-    struct err *err;
-};
 
 static unsigned line_of(const char *bytes, size_t at)
 {
@@ -26,89 +16,44 @@ static unsigned line_of(const char *bytes, size_t at)
     return line;
 }
 
-static enum status scan_error(const struct scan *scan, size_t at, const char *what)
+/* Returns where the string that begins at `at` ends; an unfinished one ends with the file (JSON will say so). */
+static size_t skip_string(const char *bytes, size_t length, size_t at)
 {
-    return err_set(scan->err, STATUS_BAD_INPUT, "%s line %u: %s", scan->name, line_of(scan->bytes, at), what);
+    for (at++; at < length && bytes[at] != '"'; at++)
+        at += bytes[at] == '\\';
+    return at + 1;
 }
 
-/* Passes over a string; `at` stands on its opening quote. */
-static enum status scan_string(struct scan *scan)
+/* Returns where the comment that begins at `at` ends, or 0 for a block comment without its end. */
+static size_t skip_comment(const char *bytes, size_t length, size_t at)
 {
-    size_t begin = scan->at++;
-    for (; scan->at < scan->length; scan->at++) {
-        const char *c = &scan->bytes[scan->at];
-        if (*c == '"') {
-            scan->at++;
-            return STATUS_OK;
-        }
-        if ((unsigned char)*c < 0x20)
-            return scan_error(scan, begin, "a control character or a line end inside a string");
-        if (*c != '\\')
+    if (bytes[at + 1] == '/') {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        return end == NULL ? length : (size_t)(end - bytes);
+    }
+    for (at += 2; at + 1 < length; at++)
+        if (bytes[at] == '*' && bytes[at + 1] == '/')
+            return at + 2;
+    return 0;
+}
+
+/* Turns comments outside strings into spaces; line ends stay. */
+static enum status blank_comments(char *bytes, size_t length, const char *name, struct err *err)
+{
+    for (size_t at = 0; at < length;) {
+        bool comment = bytes[at] == '/' && at + 1 < length && (bytes[at + 1] == '/' || bytes[at + 1] == '*');
+        if (!comment) {
+            at = bytes[at] == '"' ? skip_string(bytes, length, at) : at + 1;
             continue;
-        if (scan->length - scan->at >= 6 && memcmp(c, "\\u0000", 6) == 0)
-            return scan_error(scan, begin, "\\u0000 inside a string");
-        scan->at++;
-    }
-    return scan_error(scan, begin, "a string without its closing quote");
-}
-
-static enum status blank_comment(struct scan *scan)
-{
-    size_t begin = scan->at;
-    bool block = scan->bytes[begin + 1] == '*';
-    for (scan->at += 2; scan->at < scan->length; scan->at++) {
-        if (!block && scan->bytes[scan->at] == '\n')
-            break;
-        if (block && scan->bytes[scan->at] == '*' && scan->at + 1 < scan->length && scan->bytes[scan->at + 1] == '/') {
-            scan->at += 2;
-            block = false;
-            break;
         }
-    }
-    if (block)
-        return scan_error(scan, begin, "a comment without its closing */");
-    for (size_t i = begin; i < scan->at; i++)
-        if (scan->bytes[i] != '\n')
-            scan->bytes[i] = ' ';
-    return STATUS_OK;
-}
-
-/* Checks strings and depth, and turns comments into spaces. */
-static enum status scan_all(struct scan *scan)
-{
-    unsigned depth = 0;
-    while (scan->at < scan->length) {
-        char c = scan->bytes[scan->at];
-        char next = scan->at + 1 < scan->length ? scan->bytes[scan->at + 1] : '\0';
-        enum status status = STATUS_OK;
-        if (c == '"') {
-            status = scan_string(scan);
-        } else if (c == '/' && (next == '/' || next == '*')) {
-            status = blank_comment(scan);
-        } else if ((c == '{' || c == '[') && ++depth > DEPTH_MAX) {
-            status = scan_error(scan, scan->at, "nested too deeply");
-        } else {
-            depth -= (c == '}' || c == ']') && depth > 0;
-            scan->at++;
-        }
-        if (status != STATUS_OK)
-            return status;
+        size_t end = skip_comment(bytes, length, at);
+        if (end == 0)
+            return err_set(err, STATUS_BAD_INPUT, "%s line %u: a comment without its closing */", name,
+                           line_of(bytes, at));
+        for (; at < end; at++)
+            bytes[at] = bytes[at] == '\n' ? '\n' : ' ';
     }
     return STATUS_OK;
-}
-
-static enum status check_bytes(char *bytes, size_t length, const char *name, struct err *err)
-{
-    struct scan scan = {.bytes = bytes, .length = length, .name = name, .err = err};
-    if (length > CONFIG_FILE_MAX_BYTES)
-        return err_set(err, STATUS_BAD_INPUT, "%s has more than %d bytes", name, CONFIG_FILE_MAX_BYTES);
-    size_t valid = utf8_valid_prefix(bytes, length);
-    if (valid < length)
-        return scan_error(&scan, valid, "not valid UTF-8");
-    const char *nul = memchr(bytes, '\0', length);
-    if (nul != NULL)
-        return scan_error(&scan, (size_t)(nul - bytes), "a NUL byte");
-    return scan_all(&scan);
 }
 
 static enum status wrong_type(const struct setting *setting, const char *where, struct err *err)
@@ -147,7 +92,6 @@ static enum status take_object(struct config *config, const cJSON *object, const
 {
     size_t count;
     const struct setting *table = config_settings(&count);
-    bool seen[CONFIG_SETTINGS_MAX] = {false};
     const cJSON *item;
     cJSON_ArrayForEach(item, object)
     {
@@ -155,9 +99,6 @@ static enum status take_object(struct config *config, const cJSON *object, const
         if (setting == NULL)
             return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name,
                            item->string, setting_nearest(table, count, item->string)->key);
-        if (seen[setting - table])
-            return err_set(err, STATUS_BAD_INPUT, "%s: \"%s\" stands there twice", name, setting->key);
-        seen[setting - table] = true;
         char where[256];
         snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
         enum status status = take_member(config, setting, item, where, err);
@@ -169,14 +110,15 @@ static enum status take_object(struct config *config, const cJSON *object, const
 
 enum status config_parse(struct config *config, char *bytes, size_t length, const char *name, struct err *err)
 {
-    enum status status = check_bytes(bytes, length, name, err);
+    if (length > CONFIG_FILE_MAX_BYTES)
+        return err_set(err, STATUS_BAD_INPUT, "%s has more than %d bytes", name, CONFIG_FILE_MAX_BYTES);
+    enum status status = blank_comments(bytes, length, name, err);
     if (status != STATUS_OK)
         return status;
-    const char *end = bytes;
-    cJSON *root = cJSON_ParseWithOpts(bytes, &end, true);
-    if (root == NULL)
-        return err_set(err, STATUS_BAD_INPUT, "%s line %u: not valid JSON", name,
-                       line_of(bytes, end == NULL ? 0 : (size_t)(end - bytes)));
+    cJSON *root;
+    status = json_parse(bytes, length, name, &root, err);
+    if (status != STATUS_OK)
+        return status;
     if (cJSON_IsObject(root))
         status = take_object(config, root, name, err);
     else

@@ -1,0 +1,146 @@
+/* A crew: everything that is put comes back once, worked on; stopping finishes what was put. */
+#include "harness.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "serve/crew.h"
+
+struct item {
+    unsigned number, square, worked;
+};
+
+struct desk {
+    unsigned done; /* by this thread */
+};
+
+static void square(void *context, void *item)
+{
+    struct item *it = item;
+    struct desk *desk = context;
+    it->square = it->number * it->number;
+    it->worked++;
+    if (desk != NULL)
+        desk->done++;
+}
+
+static struct crew *start(unsigned threads, size_t capacity, int wake_fd, void *const *contexts)
+{
+    struct crew_options options = {.name = "test",
+                                   .threads = threads,
+                                   .capacity = capacity,
+                                   .wake_fd = wake_fd,
+                                   .work = square,
+                                   .contexts = contexts};
+    struct crew *crew = NULL;
+    struct err err;
+    assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
+    return crew;
+}
+
+static void everything_comes_back_once(void **state)
+{
+    (void)state;
+    enum { ITEMS = 20000, THREADS = 4, CAPACITY = 64 };
+    struct desk desks[THREADS] = {{0}};
+    void *contexts[THREADS] = {&desks[0], &desks[1], &desks[2], &desks[3]};
+    struct item *items = calloc(ITEMS, sizeof *items);
+    struct crew *crew = start(THREADS, CAPACITY, -1, contexts);
+    unsigned put = 0, taken = 0;
+    while (taken < ITEMS) {
+        while (put < ITEMS && crew_out(crew) < CAPACITY) {
+            items[put].number = put;
+            crew_put(crew, &items[put++]);
+        }
+        struct item *item = crew_wait(crew);
+        assert_non_null(item);
+        taken++;
+    }
+    assert_null(crew_wait(crew)); /* nothing is out: it must not block */
+    assert_null(crew_take(crew));
+    crew_stop(crew);
+    crew_free(crew);
+    unsigned done = 0;
+    for (unsigned i = 0; i < THREADS; i++)
+        done += desks[i].done;
+    assert_int_equal(done, ITEMS);
+    for (unsigned i = 0; i < ITEMS; i++) {
+        assert_int_equal(items[i].worked, 1);
+        assert_int_equal(items[i].square, i * i);
+    }
+    free(items);
+}
+
+static void one_thread_keeps_the_order(void **state)
+{
+    (void)state;
+    struct item items[32];
+    struct crew *crew = start(1, 32, -1, NULL);
+    for (unsigned i = 0; i < 32; i++) {
+        items[i] = (struct item){.number = i};
+        crew_put(crew, &items[i]);
+    }
+    for (unsigned i = 0; i < 32; i++)
+        assert_ptr_equal(crew_wait(crew), &items[i]);
+    crew_stop(crew);
+    crew_free(crew);
+}
+
+/* What an event loop does: sleep on the eventfd, then take all that is there. */
+static void the_eventfd_wakes_for_every_item(void **state)
+{
+    (void)state;
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct crew *crew = start(2, 8, fd, NULL);
+    struct item items[1000];
+    unsigned put = 0, taken = 0;
+    while (taken < 1000) {
+        while (put < 1000 && crew_out(crew) < 8) {
+            items[put] = (struct item){.number = put};
+            crew_put(crew, &items[put++]);
+        }
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&poll_fd, 1, 60000), 1);
+        uint64_t count;
+        assert_int_equal(read(fd, &count, sizeof count), sizeof count);
+        while (crew_take(crew) != NULL)
+            taken++;
+    }
+    crew_stop(crew);
+    crew_free(crew);
+    close(fd);
+}
+
+static void stopping_finishes_what_was_put(void **state)
+{
+    (void)state;
+    struct item items[16] = {{0}};
+    struct crew *crew = start(2, 16, -1, NULL);
+    for (unsigned i = 0; i < 16; i++)
+        crew_put(crew, &items[i]);
+    crew_stop(crew);
+    unsigned taken = 0;
+    while (crew_take(crew) != NULL)
+        taken++;
+    assert_int_equal(taken, 16);
+    for (unsigned i = 0; i < 16; i++)
+        assert_int_equal(items[i].worked, 1);
+    crew_free(crew);
+}
+
+static void free_of_nothing_is_allowed(void **state)
+{
+    (void)state;
+    crew_free(NULL);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(everything_comes_back_once),       cmocka_unit_test(one_thread_keeps_the_order),
+    cmocka_unit_test(the_eventfd_wakes_for_every_item), cmocka_unit_test(stopping_finishes_what_was_put),
+    cmocka_unit_test(free_of_nothing_is_allowed),
+};
+
+TEST_MAIN(cases)
