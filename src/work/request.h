@@ -127,7 +127,7 @@ struct request {
     uint32_t attempt;     /* number of this run, from 1; `_attempt` of a promoted retry */
     uint32_t lonely_runs; /* ACTION_CHARGE: io/ puts the new count here before EVENT_CHARGED */
     uint64_t first_ms;    /* Redis unix ms of the first submission: queued_ms counts from here */
-    bool alone;           /* suspect: runs while nothing else runs in this process */
+    bool alone;           /* suspect: tokenised and run while nothing else is, in this process */
     bool repeated;        /* a settle of it was out when the connection broke: late may be our own doing */
     bool truncate;
     bool notify; /* push a wake token */

@@ -94,7 +94,8 @@ enum action_kind {
     ACTION_SUBMIT,   /* run this batch on a compute thread */
     ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
     ACTION_SETTLE,   /* lua/settle and lua/defer for these requests, by their outcome; several may be out */
-    ACTION_CHARGE,   /* count a lonely run of this one request (HINCRBY trouble) if it is pending with us */
+    ACTION_CHARGE,   /* count a lonely run of this one request in `trouble` if it is pending with us; once per
+                        worker name, so that a repeated call counts once; any settle, defer clears the count */
     ACTION_RENEW,    /* extend the alive key */
     ACTION_PROMOTE,  /* lua/promote */
     ACTION_RELEASE,  /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,

@@ -1,0 +1,214 @@
+/* The step function: an event goes to its handler, then every stage moves on as far as it can, then the next deadline
+ * is worked out. The stages are in worker_*.c, see worker_state.h. */
+#include "work/worker.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "work/worker_state.h"
+
+static enum status check_options(const struct worker_options *options, struct err *err)
+{
+    const char *wrong = NULL;
+    if (options->max_batch_tokens == 0)
+        wrong = "max_batch_tokens";
+    else if (options->max_batch_rows == 0 || options->max_batch_rows > WINDOW_BATCH_ROWS)
+        wrong = "max_batch_rows";
+    else if (options->engine_slots == 0)
+        wrong = "engine_slots";
+    else if (options->credit_tokens == 0 || options->credit_bytes == 0)
+        wrong = "credit";
+    else if (options->lease_ms < 3)
+        wrong = "lease_ms";
+    else if (options->backoff_ms == 0 || options->backoff_cap_ms < options->backoff_ms)
+        wrong = "backoff_ms";
+    else if (options->rules.dim == 0 || options->rules.max_tokens == 0)
+        wrong = "rules";
+    return wrong == NULL ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong);
+}
+
+enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
+{
+    enum status status = check_options(options, err);
+    if (status != STATUS_OK)
+        return status;
+    struct worker *worker = calloc(1, sizeof(*worker));
+    if (worker == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the worker");
+    status = held_open(&worker->held, err);
+    if (status != STATUS_OK) {
+        free(worker);
+        return status;
+    }
+    worker->options = *options;
+    worker->policy = (struct policy){.backoff_ms = options->backoff_ms,
+                                     .backoff_cap_ms = options->backoff_cap_ms,
+                                     .error_ttl_s = options->rules.error_ttl_s,
+                                     .random = options->seed};
+    worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
+    worker->mean_tokens = options->rules.max_tokens;
+    worker->mean_bytes = (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
+    worker->settle_most = SETTLE_ENTRIES;
+    worker->own_count = OWN_MOST;
+    worker->own_at = worker->again_at = worker->drain_ends = NEVER;
+    *out = worker;
+    return STATUS_OK;
+}
+
+static void free_batches(struct batch_list *list)
+{
+    for (struct batch *batch = list->first, *next; batch != NULL; batch = next) {
+        next = batch->next;
+        batch_free(batch);
+    }
+}
+
+void worker_close(struct worker *worker)
+{
+    if (worker == NULL)
+        return;
+    free_batches(&worker->running);
+    free_batches(&worker->retries);
+    held_close(&worker->held);
+    free(worker);
+}
+
+struct action *worker_act(struct worker *worker, enum action_kind kind)
+{
+    struct actions *actions = worker->actions;
+    if (actions->count == actions->capacity) {
+        size_t capacity = actions->capacity == 0 ? 32 : actions->capacity * 2;
+        struct action *items = realloc(actions->items, capacity * sizeof(*items));
+        if (items == NULL) {
+            worker->starved = true;
+            return NULL;
+        }
+        actions->items = items;
+        actions->capacity = capacity;
+    }
+    struct action *action = &actions->items[actions->count++];
+    *action = (struct action){.kind = kind};
+    return action;
+}
+
+void actions_free(struct actions *actions)
+{
+    free(actions->items);
+    *actions = (struct actions){0};
+}
+
+bool worker_may_call(const struct worker *worker)
+{
+    return worker->connected && worker->now >= worker->quiet_until;
+}
+
+void worker_call_failed(struct worker *worker)
+{
+    worker->quiet_until = worker->now + PAUSE_MS * NS_PER_MS;
+}
+
+bool worker_takes_more(const struct worker *worker)
+{
+    return !worker->draining && !worker->lease_lost;
+}
+
+void worker_weigh(double *mean, double value)
+{
+    *mean += (value - *mean) / 32;
+}
+
+void worker_unblock(struct worker *worker)
+{
+    if (worker->reading && worker->connected)
+        (void)worker_act(worker, ACTION_UNBLOCK); /* without it, the read ends by itself after read_block_ms */
+}
+
+static void on_disconnected(struct worker *worker, const struct event *event)
+{
+    (void)event;
+    worker->connected = false;
+}
+
+static void on_drain(struct worker *worker, const struct event *event)
+{
+    (void)event;
+    settle_drain(worker, worker->options.shutdown_timeout_ms, STATUS_OK);
+}
+
+static void on_stop(struct worker *worker, const struct event *event)
+{
+    (void)event;
+    settle_drain(worker, 0, STATUS_OK);
+}
+
+static void on_tick(struct worker *worker, const struct event *event)
+{
+    (void)worker;
+    (void)event;
+}
+
+static void (*const handlers[])(struct worker *, const struct event *) = {
+    [EVENT_CONNECTED] = read_connected,
+    [EVENT_DISCONNECTED] = on_disconnected,
+    [EVENT_ENTRIES] = read_entries,
+    [EVENT_PREPARED] = compute_prepared,
+    [EVENT_BATCH] = compute_batch,
+    [EVENT_FORMATTED] = compute_formatted,
+    [EVENT_SETTLED] = settle_settled,
+    [EVENT_CHARGED] = lonely_charged,
+    [EVENT_LEASE] = read_lease,
+    [EVENT_PROMOTED] = read_promoted,
+    [EVENT_RELEASED] = settle_released,
+    [EVENT_DRAIN] = on_drain,
+    [EVENT_STOP] = on_stop,
+    [EVENT_TICK] = on_tick,
+};
+
+/* The earliest of the times that are still to come. What is overdue waits for an event, not for the clock. */
+static uint64_t next_deadline(const struct worker *worker)
+{
+    uint64_t next = NEVER;
+    uint64_t window_ends = NEVER;
+    if (worker->options.window_fixed && worker->window.first != NULL)
+        window_ends = worker->window.first->waiting_ns + worker->options.window_ms * NS_PER_MS;
+    uint64_t turn = worker->suspects.first != NULL ? worker->turn_ends : NEVER;
+    uint64_t always[] = {window_ends, turn, worker->drain_ends};
+    uint64_t linked[] = {worker->quiet_until, worker->renew_at, worker->promote_at,
+                         worker->reclaim_at,  worker->own_at,   worker->again_at};
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+        if (always[i] > worker->now && always[i] < next)
+            next = always[i];
+    for (size_t i = 0; worker->connected && i < sizeof(linked) / sizeof(linked[0]); i++)
+        if (linked[i] > worker->now && linked[i] < next)
+            next = linked[i];
+    if (worker->starved && worker->now + STARVED_MS * NS_PER_MS < next)
+        next = worker->now + STARVED_MS * NS_PER_MS;
+    return next;
+}
+
+uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions)
+{
+    if (worker->exited)
+        return NEVER;
+    worker->now = now_ns;
+    worker->actions = actions;
+    worker->starved = false;
+    handlers[event->kind](worker, event);
+    compute_advance(worker);
+    settle_advance(worker);
+    read_advance(worker);
+    worker->actions = NULL;
+    return worker->exited ? NEVER : next_deadline(worker);
+}
+
+struct worker_stats worker_stats(const struct worker *worker)
+{
+    struct worker_stats stats = worker->stats;
+    stats.held = worker->held.count;
+    stats.held_tokens = (uint32_t)worker->held.tokens;
+    stats.held_bytes = worker->held.bytes;
+    stats.waiting = worker->window.rows + worker->suspects.count;
+    stats.computing = worker->running.count;
+    stats.batch_tokens = worker->budget.tokens;
+    return stats;
+}

@@ -1,0 +1,151 @@
+/* Suspects: entries that a dead worker had held. One of them may have killed it, so each runs alone: it is charged
+ * first (the lonely run is on record before it starts), then tokenised, computed and formatted while this process does
+ * nothing else. If the process dies now, it is known whose run it was. Three such deaths make it poison.
+ *
+ * Most suspects are innocent bystanders and there can be many, while new work comes in: the two take turns. */
+#include "base/clock.h"
+#include "work/worker_state.h"
+
+bool lonely_is(const struct worker *worker, const struct request *request)
+{
+    return worker->lonely == request;
+}
+
+void lonely_leave(struct worker *worker, const struct request *request)
+{
+    if (worker->lonely != request)
+        return;
+    worker->lonely = NULL;
+    worker->lonely_stage = LONELY_NONE;
+}
+
+void lonely_stage(struct worker *worker, enum lonely_stage stage)
+{
+    worker->lonely_stage = stage;
+}
+
+void lonely_add(struct worker *worker, struct request *request)
+{
+    request_list_push(&worker->suspects, request);
+}
+
+/* Charging has begun but nothing has run: back to the others. */
+static void step_back(struct worker *worker, struct request *request)
+{
+    struct request_list list = {0};
+    lonely_leave(worker, request);
+    if (worker->draining) {
+        settle_release(worker, request);
+        return;
+    }
+    request_list_push(&list, request);
+    request_list_join(&list, &worker->suspects);
+    worker->suspects = list;
+}
+
+void lonely_charged(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    struct request *request = request_list_pop(&list);
+    if (event->failed) {
+        worker_call_failed(worker);
+        step_back(worker, request);
+    } else if (request->late) {
+        settle_forget(worker, request);
+        worker->stats.late++;
+    } else if (request->lonely_runs > POISON_LONELY_RUNS) {
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->lonely_runs - 1);
+        settle_finish(worker, request);
+    } else {
+        worker->lonely_stage = LONELY_CHARGED;
+    }
+}
+
+static bool others_rest(const struct worker *worker)
+{
+    return worker->away == 0 && worker->running.count == 0 && worker->retries.first == NULL;
+}
+
+static bool others_wait(const struct worker *worker)
+{
+    return worker->window.first != NULL || worker->to_prepare.first != NULL || !others_rest(worker);
+}
+
+/* Whose turn it is. A turn ends when its time is up and the other side waits, or when nobody is left on this side. */
+static bool suspects_turn(struct worker *worker)
+{
+    bool wanted = worker->suspects.first != NULL && worker_may_call(worker) && worker_takes_more(worker);
+    bool turn = worker->lonely_turn;
+    if (!wanted)
+        turn = false;
+    else if (!others_wait(worker))
+        turn = true;
+    else if (worker->now >= worker->turn_ends)
+        turn = !turn;
+    if (turn != worker->lonely_turn)
+        worker->turn_ends = turn ? NEVER : worker->now + LONELY_SLICE_MS * NS_PER_MS;
+    worker->lonely_turn = turn;
+    return turn;
+}
+
+static void charge(struct worker *worker)
+{
+    struct action *action = worker_act(worker, ACTION_CHARGE);
+    if (action == NULL)
+        return;
+    if (worker->turn_ends == NEVER)
+        worker->turn_ends = worker->now + LONELY_SLICE_MS * NS_PER_MS;
+    worker->lonely = request_list_pop(&worker->suspects);
+    worker->lonely->late = false;
+    worker->lonely_stage = LONELY_AWAY;
+    request_list_push(&action->requests, worker->lonely);
+}
+
+static void send(struct worker *worker, enum action_kind kind)
+{
+    struct request_list list = {0};
+    request_list_push(&list, worker->lonely);
+    if (compute_send(worker, kind, &list, 1))
+        worker->lonely_stage = LONELY_AWAY;
+}
+
+static void submit(struct worker *worker)
+{
+    struct request *request = worker->lonely;
+    struct row *rows[1] = {&request->rows[0]};
+    struct batch *batch = batch_build(rows, 1, worker->options.layout, request->dim);
+    struct action *action = batch == NULL ? NULL : worker_act(worker, ACTION_SUBMIT);
+    if (action == NULL) {
+        batch_free(batch);
+        worker->starved = true;
+        return;
+    }
+    compute_submit(worker, action, batch);
+    worker->lonely_stage = LONELY_AWAY;
+}
+
+bool lonely_advance(struct worker *worker)
+{
+    if (worker->lonely == NULL) {
+        if (!suspects_turn(worker))
+            return false;
+        if (others_rest(worker))
+            charge(worker);
+        return true;
+    }
+    switch (worker->lonely_stage) {
+    case LONELY_CHARGED:
+        send(worker, ACTION_PREPARE);
+        break;
+    case LONELY_PREPARED:
+        submit(worker);
+        break;
+    case LONELY_COMPUTED:
+        send(worker, ACTION_FORMAT);
+        break;
+    case LONELY_NONE:
+    case LONELY_AWAY:
+        break;
+    }
+    return true;
+}
