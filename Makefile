@@ -1,0 +1,42 @@
+# The front door; CMake does the work. `make help` lists the targets.
+PRESET ?= release
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+CTEST_ARGS ?=
+BUILD := build/$(PRESET)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@echo "  PRESET=release|debug|asan|tsan, CTEST_ARGS='-R name' for test, PREFIX=/usr/local for install"
+
+all: deps ## build sluice and its tests
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET) -j $(JOBS)
+
+deps: ## install the Debian packages that are missing (with sudo when not root)
+	@cmake/deps.sh
+
+test: all ## build and run all tests
+	ctest --preset $(PRESET) -j $(JOBS) $(CTEST_ARGS)
+
+demo: deps ## start everything privately and search 2,000 package summaries; KEEP=1 leaves it running
+	@test -f build/release/build.ninja || cmake --preset release >/dev/null
+	@cmake --build --preset release --target sluice
+	@SLUICE=build/release/sluice /usr/bin/python3 tests/demo/demo.py
+
+bench: all ## measure; docs/speed.md says what is measured and how
+	tests/bench/bench.sh $(BUILD)
+
+install: ## build and install under PREFIX (DESTDIR is respected)
+	@cmake/deps.sh --build
+	cmake -S . -B build/install -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	cmake --build build/install -j $(JOBS)
+	cmake --install build/install
+
+lint: ## check the formatting, run clang-tidy
+	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
+	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
+	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
+
+.PHONY: help all deps test demo bench install lint
+.DEFAULT_GOAL := help

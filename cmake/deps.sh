@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What building and testing need, in one place: installs the Debian packages that are missing (`make deps`).
+#   cmake/deps.sh          install what is missing, say which
+#   cmake/deps.sh --check  only say whether something is missing (exit 1)
+#   cmake/deps.sh --build  the packages for building alone, without those of the tests
+set -euo pipefail
+
+build=(gcc libc6-dev make cmake ninja-build pkg-config
+       libhiredis-dev libevent-dev libcjson-dev libdnnl-dev libutf8proc-dev libxxhash-dev)
+tests=(libcmocka-dev redis-server redis-tools python3 python3-venv python3-redis
+       ruby-redis php-cli php-redis libredis-perl node-redis docker-compose)
+
+wanted=("${build[@]}" "${tests[@]}")
+[ "${1:-}" = --build ] && wanted=("${build[@]}")
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  [ "${1:-}" = --check ] && exit 0 # nothing to compare with here; CMake will say what it does not find
+  cat >&2 <<'TEXT'
+make deps knows Debian's packages only. On this system install, with headers:
+  a C11 compiler, make, CMake >= 3.25, Ninja, pkg-config,
+  hiredis, libevent >= 2.1, cJSON, oneDNN 2.x (not 3), utf8proc, xxHash;
+for the tests also: cmocka, redis-server >= 7.0, Python >= 3.11 with venv and redis, and the Redis clients of
+  Ruby, PHP, Perl and Node.
+TEXT
+  exit 1
+fi
+
+missing=()
+installed=" $(dpkg-query -W -f '${Package} ${Status}\n' | sed -n 's/ install ok installed$//p' | tr '\n' ' ') "
+for package in "${wanted[@]}"; do
+  [[ $installed == *" $package "* ]] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+[ "${1:-}" = --check ] && { echo "missing: ${missing[*]}"; exit 1; }
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "as root: apt-get install --no-install-recommends ${missing[*]}" >&2; exit 1; }
+  sudo=(sudo)
+fi
+echo "Installing with apt: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${sudo[@]}" apt-get update -qq
+"${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
