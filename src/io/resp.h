@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 #include "base/err.h"
@@ -16,10 +17,10 @@ enum resp_type { RESP_NIL, RESP_STATUS, RESP_ERROR, RESP_INTEGER, RESP_STRING, R
 
 struct resp_value {
     enum resp_type type;
-    long long integer;              /* INTEGER */
-    const char *bytes;              /* STATUS, ERROR, STRING; a NUL follows (not counted); else NULL */
-    size_t length;                  /* of bytes */
-    const struct resp_value *items; /* ARRAY: [count] */
+    long long integer;        /* INTEGER */
+    const char *bytes;        /* STATUS, ERROR, STRING; a NUL follows (not counted); else NULL */
+    size_t length;            /* of bytes */
+    struct resp_value *items; /* ARRAY: [count] */
     size_t count;
 };
 
@@ -40,10 +41,24 @@ MUST_CHECK enum status resp_next(struct resp_reader *reader, const struct resp_v
 /* Copies a value with all it refers to into one allocation. Owns: the caller frees it with free(). NULL: no memory. */
 struct resp_value *resp_clone(const struct resp_value *value);
 
-/* Appends a command with its arguments, each by length: no byte of a user is ever part of a format.
- * Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status resp_format(struct buffer *out, size_t count, const char *const *arguments,
-                                   const size_t *lengths, struct err *err);
+/* A command in the making: zero-initialise, append its words, finish, send, free. Words are counted by length and
+ * copied once, straight to where they are sent from: no byte of a user is ever part of a format. */
+struct command {
+    struct buffer buffer;
+    size_t words;
+};
+
+void command_bytes(struct command *command, const void *bytes, size_t length);
+void command_text(struct command *command, const char *text);
+void command_number(struct command *command, uint64_t number);
+
+/* Appends several words; `lengths` may be NULL for C strings. */
+void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths);
+
+/* Sets `bytes` to the whole command, which lives as long as the command is not changed or freed.
+ * Errors: STATUS_NO_MEMORY, when any append has failed. */
+MUST_CHECK enum status command_finish(struct command *command, const char **bytes, size_t *length, struct err *err);
+void command_free(struct command *command);
 
 /* Whether an error reply begins with this word ("NOSCRIPT"), whether a value is a string or status equal to `text`. */
 bool resp_is_error(const struct resp_value *value, const char *word);

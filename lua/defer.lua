@@ -1,0 +1,59 @@
+#!lua flags=allow-oom
+-- Takes requests out of the stream until they are due again: a retry after a failure.
+--
+-- KEYS  1 stream, 2 later, 3 later:data, 4 trouble
+-- ARGV  1 consumer, 2 class (0 high, 1 normal, 2 low), then for each entry:
+--         entry id, original name, number of the next attempt, delay in ms
+-- Returns one number for each entry.
+--        1  parked
+--        0  late: no longer pending
+--       -1  another consumer owns it: what happens next is that one's decision
+--       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
+--       -3  more fields than a request may have; nothing was changed
+-- May not: take fields from the caller (they are read here, so that what comes back is what was sent), or remove an entry
+-- before it is safe in later:data.
+
+local call = redis.call
+local stream, later, data, trouble = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local FIELDS_MAX = 256 -- strings; promote unpacks them
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- The request's own fields; and when it was first sent, which a promoted entry carries with it.
+local function own_fields(fields, name)
+  local own, first_at = {}, string.match(name, '(%d+)%-')
+  for i = 1, #fields, 2 do
+    local field = fields[i]
+    if field == '_first_at' then
+      first_at = fields[i + 1]
+    elseif field ~= '_id' and field ~= '_attempt' then
+      own[#own + 1] = field
+      own[#own + 1] = fields[i + 1]
+    end
+  end
+  return own, first_at
+end
+
+local function park(id, name, attempt, delay)
+  local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
+  if not pending then return 0 end
+  if pending[2] ~= ARGV[1] then return -1 end
+  local message = call('XRANGE', stream, id, id)[1]
+  if not message then return -2 end
+  if #message[2] > FIELDS_MAX then return -3 end
+  local fields, first_at = own_fields(message[2], name)
+  local known = call('HGET', trouble, name)
+  local lonely = known and string.match(known, '^%d+ (%d+)') or '0'
+  call('HSET', data, name, cmsgpack.pack({ARGV[2], attempt, first_at, fields}))
+  call('ZADD', later, now + delay, name)
+  call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id)
+  call('XDEL', stream, id)
+  call('XACK', stream, 'sluice', id)
+  return 1
+end
+
+local results = {}
+for i = 3, #ARGV, 4 do
+  results[#results + 1] = park(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+end
+return results

@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- Gives back what was claimed and not started, and signs the worker off.
+--
+-- KEYS  1 stream, 2 alive
+-- ARGV  1 consumer, 2 token of the alive key, 3 last (1: sign off after this call), then entry ids
+-- Returns { given back, 1 when the consumer is deleted }
+-- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
+-- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
+
+local call = redis.call
+local stream, alive = KEYS[1], KEYS[2]
+local me = ARGV[1]
+local given, deleted = 0, 0
+
+for i = 4, #ARGV do
+  local id = ARGV[i]
+  local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
+  if pending and pending[2] == me and call('XRANGE', stream, id, id)[1] then
+    call('XCLAIM', stream, 'sluice', 'released', 0, id, 'JUSTID')
+    given = given + 1
+  end
+end
+if ARGV[3] == '1' and call('GET', alive) == ARGV[2] then
+  if #call('XPENDING', stream, 'sluice', '-', '+', 1, me) == 0 then
+    call('XGROUP', 'DELCONSUMER', stream, 'sluice', me)
+    deleted = 1
+  end
+  call('DEL', alive)
+end
+return {given, deleted}

@@ -1,0 +1,148 @@
+/* A link with an event loop of its own, and the answers that have come in. */
+#include "io/client.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+
+#include "io/link.h"
+
+enum { CLIENT_REPLY_BYTES = 256 << 20 };
+
+struct answer {
+    struct answer *next;
+    struct resp_value *value; /* NULL: the link died first */
+};
+
+struct client {
+    struct event_base *base;
+    struct link *link;
+    uint32_t timeout_ms;
+    bool up;
+    struct err err; /* why the link is down */
+    struct answer *first, *last;
+    struct resp_value *current; /* what the caller was given */
+};
+
+static void on_up(void *context)
+{
+    struct client *client = context;
+    client->up = true;
+    event_base_loopbreak(client->base);
+}
+
+static void on_down(void *context, const struct err *err)
+{
+    struct client *client = context;
+    client->up = false;
+    client->err = *err;
+    event_base_loopbreak(client->base);
+}
+
+static void on_reply(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct client *client = context;
+    struct answer *answer = calloc(1, sizeof *answer);
+    if (!answer || (reply && !(answer->value = resp_clone(reply)))) {
+        err_set(&client->err, STATUS_NO_MEMORY, "no memory for an answer of Redis");
+    } else if (err) {
+        client->err = *err;
+    }
+    if (!answer) {
+        return;
+    }
+    if (client->last) {
+        client->last->next = answer;
+    } else {
+        client->first = answer;
+    }
+    client->last = answer;
+    event_base_loopbreak(client->base);
+}
+
+enum status client_open(const struct address *address, uint32_t timeout_ms, struct client **out, struct err *err)
+{
+    struct client *client = calloc(1, sizeof *client);
+    if (!client || !(client->base = event_base_new())) {
+        free(client);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis client");
+    }
+    client->timeout_ms = timeout_ms;
+    struct link_options options = {
+        .base = client->base,
+        .address = address,
+        .name = "sluice-cli",
+        .connect_timeout_ms = timeout_ms,
+        .max_reply_bytes = CLIENT_REPLY_BYTES,
+        .context = client,
+        .on_up = on_up,
+        .on_down = on_down,
+    };
+    enum status status = link_open(&options, &client->link, err);
+    while (!status && !client->up) {
+        event_base_loop(client->base, EVLOOP_ONCE);
+        if (client->err.status) {
+            status = err_set(err, client->err.status, "%s", client->err.message);
+        }
+    }
+    if (status) {
+        client_close(client);
+        return status;
+    }
+    *out = client;
+    return STATUS_OK;
+}
+
+void client_close(struct client *client)
+{
+    if (!client) {
+        return;
+    }
+    link_close(client->link);
+    while (client->first) {
+        struct answer *answer = client->first;
+        client->first = answer->next;
+        free(answer->value);
+        free(answer);
+    }
+    free(client->current);
+    event_base_free(client->base);
+    free(client);
+}
+
+enum status client_send(struct client *client, size_t count, const char *const *arguments, const size_t *lengths,
+                        uint32_t block_ms, struct err *err)
+{
+    if (client->err.status) {
+        return err_set(err, client->err.status, "%s", client->err.message);
+    }
+    return link_command(client->link, count, arguments, lengths, client->timeout_ms + block_ms, on_reply, client, err);
+}
+
+enum status client_receive(struct client *client, const struct resp_value **out, struct err *err)
+{
+    while (!client->first && !client->err.status) {
+        if (link_outstanding(client->link) == 0) {
+            return err_set(err, STATUS_INTERNAL, "waiting for an answer to nothing");
+        }
+        event_base_loop(client->base, EVLOOP_ONCE);
+    }
+    free(client->current);
+    client->current = NULL;
+    struct answer *answer = client->first;
+    if (!answer || !answer->value) {
+        return err_set(err, client->err.status, "%s", client->err.message);
+    }
+    client->first = answer->next;
+    client->last = client->first ? client->last : NULL;
+    client->current = answer->value;
+    free(answer);
+    *out = client->current;
+    return resp_check(client->current, err);
+}
+
+enum status client_command(struct client *client, size_t count, const char *const *arguments, const size_t *lengths,
+                           const struct resp_value **out, struct err *err)
+{
+    enum status status = client_send(client, count, arguments, lengths, 0, err);
+    return status ? status : client_receive(client, out, err);
+}

@@ -1,0 +1,124 @@
+/* SCRIPT LOAD and EVALSHA, and what happens when the server has forgotten a script. */
+#include "io/scripts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { LOAD_TIMEOUT_MS = 5000 };
+
+/* A call that is out; its bytes are kept until the answer, for NOSCRIPT. */
+struct call {
+    struct scripts *scripts;
+    struct command command;
+    uint32_t timeout_ms;
+    bool repeated;
+    link_reply_fn *reply;
+    void *context;
+};
+
+static void on_digest(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct scripts *scripts = context;
+    if (!reply) {
+        return; /* the link is gone, and its owner knows */
+    }
+    (void)err;
+    unsigned index = SCRIPT_COUNT - scripts->loading--;
+    struct err bad = {0};
+    if (resp_check(reply, &bad)) {
+        err_prefix(&bad, "loading lua/%s.lua", script_sources[index].name);
+    } else if (reply->type != RESP_STRING || reply->length != SCRIPT_DIGEST) {
+        err_set(&bad, STATUS_INTERNAL, "SCRIPT LOAD answered without a digest");
+    } else {
+        memcpy(scripts->digest[index], reply->bytes, SCRIPT_DIGEST + 1);
+    }
+    if (bad.status) {
+        scripts->on_loaded(scripts->context, &bad);
+    } else if (scripts->loading == 0) {
+        scripts->on_loaded(scripts->context, NULL);
+    }
+}
+
+static enum status load_all(struct scripts *scripts, link_reply_fn *reply, struct err *err)
+{
+    for (int i = 0; i < SCRIPT_COUNT; i++) {
+        const char *const words[] = {"SCRIPT", "LOAD", script_sources[i].text};
+        const size_t lengths[] = {6, 4, script_sources[i].length};
+        enum status status = link_command(scripts->link, 3, words, lengths, LOAD_TIMEOUT_MS, reply, scripts, err);
+        if (status) {
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status scripts_load(struct scripts *scripts, struct err *err)
+{
+    scripts->loading = SCRIPT_COUNT;
+    return load_all(scripts, on_digest, err);
+}
+
+void script_begin(const struct scripts *scripts, enum script script, size_t keys, struct command *command)
+{
+    command_text(command, "EVALSHA");
+    command_bytes(command, scripts->digest[script], SCRIPT_DIGEST);
+    command_number(command, keys);
+}
+
+static void call_free(struct call *call)
+{
+    command_free(&call->command);
+    free(call);
+}
+
+static void on_answer(void *context, const struct resp_value *reply, const struct err *err);
+
+static enum status call_send(struct call *call, struct err *err)
+{
+    const char *bytes;
+    size_t length;
+    enum status status = command_finish(&call->command, &bytes, &length, err);
+    if (!status) {
+        status = link_send(call->scripts->link, bytes, length, call->timeout_ms, on_answer, call, err);
+    }
+    return status;
+}
+
+/* Tells the server all scripts again and repeats the call behind them. */
+static bool call_repeat(struct call *call)
+{
+    struct err err;
+    call->repeated = true;
+    call->scripts->reloaded++;
+    log_info("redis_scripts_reloaded");
+    return !load_all(call->scripts, NULL, &err) && !call_send(call, &err);
+}
+
+static void on_answer(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct call *call = context;
+    if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) {
+        return;
+    }
+    call->reply(call->context, reply, err);
+    call_free(call);
+}
+
+enum status script_send(struct scripts *scripts, struct command *command, uint32_t timeout_ms, link_reply_fn *reply,
+                        void *context, struct err *err)
+{
+    struct call *call = malloc(sizeof *call);
+    if (!call) {
+        command_free(command);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a script call");
+    }
+    *call = (struct call){scripts, *command, timeout_ms, false, reply, context};
+    *command = (struct command){0};
+    enum status status = call_send(call, err);
+    if (status) {
+        call_free(call);
+    }
+    return status;
+}
