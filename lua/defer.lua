@@ -10,6 +10,7 @@
 --       -1  another consumer owns it: what happens next is that one's decision
 --       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
 --       -3  more fields than a request may have; nothing was changed
+-- The run that failed ended without a crash, so the entry's lonely runs begin anew.
 -- May not: take fields from the caller (they are read here, so that what comes back is what was sent), or remove an entry
 -- before it is safe in later:data.
 
@@ -42,11 +43,9 @@ local function park(id, name, attempt, delay)
   if not message then return -2 end
   if #message[2] > FIELDS_MAX then return -3 end
   local fields, first_at = own_fields(message[2], name)
-  local known = call('HGET', trouble, name)
-  local lonely = known and string.match(known, '^%d+ (%d+)') or '0'
   call('HSET', data, name, cmsgpack.pack({ARGV[2], attempt, first_at, fields}))
   call('ZADD', later, now + delay, name)
-  call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id)
+  call('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id)
   call('XDEL', stream, id)
   call('XACK', stream, 'sluice', id)
   return 1

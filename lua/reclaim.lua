@@ -5,7 +5,7 @@
 -- ARGV  1 consumer (me), 2 how many at most, 3 bytes at most, 4 name prefix of the class ('', 'high:', 'low:'),
 --       then the consumers in the order of their alive keys (never me); `released` is nobody and never alive
 -- Returns { entries, vanished, oversized, more }
---       entries    each { id, 1 when its worker died or 0 when it was released, lonely runs, { field, value, … } }, now mine
+--       entries    each { id, 1 when its worker died or 0 when it was released, lonely runs, { field, value, ... } }, now mine
 --       vanished   ids whose message is no longer in the stream: XCLAIM would drop them without a word, so they stay
 --                  pending until settle answers them as `gone`
 --       oversized  ids of single entries above the byte limit, not claimed: to be answered unread

@@ -2,7 +2,8 @@
 -- Gives back what was claimed and not started, and signs the worker off.
 --
 -- KEYS  1 stream, 2 alive
--- ARGV  1 consumer, 2 token of the alive key, 3 last (1: sign off after this call), then entry ids
+-- ARGV  1 consumer, 2 token of the alive key, 3 last, then entry ids
+--       last  1: give back whatever is still pending with the consumer, too, then drop its alive key and the consumer
 -- Returns { given back, 1 when the consumer is deleted }
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
@@ -12,15 +13,30 @@ local stream, alive = KEYS[1], KEYS[2]
 local me = ARGV[1]
 local given, deleted = 0, 0
 
-for i = 4, #ARGV do
-  local id = ARGV[i]
-  local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
-  if pending and pending[2] == me and call('XRANGE', stream, id, id)[1] then
+local function give_back(id)
+  if call('XRANGE', stream, id, id)[1] then
     call('XCLAIM', stream, 'sluice', 'released', 0, id, 'JUSTID')
     given = given + 1
   end
 end
+
+local function give_back_all()
+  local from = '-'
+  repeat
+    local pending = call('XPENDING', stream, 'sluice', from, '+', 100, me)
+    for _, entry in ipairs(pending) do
+      give_back(entry[1])
+      from = '(' .. entry[1]
+    end
+  until #pending == 0
+end
+
+for i = 4, #ARGV do
+  local pending = call('XPENDING', stream, 'sluice', ARGV[i], ARGV[i], 1)[1]
+  if pending and pending[2] == me then give_back(ARGV[i]) end
+end
 if ARGV[3] == '1' and call('GET', alive) == ARGV[2] then
+  give_back_all()
   if #call('XPENDING', stream, 'sluice', '-', '+', 1, me) == 0 then
     call('XGROUP', 'DELCONSUMER', stream, 'sluice', me)
     deleted = 1

@@ -2,9 +2,9 @@
 -- Ends requests: writes each reply and takes its entry out of the stream, in one step.
 --
 -- KEYS  1 stream, 2 trouble, 3 dead, then for each entry its reply key and, if it wants a wake token, its wake key
--- ARGV  1 consumer, 2 model, 3 revision, 4 dim, then for each entry:
+-- ARGV  1 consumer, 2 model, 3 revision, then for each entry:
 --         entry id, kind, original name, ttl in ms, wake (0 or 1), trouble (1: forget it there),
---         ms since the compute began (or since it was read), n, and n strings: field, value, …
+--         unix ms of the first submission, ms since the compute began, n, and n strings: field, value, ...
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
@@ -25,7 +25,7 @@ local BODY_MAX = 256 -- strings of a dead letter's body: unpack has a limit, and
 
 local call, pcall = redis.call, redis.pcall
 local stream, trouble, dead = KEYS[1], KEYS[2], KEYS[3]
-local consumer, model, revision, dim = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local consumer, model, revision = ARGV[1], ARGV[2], ARGV[3]
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local skipped, trimmed = 0, 0
@@ -60,7 +60,7 @@ end
 
 -- Keeps a dead letter and returns its id: what the reply says, each field with `_` before it, then the request's own fields.
 local function bury(id, name, first, last)
-  local letter, poison = {'_id', name}, false
+  local letter, poison = {'_entry', name}, false
   for i = first, last, 2 do
     letter[#letter + 1] = '_' .. ARGV[i]
     letter[#letter + 1] = ARGV[i + 1]
@@ -86,12 +86,12 @@ local function bury(id, name, first, last)
   return letter_id
 end
 
-local function write_reply(key, kind, id, name, ttl, after, first, last)
+local function write_reply(key, kind, id, name, ttl, since, first, last)
   local buried = kind == 'dead' and bury(id, name, first, last)
   call('DEL', key)
   if kind == 'done' then
-    local queued = now - (tonumber(string.match(name, '(%d+)%-')) or now) - after
-    call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision, 'dim', dim,
+    local queued = now - math.floor(since)
+    call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
       'done_at', now, 'queued_ms', queued > 0 and queued or 0, unpack(ARGV, first, last))
   else
     call('HSET', key, 'status', 'error', 'entry', name, 'done_at', now, unpack(ARGV, first, last))
@@ -101,11 +101,11 @@ local function write_reply(key, kind, id, name, ttl, after, first, last)
 end
 
 local results, finished, wakes, troubles = {}, {}, {}, {}
-local argument, key = 5, 4
+local argument, key = 4, 4
 while argument <= #ARGV do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
-  local wake, first = ARGV[argument + 4] == '1', argument + 8
-  local last = argument + 7 + ARGV[argument + 7]
+  local wake, first = ARGV[argument + 4] == '1', argument + 9
+  local last = argument + 8 + ARGV[argument + 8]
   local reply, result = KEYS[key], 1
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then
@@ -119,7 +119,7 @@ while argument <= #ARGV do
     if type(before) == 'string' and newer(before, name) then
       result = 2
     elseif kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
-      write_reply(reply, kind, id, name, ttl, math.floor(tonumber(ARGV[argument + 6])), first, last)
+      write_reply(reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last)
     end
     finished[#finished + 1] = id
     if wake then wakes[#wakes + 1] = {KEYS[key + 1], name, ttl} end

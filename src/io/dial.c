@@ -39,8 +39,7 @@ static void close_fd(struct dial *dial)
 static void fail_errno(struct dial *dial, int error)
 {
     char text[ADDRESS_TEXT];
-    enum status status = error == EACCES || error == EPERM ? STATUS_DENIED : STATUS_UNAVAILABLE;
-    err_set(&dial->err, status, "%s: %s", address_print(dial->address, text), strerror(error));
+    err_set(&dial->err, STATUS_UNAVAILABLE, "%s: %s", address_print(dial->address, text), strerror(error));
     close_fd(dial);
 }
 

@@ -7,22 +7,16 @@
  *   down ── connect, login ── INFO, SCRIPT LOAD ── lua/join, XGROUP CREATE ── up: EVENT_CONNECTED
  *     ^________________________ any loss: EVENT_DISCONNECTED ____________________|
  *
- * What the executor of actions (serve/) must know:
- *  - queue_execute takes ACTION_READ, READ_OWN, RECLAIM, SETTLE, CHARGE, RENEW, PROMOTE, RELEASE; nothing else.
- *  - Events come from the event loop only, never from inside queue_execute or queue_start, and one at a time.
- *  - EVENT_DISCONNECTED comes first, then every request that was out comes back: EVENT_SETTLED, EVENT_CHARGED and
- *    EVENT_RELEASED with `failed`. Reads, RENEW and PROMOTE that were out get no event of their own. An action that is
- *    executed while down is answered in the same way: with `failed` where it carries requests or is a RELEASE, else
- * not.
- *  - One ACTION_SETTLE may be answered by several EVENT_SETTLED: one per script call (<= 64 entries or 128 KiB).
- * Requests whose entry somebody else has finished or owns by now come back with `late` set: forget them.
- *  - EVENT_CHARGED: `lonely_runs` is the new count; with `late` the entry is no longer ours.
- *  - EVENT_ENTRIES of a RECLAIM may have `failed` (Redis refuses scripts now): nothing was claimed, ask again later.
- *  - RELEASE frees its requests after the answer.
- *  - EVENT_LEASE with lease_held = false: the alive key expired or is somebody else's. EVENT_DISCONNECTED follows, and
- * the queue joins again under a new name: what is held is settled through the gate then.
- *  - Entries whose message vanished (XDEL by hand) or does not fit into max_reply_bytes never reach the worker: the
- * queue answers them itself (`internal`, `too_large`) and counts them. */
+ * It keeps the executor's promises of work/worker.h for the Redis actions: READ, READ_OWN, UNBLOCK, RECLAIM, SETTLE,
+ * CHARGE, RENEW, PROMOTE, RELEASE, REJOIN. What serve/ must know beside them:
+ *  - Events come from the event loop only, one at a time, never from inside queue_execute or queue_start.
+ *  - An action that is executed while the queue is down is answered too, with `failed`.
+ *  - One ACTION_SETTLE may be several script calls (<= 64 entries or 128 KiB each); its one EVENT_SETTLED comes after
+ * the last. Where a call got an error, its requests have `again` set; `failed` means that the connection was lost.
+ *  - ACTION_RENEW: lease_held = false means that the alive key expired or is somebody else's; nothing else happens
+ * until ACTION_REJOIN, which takes a new name.
+ *  - Entries whose message vanished (XDEL by hand) never reach the worker: the queue answers them `internal` itself.
+ *    Entries that do not fit into max_reply_bytes come with `oversize` and without fields. */
 #ifndef IO_QUEUE_H
 #define IO_QUEUE_H
 
@@ -61,7 +55,7 @@ struct queue_options {
     void (*on_event)(void *context, const struct event *event);
     /* Trying again will not help: wrong password or missing right (STATUS_DENIED), Redis before 7.0 or a newer protocol
      * on the queue (STATUS_UNSUPPORTED), another model's queue or an evicting Redis (STATUS_BAD_INPUT). The queue has
-     * stopped; its outstanding requests come back as after a disconnect. */
+     * stopped; what was out is answered as after a disconnect. */
     void (*on_fatal)(void *context, const struct err *err);
 };
 
@@ -87,10 +81,10 @@ struct queue_stats {
     uint64_t reconnects;     /* connections lost after they had been up */
     uint64_t groups_created; /* the group was missing: first start, or destroyed */
     uint64_t scripts_reloaded;
-    uint64_t vanished, oversized; /* entries answered unread */
-    uint64_t side_keys_skipped;   /* wake keys of a wrong type */
-    uint64_t newer_replies_kept;  /* settled, but the reply of a newer entry stood */
-    uint64_t dead_trimmed;        /* dead letters that fell out of the cap */
+    uint64_t vanished;           /* entries answered without their message */
+    uint64_t side_keys_skipped;  /* wake keys of a wrong type */
+    uint64_t newer_replies_kept; /* settled, but the reply of a newer entry stood */
+    uint64_t dead_trimmed;       /* dead letters that fell out of the cap */
 };
 struct queue_stats queue_stats(const struct queue *queue);
 

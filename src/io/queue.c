@@ -1,0 +1,458 @@
+/* The queue's frame: two connections that live and die together, the tasks that are out, and the events that go out.
+ *
+ * Everything that goes wrong ends in queue_down: close both connections (their commands come back unanswered, so each
+ * task becomes a failed event), one EVENT_DISCONNECTED behind those, and a timer for the next try. */
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "io/queue_private.h"
+
+enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000 };
+static const uint64_t MAX_REPLY_BYTES = 64 << 20;
+
+/* --- Names ------------------------------------------------------------------------------------------------------- */
+
+const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX])
+{
+    snprintf(key, QUEUE_KEY_MAX, "sluice:{%s}:%s%s", queue->options.name, suffix, more);
+    return key;
+}
+
+const char *queue_stream(const struct queue *queue, enum request_class class, char key[QUEUE_KEY_MAX])
+{
+    static const char *const suffix[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
+    return queue_key(queue, suffix[class], "", key);
+}
+
+void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more)
+{
+    char key[QUEUE_KEY_MAX];
+    command_text(command, queue_key(queue, suffix, more, key));
+}
+
+void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class)
+{
+    char key[QUEUE_KEY_MAX];
+    command_text(command, queue_stream(queue, class, key));
+}
+
+bool queue_call(struct queue *queue, struct command *command, link_reply_fn *reply, void *context)
+{
+    struct err err;
+    return !script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err);
+}
+
+/* --- Events ------------------------------------------------------------------------------------------------------ */
+
+void queue_deliver_now(struct queue *queue, const struct event *event)
+{
+    queue->options.on_event(queue->options.context, event);
+}
+
+static void on_outbox(evutil_socket_t fd, short what, void *context)
+{
+    struct queue *queue = context;
+    (void)fd;
+    (void)what;
+    while (queue->first) {
+        struct outgoing *outgoing = queue->first;
+        queue->first = outgoing->next;
+        queue->last = queue->first ? queue->last : NULL;
+        queue_deliver_now(queue, &outgoing->event);
+        free(outgoing);
+    }
+    if (queue->disconnect_due) {
+        queue->disconnect_due = false;
+        queue_deliver_now(queue, &(struct event){.kind = EVENT_DISCONNECTED});
+    }
+    if (queue->fatal_due) {
+        queue->fatal_due = false;
+        queue->options.on_fatal(queue->options.context, &queue->fatal);
+    }
+}
+
+static void append(struct queue *queue, struct outgoing *outgoing)
+{
+    if (queue->last) {
+        queue->last->next = outgoing;
+    } else {
+        queue->first = outgoing;
+    }
+    queue->last = outgoing;
+    event_active(queue->outbox, EV_TIMEOUT, 1);
+}
+
+void queue_emit(struct queue *queue, const struct event *event)
+{
+    struct outgoing *outgoing = malloc(sizeof *outgoing);
+    if (!outgoing) { /* a lost event would stop the worker for ever: better to say it out of turn */
+        queue_deliver_now(queue, event);
+        return;
+    }
+    *outgoing = (struct outgoing){NULL, *event};
+    append(queue, outgoing);
+}
+
+/* --- Tasks ------------------------------------------------------------------------------------------------------- */
+
+static bool carries_requests(enum action_kind kind)
+{
+    return kind == ACTION_SETTLE || kind == ACTION_CHARGE || kind == ACTION_RELEASE;
+}
+
+static struct event failed_event(const struct action *action)
+{
+    struct event event = {.failed = true};
+    switch (action->kind) {
+    case ACTION_READ:
+    case ACTION_READ_OWN:
+    case ACTION_RECLAIM:
+        event.kind = EVENT_ENTRIES;
+        event.entries.source = action->kind == ACTION_READ       ? READ_NEW
+                               : action->kind == ACTION_READ_OWN ? READ_OWN
+                                                                 : READ_RECLAIM;
+        event.entries.last = action->kind == ACTION_READ_OWN ? action->read.after : (struct entry_id){0};
+        break;
+    case ACTION_RENEW:
+        event.kind = EVENT_LEASE;
+        break;
+    case ACTION_PROMOTE:
+        event.kind = EVENT_PROMOTED;
+        event.promoted.next_due_in_ms = UINT64_MAX;
+        break;
+    default:
+        event.kind = action->kind == ACTION_SETTLE   ? EVENT_SETTLED
+                     : action->kind == ACTION_CHARGE ? EVENT_CHARGED
+                                                     : EVENT_RELEASED;
+        event.requests = action->requests;
+    }
+    return event;
+}
+
+/* Takes the action over as a task; NULL when there is no memory: then its failure is on its way already. */
+struct task *queue_task_open(struct queue *queue, struct action *action)
+{
+    struct task *task = queue->state == QUEUE_UP ? calloc(1, sizeof *task) : NULL;
+    if (!task) {
+        struct event event = failed_event(action);
+        queue_emit(queue, &event);
+        return NULL;
+    }
+    task->queue = queue;
+    task->action = *action;
+    task->next = queue->tasks;
+    queue->tasks = task;
+    return task;
+}
+
+void queue_task_end(struct task *task)
+{
+    struct task **at = &task->queue->tasks;
+    while (*at != task) {
+        at = &(*at)->next;
+    }
+    *at = task->next;
+    free(task);
+}
+
+void queue_task_done(struct task *task, const struct event *event)
+{
+    struct queue *queue = task->queue;
+    struct event copy = *event; /* it may lie in the task */
+    queue_task_end(task);
+    queue_emit(queue, &copy);
+}
+
+void queue_task_fail(struct task *task)
+{
+    if (carries_requests(task->action.kind)) {
+        request_list_join(&task->action.requests, &task->answered);
+    }
+    struct event event = failed_event(&task->action);
+    queue_task_done(task, &event);
+}
+
+/* --- Connections ------------------------------------------------------------------------------------------------- */
+
+static uint64_t next_random(struct queue *queue)
+{
+    uint64_t x = queue->random;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return queue->random = x;
+}
+
+static void close_links(struct queue *queue)
+{
+    struct link *reader = queue->reader, *writer = queue->writer;
+    queue->reader = queue->writer = NULL;
+    queue->scripts.link = NULL;
+    queue->reader_ready = queue->writer_ready = queue->rejoining = false;
+    link_close(reader);
+    link_close(writer);
+}
+
+/* Leaves the present state for `to`: everything that is out fails, and the worker hears of a disconnect if it had heard
+ * of a connection. */
+static void drop(struct queue *queue, enum queue_state to)
+{
+    if (queue->state == QUEUE_UP) {
+        queue->disconnect_due = true;
+        queue->stats.reconnects++;
+        event_active(queue->outbox, EV_TIMEOUT, 1);
+    }
+    queue->state = to;
+    queue->stats.connected = false;
+    close_links(queue);
+}
+
+void queue_stop(struct queue *queue, const struct err *err)
+{
+    if (queue->state == QUEUE_STOPPED) {
+        return;
+    }
+    queue->fatal = *err;
+    queue->fatal_due = true;
+    event_active(queue->outbox, EV_TIMEOUT, 1);
+    event_del(queue->retry);
+    drop(queue, QUEUE_STOPPED);
+}
+
+void queue_down(struct queue *queue, const struct err *err)
+{
+    if (queue->state != QUEUE_UP && queue->state != QUEUE_CONNECTING) {
+        return;
+    }
+    if (err->status == STATUS_DENIED) {
+        queue_stop(queue, err);
+        return;
+    }
+    uint64_t wait_ms = queue->options.backoff_ms;
+    for (unsigned i = 0; i < queue->tries && wait_ms < queue->options.backoff_cap_ms; i++) {
+        wait_ms *= 2;
+    }
+    wait_ms = wait_ms < queue->options.backoff_cap_ms ? wait_ms : queue->options.backoff_cap_ms;
+    wait_ms = wait_ms / 2 + next_random(queue) % (wait_ms / 2 + 1);
+    queue->tries++;
+    log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("reason", err->message),
+             log_int("retry_in_ms", (int64_t)wait_ms));
+    drop(queue, QUEUE_WAITING);
+    struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000), .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
+    evtimer_add(queue->retry, &wait);
+}
+
+static void on_link_down(void *context, const struct err *err)
+{
+    queue_down(context, err);
+}
+
+static void on_reader_down(void *context, const struct err *err)
+{
+    struct queue *queue = context;
+    if (err->status == STATUS_UNSUPPORTED) { /* an answer above the cap: smaller bites, then answered unread */
+        if (queue->own_count == 1) {
+            queue->own_oversize = true;
+        }
+        queue->own_count = queue->own_count > 1 ? queue->own_count / 2 : queue->own_count ? 1 : 64;
+    }
+    queue_down(queue, err);
+}
+
+static void on_reader_up(void *context)
+{
+    queue_join_reader(context);
+}
+
+static void on_writer_up(void *context)
+{
+    queue_join_writer(context);
+}
+
+static void connect_both(struct queue *queue)
+{
+    struct err err;
+    struct link_options options = {
+        .base = queue->options.base,
+        .address = queue->options.address,
+        .name = queue->worker,
+        .connect_timeout_ms = queue->options.connect_timeout_ms,
+        .max_reply_bytes = queue->options.max_reply_bytes,
+        .context = queue,
+        .on_up = on_writer_up,
+        .on_down = on_link_down,
+    };
+    queue->state = QUEUE_CONNECTING;
+    enum status status = link_open(&options, &queue->writer, &err);
+    options.on_up = on_reader_up;
+    options.on_down = on_reader_down;
+    if (!status) {
+        status = link_open(&options, &queue->reader, &err);
+    }
+    if (status) {
+        queue_down(queue, &err);
+    }
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd;
+    (void)what;
+    connect_both(context);
+}
+
+bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what)
+{
+    struct err err;
+    enum status status = resp_check(reply, &err);
+    if (status == STATUS_OK) {
+        return false;
+    }
+    err_prefix(&err, "%s", what);
+    if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || resp_is_error(reply, "WRONGTYPE")) {
+        queue_create_group(queue);
+    } else if (status == STATUS_DENIED) {
+        queue_stop(queue, &err);
+    } else if (status == STATUS_UNAVAILABLE && !resp_is_error(reply, "OOM") && !resp_is_error(reply, "TRYAGAIN")) {
+        queue_down(queue, &err);
+    } else {
+        log_warn("redis_refused", log_str("reason", err.message));
+    }
+    return true;
+}
+
+/* --- Life -------------------------------------------------------------------------------------------------------- */
+
+static bool name_usable(const char *name)
+{
+    size_t length = strlen(name);
+    return length >= 1 && length <= QUEUE_NAME_MAX && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == length;
+}
+
+static void set_defaults(struct queue_options *options)
+{
+    options->connect_timeout_ms = options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
+    options->command_timeout_ms = options->command_timeout_ms ? options->command_timeout_ms : COMMAND_TIMEOUT_MS;
+    options->backoff_ms = options->backoff_ms ? options->backoff_ms : BACKOFF_MS;
+    options->backoff_cap_ms = options->backoff_cap_ms ? options->backoff_cap_ms : BACKOFF_CAP_MS;
+    options->max_reply_bytes = options->max_reply_bytes ? options->max_reply_bytes : MAX_REPLY_BYTES;
+    options->revision = options->revision ? options->revision : "";
+}
+
+enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err)
+{
+    if (!name_usable(options->name)) {
+        return err_set(err, STATUS_BAD_INPUT, "a queue's name is 1 to %d of a-z 0-9 _ . -", QUEUE_NAME_MAX);
+    }
+    struct queue *queue = calloc(1, sizeof *queue);
+    if (!queue) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
+    }
+    queue->options = *options;
+    set_defaults(&queue->options);
+    queue->random = options->seed | 1;
+    queue->retry = evtimer_new(options->base, on_retry, queue);
+    queue->outbox = event_new(options->base, -1, 0, on_outbox, queue);
+    if (!queue->retry || !queue->outbox) {
+        queue_close(queue);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
+    }
+    queue_take_name(queue);
+    *out = queue;
+    return STATUS_OK;
+}
+
+void queue_start(struct queue *queue)
+{
+    struct timeval now = {0};
+    evtimer_add(queue->retry, &now);
+}
+
+static void free_requests(struct request_list *list)
+{
+    struct request *request;
+    while ((request = request_list_pop(list))) {
+        request_free(request);
+    }
+}
+
+void queue_close(struct queue *queue)
+{
+    if (!queue) {
+        return;
+    }
+    queue->state = QUEUE_STOPPED;
+    close_links(queue); /* every task becomes a failed event */
+    while (queue->first) {
+        struct outgoing *outgoing = queue->first;
+        queue->first = outgoing->next;
+        enum event_kind kind = outgoing->event.kind;
+        if (kind == EVENT_SETTLED || kind == EVENT_CHARGED || kind == EVENT_RELEASED) {
+            free_requests(&outgoing->event.requests);
+        }
+        free(outgoing);
+    }
+    entries_free(&queue->entries);
+    if (queue->retry) {
+        event_free(queue->retry);
+    }
+    if (queue->outbox) {
+        event_free(queue->outbox);
+    }
+    free(queue);
+}
+
+void queue_execute(struct queue *queue, struct action *action)
+{
+    switch (action->kind) {
+    case ACTION_READ:
+        queue_read(queue, action);
+        break;
+    case ACTION_READ_OWN:
+        queue_read_own(queue, action);
+        break;
+    case ACTION_RECLAIM:
+        queue_reclaim(queue, action);
+        break;
+    case ACTION_SETTLE:
+        queue_settle(queue, action);
+        break;
+    case ACTION_CHARGE:
+        queue_charge(queue, action);
+        break;
+    case ACTION_RELEASE:
+        queue_release(queue, action);
+        break;
+    case ACTION_RENEW:
+        queue_renew(queue, action);
+        break;
+    case ACTION_PROMOTE:
+        queue_promote(queue, action);
+        break;
+    case ACTION_UNBLOCK:
+        queue_unblock(queue);
+        break;
+    case ACTION_REJOIN:
+        queue_rejoin(queue);
+        break;
+    default:
+        break; /* PREPARE, SUBMIT, FORMAT and EXIT are serve's */
+    }
+}
+
+const char *queue_worker_name(const struct queue *queue)
+{
+    return queue->worker;
+}
+
+struct queue_stats queue_stats(const struct queue *queue)
+{
+    struct queue_stats stats = queue->stats;
+    stats.scripts_reloaded = queue->scripts.reloaded;
+    return stats;
+}

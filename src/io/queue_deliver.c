@@ -1,0 +1,464 @@
+/* Ending requests: settle, defer, charge, release, and the answer for an entry whose message is gone.
+ *
+ * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis while it runs;
+ * when the last call is answered, the action is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "io/queue_private.h"
+
+enum { CALL_ENTRIES = 64, CALL_BYTES = 128 << 10, RELEASE_ENTRIES = 500, VANISHED_TTL_MS = 3600 * 1000 };
+
+/* One script call with the requests that are in it. */
+struct batch_call {
+    struct task *task;
+    enum script script;
+    struct request_list requests;
+};
+
+/* --- What a script is told of a request --------------------------------------------------------------------------- */
+
+static void add_entry_id(struct command *command, struct entry_id id)
+{
+    char text[ENTRY_ID_TEXT];
+    entry_id_format(id, text);
+    command_text(command, text);
+}
+
+static void add_pair(struct command *command, const char *field, const char *value)
+{
+    command_text(command, field);
+    command_text(command, value);
+}
+
+static void add_milliseconds(struct command *command, const char *field, uint64_t ns)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.3f", (double)ns / (double)NS_PER_MS);
+    add_pair(command, field, text);
+}
+
+static bool in_trouble(const struct request *request)
+{
+    return request->attempt > 1 || request->lonely_runs > 0 || request->alone;
+}
+
+/* An error before the start may come from any holder; after it only the owner may say so. */
+static const char *kind_of(const struct request *request)
+{
+    return request->outcome == OUTCOME_DONE   ? "done"
+           : request->outcome == OUTCOME_DEAD ? "dead"
+           : request->started_ns              ? "fail"
+                                              : "error";
+}
+
+static void add_vector(const struct queue *queue, struct command *command, const struct request *request)
+{
+    static const char *const encodings[] = {[ENCODING_JSON] = "json", [ENCODING_F32] = "f32"};
+    uint64_t tokens = 0;
+    bool truncated = false;
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        tokens += request->rows[i].tokens;
+        truncated = truncated || request->rows[i].truncated;
+    }
+    add_pair(command, "id", request->id);
+    command_text(command, "dim");
+    command_number(command, request->dim);
+    add_pair(command, "encoding", encodings[request->encoding]);
+    command_text(command, "embedding");
+    command_bytes(command, request->reply.data, request->reply.length);
+    command_text(command, "tokens");
+    command_number(command, tokens);
+    add_milliseconds(command, "compute_ms", request->computed_ns - request->started_ns);
+    if (request->row_count > 1) {
+        command_text(command, "count");
+        command_number(command, request->row_count);
+    }
+    if (queue->options.precision) {
+        add_pair(command, "precision", queue->options.precision);
+    }
+    if (truncated) {
+        add_pair(command, "truncated", "1");
+    }
+}
+
+static void add_failure(struct command *command, const struct request *request)
+{
+    add_pair(command, "code", reply_code_name(request->code));
+    add_pair(command, "message", request->message);
+    add_pair(command, "retryable", request->retryable ? "1" : "0");
+    command_text(command, "attempts");
+    command_number(command, request->attempt);
+}
+
+/* The fields of a reply. Their number comes before them, so it is patched in: always three digits. */
+static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
+{
+    command_text(command, "000");
+    size_t at = command->buffer.length, words = command->words;
+    if (request->outcome == OUTCOME_DONE) {
+        add_vector(queue, command, request);
+        if (request->attempt > 1) {
+            command_text(command, "attempts");
+            command_number(command, request->attempt);
+        }
+    } else {
+        add_failure(command, request);
+    }
+    if (request->meta) {
+        command_text(command, "meta");
+        command_bytes(command, request->meta, request->meta_bytes);
+    }
+    if (buffer_ok(&command->buffer)) {
+        char digits[8];
+        snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);
+        memcpy(command->buffer.data + at - 5, digits, 3);
+    }
+}
+
+static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
+                        uint64_t now_ns)
+{
+    add_entry_id(command, request->entry);
+    command_text(command, kind_of(request));
+    command_text(command, request->name);
+    command_number(command, request->ttl_s * 1000ull);
+    command_text(command, request->notify ? "1" : "0");
+    command_text(command, in_trouble(request) ? "1" : "0");
+    command_number(command, request->first_ms);
+    command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
+    add_fields(queue, command, request);
+}
+
+static void begin_settle(const struct queue *queue, const struct batch_call *call, struct command *command)
+{
+    enum request_class class = call->requests.first->class;
+    size_t keys = 3;
+    for (const struct request *request = call->requests.first; request; request = request->next) {
+        keys += request->notify ? 2 : 1;
+    }
+    script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
+    queue_add_stream(queue, command, class);
+    queue_add_key(queue, command, "trouble", "");
+    queue_add_key(queue, command, "dead", "");
+    for (const struct request *request = call->requests.first; request; request = request->next) {
+        queue_add_key(queue, command, "reply:", request->id);
+        if (request->notify) {
+            queue_add_key(queue, command, "wake:", request->id);
+        }
+    }
+    command_text(command, queue->worker);
+    command_text(command, queue->options.model_name);
+    command_text(command, queue->options.revision);
+}
+
+static void write_settle(const struct queue *queue, const struct batch_call *call, struct command *command)
+{
+    uint64_t now_ns = clock_now_ns();
+    begin_settle(queue, call, command);
+    for (const struct request *request = call->requests.first; request; request = request->next) {
+        add_settled(queue, command, request, now_ns);
+    }
+}
+
+static void write_defer(const struct queue *queue, const struct batch_call *call, struct command *command)
+{
+    char class[2] = {(char)('0' + call->requests.first->class), '\0'};
+    script_begin(&queue->scripts, SCRIPT_DEFER, 4, command);
+    queue_add_stream(queue, command, call->requests.first->class);
+    queue_add_key(queue, command, "later", "");
+    queue_add_key(queue, command, "later:data", "");
+    queue_add_key(queue, command, "trouble", "");
+    command_text(command, queue->worker);
+    command_text(command, class);
+    for (const struct request *request = call->requests.first; request; request = request->next) {
+        add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_number(command, request->attempt + 1ull);
+        command_number(command, request->due_ms);
+    }
+}
+
+static void write_charge(const struct queue *queue, const struct batch_call *call, struct command *command)
+{
+    script_begin(&queue->scripts, SCRIPT_CHARGE, 2, command);
+    queue_add_stream(queue, command, call->requests.first->class);
+    queue_add_key(queue, command, "trouble", "");
+    command_text(command, queue->worker);
+    for (const struct request *request = call->requests.first; request; request = request->next) {
+        add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_number(command, request->attempt);
+    }
+}
+
+/* --- Calls and their answers -------------------------------------------------------------------------------------- */
+
+static void answer_if_complete(struct task *task)
+{
+    if (task->calls > 0) {
+        return;
+    }
+    if (task->failed) {
+        queue_task_fail(task);
+        return;
+    }
+    enum event_kind kind = task->action.kind == ACTION_CHARGE ? EVENT_CHARGED : EVENT_SETTLED;
+    queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
+}
+
+/* Puts the script's number for a request where the worker looks for it. */
+static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
+{
+    request->again = false;
+    request->late = result <= 0;
+    if (script == SCRIPT_CHARGE && result > 0) {
+        request->lonely_runs = (uint32_t)result;
+    }
+    if (script == SCRIPT_SETTLE && result == 2) {
+        queue->stats.newer_replies_kept++;
+    }
+    if (script == SCRIPT_DEFER && result == -2) {
+        queue_vanished(queue, request->class, request->entry, request->name, request->id);
+    }
+}
+
+static void take_counts(struct queue *queue, const struct resp_value *reply, size_t at)
+{
+    if (reply->count != at + 2) {
+        return;
+    }
+    queue->stats.side_keys_skipped += (uint64_t)reply->items[at].integer;
+    queue->stats.dead_trimmed += (uint64_t)reply->items[at + 1].integer;
+    if (reply->items[at].integer || reply->items[at + 1].integer) {
+        log_warn("settle_side_effects", log_int("side_keys_skipped", reply->items[at].integer),
+                 log_int("dead_letters_trimmed", reply->items[at + 1].integer));
+    }
+}
+
+static void on_called(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct batch_call *call = context;
+    struct task *task = call->task;
+    struct queue *queue = task->queue;
+    (void)lost;
+    bool lost_link = !reply, refused = reply && queue_refused(queue, reply, script_sources[call->script].name);
+    bool shaped = reply && reply->type == RESP_ARRAY && reply->count >= call->requests.count;
+    size_t at = 0;
+    struct request *request;
+    while ((request = request_list_pop(&call->requests))) {
+        if (shaped) {
+            take_result(queue, call->script, request, reply->items[at++].integer);
+        } else {
+            request->again = true;
+        }
+        request_list_push(&task->answered, request);
+    }
+    if (shaped && call->script == SCRIPT_SETTLE) {
+        take_counts(queue, reply, at);
+    }
+    task->failed = task->failed || lost_link || (!shaped && call->script == SCRIPT_CHARGE) ||
+                   (refused && queue->state != QUEUE_UP);
+    task->calls--;
+    free(call);
+    answer_if_complete(task);
+}
+
+/* Sends one call; when that fails, its requests come back with the action. */
+static void send_call(struct task *task, enum script script, struct request_list *requests)
+{
+    struct command command = {0};
+    struct batch_call *call = malloc(sizeof *call);
+    if (!call) {
+        request_list_join(&task->answered, requests);
+        task->failed = true;
+        return;
+    }
+    *call = (struct batch_call){task, script, *requests};
+    *requests = (struct request_list){0};
+    if (script == SCRIPT_SETTLE) {
+        write_settle(task->queue, call, &command);
+    } else if (script == SCRIPT_DEFER) {
+        write_defer(task->queue, call, &command);
+    } else {
+        write_charge(task->queue, call, &command);
+    }
+    task->calls++;
+    if (!queue_call(task->queue, &command, on_called, call)) {
+        task->calls--;
+        task->failed = true;
+        request_list_join(&task->answered, &call->requests);
+        free(call);
+    }
+}
+
+/* Cuts the requests into calls: one script and one stream each, and not too much at once. */
+static void send_all(struct task *task, struct request_list *requests)
+{
+    struct request_list part[2] = {{0}}; /* settle, defer */
+    static const enum script scripts[2] = {SCRIPT_SETTLE, SCRIPT_DEFER};
+    size_t bytes = 0;
+    struct request *request;
+    while ((request = request_list_pop(requests))) {
+        int which = request->outcome == OUTCOME_DEFER;
+        size_t more = which ? 0 : request->reply.length;
+        if (part[which].first && (part[which].count == CALL_ENTRIES || part[which].first->class != request->class ||
+                                  (more && bytes + more > CALL_BYTES))) {
+            send_call(task, scripts[which], &part[which]);
+            bytes = which ? bytes : 0;
+        }
+        bytes += more;
+        request_list_push(&part[which], request);
+    }
+    for (int which = 0; which < 2; which++) {
+        if (part[which].first) {
+            send_call(task, scripts[which], &part[which]);
+        }
+    }
+}
+
+static struct task *open_with_requests(struct queue *queue, struct action *action, struct request_list *requests)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (task) {
+        *requests = action->requests;
+        task->action.requests = (struct request_list){0};
+    }
+    action->requests = (struct request_list){0};
+    return task;
+}
+
+void queue_settle(struct queue *queue, struct action *action)
+{
+    struct request_list requests;
+    struct task *task = open_with_requests(queue, action, &requests);
+    if (task) {
+        send_all(task, &requests);
+        answer_if_complete(task);
+    }
+}
+
+void queue_charge(struct queue *queue, struct action *action)
+{
+    struct request_list requests;
+    struct task *task = open_with_requests(queue, action, &requests);
+    if (!task) {
+        return;
+    }
+    if (requests.first) {
+        send_call(task, SCRIPT_CHARGE, &requests);
+    }
+    answer_if_complete(task);
+}
+
+/* --- RELEASE ------------------------------------------------------------------------------------------------------ */
+
+static void on_released(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
+    task->failed = task->failed || !ok;
+    if (--task->calls > 0) {
+        return;
+    }
+    if (task->failed) {
+        queue_task_fail(task);
+    } else {
+        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
+    }
+}
+
+/* Sends one call for at most RELEASE_ENTRIES requests from `*next` on, and moves `*next` behind them. */
+static bool send_release(struct task *task, const struct request **next)
+{
+    struct queue *queue = task->queue;
+    struct command command = {0};
+    const struct request *request = *next;
+    enum request_class class = request ? request->class : CLASS_NORMAL;
+    const struct request *end = request;
+    unsigned count = 0;
+    while (end && end->class == class && count++ < RELEASE_ENTRIES) {
+        end = end->next;
+    }
+    script_begin(&queue->scripts, SCRIPT_RELEASE, 2, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    command_text(&command, queue->worker);
+    command_text(&command, queue->token);
+    command_text(&command, task->action.last && !end ? "1" : "0");
+    for (; request != end; request = request->next) {
+        add_entry_id(&command, request->entry);
+    }
+    *next = end;
+    task->calls++;
+    if (!queue_call(queue, &command, on_released, task)) {
+        task->calls--;
+        return false;
+    }
+    return true;
+}
+
+void queue_release(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    const struct request *next = action->requests.first;
+    bool sent = next || action->last;
+    if (sent) {
+        do {
+            sent = send_release(task, &next);
+        } while (sent && next);
+        task->failed = !sent;
+    }
+    if (task->calls == 0 && task->failed) {
+        queue_task_fail(task);
+    } else if (task->calls == 0) {
+        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
+    }
+}
+
+/* --- Vanished ----------------------------------------------------------------------------------------------------- */
+
+static void on_vanished(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct queue *queue = context;
+    (void)lost;
+    if (reply && !queue_refused(queue, reply, "lua/settle") && reply->type == RESP_ARRAY && reply->count >= 1 &&
+        reply->items[0].integer > 0) {
+        queue->stats.vanished++;
+    }
+}
+
+void queue_vanished(struct queue *queue, enum request_class class, struct entry_id id, const char *name,
+                    const char *reply_id)
+{
+    static const char *const fields[] = {"code",      "internal", "message",  "its message was deleted from the stream",
+                                         "retryable", "1",        "attempts", "0"};
+    if (queue->state != QUEUE_UP) {
+        return; /* it is still pending and will be found again */
+    }
+    log_warn("entry_vanished", log_str("entry", name));
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_SETTLE, 4, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "trouble", "");
+    queue_add_key(queue, &command, "dead", "");
+    queue_add_key(queue, &command, "reply:", reply_id);
+    command_text(&command, queue->worker);
+    command_text(&command, queue->options.model_name);
+    command_text(&command, queue->options.revision);
+    add_entry_id(&command, id);
+    command_list(&command, 2, (const char *const[]){"gone", name}, NULL);
+    command_number(&command, VANISHED_TTL_MS);
+    command_list(&command, 5, (const char *const[]){"0", "0", "0", "0", "8"}, NULL);
+    command_list(&command, 8, fields, NULL);
+    if (!queue_call(queue, &command, on_vanished, queue)) {
+        return;
+    }
+}

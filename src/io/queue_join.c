@@ -1,0 +1,280 @@
+/* Joining: from two connections to EVENT_CONNECTED. What the server is comes first, then the scripts, then lua/join
+ * pins the queue's model and takes our name, then the group is made where it is missing: at 0, because the stream holds
+ * exactly the unfinished work. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "io/queue_private.h"
+
+enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };
+
+static void put_hex(char *to, size_t bytes)
+{
+    unsigned char random[16] = {0};
+    if (getrandom(random, bytes, 0) != (ssize_t)bytes) {
+        memset(random, getpid() & 255, sizeof random); /* the name then is unlike others by its process id only */
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        snprintf(to + 2 * i, 3, "%02x", random[i]);
+    }
+}
+
+void queue_take_name(struct queue *queue)
+{
+    char host[HOST_MAX + 1] = "host", incarnation[9];
+    gethostname(host, sizeof host - 1);
+    host[HOST_MAX] = '\0';
+    for (char *at = host; *at; at++) {
+        *at = isalnum((unsigned char)*at) || *at == '.' ? *at : '-';
+    }
+    put_hex(incarnation, 4);
+    put_hex(queue->token, 16);
+    snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
+}
+
+static void up_if_ready(struct queue *queue)
+{
+    if (!queue->reader_ready || !queue->writer_ready) {
+        return;
+    }
+    char text[ADDRESS_TEXT];
+    log_info("redis_connected", log_str("address", address_print(queue->options.address, text)),
+             log_str("queue", queue->options.name), log_str("worker", queue->worker));
+    queue->state = QUEUE_UP;
+    queue->stats.connected = true;
+    queue->rejoining = false;
+    queue->tries = 0;
+    queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED});
+}
+
+/* --- The group ---------------------------------------------------------------------------------------------------- */
+
+/* True when the group is there now. */
+static bool group_is_there(struct queue *queue, const struct resp_value *reply)
+{
+    struct err err;
+    if (resp_is_error(reply, "BUSYGROUP")) {
+        return true;
+    }
+    if (resp_is_error(reply, "WRONGTYPE")) {
+        char key[QUEUE_KEY_MAX];
+        err_set(&err, STATUS_UNAVAILABLE, "%s is not a stream; remove or rename that key",
+                queue_stream(queue, CLASS_NORMAL, key));
+        queue_down(queue, &err);
+        return false;
+    }
+    if (queue_refused(queue, reply, "XGROUP CREATE")) {
+        if (queue->state == QUEUE_CONNECTING) {
+            resp_check(reply, &err);
+            queue_down(queue, &err);
+        }
+        return false;
+    }
+    queue->stats.groups_created++;
+    log_info("group_created", log_str("queue", queue->options.name));
+    return true;
+}
+
+static void on_group(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct queue *queue = context;
+    (void)err;
+    if (reply && group_is_there(queue, reply) && (queue->state == QUEUE_CONNECTING || queue->rejoining)) {
+        queue->writer_ready = true;
+        up_if_ready(queue);
+    }
+}
+
+void queue_create_group(struct queue *queue)
+{
+    char key[QUEUE_KEY_MAX];
+    struct err err;
+    const char *const words[] = {"XGROUP",    "CREATE", queue_stream(queue, CLASS_NORMAL, key),
+                                 QUEUE_GROUP, "0",      "MKSTREAM"};
+    if (link_command(queue->writer, 6, words, NULL, queue->options.command_timeout_ms, on_group, queue, &err)) {
+        queue_down(queue, &err);
+    }
+}
+
+/* --- The name and the model --------------------------------------------------------------------------------------- */
+
+static void join(struct queue *queue);
+
+static void refuse_queue(struct queue *queue, long long code, const char *text)
+{
+    struct err err;
+    if (code == -1) {
+        err_set(&err, STATUS_UNSUPPORTED, "queue %s speaks protocol %s, this program speaks %d: use a newer one",
+                queue->options.name, text, QUEUE_PROTOCOL);
+    } else {
+        err_set(
+            &err, STATUS_BAD_INPUT,
+            "queue %s belongs to the model %s, this worker's is %s: one queue has one model, choose another --queue",
+            queue->options.name, text, queue->options.model_id);
+    }
+    queue_stop(queue, &err);
+}
+
+static void on_joined(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct queue *queue = context;
+    struct err bad;
+    (void)err;
+    if (!reply) {
+        return; /* the connection is gone, and queue_down knows */
+    }
+    if (resp_check(reply, &bad)) {
+        queue_down(queue, &bad);
+    } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_INTEGER ||
+               reply->items[1].type != RESP_STRING) {
+        err_set(&bad, STATUS_INTERNAL, "lua/join answered in an unknown shape");
+        queue_down(queue, &bad);
+    } else if (reply->items[0].integer == 1) {
+        queue_create_group(queue);
+    } else if (reply->items[0].integer == 0) {
+        queue_take_name(queue);
+        join(queue);
+    } else {
+        refuse_queue(queue, reply->items[0].integer, reply->items[1].bytes);
+    }
+}
+
+static void join(struct queue *queue)
+{
+    struct err err;
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_JOIN, 2, &command);
+    queue_add_key(queue, &command, "meta", "");
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    command_number(&command, QUEUE_PROTOCOL);
+    command_text(&command, queue->options.model_id);
+    command_text(&command, queue->token);
+    command_number(&command, queue->options.lease_ms);
+    if (!queue_call(queue, &command, on_joined, queue)) {
+        err_set(&err, STATUS_NO_MEMORY, "no memory for a Redis command");
+        queue_down(queue, &err);
+    }
+}
+
+void queue_rejoin(struct queue *queue)
+{
+    queue_take_name(queue);
+    if (queue->state == QUEUE_UP) {
+        queue->rejoining = true;
+        join(queue);
+    } /* else the next connect joins under the new name */
+}
+
+/* --- The server --------------------------------------------------------------------------------------------------- */
+
+static void on_scripts(void *context, const struct err *err)
+{
+    if (err) {
+        queue_down(context, err);
+    } else {
+        join(context);
+    }
+}
+
+/* Finds `name:value` at the beginning of a line of INFO. */
+static bool info_field(const char *info, const char *name, char *value, size_t size)
+{
+    size_t length = strlen(name);
+    for (const char *line = info; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, length) == 0 && line[length] == ':') {
+            line += length + 1;
+            snprintf(value, size, "%.*s", (int)strcspn(line, "\r\n"), line);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether this is a server that a queue can live on. */
+static enum status check_server(struct queue *queue, const char *info, struct err *err)
+{
+    char value[64];
+    if (info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
+        return err_set(err, STATUS_UNAVAILABLE, "Redis is loading its data");
+    }
+    if (!info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
+        return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
+    }
+    if (!queue->options.allow_eviction && info_field(info, "maxmemory_policy", value, sizeof value) &&
+        strcmp(value, "noeviction") != 0) {
+        return err_set(err, STATUS_BAD_INPUT,
+                       "maxmemory-policy is %s: Redis could drop requests and replies when it is full; "
+                       "set it to noeviction, or allow it in the configuration",
+                       value);
+    }
+    if (info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
+        if (queue->run_id[0]) {
+            log_warn("redis_restarted", log_str("run_id", value));
+        }
+        snprintf(queue->run_id, sizeof queue->run_id, "%.47s", value);
+    }
+    return STATUS_OK;
+}
+
+static void on_info(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct queue *queue = context;
+    struct err bad;
+    (void)err;
+    if (!reply) {
+        return;
+    }
+    enum status status = resp_check(reply, &bad);
+    if (!status && reply->type != RESP_STRING) {
+        status = err_set(&bad, STATUS_INTERNAL, "INFO answered in an unknown shape");
+    }
+    if (!status) {
+        status = check_server(queue, reply->bytes, &bad);
+    }
+    if (!status) {
+        status = scripts_load(&queue->scripts, &bad);
+    }
+    if (status == STATUS_UNSUPPORTED || status == STATUS_BAD_INPUT) {
+        queue_stop(queue, &bad);
+    } else if (status) {
+        queue_down(queue, &bad);
+    }
+}
+
+void queue_join_writer(struct queue *queue)
+{
+    struct err err;
+    queue->scripts.link = queue->writer;
+    queue->scripts.context = queue;
+    queue->scripts.on_loaded = on_scripts;
+    if (link_command(queue->writer, 1, (const char *const[]){"INFO"}, NULL, queue->options.command_timeout_ms, on_info,
+                     queue, &err)) {
+        queue_down(queue, &err);
+    }
+}
+
+static void on_client_id(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct queue *queue = context;
+    (void)err;
+    if (reply) {
+        queue->reader_id = reply->type == RESP_INTEGER ? reply->integer : 0;
+        queue->reader_ready = true;
+        up_if_ready(queue);
+    }
+}
+
+void queue_join_reader(struct queue *queue)
+{
+    struct err err;
+    if (link_command(queue->reader, 2, (const char *const[]){"CLIENT", "ID"}, NULL, queue->options.command_timeout_ms,
+                     on_client_id, queue, &err)) {
+        queue_down(queue, &err);
+    }
+}

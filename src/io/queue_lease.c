@@ -1,0 +1,79 @@
+/* The small chores: the lease, what is due again, and ending a blocked read. */
+#include <stdio.h>
+
+#include "io/queue_private.h"
+
+static void on_renewed(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    (void)err;
+    if (!reply || queue_refused(task->queue, reply, "lua/renew")) {
+        queue_task_fail(task);
+        return;
+    }
+    bool held = reply->type == RESP_INTEGER && reply->integer == 1;
+    queue_task_done(task, &(struct event){.kind = EVENT_LEASE, .lease_held = held});
+}
+
+void queue_renew(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_RENEW, 1, &command);
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    command_text(&command, queue->token);
+    command_number(&command, queue->options.lease_ms);
+    if (!queue_call(queue, &command, on_renewed, task)) {
+        queue_task_fail(task);
+    }
+}
+
+static void on_promoted(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    (void)err;
+    if (!reply || queue_refused(task->queue, reply, "lua/promote") || reply->type != RESP_ARRAY || reply->count < 2 ||
+        reply->items[1].type != RESP_INTEGER) {
+        queue_task_fail(task);
+        return;
+    }
+    long long wait = reply->items[1].integer;
+    queue_task_done(task, &(struct event){.kind = EVENT_PROMOTED,
+                                          .promoted.next_due_in_ms = wait < 0 ? UINT64_MAX : (uint64_t)wait});
+}
+
+void queue_promote(struct queue *queue, struct action *action)
+{
+    enum { PROMOTE_MAX = 100 };
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_PROMOTE, 3 + CLASS_COUNT, &command);
+    queue_add_key(queue, &command, "later", "");
+    queue_add_key(queue, &command, "later:data", "");
+    queue_add_key(queue, &command, "trouble", "");
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        queue_add_stream(queue, &command, (enum request_class) class);
+    }
+    command_number(&command, PROMOTE_MAX);
+    if (!queue_call(queue, &command, on_promoted, task)) {
+        queue_task_fail(task);
+    }
+}
+
+void queue_unblock(struct queue *queue)
+{
+    char id[24];
+    struct err err;
+    snprintf(id, sizeof id, "%lld", queue->reader_id);
+    const char *const words[] = {"CLIENT", "UNBLOCK", id};
+    if (queue->state == QUEUE_UP &&
+        link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, NULL, NULL, &err)) {
+        return; /* then the read blocks until its time is over: late, not wrong */
+    }
+}

@@ -1,0 +1,120 @@
+/* What the files of the queue share: its state, the tasks that are out, and the outbox of events.
+ *
+ *   queue.c      state, connections, backoff, outbox     queue_join.c     from connected to EVENT_CONNECTED
+ *   queue_read.c READ, READ_OWN, RECLAIM                 queue_deliver.c  SETTLE, CHARGE, RELEASE
+ *   queue_lease.c RENEW, PROMOTE, UNBLOCK */
+#ifndef IO_QUEUE_PRIVATE_H
+#define IO_QUEUE_PRIVATE_H
+
+#include "io/entries.h"
+#include "io/link.h"
+#include "io/queue.h"
+#include "io/scripts.h"
+
+#define QUEUE_GROUP "sluice"
+#define QUEUE_RELEASED "released"
+
+enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, READ_GRACE_MS = 2000 };
+
+enum queue_state {
+    QUEUE_IDLE,
+    QUEUE_CONNECTING, /* both connections on their way, or the writer joining */
+    QUEUE_UP,
+    QUEUE_WAITING, /* for the next try */
+    QUEUE_STOPPED, /* fatal */
+};
+
+/* An action that is out, until its one event. */
+struct task {
+    struct queue *queue;
+    struct action action; /* without its requests once they are in `calls` */
+    struct task *next;    /* in the list of tasks that are out */
+    unsigned calls;       /* script calls whose answer is to come */
+    struct request_list answered;
+    uint64_t gave;        /* RELEASE: how many went back */
+    uint32_t asked;       /* READ_OWN: COUNT */
+    uint64_t next_due_ms; /* PROMOTE */
+    bool lease_held;      /* RENEW */
+    bool failed;
+};
+
+struct outgoing {
+    struct outgoing *next;
+    struct event event;
+};
+
+struct queue {
+    struct queue_options options;
+    enum queue_state state;
+    struct link *reader, *writer;
+    struct scripts scripts;
+    char worker[QUEUE_WORKER_MAX];
+    char token[33]; /* of the alive key: who we are beside our name */
+    char run_id[48];
+    long long reader_id; /* CLIENT ID, for UNBLOCK */
+    bool reader_ready, writer_ready;
+    bool rejoining; /* joining over connections that are up */
+
+    struct event *retry;
+    unsigned tries;
+    uint64_t random;
+
+    struct task *tasks;
+    struct outgoing *first, *last;
+    struct event *outbox;
+    bool disconnect_due, fatal_due;
+    struct err fatal;
+
+    struct entries entries;
+    uint32_t own_count;  /* COUNT of READ_OWN, halved when an answer was too large; 0: as asked */
+    bool own_oversize;   /* the next own entry does not fit even alone */
+    size_t judge_offset; /* of the first consumer to be judged, when there are many */
+    struct queue_stats stats;
+};
+
+/* queue.c */
+struct task *queue_task_open(struct queue *queue, struct action *action);
+void queue_task_fail(struct task *task);                            /* answers it with `failed` */
+void queue_task_done(struct task *task, const struct event *event); /* frees it, and the event goes out */
+void queue_task_end(struct task *task);                             /* frees it without an event */
+void queue_emit(struct queue *queue, const struct event *event);
+void queue_deliver_now(struct queue *queue, const struct event *event); /* for events that point into an answer */
+void queue_down(struct queue *queue, const struct err *err);
+void queue_stop(struct queue *queue, const struct err *err);
+
+/* Deals with the error reply of a command: no rights: stops the queue; cannot serve now: disconnects; the group is
+ * missing: makes it again. True when `reply` was an error. */
+bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
+
+/* The names of keys, built into `key`. */
+const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
+const char *queue_stream(const struct queue *queue, enum request_class class, char key[QUEUE_KEY_MAX]);
+void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more);
+void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
+MUST_CHECK bool queue_call(struct queue *queue, struct command *command, link_reply_fn *reply, void *context);
+
+/* queue_join.c */
+void queue_join_writer(struct queue *queue); /* the writer is connected */
+void queue_join_reader(struct queue *queue); /* the reader is connected */
+void queue_rejoin(struct queue *queue);
+void queue_create_group(struct queue *queue);
+void queue_take_name(struct queue *queue);
+
+/* queue_read.c */
+void queue_read(struct queue *queue, struct action *action);
+void queue_read_own(struct queue *queue, struct action *action);
+void queue_reclaim(struct queue *queue, struct action *action);
+
+/* queue_deliver.c */
+void queue_settle(struct queue *queue, struct action *action);
+void queue_charge(struct queue *queue, struct action *action);
+void queue_release(struct queue *queue, struct action *action);
+void queue_vanished(struct queue *queue, enum request_class class, struct entry_id id, const char *name,
+                    const char *reply_id);
+
+/* queue_lease.c */
+void queue_renew(struct queue *queue, struct action *action);
+void queue_promote(struct queue *queue, struct action *action);
+void queue_unblock(struct queue *queue);
+
+#endif
