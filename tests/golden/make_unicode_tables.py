@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Writes src/model/unicode_tables.c by asking the pinned `tokenizers` package about every code point.
+
+The package's ideas of control, punctuation, accent and decomposition come from several Unicode versions at once, so no
+other library's tables give the same ids. What it does to one character can be seen from outside, so it is asked.
+
+usage: make_unicode_tables.py [--check] [OUTPUT]     (--check: compare with the file instead of writing it)
+"""
+import argparse
+import pathlib
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+CONTROL, SPACE, PUNCTUATION, MARK, CJK, WORD = (1 << i for i in range(6))
+HANGUL = range(0xAC00, 0xD7A4)
+
+
+def bert(**on):
+    return normalizers.BertNormalizer(**{"clean_text": False, "handle_chinese_chars": False, "strip_accents": False,
+                                         "lowercase": False, **on})
+
+
+def probe_flags():
+    """Returns flags[code point]: what the normaliser and the pre-tokenizer take each character for."""
+    clean, chinese, strip, split = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True), \
+        pre_tokenizers.BertPreTokenizer()
+    flags = {}
+    for c in CODE_POINTS:
+        text, f = f"a{chr(c)}b", 0
+        cleaned, pieces = clean.normalize_str(text), [p for p, _ in split.pre_tokenize_str(text)]
+        f |= CONTROL if cleaned == "ab" else 0
+        f |= SPACE if pieces == ["a", "b"] else 0
+        f |= PUNCTUATION if pieces == ["a", chr(c), "b"] else 0
+        f |= CJK if chinese.normalize_str(text) == f"a {chr(c)} b" else 0
+        f |= MARK if strip.normalize_str(text) == "ab" else 0
+        # Cleaning makes a blank of exactly the spaces that it does not remove; the C code relies on it.
+        assert (cleaned == "a b") == bool(f & SPACE and not f & CONTROL) and (f or cleaned == text), hex(c)
+        flags[c] = f
+    return flags
+
+
+def probe_words(flags):
+    """Adds WORD: the characters beside which an added token with single_word does not match."""
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.add_tokens([AddedToken("<w>", single_word=True, normalized=False),
+                          AddedToken("<r>", rstrip=True, normalized=False)])
+    before = tokenizer.encode_batch([f"{chr(c)}<w>" for c in CODE_POINTS])
+    behind = tokenizer.encode_batch([f"<w>{chr(c)}" for c in CODE_POINTS])
+    spaces = tokenizer.encode_batch([f"<r>{chr(c)}a" for c in CODE_POINTS])
+    for c, b, a, s in zip(CODE_POINTS, before, behind, spaces):
+        assert (1 in b.ids) == (1 in a.ids), hex(c)
+        flags[c] |= WORD if 1 not in b.ids else 0
+        assert (s.offsets[0][1] == 4) == bool(flags[c] & SPACE), hex(c)
+
+
+def probe_classes(decomposition):
+    """Returns class[code point] for those whose canonical combining class is not zero, seen from how NFD sorts them."""
+    nfd = normalizers.NFD().normalize_str
+
+    def swaps(first, second):
+        return first != second and nfd(f"a{chr(first)}{chr(second)}") == f"a{chr(second)}{chr(first)}"
+
+    low, high = 0x0334, 0x0345  # overlay (1, the lowest class) and iota subscript (240, the highest)
+    marks = [c for c in CODE_POINTS if c not in decomposition and c not in HANGUL and
+             (c in (low, high) or swaps(c, low) or swaps(high, c))]
+    samples = {}
+    for c in marks:
+        samples.setdefault(unicodedata.combining(chr(c)), c)
+    ranked = sorted(samples)
+    classes = {}
+    for c in marks:
+        lower, higher = (sum(swaps(c, s) for s in samples.values()), sum(swaps(s, c) for s in samples.values()))
+        classes[c] = ranked[lower]
+        assert lower + higher == len(ranked) - 1, hex(c)
+    return classes
+
+
+def probe_decomposition():
+    """Returns {code point: full canonical decomposition}, Hangul (which follows the standard's formula) left out."""
+    nfd = normalizers.NFD().normalize_str
+    found = {}
+    for c in CODE_POINTS:
+        to = [ord(x) for x in nfd(chr(c))]
+        if c in HANGUL:
+            s = c - 0xAC00
+            expected = [0x1100 + s // 588, 0x1161 + s % 588 // 28] + ([0x11A7 + s % 28] if s % 28 else [])
+            assert to == expected, hex(c)
+        elif to != [c]:
+            found[c] = to
+    return found
+
+
+def probe_lowercase():
+    lower = bert(lowercase=True)
+    found = {}
+    for c in CODE_POINTS:
+        to = [ord(x) for x in lower.normalize_str(chr(c))]
+        if to != [c]:
+            found[c] = to
+    # No context: a capital sigma at the end of a word becomes the same small sigma as elsewhere.
+    assert lower.normalize_str("ΑΣ") == "ας"[:1] + "σ"
+    return found
+
+
+def check_promises(flags, classes, decomposition, lowercase):
+    """What src/model/normalizer.c takes for granted."""
+    for c, k in classes.items():
+        assert not flags[c] & (SPACE | PUNCTUATION | CJK), f"{c:x} sorts and separates"
+        assert flags[c] & MARK or c not in lowercase, f"{c:x} sorts and has a lower case"
+    for c in CODE_POINTS:
+        size = len(chr(c).encode())
+        parts = decomposition.get(c, [c])
+        survivors = [x for d in parts if not flags[d] & MARK for x in lowercase.get(d, [d])]
+        assert max(len(survivors), len(lowercase.get(c, [c]))) <= size, f"{c:x} grows"
+        for x in (*survivors, *lowercase.get(c, [c])):
+            assert x in decomposition or len(lowercase.get(x, [x])) == 1
+    assert max(map(len, decomposition.values())) <= 4 and max(map(len, lowercase.values())) <= 2
+
+
+def rows(values, per_line, form):
+    lines = [", ".join(form(v) for v in values[i:i + per_line]) for i in range(0, len(values), per_line)]
+    return "".join(f"    {line},\n" for line in lines)
+
+
+def mappings(name, table):
+    """One flat array of code points, and one of (from, where, how many) packed in 64 bits and sorted by `from`."""
+    flat, entries = [], []
+    for c in sorted(table):
+        entries.append(f"{{0x{c:X}, {len(flat)}, {len(table[c])}}}")
+        flat += table[c]
+    return (f"const struct unicode_mapping unicode_{name}s[{len(entries)}] = {{\n{rows(entries, 6, str)}}};\n"
+            f"const uint32_t unicode_{name}_count = {len(entries)};\n"
+            f"const uint32_t unicode_{name}_targets[{len(flat)}] = {{\n{rows(flat, 14, lambda v: f'0x{v:X}')}}};\n")
+
+
+def render():
+    flags = probe_flags()
+    probe_words(flags)
+    decomposition, lowercase = probe_decomposition(), probe_lowercase()
+    classes = probe_classes(decomposition)
+    check_promises(flags, classes, decomposition, lowercase)
+    ranges, last = [], None
+    for c in range(0x110000):
+        record = (flags.get(c, 0), classes.get(c, 0))
+        if record != last:
+            ranges.append(f"{{0x{c:X}, {record[0]}, {record[1]}}}")
+            last = record
+    return (f"/* Written by tests/golden/make_unicode_tables.py from tokenizers {tokenizers.__version__}; do not edit. */\n"
+            '#include "model/unicode.h"\n\n/* clang-format off */\n'
+            f"const struct unicode_range unicode_ranges[{len(ranges)}] = {{\n{rows(ranges, 8, str)}}};\n"
+            f"const uint32_t unicode_range_count = {len(ranges)};\n\n"
+            + mappings("decomposition", decomposition) + "\n" + mappings("lowercase", lowercase))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/model/unicode_tables.c")
+    args = parser.parse_args()
+    text = render()
+    if args.check:
+        if args.output.read_text() != text:
+            sys.exit(f"{args.output} is not what tokenizers {tokenizers.__version__} does; write it again")
+        print(f"{args.output} agrees with tokenizers {tokenizers.__version__} on {len(CODE_POINTS)} code points")
+    else:
+        args.output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
