@@ -1,0 +1,51 @@
+/* Tokens that are found in the text as they stand, before or after normalisation, and never split: [CLS], [MASK], and
+ * what users added. Of all tokens that start first, the longest counts. */
+#ifndef MODEL_ADDED_TOKENS_H
+#define MODEL_ADDED_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "model/trie.h"
+
+struct added_token {
+    char *content;
+    size_t length;
+    int32_t id;
+    bool single_word; /* not where it touches a letter or digit */
+    bool lstrip;      /* takes the white space before it */
+    bool rstrip;      /* takes the white space behind it */
+    bool normalized;  /* looked for in the normalised text, in its own normalised form */
+};
+
+/* The tokens that one search looks for. Zero-initialise for none. */
+struct added_set {
+    const struct added_token *tokens; /* borrowed */
+    struct trie *trie;                /* pattern -> index in tokens; NULL for an empty set */
+    bool starts[256];                 /* the bytes that a pattern starts with */
+    int only_start;                   /* the byte that all patterns start with, or -1 */
+};
+
+struct added_match {
+    const struct added_token *token;
+    size_t start, end;
+};
+
+/* Builds a set. Shapes: keys [count], ids are indices in `tokens`.
+ * Owns: the caller ends it with added_set_close; `tokens` must outlive it. Errors: as trie_build. */
+MUST_CHECK enum status added_set_build(struct added_set *set, const struct added_token *tokens, struct trie_key *keys,
+                                       size_t count, struct err *err);
+void added_set_close(struct added_set *set);
+
+/* Finds the first match that starts at `*from` or behind it and before `until`, which are borders of characters.
+ * `*from` moves to where the search has to go on: behind the match, or to `until` or behind it where there is none. */
+bool added_set_find(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
+                    struct added_match *match);
+
+/* Where the white space that ends at `at` starts (not before `from`), and where that which starts at `at` ends. */
+size_t added_space_before(const char *text, size_t from, size_t at);
+size_t added_space_behind(const char *text, size_t length, size_t at);
+
+#endif

@@ -1,0 +1,67 @@
+/* BERT's text normalisation, one character at a time, so that a long text is read only as far as its ids are wanted.
+ *
+ * In the package's order: cleaning, blanks around CJK, decomposition, accent stripping, lower case; the character
+ * classes that the word splitter asks for are those of the result. */
+#ifndef MODEL_NORMALIZER_H
+#define MODEL_NORMALIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+
+struct normalizer_options {
+    bool clean_text;
+    bool handle_chinese_chars;
+    bool strip_accents;
+    bool lowercase;
+};
+
+/* What a character adds to the words of a text. */
+enum normal_kind {
+    NORMAL_NOTHING,  /* it is removed */
+    NORMAL_TEXT,     /* one character of a word */
+    NORMAL_SPACE,    /* the end of a word */
+    NORMAL_ISOLATED, /* one character that is a word of its own */
+    NORMAL_COMPLEX,  /* anything else: ask normalizer_expand */
+};
+
+/* The commonest outcomes, for the characters below U+10000: the UTF-8 of the one character that comes out. */
+struct normal_entry {
+    uint8_t kind;
+    uint8_t length; /* 1..3 */
+    char bytes[4];
+};
+
+/* One character of the result. A removed accent of combining class 0 is reported as NORMAL_BREAK, because marks are not
+ * sorted across it. */
+struct normal_character {
+    uint32_t code_point;
+    uint8_t order; /* combining class; 0 where nothing is decomposed, so nothing is sorted */
+};
+
+#define NORMAL_BREAK UINT32_MAX
+enum { NORMAL_TABLE = 0x10000, NORMAL_MAX_CHARACTERS = 8 };
+
+struct normalizer {
+    struct normalizer_options options;
+    struct normal_entry table[NORMAL_TABLE];
+};
+
+/* Owns: the caller frees it with normalizer_close. Errors: NULL when memory ran out. */
+struct normalizer *normalizer_open(struct normalizer_options options);
+void normalizer_close(struct normalizer *normalizer);
+
+/* What one character becomes, before sorting. Shapes: to [NORMAL_MAX_CHARACTERS], the returned number written. */
+size_t normalizer_expand(const struct normalizer_options *options, uint32_t code_point, struct normal_character *to);
+
+/* Puts a character into UTF-8 text whose marks from `run` on are sorted, behind those of its class and before higher
+ * ones. Shapes: text [length + 4]; the returned number of bytes is added. */
+size_t normalizer_insert(char *text, size_t run, size_t length, struct normal_character character);
+
+/* Appends the normalised form of valid UTF-8. Errors: the buffer is broken when memory ran out. */
+void normalizer_text(const struct normalizer *normalizer, const char *text, size_t length, struct buffer *out);
+
+#endif

@@ -1,0 +1,82 @@
+/* What stands between the files of a tokenizer and its ids. Only the tokenizer's own files include this.
+ *
+ * A reader (tokenizer_json.c, tokenizer_vocab.c) fills a tokenizer_spec; tokenizer_build.c checks it and makes a
+ * tokenizer; tokenizer.c encodes with it. */
+#ifndef MODEL_TOKENIZER_PARTS_H
+#define MODEL_TOKENIZER_PARTS_H
+
+#include "model/added_tokens.h"
+#include "model/normalizer.h"
+#include "model/tokenizer.h"
+#include "model/trie.h"
+#include "model/wordpiece.h"
+
+enum { TOKENIZER_MAX_SPECIALS = 16 };
+
+/* The ids that the post-processor puts before and behind every text. */
+struct tokenizer_template {
+    int32_t before[TOKENIZER_MAX_SPECIALS], behind[TOKENIZER_MAX_SPECIALS];
+    uint32_t before_count, behind_count;
+};
+
+/* A tokenizer as its files say. All pointers are owned. */
+struct tokenizer_spec {
+    const char *file; /* for messages; a literal */
+    struct normalizer_options normalizer;
+    struct trie_key *vocabulary; /* bytes are owned */
+    size_t vocabulary_count;
+    size_t
+        empty_tokens; /* entries that can match nothing and are not listed, but count when added tokens are numbered */
+    char *unknown;    /* the token, not the id */
+    char *continuing;
+    uint32_t max_characters;
+    struct added_token *added; /* as in the file; id -1 where it does not say */
+    size_t added_count;
+    struct tokenizer_template specials;
+};
+
+struct tokenizer {
+    struct normalizer *normalizer;
+    struct normalizer *plain; /* changes nothing: splits text that is normalised; NULL when `normalized` is empty */
+    struct wordpiece model;
+    struct added_token *added;
+    size_t added_count;
+    struct added_set raw, normalized;
+    struct tokenizer_template specials;
+    uint32_t vocabulary;
+    uint32_t max_tokens;
+};
+
+void tokenizer_spec_free(struct tokenizer_spec *spec);
+
+/* Checks a spec and makes a tokenizer of it, taking what it needs out of it.
+ * Owns: the caller ends both. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED, STATUS_NO_MEMORY; the message names the
+ * file. */
+MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err);
+
+/* Fills a zeroed spec from the text of a tokenizer.json (`text[length]` is a NUL).
+ * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
+MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec,
+                                            struct err *err);
+
+/* What tokenizer_config.json says. Read for both forms: beside a tokenizer.json it must not contradict it. */
+struct tokenizer_config {
+    int do_lower_case, strip_accents, tokenize_chinese_chars; /* 0, 1, or -1 where it does not say */
+    uint32_t max_tokens;                                      /* 0: no limit */
+    const struct cJSON *json;                                 /* borrowed; NULL when there is no such file */
+};
+
+/* Reads the config from its JSON, which may be NULL. Errors: as tokenizer_open. */
+MUST_CHECK enum status tokenizer_config_parse(const struct cJSON *json, struct tokenizer_config *config,
+                                              struct err *err);
+
+/* Refuses a config that asks for another normalisation than the spec has. Errors: STATUS_UNSUPPORTED. */
+MUST_CHECK enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
+                                               struct err *err);
+
+/* Fills a zeroed spec from the text of a vocab.txt and the config.
+ * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
+MUST_CHECK enum status tokenizer_vocab_parse(const char *text, size_t length, const struct tokenizer_config *config,
+                                             struct tokenizer_spec *spec, struct err *err);
+
+#endif

@@ -1,0 +1,42 @@
+/* WordPiece: one word into the longest vocabulary entries from left to right, or into the unknown token. */
+#ifndef MODEL_WORDPIECE_H
+#define MODEL_WORDPIECE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/trie.h"
+
+enum { WORDPIECE_MAX_CHARACTERS = 4096 };
+
+struct wordpiece {
+    struct trie *vocabulary;
+    int32_t continuing; /* the trie's node behind the prefix of pieces inside a word; TRIE_NONE when no entry has it */
+    int32_t unknown;    /* the id for a word that cannot be put together, or is too long */
+    uint32_t max_characters; /* of a word; at most WORDPIECE_MAX_CHARACTERS */
+};
+
+/* Where ids go. `count` runs on beyond `room`, so that the owner sees that there was more. */
+struct id_sink {
+    int32_t *ids; /* [room] */
+    size_t room;
+    size_t count;
+};
+
+static inline void id_sink_put(struct id_sink *sink, int32_t id)
+{
+    if (sink->count < sink->room)
+        sink->ids[sink->count] = id;
+    sink->count++;
+}
+
+static inline int id_sink_full(const struct id_sink *sink)
+{
+    return sink->count > sink->room;
+}
+
+/* Appends the ids of one word of `characters` characters. A longer word than max_characters needs no bytes. */
+void wordpiece_encode(const struct wordpiece *model, const char *word, size_t length, size_t characters,
+                      struct id_sink *sink);
+
+#endif
