@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""The whole daemon with a real engine: latency of one text, layouts beside each other, and memory.
+
+The model has the MiniLM-L6 shape with random weights from a seed: speed does not depend on what the weights say.
+
+usage: bench_daemon.py BUILD_DIR [latency|layouts|memory ...]
+"""
+import os
+import pathlib
+import random
+import statistics
+import sys
+import tempfile
+import time
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
+sys.path.insert(0, str(SOURCE / "tests/support"))
+
+from daemon import Daemon  # noqa: E402
+from model import write_model  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+STREAM, REPLY, WAKE = "sluice:{default}:requests", "sluice:{default}:reply:", "sluice:{default}:wake:"
+SHAPE = {"hidden": 384, "heads": 12, "layers": 6, "intermediate": 1536, "positions": 512, "max_tokens": 256}
+
+
+def mixed_texts(count):
+    """Real texts of mixed length: package summaries and descriptions from the sample, joined to 1 … 12 of them."""
+    lines = [line.replace("\t", ": ") for line in (SOURCE / "tests/demo/packages.tsv").read_text().splitlines()]
+    rng = random.Random(1)
+    return [". ".join(rng.sample(lines, min(12, 1 + int(rng.expovariate(0.6))))) for _ in range(count)]
+
+
+class Stage:
+    """A Redis, the model and one daemon at a time in a temporary directory."""
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.model = write_model(os.path.join(self.folder.name, "minilm"), **SHAPE)
+        self.server = RedisServer(self.folder.name, aof=None).start()
+        self.client = self.server.client()
+        self.number = 0
+        return self
+
+    def __exit__(self, *_):
+        self.server.cleanup()
+        self.folder.cleanup()
+
+    def daemon(self, *flags):
+        self.number += 1
+        return Daemon(self.folder.name, self.number, self.server.socket, self.model, "default", flags).start()
+
+    def fill(self, texts):
+        pipe = self.client.pipeline(transaction=False)
+        for text in texts:
+            pipe.xadd(STREAM, {"text": text, "encoding": "f32"})
+        return [entry.decode() for entry in pipe.execute()]
+
+    def drain(self):
+        wait_until(lambda: self.client.xlen(STREAM) == 0, "the queue to drain", timeout=300)
+
+
+def ask(client, text):
+    """One request by its wake token: (ms from XADD to reply, the engine's own ms)."""
+    started = time.perf_counter()
+    entry = client.xadd(STREAM, {"text": text, "encoding": "f32", "notify": "1"}).decode()
+    assert client.blpop([WAKE + entry], timeout=30), "no reply"
+    elapsed = 1000 * (time.perf_counter() - started)
+    return elapsed, float(client.hget(REPLY + entry, "compute_ms"))
+
+
+def latency():
+    text = "the quick brown fox jumps over the lazy dog"
+    with Stage() as stage:
+        for precision in ("f32", "bf16"):
+            daemon = stage.daemon("--precision", precision).wait_ready(stage.client)
+            samples = [ask(stage.client, text) for _ in range(330)][30:]
+            assert daemon.stop() == 0
+            total, engine = ([row[i] for row in samples] for i in (0, 1))
+            rest = [row[0] - row[1] for row in samples]
+            print(f"latency {precision}: XADD to reply p50 {statistics.median(total):.2f} ms, p99 "
+                  f"{sorted(total)[int(0.99 * len(total))]:.2f}; engine p50 {statistics.median(engine):.2f}; "
+                  f"the rest p50 {statistics.median(rest):.2f}", flush=True)
+
+
+def layouts():
+    texts = mixed_texts(2000)
+    kinds = {"packed": (), "padded": ("--layout", "padded"), "one by one": ("--max-batch-rows", "1")}
+    rates = {kind: [] for kind in kinds}
+    with Stage() as stage:
+        for _ in range(3):
+            for kind, flags in kinds.items():
+                stage.fill(texts)
+                daemon = stage.daemon("--precision", "f32", *flags)
+                wait_until(lambda: stage.client.xlen(STREAM) < len(texts), "the first reply", timeout=60)
+                first, started = stage.client.xlen(STREAM), time.monotonic()
+                stage.drain()
+                rates[kind].append(first / (time.monotonic() - started))
+                assert daemon.stop() == 0
+                print(f"  {kind}: {rates[kind][-1]:.0f} texts/s; {daemon.read_log().splitlines()[-1]}", flush=True)
+        base = statistics.median(rates["padded"])
+        for kind in kinds:
+            print(f"layout {kind:11}{statistics.median(rates[kind]):8.0f} texts/s  {statistics.median(rates[kind]) / base:.2f} of padded")
+
+
+def status_kb(pid, name):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
+
+
+def memory():
+    with Stage() as stage:
+        weights = os.path.getsize(os.path.join(stage.model, "model.safetensors")) / 1e6
+        daemon = stage.daemon("--precision", "f32").wait_ready(stage.client)
+        stage.fill(mixed_texts(2000))
+        stage.drain()
+        print(f"memory f32: peak {status_kb(daemon.pid, 'VmHWM') / 1024:.0f} MiB, now {status_kb(daemon.pid, 'VmRSS') / 1024:.0f} MiB; "
+              f"weights {weights:.0f} MB in the file", flush=True)
+        assert daemon.stop() == 0
+        daemon = stage.daemon("--backend", "null").wait_ready(stage.client)
+        for round_ in range(11):
+            stage.fill(mixed_texts(10_000))
+            stage.drain()
+            if round_ in (0, 10):
+                print(f"memory null engine after {10_000 * (round_ + 1)} requests: {status_kb(daemon.pid, 'VmRSS') / 1024:.1f} MiB")
+            stage.client.flushall() if round_ == 10 else [stage.client.delete(*chunk) for chunk in chunks(stage.client)]
+        assert daemon.stop() == 0
+
+
+def chunks(client):
+    keys = list(client.scan_iter(match=REPLY + "*", count=10_000))
+    return [keys[i:i + 1000] for i in range(0, len(keys), 1000)]
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:] or ["latency", "layouts", "memory"]:
+        {"latency": latency, "layouts": layouts, "memory": memory}[name]()
