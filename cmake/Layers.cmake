@@ -8,6 +8,8 @@ function(sluice_layer name)
     add_executable(sluice ${sources})
     target_link_libraries(sluice PRIVATE ${ARGN} Threads::Threads)
     target_include_directories(sluice PRIVATE ${CMAKE_SOURCE_DIR}/src)
+    # Where the shipped model lies for a program that is run from its build folder.
+    target_compile_definitions(sluice PRIVATE SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     return()
   endif()
   if(NOT sources)

@@ -13,11 +13,17 @@ function(sluice_unit_test layer file)
   sluice_register_cases(${target} ${file} "unit.${layer}.${subject}" "unit;${layer}")
 endfunction()
 
-# sluice_register_cases(TARGET FILE PREFIX LABELS): one CTest entry for each `cmocka_unit_test...(name` in FILE.
+# sluice_register_cases(TARGET FILE PREFIX LABELS): one CTest entry for each `cmocka_unit_test...(name` in FILE. A line
+# ` * ctest: LABEL...` in the comment at its head adds labels (`threads`: also worth running under tsan).
 function(sluice_register_cases target file prefix labels)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(READ ${file} text)
   string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" entries "${text}") # there may be several on a line
+  if(text MATCHES "\n \\* ctest: ([a-z ]+)")
+    string(REPLACE " " ";" more "${CMAKE_MATCH_1}")
+    string(STRIP "${more}" more)
+    list(APPEND labels ${more})
+  endif()
   foreach(entry ${entries})
     string(REGEX REPLACE ".*\\(" "" case "${entry}")
     add_test(NAME ${prefix}.${case} COMMAND ${target} ${case})

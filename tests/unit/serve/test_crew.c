@@ -1,4 +1,6 @@
-/* A crew: everything that is put comes back once, worked on; stopping finishes what was put. */
+/* A crew: everything that is put comes back once, worked on; stopping finishes what was put.
+ * ctest: threads
+ */
 #include "harness.h"
 
 #include <poll.h>

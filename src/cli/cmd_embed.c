@@ -1,0 +1,101 @@
+/* Texts to vectors on this machine, without Redis. */
+#include <sysexits.h>
+
+#include "cli/command.h"
+#include "cli/embed.h"
+#include "cli/texts.h"
+
+struct own {
+    char *input, *output;
+};
+
+static const struct setting own_settings[] = {
+    {.key = "input",
+     .type = SETTING_TEXT,
+     .offset = offsetof(struct own, input),
+     .fallback = "-",
+     .value = "FILE",
+     .help = "one text per line; - is standard input"},
+    {.key = "output",
+     .type = SETTING_TEXT,
+     .offset = offsetof(struct own, output),
+     .fallback = "-",
+     .value = "FILE",
+     .help = "FILE.npy (float32), FILE.jsonl, or - for JSON lines on standard output"},
+};
+
+/* Engine and threads are open from here on; files next. */
+static enum status embed_files(const struct own *own, struct embed_job *job, struct err *err)
+{
+    struct lines lines;
+    struct vectors vectors;
+    struct progress progress;
+    enum status status = lines_open(&lines, own->input, err);
+    if (status != STATUS_OK)
+        return status;
+    status = vectors_open(&vectors, own->output, job->model->dim, err);
+    if (status == STATUS_OK) {
+        job->lines = &lines;
+        job->vectors = &vectors;
+        job->progress = &progress;
+        progress_start(&progress);
+        status = embed_run(job, err);
+        if (status == STATUS_OK)
+            status = vectors_close(&vectors, err);
+        else
+            vectors_abandon(&vectors);
+        progress_end(&progress, vectors.count);
+    }
+    lines_close(&lines);
+    return status;
+}
+
+static enum status embed(const struct config *config, const struct own *own, struct model *model, struct err *err)
+{
+    unsigned threads = config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
+    struct engine_options options = {.backend = config->backend, .precision = (enum precision)config->precision};
+    struct engine *engine = NULL;
+    struct compute *compute = NULL;
+    enum status status = engine_open(model, &options, &engine, err);
+    if (status != STATUS_OK)
+        return status;
+    model_release_weights(model);
+    unsigned queued = 3 * threads; /* so that the threads have work while the next window is read */
+    status = compute_open(engine, threads, queued, -1, &compute, err);
+    if (status == STATUS_OK) {
+        struct embed_job job = {.model = model,
+                                .compute = compute,
+                                .batches_at_once = threads + queued,
+                                .max_batch_tokens = (uint32_t)config->max_batch_tokens,
+                                .max_batch_rows = (uint32_t)config->max_batch_rows};
+        status = embed_files(own, &job, err);
+        compute_close(compute);
+    }
+    engine_close(engine);
+    return status;
+}
+
+static int run(struct invocation *invocation)
+{
+    struct err err;
+    struct model *model = NULL;
+    enum status status = texts_open_model(&invocation->config, &model, &err);
+    if (status == STATUS_OK) {
+        status = embed(&invocation->config, invocation->own, model, &err);
+        model_close(model);
+    }
+    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+}
+
+const struct subcommand command_embed = {
+    .name = "embed",
+    .bit = FOR_EMBED,
+    .summary = "Turn a file of texts into vectors, without Redis",
+    .explanation =
+        "Reads one text per line (an empty line is a text, too) and writes one vector per line, in the same\n"
+        "order. The vectors are those that the daemon gives for the same texts and precision.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};

@@ -1,0 +1,39 @@
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "serve/server.h"
+
+static int run(struct invocation *invocation)
+{
+    const struct config *config = &invocation->config;
+    log_setup((enum log_level)config->log_level, (enum log_format)config->log, STDERR_FILENO);
+    signal(SIGPIPE, SIG_IGN);
+    struct server server;
+    struct err err;
+    enum status status = server_open(&server, config, &err);
+    if (status != STATUS_OK) {
+        server_close(&server);
+        return report(invocation, &err);
+    }
+    status = server_run(&server);
+    /* Stopped with work on its threads: it is lost to us anyway (others reclaim it), and nobody waits for a batch. */
+    if (!server.clean)
+        _exit(status_exit_code(status));
+    server_close(&server);
+    return status_exit_code(status);
+}
+
+const struct subcommand command_serve = {
+    .name = "serve",
+    .bit = FOR_SERVE,
+    .summary = "Run the daemon: answer the requests of a queue",
+    .explanation =
+        "SIGTERM or SIGINT: finish what is running, give the rest back, exit 0; a second one exits at once (75),\n"
+        "and other daemons take over what was left. Exit 77: Redis refuses the login. Exit 70: the device is lost.",
+    .run = run,
+};

@@ -1,0 +1,96 @@
+/* One JSON array of token ids per input line: what the engine would see. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sysexits.h>
+
+#include "cli/command.h"
+#include "cli/texts.h"
+
+struct own {
+    char *input;
+};
+
+static const struct setting own_settings[] = {
+    {.key = "input",
+     .type = SETTING_TEXT,
+     .offset = offsetof(struct own, input),
+     .fallback = "-",
+     .value = "FILE",
+     .help = "one text per line; - is standard input"},
+};
+
+/* Writes a decimal number backwards from `end` and returns where it begins. */
+static char *put_number(char *end, uint32_t value)
+{
+    do
+        *--end = (char)('0' + value % 10);
+    while ((value /= 10) > 0);
+    return end;
+}
+
+static void print_ids(const int32_t *ids, uint32_t count)
+{
+    putchar_unlocked('[');
+    for (uint32_t i = 0; i < count; i++) {
+        char digits[12];
+        char *end = digits + sizeof digits, *begin = put_number(end, (uint32_t)ids[i]);
+        if (i > 0)
+            putchar_unlocked(',');
+        fwrite_unlocked(begin, 1, (size_t)(end - begin), stdout);
+    }
+    putchar_unlocked(']');
+    putchar_unlocked('\n');
+}
+
+static enum status tokenize(const struct model *model, struct lines *lines, struct err *err)
+{
+    int32_t *ids = calloc(model->max_tokens, sizeof *ids);
+    if (ids == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
+    struct buffer scratch = {0};
+    struct line line;
+    uint32_t count;
+    enum status status;
+    while ((status = lines_next(lines, &line, err)) == STATUS_OK && line.text != NULL && !ferror(stdout)) {
+        status = texts_encode(model, &line, &scratch, ids, &count, err);
+        if (status != STATUS_OK) {
+            status = err_prefix(err, "%s line %llu", lines->name, (unsigned long long)lines->number);
+            break;
+        }
+        print_ids(ids, count);
+    }
+    buffer_free(&scratch);
+    free(ids);
+    return status;
+}
+
+static int run(struct invocation *invocation)
+{
+    const struct own *own = invocation->own;
+    struct err err;
+    struct model *model = NULL;
+    struct lines lines;
+    enum status status = texts_open_model(&invocation->config, &model, &err);
+    if (status != STATUS_OK)
+        return report(invocation, &err);
+    model_release_weights(model);
+    status = lines_open(&lines, own->input, &err);
+    if (status == STATUS_OK) {
+        status = tokenize(model, &lines, &err);
+        lines_close(&lines);
+    }
+    model_close(model);
+    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+}
+
+const struct subcommand command_tokenize = {
+    .name = "tokenize",
+    .bit = FOR_TOKENIZE,
+    .summary = "Print the token ids of texts, one JSON array per line",
+    .explanation = "Reads one text per line. The ids are those that the model gets: the prompt first, special tokens\n"
+                   "included, cut at max_tokens.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};

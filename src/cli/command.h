@@ -1,0 +1,40 @@
+/* A command of the command line: one file each (cmd_*.c), one row in the table of main.c. */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "serve/config.h"
+
+/* What main hands to a command: everything parsed, checked and merged. */
+struct invocation {
+    const struct subcommand *command;
+    struct config config;
+    void *own; /* [command->own_size] the command's own options */
+    char **operands;
+    size_t operand_count;
+    char *config_path; /* the file that was read, or NULL */
+};
+
+struct subcommand {
+    const char *name;
+    unsigned bit;              /* enum command_bit: which settings it takes; 0 for none */
+    const char *operands;      /* for --help: "ID", "[TEXT...]"; NULL when it takes none */
+    const char *summary;       /* one line, for the list of commands */
+    const char *explanation;   /* paragraphs for its --help; may be NULL */
+    const struct setting *own; /* [own_count] options that stand in no file */
+    size_t own_count, own_size;
+    int (*run)(struct invocation *invocation); /* returns the exit code */
+};
+
+extern const struct subcommand command_serve, command_submit, command_get, command_embed, command_tokenize,
+    command_config, command_version;
+
+/* Prints "sluice COMMAND: message" and returns the exit code of its status. */
+int report(const struct invocation *invocation, const struct err *err);
+
+/* Prints what a command takes, from its rows. */
+void print_help(const struct subcommand *command);
+
+#endif

@@ -1,0 +1,149 @@
+#include "serve/loop.h"
+
+#include <event2/event.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+struct loop {
+    struct loop_options options;
+    struct event_base *base;
+    int wake_fd;
+    uint64_t deadline_ns;
+    struct event *deadline, *wake, *term, *interrupt, *period;
+};
+
+static void deadline_came(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct loop *loop = context;
+    loop->deadline_ns = UINT64_MAX;
+    loop->options.on_deadline(loop->options.context);
+}
+
+static void wake_came(evutil_socket_t fd, short what, void *context)
+{
+    (void)what;
+    struct loop *loop = context;
+    uint64_t count;
+    ssize_t ignored = read(fd, &count, sizeof count);
+    (void)ignored;
+    loop->options.on_wake(loop->options.context);
+}
+
+static void signal_came(evutil_socket_t number, short what, void *context)
+{
+    (void)what;
+    struct loop *loop = context;
+    loop->options.on_signal(loop->options.context, (int)number);
+}
+
+static void period_came(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct loop *loop = context;
+    loop->options.on_period(loop->options.context);
+}
+
+/* Deadlines of a few milliseconds matter here, so timers must not be rounded up to epoll's next one. */
+static struct event_base *make_base(void)
+{
+    struct event_config *config = event_config_new();
+    if (config == NULL)
+        return NULL;
+    event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+    struct event_base *base = event_base_new_with_config(config);
+    event_config_free(config);
+    return base;
+}
+
+static bool add_events(struct loop *loop)
+{
+    loop->deadline = event_new(loop->base, -1, 0, deadline_came, loop);
+    loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, wake_came, loop);
+    loop->term = evsignal_new(loop->base, SIGTERM, signal_came, loop);
+    loop->interrupt = evsignal_new(loop->base, SIGINT, signal_came, loop);
+    loop->period = event_new(loop->base, -1, EV_PERSIST, period_came, loop);
+    if (loop->deadline == NULL || loop->wake == NULL || loop->term == NULL || loop->interrupt == NULL ||
+        loop->period == NULL)
+        return false;
+    struct timeval every = {.tv_sec = loop->options.period_s};
+    return event_add(loop->wake, NULL) == 0 && event_add(loop->term, NULL) == 0 &&
+           event_add(loop->interrupt, NULL) == 0 &&
+           (loop->options.period_s == 0 || event_add(loop->period, &every) == 0);
+}
+
+enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err)
+{
+    struct loop *loop = calloc(1, sizeof *loop);
+    if (loop == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for an event loop");
+    loop->options = *options;
+    loop->deadline_ns = UINT64_MAX;
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    enum status status = STATUS_OK;
+    if (loop->wake_fd < 0)
+        status = err_set_errno(err, "cannot make an eventfd");
+    else if ((loop->base = make_base()) == NULL || !add_events(loop))
+        status = err_set(err, STATUS_IO, "cannot make an event loop");
+    if (status != STATUS_OK) {
+        loop_close(loop);
+        return status;
+    }
+    *out = loop;
+    return STATUS_OK;
+}
+
+void loop_close(struct loop *loop)
+{
+    if (loop == NULL)
+        return;
+    struct event *const events[] = {loop->deadline, loop->wake, loop->term, loop->interrupt, loop->period};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        if (events[i] != NULL)
+            event_free(events[i]);
+    if (loop->base != NULL)
+        event_base_free(loop->base);
+    if (loop->wake_fd >= 0)
+        close(loop->wake_fd);
+    free(loop);
+}
+
+struct event_base *loop_base(const struct loop *loop)
+{
+    return loop->base;
+}
+
+int loop_wake_fd(const struct loop *loop)
+{
+    return loop->wake_fd;
+}
+
+void loop_set_deadline(struct loop *loop, uint64_t deadline_ns)
+{
+    if (deadline_ns == loop->deadline_ns)
+        return;
+    loop->deadline_ns = deadline_ns;
+    if (deadline_ns == UINT64_MAX) {
+        event_del(loop->deadline);
+        return;
+    }
+    uint64_t now_ns = clock_now_ns();
+    uint64_t wait_us = deadline_ns <= now_ns ? 0 : (deadline_ns - now_ns + 999) / 1000;
+    struct timeval wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_usec = (suseconds_t)(wait_us % 1000000)};
+    event_add(loop->deadline, &wait);
+}
+
+void loop_run(struct loop *loop)
+{
+    event_base_dispatch(loop->base);
+}
+
+void loop_stop(struct loop *loop)
+{
+    event_base_loopbreak(loop->base);
+}

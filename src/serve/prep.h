@@ -1,0 +1,32 @@
+/* The prep pool: tokenises requests and writes their reply bytes, away from the I/O thread.
+ *
+ * Requests travel in jobs of a few dozen, so that a handover between threads is shared by many and several threads can
+ * work on one read. Jobs are a fixed set; requests that find none wait in a list here, so nothing can fail or block. */
+#ifndef SERVE_PREP_H
+#define SERVE_PREP_H
+
+#include <stdbool.h>
+
+#include "model/model.h"
+#include "work/request.h"
+
+enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
+
+struct prep;
+
+/* Starts the threads. `wake_fd` is an eventfd written when finished requests wait. The model must outlive the pool.
+ * Owns: the caller ends it with prep_close. Errors: STATUS_NO_MEMORY, STATUS_IO. */
+MUST_CHECK enum status prep_open(const struct model *model, unsigned threads, int wake_fd, struct prep **out,
+                                 struct err *err);
+
+/* Hands requests over; empties the list. Thread: the opener's, as for all of this. */
+void prep_put(struct prep *prep, enum prep_kind kind, struct request_list *requests);
+
+/* Moves all finished requests of each kind behind done[kind], and starts waiting ones. */
+void prep_take(struct prep *prep, struct request_list done[PREP_KINDS]);
+
+/* Lets the threads finish and joins them. Requests that were not taken stay whose they were: the worker, which knows
+ * all of them, frees them. NULL is allowed. */
+void prep_close(struct prep *prep);
+
+#endif

@@ -1,0 +1,211 @@
+"""The straight line: plain XADD in, a reply HASH out, equal to `sluice embed`; and how the daemon ends."""
+# ctest: threads
+
+import json
+import signal
+import struct
+import subprocess
+import unittest
+
+from case import SluiceCase
+
+EX_DATAERR, EX_NOINPUT, EX_UNAVAILABLE, EX_TEMPFAIL, EX_NOPERM = 65, 66, 69, 75, 77
+
+
+class StraightLine(SluiceCase):
+    def redis_cli(self, server, *arguments):
+        result = subprocess.run(["redis-cli", "-s", server.socket, *arguments], capture_output=True, check=True)
+        return result.stdout.decode().splitlines()
+
+    def reply(self, server, id):
+        """The reply as redis-cli shows it to a person who polls."""
+        key = f"sluice:{{{self.queue}}}:reply:{id}"
+        lines = self.wait_until(lambda: self.redis_cli(server, "HGETALL", key)[1:] and self.redis_cli(server, "HGETALL", key),
+                                f"a reply for {id}", timeout=60)
+        return dict(zip(lines[::2], lines[1::2]))
+
+    def local(self, text):
+        result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", input=text.encode() + b"\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.decode().strip()
+
+    def test_redis_cli(self):
+        server = self.start_redis()
+        daemon = self.start_daemon(server)
+        (id,) = self.redis_cli(server, "XADD", f"sluice:{{{self.queue}}}:requests", "*", "text", "hello world")
+        reply = self.reply(server, id)
+        self.assertEqual(reply["status"], "done")
+        self.assertEqual(reply["embedding"], self.local("hello world"))
+        self.assertEqual((reply["id"], reply["entry"], reply["dim"], reply["tokens"]), (id, id, "64", "4"))
+        self.wait_until(lambda: server.client().xlen(f"sluice:{{{self.queue}}}:requests") == 0, "the entry to be gone", timeout=30)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_requests_that_waited_before_the_daemon(self):
+        server = self.start_redis()
+        producer = self.producer(server)
+        texts = [f"the {i} queue of {'world ' * (i % 40)}" for i in range(300)]
+        producer.submit_many(texts, encoding="f32")
+        self.start_daemon(server)
+        self.wait_finished(producer)
+        self.assert_clean(server)
+
+    def test_bad_requests_are_answered(self):
+        server = self.start_redis()
+        self.start_daemon(server)
+        client = server.client()
+        stream = f"sluice:{{{self.queue}}}:requests"
+        for fields, code in [({"txt": "no text"}, "bad_request"), ({"text": b"\xff"}, "bad_utf8"),
+                             ({"text": "a", "encoding": "f99"}, "bad_request"), ({"text": "a", "model": "other"}, "wrong_model")]:
+            id = client.xadd(stream, fields).decode()
+            reply = self.reply(server, id)
+            self.assertEqual((reply["status"], reply["code"]), ("error", code), fields)
+        self.wait_until(lambda: client.xlen(stream) == 0, "an empty stream", timeout=30)
+
+    def test_sigterm_finishes_what_is_there(self):
+        server = self.start_redis()
+        producer = self.producer(server)
+        daemon = self.start_daemon(server)
+        producer.submit_many([f"red {i} green" for i in range(200)], encoding="f32")
+        self.wait_until(lambda: producer.client.exists(*(producer.key("reply:" + id) for id in producer.journal.requests)),
+                        "the first reply", timeout=30)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertIn(" drained ", daemon.read_log())
+        self.assertEqual(self.pending(server.client()), 0)
+        self.assertIsNone(daemon.alive_key(server.client()))
+        self.start_daemon(server)
+        self.wait_finished(producer)
+        self.assert_clean(server)
+
+    def test_interrupt_before_redis_is_there(self):
+        daemon = self.make_daemon(None, "--redis", self.path("none"), address=None)
+        daemon.start()
+        self.wait_until(lambda: "redis_unavailable" in daemon.read_log(), "the first attempt", timeout=30)
+        daemon.signal(signal.SIGINT)
+        self.assertEqual(daemon.wait_exit(), 0)
+
+    def test_redis_comes_and_goes(self):
+        server = self.start_redis(aof="always")
+        daemon = self.start_daemon(server)
+        producer = self.producer(server)
+        server.kill()
+        self.wait_until(lambda: "redis_lost" in daemon.read_log(), "the loss to be seen", timeout=30)
+        server.start()
+        producer = self.producer(server)
+        producer.submit_many(["hello world", "the red queue"])
+        self.wait_finished(producer)
+        self.assert_clean(server)
+        self.assertEqual(daemon.log and daemon.read_log().count(" ready "), 1)
+
+    def test_missing_model(self):
+        server = self.start_redis()
+        result = self.run_sluice("serve", "--redis", server.socket, "--model", self.path("none"))
+        self.assertEqual(result.returncode, EX_NOINPUT)
+        self.assertIn("none", result.stderr.decode())
+
+    def test_log_json(self):
+        server = self.start_redis()
+        daemon = self.start_daemon(server, "--log", "json", "--log-level", "debug")
+        self.assertEqual(daemon.stop(), 0)
+        events = [json.loads(line)["event"] for line in daemon.read_log().splitlines()]
+        for name in ("start", "ready", "draining", "drained"):
+            self.assertIn(name, events)
+
+
+class Passwords(SluiceCase):
+    def secured_redis(self):
+        server = self.start_redis(options=["--requirepass", "hunter2"])
+        server.password = "hunter2"
+        return server
+
+    def test_refused_login_exits_77(self):
+        server = self.secured_redis()
+        daemon = self.make_daemon(server).start()
+        self.assertEqual(daemon.wait_exit(), EX_NOPERM)
+        daemon = self.make_daemon(server, environment={"SLUICE_REDIS_PASSWORD": "wrong"}).start()
+        self.assertEqual(daemon.wait_exit(), EX_NOPERM)
+        self.assertNotIn("wrong", daemon.read_log())
+
+    def test_password_from_a_file(self):
+        server = self.secured_redis()
+        file = self.write("password", "hunter2\n")
+        daemon = self.start_daemon(server, "--redis-password-file", file)
+        result = self.run_sluice("submit", "--redis", server.socket, "--queue", self.queue, "--redis-password-file", file,
+                                 "--wait", "hello")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertNotIn("hunter2", daemon.read_log())
+
+    def test_password_in_the_url_is_wiped_from_ps(self):
+        server = self.secured_redis()
+        daemon = self.make_daemon(server, "--redis", f"redis+unix://:hunter2@{server.socket}", address=None).start()
+        daemon.wait_ready(server.client())
+        with open(f"/proc/{daemon.pid}/cmdline", "rb") as file:
+            self.assertNotIn(b"hunter2", file.read())
+        self.assertEqual(daemon.stop(), 0)
+        self.assertNotIn("hunter2", daemon.read_log())
+
+
+class Producing(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+
+    def sluice(self, *arguments, code=0, **options):
+        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue, **options)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_submit_prints_ids_and_get_the_reply(self):
+        ids = self.sluice("submit", "hello world", "the red queue").stdout.decode().split()
+        self.assertEqual(self.server.client().xlen(f"sluice:{{{self.queue}}}:requests"), 2)
+        self.assertIn("no reply for", self.sluice("get", ids[0], code=EX_UNAVAILABLE).stderr.decode())
+        self.start_daemon(self.server)
+        client = self.server.client()
+        self.wait_until(lambda: client.exists(f"sluice:{{{self.queue}}}:reply:{ids[1]}"), "the reply", timeout=60)
+        reply = json.loads(self.sluice("get", ids[1]).stdout)
+        self.assertEqual((reply["id"], reply["status"], reply["dim"], len(reply["embedding"])), (ids[1], "done", 64, 64))
+
+    def test_wait_prints_replies_in_order(self):
+        self.start_daemon(self.server)
+        texts = "hello\n\nthe red queue\n" * 200
+        lines = self.sluice("submit", "--wait", "--encoding", "f32", input=texts.encode(), code=EX_DATAERR).stdout.splitlines()
+        replies = [json.loads(line) for line in lines]
+        self.assertEqual(len(replies), 600)
+        self.assertEqual({reply["status"] for reply in replies[1::3]}, {"error"})  # an empty text is refused
+        local = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", input=b"hello\n").stdout
+        dim = 64
+        self.assertEqual({struct.pack(f"<{dim}f", *reply["embedding"]) for reply in replies[0::3]},
+                         {struct.pack(f"<{dim}f", *json.loads(local))})
+        self.assertEqual(self.server.client().keys(f"sluice:{{{self.queue}}}:wake:*"), [])
+
+    def test_own_id_and_ttl(self):
+        self.start_daemon(self.server)
+        reply = json.loads(self.sluice("submit", "--wait", "--id", "order-42", "--ttl", "100", "hello").stdout)
+        self.assertEqual(reply["id"], "order-42")
+        key = f"sluice:{{{self.queue}}}:reply:order-42"
+        self.assertLessEqual(self.server.client().pttl(key), 100_000)
+
+    def test_wait_gives_up(self):
+        result = self.sluice("submit", "--wait", "--timeout-s", "1", "hello", code=EX_TEMPFAIL)
+        self.assertIn("is a daemon running on queue test?", result.stderr.decode())
+
+    def test_usage(self):
+        for arguments in (["submit", "--id", "a", "x", "y"], ["submit", "--input", "f", "x"], ["get"], ["get", "a", "b"]):
+            result = self.run_sluice(*arguments)
+            self.assertEqual(result.returncode, 64, arguments)
+        result = self.sluice("submit", "--id", "a", input=b"x\ny\n", code=EX_DATAERR)
+        self.assertIn("--id names one request", result.stderr.decode())
+
+    def test_redis_is_not_there(self):
+        result = self.run_sluice("submit", "--redis", self.path("none"), "hello")
+        self.assertEqual(result.returncode, EX_UNAVAILABLE)
+        self.assertIn("none", result.stderr.decode())
+
+    def test_bad_utf8_before_and_after(self):
+        result = self.sluice("submit", input=b"fine\n\xff\n", code=EX_DATAERR)
+        self.assertEqual(len(result.stdout.splitlines()), 1)
+        self.assertIn("standard input line 2: not UTF-8", result.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,188 @@
+/* The prep pool and the compute threads with real requests: all come back, tokenised, computed and formatted, whatever
+ * the number of threads; and the vectors do not depend on it.
+ * ctest: threads
+ */
+#include "harness.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "model_builder.h"
+#include "serve/compute.h"
+#include "serve/prep.h"
+
+enum { REQUESTS = 1500, PATIENCE_MS = 60000 };
+
+struct bench {
+    char *directory;
+    struct model *model;
+    struct engine *engine;
+    int wake_fd;
+    struct prep *prep;
+    struct compute *compute;
+};
+
+static struct bench open_bench(unsigned prep_threads, unsigned compute_threads)
+{
+    struct bench bench = {.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    struct err err;
+    struct model_spec spec = model_spec_tiny();
+    bench.directory = model_build(&spec);
+    assert_int_equal(model_open(bench.directory, &(struct model_options){0}, &bench.model, &err), STATUS_OK);
+    struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32};
+    assert_int_equal(engine_open(bench.model, &options, &bench.engine, &err), STATUS_OK);
+    assert_int_equal(prep_open(bench.model, prep_threads, bench.wake_fd, &bench.prep, &err), STATUS_OK);
+    assert_int_equal(compute_open(bench.engine, compute_threads, 0, bench.wake_fd, &bench.compute, &err), STATUS_OK);
+    return bench;
+}
+
+static void close_bench(struct bench *bench)
+{
+    prep_close(bench->prep);
+    compute_close(bench->compute);
+    close(bench->wake_fd);
+    engine_close(bench->engine);
+    model_close(bench->model);
+    model_build_remove(bench->directory);
+}
+
+static struct request *make_request(const struct bench *bench, uint64_t number)
+{
+    struct request_rules rules = {.model_name = "tiny",
+                                  .model_id = bench->model->id,
+                                  .encoding = ENCODING_F32,
+                                  .dim = bench->model->dim,
+                                  .max_tokens = bench->model->max_tokens,
+                                  .max_text_bytes = 4096,
+                                  .default_ttl_s = 60,
+                                  .max_ttl_s = 60,
+                                  .error_ttl_s = 60,
+                                  .default_max_attempts = 4,
+                                  .truncate = true};
+    char text[64];
+    int length = snprintf(text, sizeof text, "a b c %llu %s", (unsigned long long)number, number % 3 ? "d e f" : "");
+    struct entry_field fields[] = {
+        {.name = "text", .name_length = 4, .value = text, .value_length = (size_t)length},
+    };
+    struct entry entry = {.class = CLASS_NORMAL, .id = {.ms = 1, .seq = number}, .fields = fields, .field_count = 1};
+    struct request *request = request_parse(&rules, &entry, 1);
+    assert_non_null(request);
+    assert_int_equal(request->code, CODE_NONE);
+    return request;
+}
+
+static void wait_wake(const struct bench *bench)
+{
+    struct pollfd poll_fd = {.fd = bench->wake_fd, .events = POLLIN};
+    assert_int_equal(poll(&poll_fd, 1, PATIENCE_MS), 1);
+    uint64_t count;
+    assert_int_equal(read(bench->wake_fd, &count, sizeof count), sizeof count);
+}
+
+/* Waits until `count` requests of a kind are back. */
+static struct request_list collect(const struct bench *bench, enum prep_kind kind, uint32_t count)
+{
+    struct request_list done[PREP_KINDS] = {{0}};
+    while (done[kind].count < count) {
+        wait_wake(bench);
+        prep_take(bench->prep, done);
+    }
+    assert_int_equal(done[kind].count, count);
+    assert_int_equal(done[PREP_KINDS - 1 - kind].count, 0);
+    return done[kind];
+}
+
+static void compute_one(const struct bench *bench, struct request *request)
+{
+    struct row *row = &request->rows[0];
+    struct batch *batch = batch_build(&row, 1, LAYOUT_PACKED, bench->model->dim);
+    assert_non_null(batch);
+    compute_put(bench->compute, batch);
+    struct batch *done;
+    while ((done = compute_take(bench->compute)) == NULL)
+        wait_wake(bench);
+    assert_ptr_equal(done, batch);
+    assert_int_equal(batch->status, STATUS_OK);
+    assert_true(batch->finished_ns >= batch->started_ns && batch->started_ns > 0);
+    memcpy(row->output, batch->engine.output, bench->model->dim * sizeof(float));
+    batch_free(batch);
+}
+
+/* More requests than all jobs together hold, so that some must wait inside. */
+static void run_all(unsigned prep_threads)
+{
+    struct bench bench = open_bench(prep_threads, 2);
+    struct request_list fresh = {0};
+    uint64_t expected_sum = 0, sum = 0;
+    for (uint64_t i = 0; i < REQUESTS * 4; i++) {
+        request_list_push(&fresh, make_request(&bench, i));
+        expected_sum += i;
+        if (i % 97 == 0)
+            prep_put(bench.prep, PREP_PREPARE, &fresh);
+    }
+    prep_put(bench.prep, PREP_PREPARE, &fresh);
+    assert_int_equal(fresh.count, 0);
+    struct request_list ready = collect(&bench, PREP_PREPARE, REQUESTS * 4);
+    struct request *request;
+    while ((request = request_list_pop(&ready)) != NULL) {
+        assert_int_equal(request->code, CODE_NONE);
+        assert_true(request->rows[0].tokens > 4);
+        sum += request->entry.seq;
+        request_free(request);
+    }
+    assert_int_equal(sum, expected_sum);
+    close_bench(&bench);
+}
+
+static void one_thread_prepares_all(void **state)
+{
+    (void)state;
+    run_all(1);
+}
+
+static void four_threads_prepare_all(void **state)
+{
+    (void)state;
+    run_all(4);
+}
+
+static void a_request_goes_the_whole_way(void **state)
+{
+    (void)state;
+    struct bench bench = open_bench(2, 2);
+    struct request_list list = {0};
+    for (uint64_t i = 0; i < 20; i++)
+        request_list_push(&list, make_request(&bench, i));
+    prep_put(bench.prep, PREP_PREPARE, &list);
+    struct request_list prepared = collect(&bench, PREP_PREPARE, 20);
+    for (struct request *request = prepared.first; request != NULL; request = request->next)
+        compute_one(&bench, request);
+    prep_put(bench.prep, PREP_FORMAT, &prepared);
+    struct request_list formatted = collect(&bench, PREP_FORMAT, 20);
+    struct request *request;
+    while ((request = request_list_pop(&formatted)) != NULL) {
+        assert_int_equal(request->code, CODE_NONE);
+        assert_int_equal(request->reply.length, bench.model->dim * sizeof(float));
+        assert_memory_equal(request->reply.data, request->rows[0].output, request->reply.length);
+        request_free(request);
+    }
+    close_bench(&bench);
+}
+
+static void closing_nothing_is_allowed(void **state)
+{
+    (void)state;
+    prep_close(NULL);
+    compute_close(NULL);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(one_thread_prepares_all),
+    cmocka_unit_test(four_threads_prepare_all),
+    cmocka_unit_test(a_request_goes_the_whole_way),
+    cmocka_unit_test(closing_nothing_is_allowed),
+};
+
+TEST_MAIN(cases)
