@@ -116,6 +116,7 @@ while argument <= #ARGV do
     result = -1
   else
     local before = pcall('HGET', reply, 'entry')
+    if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then return before end
     if type(before) == 'string' and newer(before, name) then
       result = 2
     elseif kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand

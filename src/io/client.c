@@ -120,6 +120,7 @@ enum status client_send(struct client *client, size_t count, const char *const *
 
 enum status client_receive(struct client *client, const struct resp_value **out, struct err *err)
 {
+    *out = NULL;
     while (!client->first && !client->err.status) {
         if (link_outstanding(client->link) == 0) {
             return err_set(err, STATUS_INTERNAL, "waiting for an answer to nothing");
@@ -143,6 +144,7 @@ enum status client_receive(struct client *client, const struct resp_value **out,
 enum status client_command(struct client *client, size_t count, const char *const *arguments, const size_t *lengths,
                            const struct resp_value **out, struct err *err)
 {
+    *out = NULL;
     enum status status = client_send(client, count, arguments, lengths, 0, err);
     return status ? status : client_receive(client, out, err);
 }

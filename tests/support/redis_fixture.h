@@ -1,0 +1,39 @@
+/* A real server and a client, and answers as text, so that a test of a script reads like a session of redis-cli.
+ *
+ *     redis_expect(redis, "[1-0 [text hello]]", "XRANGE sluice:{q}:requests - +");
+ *
+ * A command is words between single spaces; '' is the empty word. An answer is text: 5 or hello, ~ for nil, !CODE
+ * message for an error, [a b] for an array. */
+#ifndef TESTS_REDIS_FIXTURE_H
+#define TESTS_REDIS_FIXTURE_H
+
+#include "io/client.h"
+#include "io/scripts.h"
+#include "redis_server.h"
+
+struct redis_fixture {
+    struct redis_server server;
+    struct address address;
+    struct client *client;
+    char text[1 << 16]; /* of the last answer */
+};
+
+/* For cmocka_unit_test_setup_teardown: *state is a struct redis_fixture. */
+int redis_setup(void **state);
+int redis_teardown(void **state);
+
+/* Opens the client anew, after the server was killed and started again. */
+void redis_reconnect(struct redis_fixture *redis);
+
+/* Sends the words and returns the answer as text, which lives until the next call. */
+const char *redis_do(struct redis_fixture *redis, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same, and the answer has to be `expected`, or to begin with it when that ends in "...". */
+void redis_expect(struct redis_fixture *redis, const char *expected, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Runs a script of lua/ with EVAL: number of keys, then keys and arguments as words. */
+void redis_expect_script(struct redis_fixture *redis, const char *expected, enum script script, int keys,
+                         const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+#endif
