@@ -194,9 +194,9 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     worker->actions = actions;
     worker->starved = false;
     handlers[event->kind](worker, event);
-    compute_advance(worker);
-    settle_advance(worker);
-    read_advance(worker);
+    static void (*const stages[])(struct worker *) = {compute_advance, settle_advance, read_advance};
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++)
+        stages[i](worker);
     worker->actions = NULL;
     return worker->exited ? NEVER : next_deadline(worker);
 }

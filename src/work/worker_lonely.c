@@ -29,6 +29,12 @@ void lonely_add(struct worker *worker, struct request *request)
     request_list_push(&worker->suspects, request);
 }
 
+void lonely_forget(struct worker *worker)
+{
+    for (struct request *request; (request = request_list_pop(&worker->suspects)) != NULL;)
+        settle_forget(worker, request);
+}
+
 /* Charging has begun but nothing has run: back to the others. */
 static void step_back(struct worker *worker, struct request *request)
 {
@@ -41,6 +47,8 @@ static void step_back(struct worker *worker, struct request *request)
     request_list_push(&list, request);
     request_list_join(&list, &worker->suspects);
     worker->suspects = list;
+    if (worker->lease_lost)
+        lonely_forget(worker);
 }
 
 void lonely_charged(struct worker *worker, const struct event *event)
@@ -54,6 +62,7 @@ void lonely_charged(struct worker *worker, const struct event *event)
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (request->lonely_runs > POISON_LONELY_RUNS) {
+        worker->lonely_stage = LONELY_AWAY;
         request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->lonely_runs - 1);
         settle_finish(worker, request);
     } else {

@@ -79,7 +79,6 @@ static void answered(struct worker *worker, const struct event *event)
     switch (event->entries.source) {
     case READ_NEW:
         worker->reading = false;
-        worker->read_asked = 0;
         if (event->failed) { /* what it may have brought is in the own list */
             worker->own_at = worker->now;
             worker->own_after = (struct entry_id){0};
@@ -112,7 +111,7 @@ void read_entries(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
         return;
     }
-    if (worker->draining) /* the last release gives back whatever is pending with us */
+    if (!worker_takes_more(worker)) /* the last release gives them back, or others reclaim them: our lease is gone */
         return;
     for (size_t i = 0; i < event->entries.count; i++) {
         const struct entry *entry = &event->entries.entries[i];
@@ -131,6 +130,7 @@ void read_lease(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
     else if (!event->lease_held) {
         worker->lease_lost = true;
+        lonely_forget(worker);
         worker_unblock(worker);
     }
 }
@@ -155,11 +155,11 @@ static uint32_t entries_in(const struct worker *worker, double tokens, double by
     return entries < 0 ? 0 : entries > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)entries;
 }
 
-/* Entries that may still be asked for. Who holds nothing may always ask for one, however heavy entries are. */
-static uint32_t room(const struct worker *worker)
+/* Entries that may be asked for beside `out` ones. Who holds nothing may always ask for one, however heavy entries are.
+ */
+static uint32_t room(const struct worker *worker, uint32_t out)
 {
     const struct worker_options *options = &worker->options;
-    uint32_t out = worker->read_asked + worker->reclaim_asked;
     uint32_t entries = entries_in(worker, (double)options->credit_tokens - (double)worker->held.tokens,
                                   (double)options->credit_bytes - (double)worker->held.bytes);
     if (worker->held.count == 0 && out == 0 && entries == 0)
@@ -169,7 +169,7 @@ static uint32_t room(const struct worker *worker)
 
 static void read_more(struct worker *worker)
 {
-    uint32_t count = room(worker);
+    uint32_t count = room(worker, worker->reclaim_asked);
     uint32_t whole = entries_in(worker, worker->options.credit_tokens, (double)worker->options.credit_bytes);
     uint32_t worthwhile =
         whole / 4 < READ_MOST / 4 ? whole / 4 : READ_MOST / 4; /* few large reads, not many small ones */
@@ -180,7 +180,6 @@ static void read_more(struct worker *worker)
         return;
     action->read.count = count < READ_MOST ? count : READ_MOST;
     action->read.block_ms = worker->options.read_block_ms;
-    worker->read_asked = action->read.count;
     worker->reading = true;
 }
 
@@ -194,9 +193,11 @@ static void read_own(struct worker *worker)
     worker->reading_own = true;
 }
 
+/* A blocked read has asked for all the room there is and may never get it; a few reclaimed entries are taken beside it.
+ */
 static void reclaim(struct worker *worker)
 {
-    uint32_t count = room(worker);
+    uint32_t count = room(worker, 0);
     struct action *action = count == 0 ? NULL : worker_act(worker, ACTION_RECLAIM);
     if (action == NULL) {
         worker->reclaim_at = after_ms(worker, reclaim_interval_ms(worker));
@@ -223,7 +224,7 @@ bool read_quiet(const struct worker *worker)
 
 void read_advance(struct worker *worker)
 {
-    if (!worker_may_call(worker) || worker->leaving || worker->exited)
+    if (!worker_may_call(worker) || worker->leaving)
         return;
     if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at)
         renew(worker);

@@ -21,7 +21,6 @@ static void make_ready(struct worker *worker, struct request *request)
 
 void settle_finish(struct worker *worker, struct request *request)
 {
-    lonely_leave(worker, request);
     policy_judge(&worker->policy, request);
     if (request->outcome != OUTCOME_DONE)
         buffer_free(&request->reply);

@@ -35,7 +35,7 @@ enum lonely_stage {
     LONELY_CHARGED, /* to be prepared */
     LONELY_PREPARED,
     LONELY_COMPUTED,
-    LONELY_AWAY, /* with the executor */
+    LONELY_AWAY, /* with the executor, or on its way to its settle */
 };
 
 struct batch_list {
@@ -59,7 +59,7 @@ struct worker {
     bool connected, lease_lost;
     uint64_t quiet_until; /* no new call before: one has just failed */
     bool reading, reading_own, reclaiming, renewing, promoting, releasing;
-    uint32_t read_asked, reclaim_asked; /* entries that what is out may bring */
+    uint32_t reclaim_asked; /* entries that the reclaim on its way may bring */
     uint64_t renew_at, promote_at, reclaim_at, judge_at;
     uint64_t own_at; /* when to read the own pending list; NEVER when it is known */
     struct entry_id own_after;
@@ -121,6 +121,7 @@ void compute_unstarted(struct worker *worker, struct request_list *to); /* takes
 
 /* worker_lonely.c */
 void lonely_add(struct worker *worker, struct request *request);
+void lonely_forget(struct worker *worker); /* those that wait: without a lease they are not ours to run */
 void lonely_charged(struct worker *worker, const struct event *event);
 bool lonely_advance(struct worker *worker); /* whether the stage is the suspects' now */
 void lonely_stage(struct worker *worker, enum lonely_stage stage);
