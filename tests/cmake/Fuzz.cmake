@@ -1,0 +1,21 @@
+# sluice_fuzz_target(NAME LAYER): tests/fuzz/NAME.c, which has LLVMFuzzerTestOneInput and uses LAYER.
+#
+# Always: the executable replay_NAME, and the test fuzz.NAME that feeds it every file of tests/fuzz/corpus/NAME. With
+# SLUICE_FUZZ (preset `fuzz`, clang): also the libFuzzer executable NAME. To look for new inputs:
+#   cmake --preset fuzz && cmake --build --preset fuzz --target NAME
+#   mkdir -p build/found/NAME && build/fuzz/tests/NAME -max_total_time=300 build/found/NAME tests/fuzz/corpus/NAME
+function(sluice_fuzz_target name layer)
+  set(source ${CMAKE_SOURCE_DIR}/tests/fuzz/${name}.c)
+  set(corpus ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+  add_executable(replay_${name} ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+  target_link_libraries(replay_${name} PRIVATE ${layer})
+  target_include_directories(replay_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
+  add_test(NAME fuzz.${name} COMMAND replay_${name} ${corpus})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS "fuzz;${layer}" TIMEOUT 300)
+  if(SLUICE_FUZZ)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE ${layer})
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  endif()
+endfunction()
