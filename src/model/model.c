@@ -58,11 +58,8 @@ static enum status read_config(struct model *model, const struct sentence_config
     if (status != STATUS_OK)
         return status;
     if (sentence->width != 0 && sentence->width != model->hidden)
-        return err_set(err, STATUS_BAD_INPUT, "the pooling's embedding dimension %u is not hidden_size %u of %s",
-                       sentence->width, model->hidden, name);
-    if (!sentence->include_prompt && model->prompt[0] != '\0')
-        return err_set(err, STATUS_UNSUPPORTED,
-                       "the pooling's include_prompt is false and a prompt is used, which is not supported");
+        return err_set(err, STATUS_BAD_INPUT, "%sconfig.json: the embedding dimension %u is not hidden_size %u of %s",
+                       sentence->pooling_folder, sentence->width, model->hidden, name);
     model->layers = calloc(model->layer_count, sizeof *model->layers);
     return model->layers != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the layers");
 }

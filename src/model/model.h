@@ -83,9 +83,9 @@ struct model {
 };
 
 /* Opens a Hugging Face / sentence-transformers directory of the BERT family.
- * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field that
- * changes the maths and is not known here), STATUS_NO_MEMORY; the message names file and field.
- * Thread: one at a time in the process (cJSON). */
+ * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field
+ * that changes the maths and is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a
+ * time in the process (cJSON). */
 MUST_CHECK enum status model_open(const char *directory, const struct model_options *options, struct model **out,
                                   struct err *err);
 void model_close(struct model *model);

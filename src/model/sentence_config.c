@@ -84,8 +84,8 @@ static enum status read_module(const char *directory, const cJSON *module, enum 
         out->folder = folder;
         return sentence_read_transformer(directory, folder, out, err);
     case MODULE_POOLING:
-        status = sentence_read_pooling(directory, folder, out, err);
-        break;
+        out->pooling_folder = folder;
+        return sentence_read_pooling(directory, folder, out, err);
     case MODULE_NORMALIZE:
     default:
         out->normalize = true;
@@ -159,12 +159,17 @@ enum status sentence_config_read(const char *directory, const struct model_optio
                          listed ? "names no Pooling module" : "the file does not exist");
     if (status == STATUS_OK)
         status = sentence_read_prompts(directory, options->prompt, out, err);
+    if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0')
+        status = err_set(err, STATUS_UNSUPPORTED,
+                         "%sconfig.json: include_prompt is false and a prompt is used, which is not supported",
+                         out->pooling_folder);
     return status;
 }
 
 void sentence_config_free(struct sentence_config *config)
 {
     free(config->folder);
+    free(config->pooling_folder);
     free(config->prompt);
     *config = (struct sentence_config){0};
 }

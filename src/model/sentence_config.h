@@ -11,6 +11,7 @@
 
 struct sentence_config {
     char *folder;         /* of the encoder's files, relative to the directory: "" or "0_Transformer/" */
+    char *pooling_folder; /* of the pooling's file, for messages: "1_Pooling/", or NULL */
     enum pooling pooling; /* POOLING_UNSET where the files name none */
     uint32_t width;       /* what the pooling file says of the encoder's width, or 0 */
     bool normalize;

@@ -1,0 +1,242 @@
+/* config.json: what each generation of transformers writes for a BERT opens; what changes the maths is refused by name.
+ */
+#include "model_expect.h"
+
+/* The fields that decide shapes, as the tiny spec has them. */
+#define SHAPES                                                                                                         \
+    "\"hidden_size\": 32, \"intermediate_size\": 64, \"max_position_embeddings\": 64, \"model_type\": \"bert\", "      \
+    "\"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"type_vocab_size\": 2, \"vocab_size\": 512, "
+
+static void open_with(const char *config)
+{
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    model_file_write(directory, "config.json", config);
+    model_close(expect_model(directory, NULL));
+    model_build_remove(directory);
+}
+
+static void opens_minilm_of_transformers_4(void **state)
+{
+    (void)state;
+    open_with("{\"_name_or_path\": \"nreimers/MiniLM-L6-H384-uncased\", \"architectures\": [\"BertModel\"], "
+              "\"attention_probs_dropout_prob\": 0.1, \"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", "
+              "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
+              "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
+              "\"transformers_version\": \"4.8.2\", \"use_cache\": true}");
+}
+
+static void opens_bge_with_labels(void **state)
+{
+    (void)state;
+    open_with(
+        "{\"_name_or_path\": \"/root/.cache/torch/sentence_transformers/BAAI_bge-small-en/\", "
+        "\"architectures\": [\"BertModel\"], \"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, "
+        "\"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, \"id2label\": {\"0\": \"LABEL_0\"}, "
+        "\"label2id\": {\"LABEL_0\": 0}, \"initializer_range\": 0.02, " SHAPES
+        "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
+        "\"torch_dtype\": \"float32\", \"transformers_version\": \"4.30.0\", \"use_cache\": true}");
+}
+
+static void opens_chinese_bert_with_pooler_fields(void **state)
+{
+    (void)state;
+    open_with(
+        "{\"architectures\": [\"BertForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": 0, "
+        "\"directionality\": \"bidi\", \"eos_token_id\": 2, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
+        "\"initializer_range\": 0.02, " SHAPES
+        "\"layer_norm_eps\": 1e-12, \"output_past\": true, \"pad_token_id\": 0, \"pooler_fc_size\": 768, "
+        "\"pooler_num_attention_heads\": 12, \"pooler_num_fc_layers\": 3, \"pooler_size_per_head\": 128, "
+        "\"pooler_type\": \"first_token_transform\", \"position_embedding_type\": \"absolute\"}");
+}
+
+static void opens_full_dump_of_transformers_2(void **state)
+{
+    (void)state;
+    open_with(
+        "{\"architectures\": [\"BertModel\"], \"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": 0, "
+        "\"do_sample\": false, \"eos_token_ids\": 0, \"finetuning_task\": null, \"hidden_act\": \"gelu\", "
+        "\"hidden_dropout_prob\": 0.1, \"id2label\": {\"0\": \"LABEL_0\", \"1\": \"LABEL_1\"}, "
+        "\"initializer_range\": 0.02, \"is_decoder\": false, \"label2id\": {\"LABEL_0\": 0, \"LABEL_1\": 1}, " SHAPES
+        "\"layer_norm_eps\": 1e-12, \"length_penalty\": 1.0, \"max_length\": 20, \"num_beams\": 1, "
+        "\"num_labels\": 2, \"num_return_sequences\": 1, \"output_attentions\": false, "
+        "\"output_hidden_states\": false, \"output_past\": true, \"pad_token_id\": 0, \"pruned_heads\": {}, "
+        "\"repetition_penalty\": 1.0, \"temperature\": 1.0, \"top_k\": 50, \"top_p\": 1.0, "
+        "\"torchscript\": false, \"use_bfloat16\": false}");
+}
+
+static void opens_e5_and_gte(void **state)
+{
+    (void)state;
+    open_with("{\"_name_or_path\": \"thenlper/gte-base\", \"architectures\": [\"BertModel\"], "
+              "\"attention_probs_dropout_prob\": 0.1, \"classifier_dropout\": null, \"hidden_act\": \"gelu\", "
+              "\"hidden_dropout_prob\": 0.1, \"initializer_range\": 0.02, " SHAPES
+              "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"position_embedding_type\": \"absolute\", "
+              "\"torch_dtype\": \"float16\", \"transformers_version\": \"4.28.1\", \"use_cache\": true}");
+}
+
+static void opens_transformers_5(void **state)
+{
+    (void)state;
+    open_with(
+        "{\"add_cross_attention\": false, \"architectures\": [\"BertModel\"], "
+        "\"attention_probs_dropout_prob\": 0.1, \"bos_token_id\": null, \"classifier_dropout\": null, "
+        "\"dtype\": \"bfloat16\", \"eos_token_id\": null, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
+        "\"initializer_range\": 0.02, \"is_decoder\": false, " SHAPES
+        "\"layer_norm_eps\": 1e-12, \"pad_token_id\": 0, \"tie_word_embeddings\": true, "
+        "\"transformers_version\": \"5.23.0\", \"use_cache\": false}");
+}
+
+static void refuses_fields_that_change_the_maths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *field;
+    } cases[] = {
+        {"\"position_embedding_type\": \"relative_key\"", "position_embedding_type"},
+        {"\"position_embedding_type\": 7", "position_embedding_type"},
+        {"\"is_decoder\": true", "is_decoder"},
+        {"\"is_encoder_decoder\": true", "is_encoder_decoder"},
+        {"\"add_cross_attention\": true", "add_cross_attention"},
+        {"\"cross_attention_hidden_size\": 64", "cross_attention_hidden_size"},
+        {"\"pruned_heads\": {\"1\": [0, 2]}", "pruned_heads"},
+        {"\"quantization_config\": {\"quant_method\": \"gptq\"}", "quantization_config"},
+        {"\"auto_map\": {\"AutoModel\": \"modeling_bert.JinaBertModel\"}", "auto_map"},
+        {"\"rope_theta\": 10000", "rope_theta"},
+        {"\"embedding_size\": 128", "embedding_size"},
+        {"\"feed_forward_type\": \"geglu\"", "feed_forward_type"},
+    };
+    struct model_spec spec = model_spec_tiny();
+    spec.generation = GENERATION_CURRENT;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char with[256];
+        snprintf(with, sizeof with, "%s, \"use_cache\"", cases[i].json);
+        char *directory = model_build(&spec);
+        if (strcmp(cases[i].field, "is_decoder") == 0)
+            model_file_edit(directory, "config.json", "\"is_decoder\": false,", "");
+        if (strcmp(cases[i].field, "add_cross_attention") == 0)
+            model_file_edit(directory, "config.json", "\"add_cross_attention\": false,", "");
+        model_file_edit(directory, "config.json", "\"use_cache\"", with);
+        expect_refused(directory, NULL, STATUS_UNSUPPORTED, "config.json", cases[i].field);
+        model_build_remove(directory);
+    }
+}
+
+static void takes_null_and_empty_as_absent(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    model_file_edit(
+        directory, "config.json", "\"use_cache\"",
+        "\"quantization_config\": null, \"pruned_heads\": {}, \"auto_map\": null, \"never_heard_of\": null, "
+        "\"is_decoder\": false, \"use_cache\"");
+    model_close(expect_model(directory, NULL));
+    model_build_remove(directory);
+}
+
+static void refuses_other_architectures(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    static const char *const types[] = {"roberta",    "xlm-roberta", "distilbert", "mpnet",
+                                        "nomic_bert", "modernbert",  "new"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char to[64];
+        snprintf(to, sizeof to, "\"model_type\": \"%s\"", types[i]);
+        char *directory = model_build(&spec);
+        model_file_edit(directory, "config.json", "\"model_type\": \"bert\"", to);
+        expect_refused(directory, NULL, STATUS_UNSUPPORTED, "config.json: model_type", types[i]);
+        expect_refused(directory, NULL, STATUS_UNSUPPORTED, "supported: bert", "MiniLM");
+        model_build_remove(directory);
+    }
+    expect_edit_refused(&spec, "config.json", "\"BertModel\"", "\"JinaBertModel\"", STATUS_UNSUPPORTED,
+                        "JinaBertModel");
+    expect_edit_refused(&spec, "config.json", "[\"BertModel\"]", "\"BertModel\"", STATUS_BAD_INPUT, "architectures");
+    expect_edit_refused(&spec, "config.json", "\"model_type\": \"bert\",", "", STATUS_BAD_INPUT, "model_type");
+}
+
+static void refuses_missing_and_impossible_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *field;
+    } cases[] = {
+        {"\"hidden_size\": 32,", "", "hidden_size is missing"},
+        {"\"vocab_size\": 512,", "", "vocab_size is missing"},
+        {"\"num_hidden_layers\": 2,", "", "num_hidden_layers is missing"},
+        {"\"num_attention_heads\": 4,", "", "num_attention_heads is missing"},
+        {"\"intermediate_size\": 64,", "", "intermediate_size is missing"},
+        {"\"max_position_embeddings\": 64,", "", "max_position_embeddings is missing"},
+        {"\"type_vocab_size\": 2,", "", "type_vocab_size is missing"},
+        {"\"hidden_size\": 32", "\"hidden_size\": 0", "hidden_size"},
+        {"\"hidden_size\": 32", "\"hidden_size\": -32", "hidden_size"},
+        {"\"hidden_size\": 32", "\"hidden_size\": 32.5", "hidden_size"},
+        {"\"hidden_size\": 32", "\"hidden_size\": \"32\"", "hidden_size"},
+        {"\"hidden_size\": 32", "\"hidden_size\": 1e30", "hidden_size"},
+        {"\"num_attention_heads\": 4", "\"num_attention_heads\": 5", "num_attention_heads"},
+        {"\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": 0", "layer_norm_eps"},
+        {"\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": \"1e-12\"", "layer_norm_eps"},
+    };
+    struct model_spec spec = model_spec_tiny();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_edit_refused(&spec, "config.json", cases[i].from, cases[i].to, STATUS_BAD_INPUT, cases[i].field);
+}
+
+static void reads_every_activation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        enum activation expected;
+    } cases[] = {
+        {"gelu", ACTIVATION_GELU_ERF},      {"gelu_python", ACTIVATION_GELU_ERF},
+        {"gelu_new", ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+        {"relu", ACTIVATION_RELU},
+    };
+    struct model_spec spec = model_spec_tiny();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        spec.hidden_act = cases[i].name;
+        char *directory = model_build(&spec);
+        struct model *model = expect_model(directory, NULL);
+        assert_int_equal(model->activation, cases[i].expected);
+        model_close(model);
+        model_build_remove(directory);
+    }
+    expect_edit_refused(&spec, "config.json", "\"hidden_act\": \"relu\"", "\"hidden_act\": \"quick_gelu\"",
+                        STATUS_UNSUPPORTED, "hidden_act");
+    expect_edit_refused(&spec, "config.json", "\"hidden_act\": \"relu\",", "", STATUS_BAD_INPUT, "hidden_act");
+}
+
+static void reads_layer_norm_eps(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    model_file_edit(directory, "config.json", "\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": 1e-05");
+    struct model *model = expect_model(directory, NULL);
+    assert_true(model->layer_norm_eps == 1e-5f);
+    model_close(model);
+    model_file_edit(directory, "config.json", "\"layer_norm_eps\": 1e-05,", "");
+    model = expect_model(directory, NULL);
+    assert_true(model->layer_norm_eps == 1e-12f);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(opens_minilm_of_transformers_4),
+    cmocka_unit_test(opens_bge_with_labels),
+    cmocka_unit_test(opens_chinese_bert_with_pooler_fields),
+    cmocka_unit_test(opens_full_dump_of_transformers_2),
+    cmocka_unit_test(opens_e5_and_gte),
+    cmocka_unit_test(opens_transformers_5),
+    cmocka_unit_test(refuses_fields_that_change_the_maths),
+    cmocka_unit_test(takes_null_and_empty_as_absent),
+    cmocka_unit_test(refuses_other_architectures),
+    cmocka_unit_test(refuses_missing_and_impossible_sizes),
+    cmocka_unit_test(reads_every_activation),
+    cmocka_unit_test(reads_layer_norm_eps),
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,275 @@
+/* A model directory as a whole: names, limits, identity, and what it must not contain. */
+#include "model_expect.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void fills_the_architecture(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(model->vocabulary, 512);
+    assert_int_equal(model->positions, 64);
+    assert_int_equal(model->token_types, 2);
+    assert_int_equal(model->hidden, 32);
+    assert_int_equal(model->layer_count, 2);
+    assert_int_equal(model->heads, 4);
+    assert_int_equal(model->intermediate_size, 64);
+    assert_int_equal(model->position_offset, 0);
+    assert_int_equal(model->dim, 32);
+    assert_true(model->normalize);
+    assert_int_equal(model->weight_bytes, 4 * (512 * 32 + 64 * 32 + 2 * 32 + 64) +
+                                              2 * 4 * (4 * (32 * 32 + 32) + 2 * 64 * 32 + 64 + 32 + 4 * 32));
+    assert_int_equal(tokenizer_vocabulary(model->tokenizer), 512);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void the_name_is_the_last_path_component(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), here[PATH_MAX], path[PATH_MAX];
+    const char *expected = strrchr(directory, '/') + 1;
+    struct model *model = expect_model(directory, NULL);
+    assert_string_equal(model->name, expected);
+    model_close(model);
+    snprintf(path, sizeof path, "%s/./1_Pooling/..//", directory);
+    model = expect_model(path, NULL);
+    assert_string_equal(model->name, expected);
+    model_close(model);
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(directory), 0);
+    model = expect_model(".", NULL);
+    assert_string_equal(model->name, expected);
+    assert_int_equal(chdir(here), 0);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void refuses_what_is_not_a_directory(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), path[PATH_MAX];
+    expect_refused("/no/such/model", NULL, STATUS_NOT_FOUND, "/no/such/model", "model directory");
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    expect_refused(path, NULL, STATUS_BAD_INPUT, path, "not a directory");
+    model_file_remove(directory, "config.json");
+    expect_refused(directory, NULL, STATUS_NOT_FOUND, "config.json", "cannot open");
+    model_build_remove(directory);
+}
+
+static uint32_t limit_of(const char *directory, uint32_t option)
+{
+    struct model_options options = {.max_tokens = option};
+    struct model *model = expect_model(directory, &options);
+    uint32_t limit = model->max_tokens;
+    model_close(model);
+    return limit;
+}
+
+/* Option, then max_seq_length, then model_max_length, then positions (64); never above the positions. */
+static void the_limit_comes_from_the_first_that_names_one(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    assert_int_equal(limit_of(directory, 0), 64);
+    assert_int_equal(limit_of(directory, 10), 10);
+    assert_int_equal(limit_of(directory, 64), 64);
+    model_file_edit(directory, "tokenizer_config.json", "1000000000000000019884624838656", "50");
+    assert_int_equal(limit_of(directory, 0), 50);
+    model_file_edit(directory, "sentence_bert_config.json", "null", "30");
+    assert_int_equal(limit_of(directory, 0), 30);
+    assert_int_equal(limit_of(directory, 60), 60);
+    model_file_edit(directory, "sentence_bert_config.json", "30", "512");
+    assert_int_equal(limit_of(directory, 0), 64);
+    struct model_options options = {.max_tokens = 65};
+    expect_refused(directory, &options, STATUS_BAD_INPUT, "max_tokens 65", "64 positions");
+    options.max_tokens = 1;
+    expect_refused(directory, &options, STATUS_BAD_INPUT, "max_tokens 1", "special");
+    model_build_remove(directory);
+}
+
+/* tokenizer.json brings a truncation to 7 and padding to 7 of its own, which are somebody's training settings. */
+static void baked_padding_and_truncation_are_ignored(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    spec.baked_limits = true;
+    char *directory = model_build(&spec);
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(model->max_tokens, 64);
+    int32_t ids[64];
+    uint32_t count;
+    bool truncated;
+    struct err err;
+    assert_int_equal(tokenizer_encode(model->tokenizer, "a", 1, 64, ids, &count, &truncated, &err), STATUS_OK);
+    assert_int_equal(count, 3);
+    assert_int_equal(tokenizer_encode(model->tokenizer, "a b c d e f g h", 15, 64, ids, &count, &truncated, &err),
+                     STATUS_OK);
+    assert_int_equal(count, 10);
+    assert_false(truncated);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void refuses_a_tokenizer_above_the_embeddings(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny(), small = model_spec_tiny();
+    small.vocabulary = 500;
+    char *directory = model_build(&spec), *other = model_build(&small);
+    char *tokenizer = model_file_read(directory, "tokenizer.json", NULL);
+    model_file_write(other, "tokenizer.json", tokenizer);
+    expect_refused(other, NULL, STATUS_BAD_INPUT, "512 entries", "vocab_size 500");
+    free(tokenizer);
+    model_build_remove(directory);
+    model_build_remove(other);
+}
+
+/* do_lower_case of sentence-transformers adds lower-casing to a tokenizer that has none; most often it says nothing
+ * new. */
+static void do_lower_case_needs_a_lower_casing_tokenizer(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    model_file_edit(directory, "sentence_bert_config.json", "false", "true");
+    model_close(expect_model(directory, NULL));
+    model_build_remove(directory);
+    spec.cased = true;
+    expect_edit_refused(&spec, "sentence_bert_config.json", "false", "true", STATUS_UNSUPPORTED, "do_lower_case");
+}
+
+static void refuses_adapters(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    model_file_write(directory, "adapter_config.json", "{}");
+    expect_refused(directory, NULL, STATUS_UNSUPPORTED, "adapter_config.json", "merge");
+    model_build_remove(directory);
+}
+
+struct identity {
+    char id[33], revision[17];
+};
+
+static struct identity identity_of(const struct model_spec *spec, const struct model_options *options)
+{
+    char *directory = model_build(spec);
+    struct model *model = expect_model(directory, options);
+    struct identity identity;
+    memcpy(identity.id, model->id, sizeof identity.id);
+    memcpy(identity.revision, model->revision, sizeof identity.revision);
+    model_close(model);
+    model_build_remove(directory);
+    return identity;
+}
+
+static void the_identity_is_hex_and_the_same_every_time(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    struct identity first = identity_of(&spec, NULL), second = identity_of(&spec, NULL);
+    assert_int_equal(strlen(first.id), 32);
+    assert_int_equal(strlen(first.revision), 16);
+    for (size_t i = 0; i < 32; i++)
+        assert_true(isxdigit((unsigned char)first.id[i]));
+    assert_string_equal(first.id, second.id);
+    assert_string_equal(first.revision, second.revision);
+}
+
+static void shards_prefixes_and_heads_keep_the_identity(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    struct identity plain = identity_of(&spec, NULL);
+    spec.shards = 3;
+    spec.prefix = "bert.";
+    spec.gamma_beta = spec.pooler = spec.position_ids = true;
+    struct identity other = identity_of(&spec, NULL);
+    assert_string_equal(plain.id, other.id);
+    assert_string_equal(plain.revision, other.revision);
+}
+
+static void whatever_changes_a_vector_changes_the_id(void **state)
+{
+    (void)state;
+    struct model_spec specs[9];
+    struct model_options options[9] = {{0}};
+    for (size_t i = 0; i < 9; i++)
+        specs[i] = model_spec_tiny();
+    specs[1].seed = 2;
+    specs[2].dtype = DTYPE_F16;
+    specs[3].normalize = false;
+    specs[4].pooling = POOLING_CLS;
+    specs[5].hidden_act = "relu";
+    specs[6].heads = 2;
+    specs[7].cased = true;
+    options[8].max_tokens = 20;
+    struct identity ids[9];
+    for (size_t i = 0; i < 9; i++)
+        ids[i] = identity_of(&specs[i], &options[i]);
+    for (size_t i = 0; i < 9; i++) {
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(ids[i].id, ids[j].id);
+        if (i > 0) /* the revision stands for the weights alone */
+            assert_int_equal(strcmp(ids[i].revision, ids[0].revision) != 0, i <= 2);
+    }
+}
+
+static void a_prompt_changes_the_id(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), ids[2][33];
+    model_file_write(directory, "config_sentence_transformers.json", "{\"prompts\": {\"query\": \"query: \"}}");
+    struct model_options options = {0};
+    for (int i = 0; i < 2; i++) {
+        options.prompt = i == 0 ? NULL : "query";
+        struct model *model = expect_model(directory, &options);
+        memcpy(ids[i], model->id, sizeof ids[i]);
+        model_close(model);
+    }
+    assert_string_not_equal(ids[0], ids[1]);
+    model_build_remove(directory);
+}
+
+static void releases_the_weights_before_the_model(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    struct model *model = expect_model(directory, NULL);
+    model_release_weights(model);
+    model_release_weights(model);
+    assert_int_equal(model->hidden, 32);
+    model_close(model);
+    model_close(NULL);
+    model_build_remove(directory);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(fills_the_architecture),
+    cmocka_unit_test(the_name_is_the_last_path_component),
+    cmocka_unit_test(refuses_what_is_not_a_directory),
+    cmocka_unit_test(the_limit_comes_from_the_first_that_names_one),
+    cmocka_unit_test(baked_padding_and_truncation_are_ignored),
+    cmocka_unit_test(refuses_a_tokenizer_above_the_embeddings),
+    cmocka_unit_test(do_lower_case_needs_a_lower_casing_tokenizer),
+    cmocka_unit_test(refuses_adapters),
+    cmocka_unit_test(the_identity_is_hex_and_the_same_every_time),
+    cmocka_unit_test(shards_prefixes_and_heads_keep_the_identity),
+    cmocka_unit_test(whatever_changes_a_vector_changes_the_id),
+    cmocka_unit_test(a_prompt_changes_the_id),
+    cmocka_unit_test(releases_the_weights_before_the_model),
+};
+
+TEST_MAIN(cases)

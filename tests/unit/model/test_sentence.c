@@ -1,0 +1,361 @@
+/* modules.json and what it leads to, in both generations of sentence-transformers. */
+#include "model_expect.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define POOLING_FILE "1_Pooling/config.json"
+#define SENTENCE_FILE "sentence_bert_config.json"
+#define PROMPTS_FILE "config_sentence_transformers.json"
+
+static struct model_spec spec_of(enum model_generation generation)
+{
+    struct model_spec spec = model_spec_tiny();
+    spec.generation = generation;
+    return spec;
+}
+
+static void both_generations_say_the_same(void **state)
+{
+    (void)state;
+    for (int generation = GENERATION_CLASSIC; generation <= GENERATION_CURRENT; generation++) {
+        for (int pooling = POOLING_MEAN; pooling <= POOLING_CLS; pooling++) {
+            struct model_spec spec = spec_of((enum model_generation)generation);
+            spec.pooling = (enum pooling)pooling;
+            spec.normalize = pooling == POOLING_CLS;
+            spec.max_tokens = 40;
+            char *directory = model_build(&spec);
+            struct model *model = expect_model(directory, NULL);
+            assert_int_equal(model->pooling, pooling);
+            assert_int_equal(model->normalize, spec.normalize);
+            assert_int_equal(model->dim, 32);
+            assert_int_equal(model->max_tokens, 40);
+            assert_string_equal(model->prompt, "");
+            model_close(model);
+            model_build_remove(directory);
+        }
+    }
+}
+
+static void without_modules_the_pooling_must_be_given(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_BARE);
+    char *directory = model_build(&spec);
+    expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "pooling");
+    struct model_options options = {.pooling = POOLING_CLS};
+    struct model *model = expect_model(directory, &options);
+    assert_int_equal(model->pooling, POOLING_CLS);
+    assert_false(model->normalize);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void without_a_pooling_file_the_pooling_must_be_given(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec);
+    model_file_remove(directory, POOLING_FILE);
+    expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "pooling");
+    struct model_options options = {.pooling = POOLING_MEAN};
+    struct model *model = expect_model(directory, &options);
+    assert_true(model->normalize);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void without_a_pooling_module_the_pooling_must_be_given(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec);
+    model_file_write(
+        directory, "modules.json",
+        "[{\"idx\": 0, \"name\": \"0\", \"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"}]");
+    expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "pooling");
+    model_build_remove(directory);
+}
+
+static void the_option_wins_over_the_file(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    char *directory = model_build(&spec);
+    struct model_options options = {.pooling = POOLING_CLS};
+    struct model *model = expect_model(directory, &options);
+    assert_int_equal(model->pooling, POOLING_CLS);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void refuses_other_pooling_modes(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                                        "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"word_embedding_dimension\": 32, \"%s\": true}", flags[i]);
+        char *directory = model_build(&spec);
+        model_file_write(directory, POOLING_FILE, text);
+        expect_refused(directory, NULL, STATUS_UNSUPPORTED, POOLING_FILE, flags[i]);
+        model_build_remove(directory);
+    }
+    expect_edit_refused(&spec, POOLING_FILE, "\"pooling_mode_cls_token\": false", "\"pooling_mode_cls_token\": true",
+                        STATUS_UNSUPPORTED, "pooling_mode_cls_token and pooling_mode_mean_tokens");
+    spec = spec_of(GENERATION_CURRENT);
+    static const char *const modes[] = {"\"max\"", "\"lasttoken\"", "[\"mean\", \"cls\"]", "[]", "7"};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        expect_edit_refused(&spec, POOLING_FILE, "\"mean\"", modes[i], STATUS_UNSUPPORTED, "pooling_mode");
+}
+
+static void reads_a_list_of_one_mode(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    char *directory = model_build(&spec);
+    model_file_edit(directory, POOLING_FILE, "\"mean\"", "[\"cls\"]");
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(model->pooling, POOLING_CLS);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+/* All flags false means mean to sentence-transformers; a file without any mode says nothing, and nothing is guessed. */
+static void reads_flags_that_are_all_false_as_mean(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec);
+    model_file_edit(directory, POOLING_FILE, "\"pooling_mode_mean_tokens\": true",
+                    "\"pooling_mode_mean_tokens\": false");
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(model->pooling, POOLING_MEAN);
+    model_close(model);
+    model_file_write(directory, POOLING_FILE, "{\"word_embedding_dimension\": 32}");
+    expect_refused(directory, NULL, STATUS_BAD_INPUT, POOLING_FILE, "pooling_mode is missing");
+    model_build_remove(directory);
+}
+
+static void refuses_wrong_pooling_fields(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    expect_edit_refused(&spec, POOLING_FILE, "\"include_prompt\"", "\"temperature\"", STATUS_UNSUPPORTED,
+                        "temperature");
+    expect_edit_refused(&spec, POOLING_FILE, "\"include_prompt\": true", "\"include_prompt\": 1", STATUS_BAD_INPUT,
+                        "include_prompt");
+    char *directory = model_build(&spec);
+    model_file_edit(directory, POOLING_FILE, "\"embedding_dimension\": 32", "\"embedding_dimension\": 64");
+    expect_refused(directory, NULL, STATUS_BAD_INPUT, POOLING_FILE, "embedding dimension 64");
+    model_build_remove(directory);
+}
+
+static void refuses_other_modules(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.Dense", STATUS_UNSUPPORTED, "Dense");
+    expect_edit_refused(&spec, "modules.json", "models.Normalize", "models.LayerNorm", STATUS_UNSUPPORTED, "LayerNorm");
+    expect_edit_refused(&spec, "modules.json", "sentence_transformers.models.Transformer", "custom_st.Transformer",
+                        STATUS_UNSUPPORTED, "custom_st.Transformer");
+    expect_edit_refused(&spec, "modules.json", "sentence_transformers.models.Transformer",
+                        "sentence_transformers.models.CLIPModel", STATUS_UNSUPPORTED, "CLIPModel");
+    expect_edit_refused(&spec, "modules.json", "\"name\": \"2\"", "\"kwargs\": [\"task\"]", STATUS_UNSUPPORTED,
+                        "kwargs");
+}
+
+static void refuses_modules_out_of_order(void **state)
+{
+    (void)state;
+    static const char *const orders[] = {"10", "0", "021", "011", "2", "0012", "01220"};
+    static const char *const types[] = {"Transformer", "Pooling", "Normalize"};
+    static const char *const paths[] = {"", "1_Pooling", "2_Normalize"};
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        char text[1024] = "[";
+        for (const char *at = orders[i]; *at != '\0'; at++)
+            snprintf(text + strlen(text), sizeof text - strlen(text),
+                     "%s{\"path\": \"%s\", \"type\": \"sentence_transformers.models.%s\"}", at > orders[i] ? ", " : "",
+                     paths[*at - '0'], types[*at - '0']);
+        strcat(text, "]");
+        char *directory = model_build(&spec);
+        model_file_write(directory, "modules.json", text);
+        if (strcmp(orders[i], "0") == 0)
+            expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "no Pooling module");
+        else
+            expect_refused(directory, NULL, STATUS_UNSUPPORTED, "modules.json", "out of order");
+        model_build_remove(directory);
+    }
+    char *directory = model_build(&spec);
+    model_file_write(directory, "modules.json", "[]");
+    expect_refused(directory, NULL, STATUS_BAD_INPUT, "modules.json", "list of modules");
+    model_file_write(directory, "modules.json", "[7]");
+    expect_refused(directory, NULL, STATUS_BAD_INPUT, "modules.json", "object");
+    model_build_remove(directory);
+}
+
+static void refuses_paths_outside_the_model(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    static const char *const paths[] = {"/etc", "../other", "1_Pooling/../../x", ".hidden", "a\\\\b"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        expect_edit_refused(&spec, "modules.json", "1_Pooling", paths[i], STATUS_BAD_INPUT, "path");
+}
+
+/* The first releases put the encoder into a folder of its own. */
+static void opens_an_encoder_in_its_own_folder(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_BARE);
+    struct model_spec outer = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&outer);
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/0_Transformer", directory);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    spec.seed = 77;
+    model_build_into(&spec, folder);
+    model_file_write(folder, SENTENCE_FILE, "{\"max_seq_length\": 21, \"do_lower_case\": false}");
+    static const char *const gone[] = {"config.json",           "model.safetensors", "tokenizer.json",
+                                       "tokenizer_config.json", "vocab.txt",         SENTENCE_FILE};
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
+        model_file_remove(directory, gone[i]);
+    model_file_edit(directory, "modules.json", "\"path\": \"\"", "\"path\": \"0_Transformer\"");
+    struct model *model = expect_model(directory, NULL);
+    assert_int_equal(model->max_tokens, 21);
+    float value;
+    tensor_read_f32(&model->word_embeddings, 5, 1, &value);
+    assert_true(value == model_weight(&spec, "embeddings.word_embeddings.weight", 5));
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static void refuses_sentence_fields(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *field;
+        enum status status;
+    } cases[] = {
+        {"\"feature-extraction\"", "\"fill-mask\"", "transformer_task", STATUS_UNSUPPORTED},
+        {"\"token_embeddings\"", "\"sentence_embedding\"", "module_output_name", STATUS_UNSUPPORTED},
+        {"\"forward\"", "\"get_text_features\"", "method", STATUS_UNSUPPORTED},
+        {"\"last_hidden_state\"", "\"pooler_output\"", "method_output_name", STATUS_UNSUPPORTED},
+        {"\"text\"", "\"image\"", "modality_config", STATUS_UNSUPPORTED},
+        {"\"transformer_task\"", "\"query_length\": 32, \"transformer_task\"", "query_length", STATUS_UNSUPPORTED},
+        {"\"transformer_task\"", "\"model_kwargs\": {\"add_pooling_layer\": false}, \"transformer_task\"",
+         "model_kwargs", STATUS_UNSUPPORTED},
+        {"\"transformer_task\"", "\"processing_kwargs\": {\"text\": {}}, \"transformer_task\"", "processing_kwargs",
+         STATUS_UNSUPPORTED},
+        {"\"transformer_task\"", "\"surprise\": 1, \"transformer_task\"", "surprise", STATUS_UNSUPPORTED},
+        {"\"transformer_task\"", "\"max_seq_length\": \"256\", \"transformer_task\"", "max_seq_length",
+         STATUS_BAD_INPUT},
+        {"\"transformer_task\"", "\"max_seq_length\": 0, \"transformer_task\"", "max_seq_length", STATUS_BAD_INPUT},
+        {"\"transformer_task\"", "\"do_lower_case\": \"yes\", \"transformer_task\"", "do_lower_case", STATUS_BAD_INPUT},
+    };
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_edit_refused(&spec, SENTENCE_FILE, cases[i].from, cases[i].to, cases[i].status, cases[i].field);
+}
+
+static void normalize_must_work_on_the_sentence(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    expect_edit_refused(&spec, "2_Normalize/config.json", "\"module_input_name\": \"sentence_embedding\"",
+                        "\"module_input_name\": \"token_embeddings\"", STATUS_UNSUPPORTED, "module_input_name");
+    expect_edit_refused(&spec, "2_Normalize/config.json", "\"module_input_name\"", "\"p\": 1, \"module_input_name\"",
+                        STATUS_UNSUPPORTED, "the field p ");
+}
+
+static const char *const prompts =
+    "{\"__version__\": {}, \"prompts\": {\"query\": \"query: \", \"passage\": \"passage: \", \"empty\": \"\"}, "
+    "\"default_prompt_name\": \"passage\", \"similarity_fn_name\": \"dot\"}";
+
+static void picks_prompts_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *expected;
+    } cases[] = {{NULL, "passage: "}, {"query", "query: "}, {"empty", ""}, {"", ""}};
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec);
+    model_file_write(directory, PROMPTS_FILE, prompts);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_options options = {.prompt = cases[i].name};
+        struct model *model = expect_model(directory, &options);
+        assert_string_equal(model->prompt, cases[i].expected);
+        assert_true(model->pool_prompt);
+        model_close(model);
+    }
+    struct model_options options = {.prompt = "Query"};
+    expect_refused(directory, &options, STATUS_NOT_FOUND, PROMPTS_FILE, "\"Query\"");
+    model_file_remove(directory, PROMPTS_FILE);
+    expect_refused(directory, &options, STATUS_NOT_FOUND, PROMPTS_FILE, "\"Query\"");
+    model_build_remove(directory);
+}
+
+static void refuses_prompt_fields(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *field;
+        enum status status;
+    } cases[] = {
+        {"{\"default_prompt_name\": \"nope\", \"prompts\": {}}", "\"nope\"", STATUS_NOT_FOUND},
+        {"{\"default_prompt_name\": 7}", "default_prompt_name", STATUS_BAD_INPUT},
+        {"{\"default_prompt_name\": \"a\", \"prompts\": [\"a\"]}", "prompts", STATUS_BAD_INPUT},
+        {"{\"default_prompt_name\": \"a\", \"prompts\": {\"a\": 7}}", "a must be a string", STATUS_BAD_INPUT},
+        {"{\"model_type\": \"SparseEncoder\"}", "model_type", STATUS_UNSUPPORTED},
+        {"{\"truncate_dim\": 16}", "truncate_dim", STATUS_UNSUPPORTED},
+        {"[]", "object", STATUS_BAD_INPUT},
+        {"{", "JSON", STATUS_BAD_INPUT},
+    };
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        model_file_write(directory, PROMPTS_FILE, cases[i].text);
+        expect_refused(directory, NULL, cases[i].status, PROMPTS_FILE, cases[i].field);
+    }
+    model_build_remove(directory);
+}
+
+static void include_prompt_false_is_refused_with_a_prompt_only(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CURRENT);
+    char *directory = model_build(&spec);
+    model_file_edit(directory, POOLING_FILE, "\"include_prompt\": true", "\"include_prompt\": false");
+    model_close(expect_model(directory, NULL));
+    model_file_write(directory, PROMPTS_FILE, prompts);
+    expect_refused(directory, NULL, STATUS_UNSUPPORTED, POOLING_FILE, "include_prompt");
+    struct model_options options = {.prompt = ""};
+    model_close(expect_model(directory, &options));
+    model_build_remove(directory);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(both_generations_say_the_same),
+    cmocka_unit_test(without_modules_the_pooling_must_be_given),
+    cmocka_unit_test(without_a_pooling_file_the_pooling_must_be_given),
+    cmocka_unit_test(without_a_pooling_module_the_pooling_must_be_given),
+    cmocka_unit_test(the_option_wins_over_the_file),
+    cmocka_unit_test(refuses_other_pooling_modes),
+    cmocka_unit_test(reads_a_list_of_one_mode),
+    cmocka_unit_test(reads_flags_that_are_all_false_as_mean),
+    cmocka_unit_test(refuses_wrong_pooling_fields),
+    cmocka_unit_test(refuses_other_modules),
+    cmocka_unit_test(refuses_modules_out_of_order),
+    cmocka_unit_test(refuses_paths_outside_the_model),
+    cmocka_unit_test(opens_an_encoder_in_its_own_folder),
+    cmocka_unit_test(refuses_sentence_fields),
+    cmocka_unit_test(normalize_must_work_on_the_sentence),
+    cmocka_unit_test(picks_prompts_by_name),
+    cmocka_unit_test(refuses_prompt_fields),
+    cmocka_unit_test(include_prompt_false_is_refused_with_a_prompt_only),
+};
+
+TEST_MAIN(cases)

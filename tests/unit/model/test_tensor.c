@@ -1,0 +1,74 @@
+/* Widening to f32: all 65,536 patterns of both half formats. */
+#include "harness.h"
+
+#include <math.h>
+
+#include "model/model.h"
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static uint32_t widened(enum dtype dtype, uint16_t half)
+{
+    struct tensor tensor = {.dtype = dtype, .rank = 1, .shape = {1, 1}, .data = &half, .elements = 1};
+    float value;
+    tensor_read_f32(&tensor, 0, 1, &value);
+    return bits_of(value);
+}
+
+/* By the definition of the format, in double arithmetic. */
+static void widens_every_f16(void **state)
+{
+    (void)state;
+    for (uint32_t half = 0; half <= 0xFFFF; half++) {
+        int exponent = (int)(half >> 10 & 0x1F);
+        double mantissa = half & 0x3FF, sign = half & 0x8000 ? -1 : 1;
+        uint32_t got = widened(DTYPE_F16, (uint16_t)half);
+        if (exponent == 31 && mantissa != 0) {
+            assert_int_equal(got, (half & 0x8000) << 16 | 0x7F800000 | (half & 0x3FF) << 13);
+            continue;
+        }
+        double value = exponent == 31  ? (double)INFINITY
+                       : exponent == 0 ? ldexp(mantissa, -24)
+                                       : ldexp(1024 + mantissa, exponent - 25);
+        assert_int_equal(got, bits_of((float)(sign * value)));
+    }
+}
+
+static void widens_every_bf16(void **state)
+{
+    (void)state;
+    for (uint32_t half = 0; half <= 0xFFFF; half++)
+        assert_int_equal(widened(DTYPE_BF16, (uint16_t)half), half << 16);
+}
+
+static void reads_a_range_at_any_alignment(void **state)
+{
+    (void)state;
+    unsigned char bytes[1 + 4 * 5];
+    const float values[5] = {1.5f, -0.0f, 3e-40f, INFINITY, 7.25f};
+    memcpy(bytes + 1, values, sizeof values);
+    struct tensor tensor = {.dtype = DTYPE_F32, .rank = 1, .shape = {5, 1}, .data = bytes + 1, .elements = 5};
+    float got[3];
+    tensor_read_f32(&tensor, 1, 3, got);
+    assert_memory_equal(got, values + 1, sizeof got);
+
+    const uint16_t halves[3] = {0x3C00, 0xC000, 0x0001}; /* 1, -2, 2^-24 */
+    memcpy(bytes + 1, halves, sizeof halves);
+    tensor.dtype = DTYPE_F16;
+    tensor_read_f32(&tensor, 1, 2, got);
+    assert_int_equal(bits_of(got[0]), bits_of(-2.0f));
+    assert_int_equal(bits_of(got[1]), bits_of(0x1p-24f));
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(widens_every_f16),
+    cmocka_unit_test(widens_every_bf16),
+    cmocka_unit_test(reads_a_range_at_any_alignment),
+};
+
+TEST_MAIN(cases)
