@@ -46,7 +46,7 @@ struct model_layer {
 struct model_options {
     enum pooling pooling;
     uint32_t max_tokens;
-    const char *prompt; /* the name of a prompt in config_sentence_transformers.json */
+    const char *prompt; /* the name of a prompt in config_sentence_transformers.json; "" for none, against a default */
 };
 
 struct model {
@@ -76,13 +76,13 @@ struct model {
     struct tensor type_embeddings;     /* [token_types, hidden] */
     struct layer_norm embedding_norm;
     struct model_layer *layers; /* [layer_count] */
-    size_t weight_bytes;        /* of all tensors, as in the file */
+    size_t weight_bytes;        /* of all tensors, as in the files, heads included */
 
     struct tokenizer *tokenizer;
-    void *storage; /* the weight files' bytes; only model.c looks inside */
+    void *storage; /* struct weights: the weight files' bytes; only model.c looks inside */
 };
 
-/* Opens a Hugging Face / sentence-transformers directory of the BERT family.
+/* Opens a Hugging Face / sentence-transformers directory of the BERT family. `options` may be NULL.
  * Owns: the caller ends it with model_close. Errors: STATUS_NOT_FOUND, STATUS_BAD_INPUT, STATUS_UNSUPPORTED (a field
  * that changes the maths and is not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a
  * time in the process (cJSON). */

@@ -135,6 +135,16 @@ static enum status start(struct sentence_config *out, struct err *err)
     return STATUS_OK;
 }
 
+static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
+{
+    const char *advice = "so the pooling is not known; give it (mean or cls) as an option";
+    if (config->pooling_folder != NULL)
+        return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
+    if (listed)
+        return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " names no Pooling module, %s", advice);
+    return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " does not exist, %s", advice);
+}
+
 enum status sentence_config_read(const char *directory, const struct model_options *options,
                                  struct sentence_config *out, struct err *err)
 {
@@ -154,9 +164,7 @@ enum status sentence_config_read(const char *directory, const struct model_optio
     if (status == STATUS_OK && options->pooling != POOLING_UNSET)
         out->pooling = options->pooling;
     if (status == STATUS_OK && out->pooling == POOLING_UNSET)
-        status = err_set(err, STATUS_NOT_FOUND,
-                         MODULES_FILE ": %s, so the pooling is not known; give it (mean or cls) as an option",
-                         listed ? "names no Pooling module" : "the file does not exist");
+        status = refuse_unknown_pooling(out, listed, err);
     if (status == STATUS_OK)
         status = sentence_read_prompts(directory, options->prompt, out, err);
     if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0')

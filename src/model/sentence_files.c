@@ -225,8 +225,10 @@ enum status sentence_read_normalize(const char *directory, const char *folder, s
 
 static enum status pick_prompt(const cJSON *root, const char *wanted, struct sentence_config *out, struct err *err)
 {
-    enum status status =
-        json_string(root, PROMPTS_FILE, "default_prompt_name", wanted == NULL ? &wanted : &(const char *){NULL}, err);
+    const char *usual = NULL;
+    enum status status = json_string(root, PROMPTS_FILE, "default_prompt_name", &usual, err);
+    if (wanted == NULL)
+        wanted = usual;
     if (status != STATUS_OK || wanted == NULL || wanted[0] == '\0')
         return status;
     const char *text = NULL;

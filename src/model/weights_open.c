@@ -63,8 +63,6 @@ static enum status list_shards(const cJSON *map, const char *name, const char **
             return err_set(err, STATUS_BAD_INPUT, "%s: weight_map names more than %d shards", name, WEIGHTS_MAX_SHARDS);
         shards[(*count)++] = item->valuestring;
     }
-    if (*count == 0)
-        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name);
     return STATUS_OK;
 }
 
@@ -97,8 +95,11 @@ static enum status open_shards(const char *directory, const char *folder, const 
     const char *shards[WEIGHTS_MAX_SHARDS];
     size_t count = 0;
     enum status status = list_shards(map, name, shards, &count, err);
-    if (status == STATUS_OK)
-        status = reserve(out, count, err);
+    if (status != STATUS_OK)
+        return status;
+    if (count == 0)
+        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name);
+    status = reserve(out, count, err);
     for (size_t i = 0; i < count && status == STATUS_OK; i++)
         status = open_file(directory, folder, shards[i], out, err);
     if (status == STATUS_OK)

@@ -57,7 +57,7 @@ static void without_a_pooling_file_the_pooling_must_be_given(void **state)
     struct model_spec spec = spec_of(GENERATION_CLASSIC);
     char *directory = model_build(&spec);
     model_file_remove(directory, POOLING_FILE);
-    expect_refused(directory, NULL, STATUS_NOT_FOUND, "modules.json", "pooling");
+    expect_refused(directory, NULL, STATUS_NOT_FOUND, POOLING_FILE, "pooling");
     struct model_options options = {.pooling = POOLING_MEAN};
     struct model *model = expect_model(directory, &options);
     assert_true(model->normalize);
