@@ -219,6 +219,11 @@ uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer)
     return tokenizer->max_tokens;
 }
 
+bool tokenizer_lowercases(const struct tokenizer *tokenizer)
+{
+    return tokenizer->normalizer->options.lowercase;
+}
+
 void tokenizer_close(struct tokenizer *tokenizer)
 {
     if (tokenizer == NULL)

@@ -37,4 +37,7 @@ uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 /* The limit that tokenizer_config.json names (`model_max_length`), or 0 where it names none. */
 uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer);
 
+/* Whether text is brought to lower case before it is split into words. */
+bool tokenizer_lowercases(const struct tokenizer *tokenizer);
+
 #endif
