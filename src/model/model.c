@@ -98,6 +98,11 @@ static enum status open_tokenizer(struct model *model, const struct model_option
     if (tokenizer_vocabulary(model->tokenizer) > model->vocabulary)
         return err_set(err, STATUS_BAD_INPUT, "the tokenizer has %u entries, above vocab_size %u of config.json",
                        tokenizer_vocabulary(model->tokenizer), model->vocabulary);
+    if (sentence->lower_case && !tokenizer_lowercases(model->tokenizer))
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "%ssentence_bert_config.json: do_lower_case is true and the tokenizer keeps the case, which is "
+                       "not supported",
+                       sentence->folder);
     return set_max_tokens(model, options->max_tokens, sentence->max_tokens, err);
 }
 
