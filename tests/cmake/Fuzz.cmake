@@ -1,4 +1,5 @@
-# sluice_fuzz_target(NAME LAYER): tests/fuzz/NAME.c, which has LLVMFuzzerTestOneInput and uses LAYER.
+# sluice_fuzz_target(NAME LAYER SUPPORT...): tests/fuzz/NAME.c, which has LLVMFuzzerTestOneInput and uses LAYER and the
+# libraries of tests/support.
 #
 # Always: the executable replay_NAME, and the test fuzz.NAME that feeds it every file of tests/fuzz/corpus/NAME. With
 # SLUICE_FUZZ (preset `fuzz`, clang): also the libFuzzer executable NAME. To look for new inputs:
@@ -8,13 +9,13 @@ function(sluice_fuzz_target name layer)
   set(source ${CMAKE_SOURCE_DIR}/tests/fuzz/${name}.c)
   set(corpus ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
   add_executable(replay_${name} ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
-  target_link_libraries(replay_${name} PRIVATE ${layer})
+  target_link_libraries(replay_${name} PRIVATE ${ARGN} ${layer})
   target_include_directories(replay_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
   add_test(NAME fuzz.${name} COMMAND replay_${name} ${corpus})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS "fuzz;${layer}" TIMEOUT 300)
   if(SLUICE_FUZZ)
     add_executable(${name} ${source})
-    target_link_libraries(${name} PRIVATE ${layer})
+    target_link_libraries(${name} PRIVATE ${ARGN} ${layer})
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   endif()
