@@ -175,7 +175,8 @@ static enum status open_threads(struct server *server, struct err *err)
     status = prep_open(server->model, (unsigned)config->prep_threads, wake_fd, &server->prep, err);
     if (status != STATUS_OK)
         return status;
-    return compute_open(server->engine, server->threads, 0, wake_fd, &server->compute, err);
+    unsigned ahead = server->threads; /* the worker cuts one batch ahead for each thread */
+    return compute_open(server->engine, server->threads, ahead, wake_fd, &server->compute, err);
 }
 
 static enum status open_worker(struct server *server, struct err *err)

@@ -35,7 +35,7 @@ struct worker_options {
     uint32_t max_batch_tokens, max_batch_rows;
     uint32_t window_ms;
     bool window_fixed;                   /* a plain timer: an idle engine does not cut early */
-    uint32_t engine_slots;               /* compute threads: batches that can run at once */
+    uint32_t engine_slots;               /* compute threads; twice as many batches may be out: one waits behind each */
     uint32_t credit_tokens;              /* what the worker may hold: tokens (estimated until known) … */
     uint64_t credit_bytes;               /* … and bytes */
     uint32_t lease_ms;                   /* renewed at a third of it */
