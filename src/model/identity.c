@@ -59,11 +59,13 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     buffer_format(&text, "pooling=%s normalize=%d dim=%u max_tokens=%u prompt=%zu:", pooling_name(model->pooling),
                   model->normalize, model->dim, model->max_tokens, strlen(model->prompt));
     buffer_string(&text, model->prompt);
-    if (!buffer_ok(&text))
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the model's description");
-    XXH3_128bits_update(state, text.data, text.length);
+    enum status status = STATUS_OK;
+    if (buffer_ok(&text))
+        XXH3_128bits_update(state, text.data, text.length);
+    else
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the model's description");
     buffer_free(&text);
-    return STATUS_OK;
+    return status;
 }
 
 static enum status fill(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
