@@ -115,7 +115,12 @@ enum status client_send(struct client *client, size_t count, const char *const *
     if (client->err.status) {
         return err_set(err, client->err.status, "%s", client->err.message);
     }
-    return link_command(client->link, count, arguments, lengths, client->timeout_ms + block_ms, on_reply, client, err);
+    enum status status =
+        link_command(client->link, count, arguments, lengths, client->timeout_ms + block_ms, on_reply, client, err);
+    if (!status) {
+        event_base_loop(client->base, EVLOOP_NONBLOCK); /* on its way while the caller makes the next one */
+    }
+    return status;
 }
 
 enum status client_receive(struct client *client, const struct resp_value **out, struct err *err)

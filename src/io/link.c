@@ -7,6 +7,8 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -295,6 +297,7 @@ enum status link_open(const struct link_options *options, struct link **out, str
     if (!link) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
     }
+    signal(SIGPIPE, SIG_IGN); /* a socket that closes is an error of that socket, not the end of the process */
     link->options = *options;
     link->timer_ns = UINT64_MAX;
     link->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;

@@ -86,11 +86,14 @@ enum status resp_check(const struct resp_value *value, struct err *err)
     if (value->type != RESP_ERROR) {
         return STATUS_OK;
     }
+    static const char denied_in_script[] = "ERR The user executing the script can't ";
+    size_t denied_length = sizeof denied_in_script - 1;
     int length = value->length > 300 ? 300 : (int)value->length;
     for (size_t i = 0; i < sizeof voices / sizeof *voices; i++) {
         if (resp_is_error(value, voices[i].word)) {
             return err_set(err, voices[i].status, "Redis says: %.*s", length, value->bytes);
         }
     }
-    return err_set(err, STATUS_INTERNAL, "Redis says: %.*s", length, value->bytes);
+    bool denied = value->length >= denied_length && memcmp(value->bytes, denied_in_script, denied_length) == 0;
+    return err_set(err, denied ? STATUS_DENIED : STATUS_INTERNAL, "Redis says: %.*s", length, value->bytes);
 }

@@ -1,0 +1,47 @@
+/* A queue under test with the place of the worker taken by a desk: it keeps what the queue reports, so that a test can
+ * say "execute this, wait for that". Entries are parsed into requests at once, as the worker does. */
+#ifndef TESTS_QUEUE_DESK_H
+#define TESTS_QUEUE_DESK_H
+
+#include "io/queue.h"
+#include "redis_fixture.h"
+
+enum { DESK_EVENTS = 256, DESK_LEASE_MS = 500 };
+
+struct desk {
+    struct event_base *base;
+    struct queue *queue;
+    struct event events[DESK_EVENTS]; /* as they came; what they point to is gone */
+    size_t count, seen;
+    struct event last;        /* that was waited for */
+    struct request_list held; /* requests the desk has now */
+    struct err fatal;
+};
+
+/* Makes a queue named q on this server and its model m; `options` may be NULL, else its limits are taken over. */
+void desk_open(struct desk *desk, const struct address *address, const struct queue_options *options);
+void desk_close(struct desk *desk); /* frees what it holds, too */
+
+/* Runs the event loop until the next event of this kind, which is then in `last`; events of other kinds that came
+ * before it are passed over. Fails the test after 20 s, and when the queue stops. */
+void desk_wait(struct desk *desk, enum event_kind kind);
+
+/* Runs the event loop until the queue stops for good. */
+void desk_wait_fatal(struct desk *desk);
+
+/* Opens, starts and waits for EVENT_CONNECTED. */
+void desk_connect(struct desk *desk, const struct address *address);
+
+/* Executes a read and waits for its entries; returns how many came. They are requests in `held`. */
+size_t desk_read(struct desk *desk, uint32_t count, uint32_t block_ms);
+size_t desk_read_own(struct desk *desk, uint32_t count);
+size_t desk_reclaim(struct desk *desk, bool judge);
+
+/* Gives every held request this outcome (with a two-float vector or an error) and settles them all; waits for the
+ * answer. */
+void desk_settle(struct desk *desk, enum outcome outcome);
+
+/* Executes an action that takes all held requests, or none. */
+void desk_execute(struct desk *desk, enum action_kind kind, bool last);
+
+#endif
