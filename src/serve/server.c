@@ -110,7 +110,8 @@ static void log_stats(const struct server *server, enum log_level level, const c
                                          log_int("reclaimed", (int64_t)s.reclaimed), log_int("held", s.held),
                                          log_int("batches", (int64_t)s.batches), log_int("rows", (int64_t)s.rows),
                                          log_int("tokens", (int64_t)s.tokens),
-                                         log_int("padding_tokens", (int64_t)s.padding_tokens)}});
+                                         log_int("computed_tokens", (int64_t)s.computed_tokens),
+                                         log_int("rectangle_tokens", (int64_t)s.rectangle_tokens)}});
 }
 
 static void on_period(void *context)

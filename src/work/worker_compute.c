@@ -69,7 +69,8 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
     worker->stats.batches++;
     worker->stats.rows += batch->engine.rows;
     worker->stats.tokens += batch->tokens;
-    worker->stats.padding_tokens += batch->engine.extent - batch->tokens;
+    worker->stats.computed_tokens += batch->engine.extent;
+    worker->stats.rectangle_tokens += (uint64_t)batch->engine.rows * batch->engine.length[0]; /* longest first */
 }
 
 /* What became ready for the window; a suspect goes its own way. */

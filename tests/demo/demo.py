@@ -181,7 +181,7 @@ def print_statistics(log, bulk_ms, single_ms):
     batches, rows, tokens = (int(stats.get(key, 0)) for key in ("batches", "rows", "tokens"))
     print("\nHow it went:")
     if batches:
-        padded = int(stats.get("fifo_padded_tokens", 0))
+        padded = int(stats.get("rectangle_tokens", 0))
         print(f"  {rows} texts in {batches} batches: {rows / batches:.1f} texts and {tokens / batches:.0f} tokens a batch")
         if padded > tokens:
             print(f"  padding avoided: {100 * (1 - tokens / padded):.0f} % of what the same batches would compute, padded")
