@@ -268,16 +268,20 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
     return true;
 }
 
-static void advance_batches(struct worker *worker)
+static void advance_retries(struct worker *worker)
 {
-    struct window_limits limits = {
-        .layout = worker->options.layout, .tokens = worker->budget.tokens, .rows = worker->options.max_batch_rows};
     while (worker->retries.first != NULL && worker->running.count < 2 * worker->options.engine_slots) {
         struct action *action = worker_act(worker, ACTION_SUBMIT);
         if (action == NULL)
             return;
         compute_submit(worker, action, batch_pop(&worker->retries));
     }
+}
+
+static void advance_window(struct worker *worker)
+{
+    struct window_limits limits = {
+        .layout = worker->options.layout, .tokens = worker->budget.tokens, .rows = worker->options.max_batch_rows};
     while (cut_now(worker, &limits))
         if (!cut_batch(worker, limits))
             return;
@@ -300,9 +304,10 @@ void compute_advance(struct worker *worker)
 {
     while (worker->to_format.first != NULL && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
+    advance_retries(worker);
     if (lonely_advance(worker))
         return;
-    advance_batches(worker);
+    advance_window(worker);
     while (worker->to_prepare.first != NULL && compute_send(worker, ACTION_PREPARE, &worker->to_prepare, LIST_MOST))
         ;
 }

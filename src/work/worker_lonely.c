@@ -35,29 +35,13 @@ void lonely_forget(struct worker *worker)
         settle_forget(worker, request);
 }
 
-/* Charging has begun but nothing has run: back to the others. */
-static void step_back(struct worker *worker, struct request *request)
-{
-    struct request_list list = {0};
-    lonely_leave(worker, request);
-    if (worker->draining) {
-        settle_release(worker, request);
-        return;
-    }
-    request_list_push(&list, request);
-    request_list_join(&list, &worker->suspects);
-    worker->suspects = list;
-    if (worker->lease_lost)
-        lonely_forget(worker);
-}
-
 void lonely_charged(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     struct request *request = request_list_pop(&list);
     if (event->failed) {
         worker_call_failed(worker);
-        step_back(worker, request);
+        worker->lonely_stage = LONELY_UNSURE;
     } else if (request->late) {
         settle_forget(worker, request);
         worker->stats.late++;
@@ -102,12 +86,29 @@ static void charge(struct worker *worker)
     struct action *action = worker_act(worker, ACTION_CHARGE);
     if (action == NULL)
         return;
-    if (worker->turn_ends == NEVER)
-        worker->turn_ends = worker->now + LONELY_SLICE_MS * NS_PER_MS;
-    worker->lonely = request_list_pop(&worker->suspects);
     worker->lonely->late = false;
     worker->lonely_stage = LONELY_AWAY;
     request_list_push(&action->requests, worker->lonely);
+}
+
+/* It may be on record as charged, so nobody else may run until that is settled one way or the other. */
+static void charge_again(struct worker *worker)
+{
+    if (worker->draining)
+        settle_release(worker, worker->lonely);
+    else if (worker->lease_lost)
+        settle_forget(worker, worker->lonely);
+    else if (worker_may_call(worker))
+        charge(worker);
+}
+
+static void choose(struct worker *worker)
+{
+    if (worker->turn_ends == NEVER)
+        worker->turn_ends = worker->now + LONELY_SLICE_MS * NS_PER_MS;
+    worker->lonely = request_list_pop(&worker->suspects);
+    worker->lonely_stage = LONELY_UNSURE;
+    charge(worker);
 }
 
 static void send(struct worker *worker, enum action_kind kind)
@@ -139,10 +140,13 @@ bool lonely_advance(struct worker *worker)
         if (!suspects_turn(worker))
             return false;
         if (others_rest(worker))
-            charge(worker);
+            choose(worker);
         return true;
     }
     switch (worker->lonely_stage) {
+    case LONELY_UNSURE:
+        charge_again(worker);
+        break;
     case LONELY_CHARGED:
         send(worker, ACTION_PREPARE);
         break;

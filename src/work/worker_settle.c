@@ -215,6 +215,6 @@ void settle_advance(struct worker *worker)
     }
     if (worker->draining)
         advance_drain(worker);
-    else if (worker->lease_lost && worker->connected)
+    else if (worker->lease_lost && worker_may_call(worker))
         advance_rejoin(worker);
 }

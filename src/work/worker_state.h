@@ -32,6 +32,7 @@ enum {
 /* Where the one suspect that may run is. */
 enum lonely_stage {
     LONELY_NONE,
+    LONELY_UNSURE,  /* to be charged, perhaps again */
     LONELY_CHARGED, /* to be prepared */
     LONELY_PREPARED,
     LONELY_COMPUTED,
