@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
+#   tests/bench/bench.sh BUILD_DIR [engine|tokenizer|queue|latency|layouts|memory ...]
+set -euo pipefail
+build=$(realpath "$1")
+shift
+here=$(dirname "$(realpath "$0")")
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(engine tokenizer queue latency layouts memory)
+
+echo "$(date -u +%F) $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), load $(cut -d' ' -f1 /proc/loadavg)"
+for part in "${parts[@]}"; do
+  echo "== $part"
+  case $part in
+    engine) "$build/tests/bench_engine" ;;
+    tokenizer) "$build/tests/bench_tokenizer" ;;
+    queue) /usr/bin/python3 -B "$here/bench_queue.py" "$build" ;;
+    latency | layouts | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
+    *) echo "bench.sh: no part named $part" >&2; exit 64 ;;
+  esac
+done
