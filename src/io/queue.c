@@ -373,28 +373,16 @@ void queue_start(struct queue *queue)
     evtimer_add(queue->retry, &now);
 }
 
-static void free_requests(struct request_list *list)
-{
-    struct request *request;
-    while ((request = request_list_pop(list))) {
-        request_free(request);
-    }
-}
-
 void queue_close(struct queue *queue)
 {
     if (!queue) {
         return;
     }
     queue->state = QUEUE_STOPPED;
-    close_links(queue); /* every task becomes a failed event */
+    close_links(queue); /* every task becomes a failed event, which nobody hears; its requests are the worker's */
     while (queue->first) {
         struct outgoing *outgoing = queue->first;
         queue->first = outgoing->next;
-        enum event_kind kind = outgoing->event.kind;
-        if (kind == EVENT_SETTLED || kind == EVENT_CHARGED || kind == EVENT_RELEASED) {
-            free_requests(&outgoing->event.requests);
-        }
         free(outgoing);
     }
     entries_free(&queue->entries);

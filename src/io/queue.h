@@ -66,8 +66,8 @@ MUST_CHECK enum status queue_open(const struct queue_options *options, struct qu
 /* Begins to connect; EVENT_CONNECTED or on_fatal comes from the event loop. */
 void queue_start(struct queue *queue);
 
-/* Disconnects and frees, without any more events; requests that were out are freed (their entries stay pending).
- * Not from inside on_event or on_fatal. NULL is allowed. */
+/* Disconnects and frees, without any more events. Requests that were out are left to worker_close, which frees them
+ * all; their entries stay pending. Not from inside on_event or on_fatal. NULL is allowed. */
 void queue_close(struct queue *queue);
 
 /* Executes one action. Owns: takes the action's requests; they come back with the matching event. */
