@@ -62,7 +62,7 @@ class StraightLine(SluiceCase):
         server = self.start_redis()
         producer = self.producer(server)
         daemon = self.start_daemon(server, "--max-batch-rows", "1", "--threads", "1")
-        producer.submit_many([f"green {i} vector" for i in range(3000)], encoding="f32")
+        producer.submit_many([f"green {i} vector" for i in range(600)], encoding="f32")
         self.wait_until(lambda: producer.client.exists(*(producer.key("reply:" + id) for id in producer.journal.requests)),
                         "the first reply", timeout=30)
         daemon.signal(signal.SIGTERM)
