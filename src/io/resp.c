@@ -113,7 +113,7 @@ enum status resp_open(size_t max_bytes, struct resp_reader **out, struct err *er
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis connection");
     }
     reader->max_bytes = max_bytes;
-    redisReaderSetPrivdata(reader->codec, reader);
+    reader->codec->privdata = reader; /* the macro for it casts a pointer to int */
     *out = reader;
     return STATUS_OK;
 }
