@@ -25,7 +25,7 @@ static const struct setting own_settings[] = {
 };
 
 /* Engine and threads are open from here on; files next. */
-static enum status embed_files(const struct own *own, struct embed_job *job, struct err *err)
+static enum status embed_files(const struct own *own, struct embed_job job, struct err *err)
 {
     struct lines lines;
     struct vectors vectors;
@@ -33,13 +33,13 @@ static enum status embed_files(const struct own *own, struct embed_job *job, str
     enum status status = lines_open(&lines, own->input, err);
     if (status != STATUS_OK)
         return status;
-    status = vectors_open(&vectors, own->output, job->model->dim, err);
+    status = vectors_open(&vectors, own->output, job.model->dim, err);
     if (status == STATUS_OK) {
-        job->lines = &lines;
-        job->vectors = &vectors;
-        job->progress = &progress;
+        job.lines = &lines;
+        job.vectors = &vectors;
+        job.progress = &progress;
         progress_start(&progress);
-        status = embed_run(job, err);
+        status = embed_run(&job, err);
         if (status == STATUS_OK)
             status = vectors_close(&vectors, err);
         else
@@ -68,7 +68,7 @@ static enum status embed(const struct config *config, const struct own *own, str
                                 .batches_at_once = threads + queued,
                                 .max_batch_tokens = (uint32_t)config->max_batch_tokens,
                                 .max_batch_rows = (uint32_t)config->max_batch_rows};
-        status = embed_files(own, &job, err);
+        status = embed_files(own, job, err);
         compute_close(compute);
     }
     engine_close(engine);

@@ -92,7 +92,7 @@ static enum status check_finite(struct embedder *embedder, const struct row *row
         if (!isfinite(row->output[i]))
             return err_set(err, STATUS_NON_FINITE, "%s line %llu: its vector is not finite; try --precision f32",
                            embedder->job->lines->name,
-                           (unsigned long long)(window->first_line + (uint64_t)(row - window->rows)));
+                           (unsigned long long)window->first_line + (size_t)(row - window->rows));
     return STATUS_OK;
 }
 
@@ -139,7 +139,7 @@ static enum status submit(struct embedder *embedder, struct window *window, stru
     const struct embed_job *job = embedder->job;
     for (uint32_t i = 0; i < window->count; i++)
         embedder->sorted[i] = &window->rows[i];
-    qsort(embedder->sorted, window->count, sizeof embedder->sorted[0], by_length);
+    qsort(embedder->sorted, window->count, sizeof(struct row *), by_length);
     for (uint32_t at = 0; at < window->count;) {
         uint32_t rows = batch_rows(job, embedder->sorted + at, window->count - at);
         struct batch *batch = batch_build(embedder->sorted + at, rows, LAYOUT_PACKED, job->model->dim);

@@ -17,9 +17,9 @@ static enum status failed(const struct vectors *vectors, struct err *err)
 static bool put_npy_header(const struct vectors *vectors)
 {
     char header[NPY_HEADER_BYTES + 1];
-    const char magic[] = "\x93NUMPY\x01\x00\x76\x00"; /* 118 bytes follow the ten of the magic, little-endian */
+    static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, 118, 0}; /* 118 more bytes, little-endian */
     memset(header, ' ', sizeof header);
-    memcpy(header, magic, 10);
+    memcpy(header, magic, sizeof magic);
     int used =
         snprintf(header + 10, sizeof header - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%llu, %u), }",
                  (unsigned long long)vectors->count, vectors->dim);

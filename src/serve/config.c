@@ -31,17 +31,17 @@ static bool is_given(const char *text)
 }
 
 #define TEXT(name, default_value, for_commands, value_name, help_line)                                                 \
-    .key = #name, .type = SETTING_TEXT, .offset = offsetof(struct config, name), .fallback = default_value,            \
-    .most = 4096, .commands = (for_commands) | FOR_CONFIG, .value = value_name, .help = help_line
+    .key = #name, .type = SETTING_TEXT, .offset = offsetof(struct config, name), .fallback = (default_value),          \
+    .most = 4096, .commands = (for_commands) | FOR_CONFIG, .value = (value_name), .help = (help_line)
 #define INTEGER(name, default_value, low, high, for_commands, help_line)                                               \
-    .key = #name, .type = SETTING_INTEGER, .offset = offsetof(struct config, name), .fallback = default_value,         \
-    .least = low, .most = high, .commands = (for_commands) | FOR_CONFIG, .value = "N", .help = help_line
+    .key = #name, .type = SETTING_INTEGER, .offset = offsetof(struct config, name), .fallback = (default_value),       \
+    .least = (low), .most = (high), .commands = (for_commands) | FOR_CONFIG, .value = "N", .help = (help_line)
 #define SWITCH(name, default_value, for_commands, help_line)                                                           \
-    .key = #name, .type = SETTING_SWITCH, .offset = offsetof(struct config, name), .fallback = default_value,          \
-    .commands = (for_commands) | FOR_CONFIG, .help = help_line
+    .key = #name, .type = SETTING_SWITCH, .offset = offsetof(struct config, name), .fallback = (default_value),        \
+    .commands = (for_commands) | FOR_CONFIG, .help = (help_line)
 #define CHOICE(name, default_value, list, for_commands, help_line)                                                     \
-    .key = #name, .type = SETTING_CHOICE, .offset = offsetof(struct config, name), .fallback = default_value,          \
-    .choices = list, .commands = (for_commands) | FOR_CONFIG, .value = "WORD", .help = help_line
+    .key = #name, .type = SETTING_CHOICE, .offset = offsetof(struct config, name), .fallback = (default_value),        \
+    .choices = (list), .commands = (for_commands) | FOR_CONFIG, .value = "WORD", .help = (help_line)
 
 /* clang-format off */
 static const struct setting table[] = {
