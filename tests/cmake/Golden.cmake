@@ -1,0 +1,21 @@
+# Comparisons with other programs. Their Python packages and texts are fetched once, by fixtures that run before the tests
+# that need them, into folders of the source tree's build/ that all presets share.
+set(SLUICE_VENV ${CMAKE_SOURCE_DIR}/build/venv CACHE PATH "Where the tests' Python packages are installed")
+set(SLUICE_CORPUS ${CMAKE_SOURCE_DIR}/build/corpus CACHE PATH "Where the multilingual texts are unpacked")
+
+add_test(NAME golden.prepare_python
+  COMMAND ${CMAKE_SOURCE_DIR}/tests/support/venv.sh ${SLUICE_VENV} ${CMAKE_SOURCE_DIR}/tests/requirements.txt)
+set_tests_properties(golden.prepare_python PROPERTIES LABELS golden FIXTURES_SETUP python TIMEOUT 600)
+add_test(NAME golden.prepare_corpus COMMAND ${CMAKE_SOURCE_DIR}/tests/golden/fetch_corpus.sh ${SLUICE_CORPUS})
+set_tests_properties(golden.prepare_corpus PROPERTIES LABELS golden FIXTURES_SETUP corpus TIMEOUT 600)
+
+add_executable(tokenize_lines golden/tokenize_lines.c)
+target_link_libraries(tokenize_lines PRIVATE model)
+
+add_test(NAME golden.tokenizer COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/tokenizer_golden.py
+  $<TARGET_FILE:tokenize_lines> ${SLUICE_CORPUS} ${CMAKE_CURRENT_BINARY_DIR}/golden)
+set_tests_properties(golden.tokenizer PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED "python;corpus" TIMEOUT 900
+  PROCESSORS 2)
+add_test(NAME golden.unicode_tables
+  COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)
+set_tests_properties(golden.unicode_tables PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 300)

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Compares Sluice's token ids with those of the `tokenizers` package, text by text. The bar: not one differs.
+
+usage: tokenizer_golden.py TOKENIZE_LINES CORPUS WORK
+TOKENIZE_LINES is the driver of tests/golden, CORPUS what fetch_corpus.sh made, WORK a folder for vocabularies.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+import texts as made
+
+LEAST_REAL_LINES = 100_000
+LIMITS = (1_000_000, 512, 128)
+# No " " that strips as well: behind a token that strips to its right the package itself panics ("bad split").
+NOT_NORMALIZED = [AddedToken("<t>", normalized=False, lstrip=True, rstrip=True),
+                  AddedToken("Foo", normalized=False, single_word=True), AddedToken("Foo7", normalized=False)]
+NORMALIZED = NOT_NORMALIZED + [AddedToken("É!", normalized=True, rstrip=True), AddedToken(" ", normalized=True),
+                               AddedToken("A.", normalized=True, single_word=True), AddedToken("漢", normalized=True)]
+
+
+def train(lines):
+    """A WordPiece vocabulary that knows both cases, many alphabets, and short pieces of everything."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=24000, limit_alphabet=6000, special_tokens=made.SPECIALS,
+                                        show_progress=False)
+    tokenizer.train_from_iterator(lines + [line.lower() for line in lines], trainer)
+    return tokenizer.get_vocab(with_added_tokens=False)
+
+
+def build(vocabulary, added=(), processor="template", max_chars=100, **normalizer):
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=max_chars))
+    tokenizer.normalizer = normalizers.BertNormalizer(**normalizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in made.SPECIALS])
+    tokenizer.add_tokens(list(added))
+    cls, sep = vocabulary["[CLS]"], vocabulary["[SEP]"]
+    if processor == "template":
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)])
+    elif processor == "bert":
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", sep), ("[CLS]", cls))
+    return tokenizer
+
+
+def save_json(folder, tokenizer):
+    """With padding and truncation baked in, as exporters do: both must be ignored."""
+    baked = Tokenizer.from_str(tokenizer.to_str())
+    baked.enable_truncation(7)
+    baked.enable_padding(length=9)
+    baked.save(str(folder / "tokenizer.json"))
+
+
+def save_vocab(folder, vocabulary, **config):
+    by_id = sorted(vocabulary, key=vocabulary.get)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in by_id))
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "BertTokenizer", "model_max_length": 512, **config}))
+
+
+def configurations(vocabulary, work):
+    """Yields (name, model folder, the package's tokenizer)."""
+    def folder(name):
+        path = work / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    for name, options in {
+        "uncased": {},
+        "cased": {"lowercase": False},
+        "cased-stripped": {"lowercase": False, "strip_accents": True, "processor": "bert"},
+        "uncased-accents": {"strip_accents": False, "processor": None, "max_chars": 20},
+        "unclean-added": {"clean_text": False, "handle_chinese_chars": False, "added": NOT_NORMALIZED},
+        "normalized-added": {"added": NORMALIZED},
+    }.items():
+        tokenizer = build(vocabulary, **options)
+        save_json(folder(name), tokenizer)
+        yield name, folder(name), tokenizer
+    save_vocab(folder("vocab-uncased"), vocabulary)
+    yield "vocab-uncased", folder("vocab-uncased"), build(vocabulary)
+    save_vocab(folder("vocab-cased"), vocabulary, do_lower_case=False, tokenize_chinese_chars=False)
+    yield "vocab-cased", folder("vocab-cased"), build(vocabulary, lowercase=False, handle_chinese_chars=False)
+
+
+def ours(driver, folder, limit, payload):
+    flat = np.frombuffer(subprocess.run([driver, folder, str(limit)], input=payload, stdout=subprocess.PIPE,
+                                        check=True).stdout, dtype=np.int32)
+    rows, at = [], 0
+    while at < len(flat):
+        rows.append(flat[at + 1:at + 1 + flat[at]])
+        at += 1 + flat[at]
+    return rows
+
+
+def theirs(tokenizer, limit, lines, full):
+    """Only texts that are too long for the limit are encoded again; the others cannot change."""
+    if full is None:
+        return [encoding.ids for encoding in tokenizer.encode_batch_fast(lines)]
+    long = [i for i, ids in enumerate(full) if len(ids) > limit]
+    tokenizer.enable_truncation(limit)
+    rows = list(full)
+    for i, encoding in zip(long, tokenizer.encode_batch_fast([lines[i] for i in long])):
+        rows[i] = encoding.ids
+    return rows
+
+
+def compare(name, limit, lines, mine, expected):
+    if len(mine) != len(lines):
+        raise SystemExit(f"{name}, {limit}: {len(mine)} answers for {len(lines)} texts")
+    wrong = [i for i, (a, b) in enumerate(zip(mine, expected)) if len(a) != len(b) or a.tolist() != b]
+    for i in wrong[:5]:
+        print(f"{name}, at most {limit}: {ascii(lines[i])[:300]}\n  ours   {mine[i].tolist()[:30]}\n  theirs {expected[i][:30]}")
+    return len(wrong)
+
+
+def main():
+    driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    started = time.monotonic()
+    sources = made.real_texts(corpus, 2700)
+    real = [line for lines in sources.values() for line in lines]
+    hard = made.adversarial_texts([token.content for token in NORMALIZED])
+    print(f"{len(real)} real lines from {len(sources)} sources, {len(hard)} made to be hard")
+    if len(real) < LEAST_REAL_LINES:
+        raise SystemExit(f"fewer than {LEAST_REAL_LINES} real lines: is {corpus} complete?")
+    vocabulary = train(real[::9] + hard[::50])
+    lines, ids, wrong = real + hard, 0, 0
+    payload = "".join(f"{line}\0" for line in lines).encode()
+    for name, folder, tokenizer in configurations(vocabulary, work):
+        expected = None
+        for limit in LIMITS:
+            expected = theirs(tokenizer, limit, lines, expected)
+            wrong += compare(name, limit, lines, ours(driver, folder, limit, payload), expected)
+            ids += sum(map(len, expected))
+    print(f"{len(lines)} texts, {ids} ids compared in {time.monotonic() - started:.0f} s: {wrong} texts differ")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+/* Which files are opened, what they may say, and that every refusal names the file and the field. */
+#include "harness.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/tokenizer_parts.h"
+
+#define NORMALIZER                                                                                                     \
+    "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"                   \
+    "\"strip_accents\":null,\"lowercase\":true}"
+#define PRE_TOKENIZER "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}"
+#define MODEL_OF(vocabulary)                                                                                           \
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","                  \
+    "\"max_input_chars_per_word\":100,\"vocab\":" vocabulary "}"
+#define MODEL MODEL_OF("{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"a\":3}")
+#define ADDED_TOKEN(id, content, normalized)                                                                           \
+    "{\"id\":" id ",\"content\":\"" content "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"              \
+    "\"normalized\":" normalized ",\"special\":true}"
+
+static char directory[64];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/sluice-tokenizer-XXXXXX");
+    return mkdtemp(directory) == NULL;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json"};
+    for (size_t i = 0; i < 3; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        unlink(path);
+    }
+    return rmdir(directory);
+}
+
+static void put(const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+static struct tokenizer *must_open(void)
+{
+    struct tokenizer *tokenizer;
+    struct err err = {0};
+    if (tokenizer_open(directory, &tokenizer, &err) != STATUS_OK)
+        fail_msg("%s", err.message);
+    return tokenizer;
+}
+
+static void refused(enum status expected, const char *file, const char *field)
+{
+    struct tokenizer *tokenizer;
+    struct err err = {0};
+    enum status status = tokenizer_open(directory, &tokenizer, &err);
+    if (status != expected || strstr(err.message, file) == NULL || strstr(err.message, field) == NULL)
+        fail_msg("%s: \"%s\"; expected %s with \"%s\" and \"%s\"", status_name(status), err.message,
+                 status_name(expected), file, field);
+    assert_null(tokenizer);
+}
+
+static void encodes_to(const struct tokenizer *tokenizer, const char *text, const int32_t *expected, uint32_t wanted)
+{
+    int32_t ids[32];
+    uint32_t count;
+    bool truncated;
+    struct err err = {0};
+    assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), 32, ids, &count, &truncated, &err), STATUS_OK);
+    assert_int_equal(count, wanted);
+    assert_memory_equal(ids, expected, wanted * sizeof *ids);
+}
+
+#define ENCODES_TO(tokenizer, text, ...)                                                                               \
+    encodes_to(tokenizer, text, (const int32_t[]){__VA_ARGS__}, sizeof(int32_t[]){__VA_ARGS__} / sizeof(int32_t))
+
+static void every_bad_field_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        enum status status;
+        const char *field;
+    } bad[] = {
+        {"", STATUS_BAD_INPUT, "JSON"},
+        {"[]", STATUS_BAD_INPUT, "object"},
+        {"{" NORMALIZER "," PRE_TOKENIZER "}", STATUS_UNSUPPORTED, "model"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"sampling\":1}", STATUS_UNSUPPORTED, "sampling"},
+        {"{\"version\":\"2.0\"," PRE_TOKENIZER "," MODEL "}", STATUS_UNSUPPORTED, "version"},
+        {"{\"truncation\":{\"direction\":\"Left\"}," PRE_TOKENIZER "," MODEL "}", STATUS_UNSUPPORTED, "direction"},
+        {"{\"normalizer\":{\"type\":\"NFKC\"}," PRE_TOKENIZER "," MODEL "}", STATUS_UNSUPPORTED,
+         "normalizer: type NFKC"},
+        {"{\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true}," PRE_TOKENIZER "," MODEL "}",
+         STATUS_BAD_INPUT, "normalizer: handle_chinese_chars"},
+        {"{\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":1,\"handle_chinese_chars\":true,\"lowercase\":"
+         "true}," PRE_TOKENIZER "," MODEL "}",
+         STATUS_BAD_INPUT, "normalizer: clean_text"},
+        {"{\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"lowercase\":"
+         "true,"
+         "\"fold\":true}," PRE_TOKENIZER "," MODEL "}",
+         STATUS_UNSUPPORTED, "normalizer: the field fold"},
+        {"{" NORMALIZER "," MODEL "}", STATUS_UNSUPPORTED, "pre_tokenizer: type null"},
+        {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL "}", STATUS_UNSUPPORTED,
+         "pre_tokenizer: type Whitespace"},
+        {"{" PRE_TOKENIZER ",\"model\":{\"type\":\"BPE\"}}", STATUS_UNSUPPORTED, "model: type BPE"},
+        {"{" PRE_TOKENIZER ",\"model\":{\"type\":\"WordPiece\"}}", STATUS_BAD_INPUT, "model: unk_token"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("[]") "}", STATUS_BAD_INPUT, "model.vocab"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{}") "}", STATUS_BAD_INPUT, "vocabulary is empty"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"a\":0}") "}", STATUS_BAD_INPUT, "unk_token"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":-1}") "}", STATUS_BAD_INPUT, "model.vocab"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":1.5}") "}", STATUS_BAD_INPUT, "model.vocab"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":4294967296}") "}", STATUS_BAD_INPUT, "model.vocab"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":0}") "}", STATUS_BAD_INPUT, "two tokens"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"[UNK]\":1}") "}", STATUS_BAD_INPUT, "[UNK]"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\\u0000b\":1}") "}", STATUS_BAD_INPUT, "NUL"},
+        {"{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"\xFF\":1}") "}", STATUS_BAD_INPUT, "UTF-8"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"added_tokens\":{}}", STATUS_BAD_INPUT, "added_tokens"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"added_tokens\":[{\"id\":1,\"content\":\"[CLS]\"}]}", STATUS_BAD_INPUT,
+         "added_tokens: single_word"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("7", "[CLS]", "false") "]}", STATUS_BAD_INPUT,
+         "[CLS]"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("5", "new", "false") "]}", STATUS_BAD_INPUT,
+         "new"},
+        {"{" PRE_TOKENIZER "," MODEL
+         ",\"added_tokens\":[" ADDED_TOKEN("1", "[CLS]", "false") "," ADDED_TOKEN("1", "[CLS]", "false") "]}",
+         STATUS_BAD_INPUT, "added_tokens"},
+        {"{" NORMALIZER "," PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("4", "\\u200b", "true") "]}",
+         STATUS_BAD_INPUT, "added_tokens"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"post_processor\":{\"type\":\"Sequence\"}}", STATUS_UNSUPPORTED,
+         "post_processor: type Sequence"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",1],"
+         "\"sep\":[\"[SEP]\",4]}}",
+         STATUS_BAD_INPUT, "post_processor: the id 4"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",1]}}",
+         STATUS_BAD_INPUT, "post_processor: sep"},
+        {"{" PRE_TOKENIZER "," MODEL
+         ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+         "{\"id\":\"[CLS]\",\"type_id\":0}}],\"special_tokens\":{\"[CLS]\":{\"ids\":[1]}}}}",
+         STATUS_UNSUPPORTED, "post_processor.single"},
+        {"{" PRE_TOKENIZER "," MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":"
+         "{\"id\":\"A\",\"type_id\":1}}]}}",
+         STATUS_UNSUPPORTED, "type_id"},
+        {"{" PRE_TOKENIZER "," MODEL
+         ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+         "{\"id\":\"[X]\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{}}}",
+         STATUS_BAD_INPUT, "special_tokens"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put("tokenizer.json", bad[i].json);
+        refused(bad[i].status, "tokenizer.json", bad[i].field);
+    }
+}
+
+static void reads_a_template(void **state)
+{
+    (void)state;
+    put("tokenizer.json", "{" NORMALIZER "," PRE_TOKENIZER "," MODEL
+                          ",\"padding\":{\"strategy\":{\"Fixed\":9}},\"truncation\":{\"direction\":"
+                          "\"Right\",\"max_length\":3},\"decoder\":null,\"added_tokens\":[" ADDED_TOKEN(
+                              "4", "new", "false") "],"
+                                                   "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                                                   "\"SpecialToken\":{\"id\":\"[CLS]\",\"type_id\":0}},"
+                                                   "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{"
+                                                   "\"id\":\"end\",\"type_id\":0}}],\"pair\":[],"
+                                                   "\"special_tokens\":{\"[CLS]\":{\"id\":\"[CLS]\",\"ids\":[1],"
+                                                   "\"tokens\":[\"[CLS]\"]},\"end\":{\"id\":\"end\","
+                                                   "\"ids\":[2,0],\"tokens\":[\"[SEP]\",\"[UNK]\"]}}}}");
+    struct tokenizer *tokenizer = must_open();
+    ENCODES_TO(tokenizer, "A b anew", 1, 3, 0, 3, 4, 2, 0);
+    assert_int_equal(tokenizer_vocabulary(tokenizer), 5);
+    assert_int_equal(tokenizer_max_tokens(tokenizer), 0);
+    tokenizer_close(tokenizer);
+}
+
+static void no_post_processor_adds_nothing(void **state)
+{
+    (void)state;
+    put("tokenizer.json", "{" PRE_TOKENIZER "," MODEL_OF("{\"[UNK]\":0,\"a\":7,\"\":3}") "}");
+    struct tokenizer *tokenizer = must_open();
+    ENCODES_TO(tokenizer, "a A", 7, 0);
+    assert_int_equal(tokenizer_vocabulary(tokenizer), 8); /* ids may have gaps */
+    tokenizer_close(tokenizer);
+}
+
+static void the_config_must_agree(void **state)
+{
+    (void)state;
+    put("tokenizer.json", "{" NORMALIZER "," PRE_TOKENIZER "," MODEL "}");
+    put("tokenizer_config.json", "{\"do_lower_case\":true,\"strip_accents\":null,\"model_max_length\":384}");
+    struct tokenizer *tokenizer = must_open();
+    assert_int_equal(tokenizer_max_tokens(tokenizer), 384);
+    tokenizer_close(tokenizer);
+    put("tokenizer_config.json", "{\"model_max_length\":1000000000000000019884624838656}");
+    tokenizer = must_open();
+    assert_int_equal(tokenizer_max_tokens(tokenizer), 0);
+    tokenizer_close(tokenizer);
+    static const char *const bad[][2] = {
+        {"{\"do_lower_case\":false}", "do_lower_case"},
+        {"{\"strip_accents\":false}", "strip_accents"},
+        {"{\"tokenize_chinese_chars\":false}", "tokenize_chinese_chars"},
+        {"{\"truncation_side\":\"left\"}", "truncation_side"},
+        {"{\"split_special_tokens\":true}", "split_special_tokens"},
+        {"{\"do_basic_tokenize\":false}", "do_basic_tokenize"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put("tokenizer_config.json", bad[i][0]);
+        refused(STATUS_UNSUPPORTED, "tokenizer_config.json", bad[i][1]);
+    }
+    put("tokenizer_config.json", "{\"model_max_length\":0}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "model_max_length");
+    put("tokenizer_config.json", "{\"do_lower_case\":\"yes\"}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "do_lower_case");
+}
+
+static void reads_a_vocabulary_file(void **state)
+{
+    (void)state;
+    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n\nB\r\na\nsch\u00F6n\n\u6F22x");
+    struct tokenizer *tokenizer = must_open();
+    ENCODES_TO(tokenizer, "a AB B [MASK] sch\u00F6n", 2, 9, 9, 6, 1, 4, 1, 3); /* the second "a" counts */
+    assert_int_equal(tokenizer_vocabulary(tokenizer), 12);
+    tokenizer_close(tokenizer);
+    put("tokenizer_config.json",
+        "{\"do_lower_case\":false,\"tokenize_chinese_chars\":false,\"tokenizer_class\":"
+        "\"BertTokenizer\",\"model_max_length\":512,\"cls_token\":\"[PAD]\",\"mask_token\":{\"content\":"
+        "\"a\",\"lstrip\":true},\"additional_special_tokens\":[\"[NEW]\"]}");
+    tokenizer = must_open();
+    ENCODES_TO(tokenizer, "B sch\u00F6n \u6F22x aB [NEW]", 0, 8, 10, 11, 9, 8, 11, 3);
+    assert_int_equal(tokenizer_max_tokens(tokenizer), 512);
+    tokenizer_close(tokenizer);
+}
+
+static void a_bad_vocabulary_file_is_refused(void **state)
+{
+    (void)state;
+    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[MASK]\na\n");
+    refused(STATUS_BAD_INPUT, "vocab.txt", "sep_token");
+    put("vocab.txt", "[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    refused(STATUS_BAD_INPUT, "vocab.txt", "unk_token");
+    put("vocab.txt", "a\n\xC3\n");
+    refused(STATUS_BAD_INPUT, "vocab.txt", "UTF-8");
+    put("vocab.txt", "a\nb\rc\n");
+    refused(STATUS_BAD_INPUT, "vocab.txt", "line 2");
+    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"XLMRobertaTokenizer\"}");
+    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "tokenizer_class");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"7\":{\"content\":\"[CLS]\"}}}");
+    refused(STATUS_BAD_INPUT, "vocab.txt", "[CLS]");
+    put("tokenizer_config.json", "{\"cls_token\":7}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "cls_token");
+}
+
+static void no_file_at_all_is_not_found(void **state)
+{
+    (void)state;
+    refused(STATUS_NOT_FOUND, "tokenizer.json", "vocab.txt");
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test_setup_teardown(every_bad_field_is_named, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(reads_a_template, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(no_post_processor_adds_nothing, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(the_config_must_agree, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(reads_a_vocabulary_file, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(a_bad_vocabulary_file_is_refused, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(no_file_at_all_is_not_found, make_directory, remove_directory),
+};
+
+TEST_MAIN(cases)
