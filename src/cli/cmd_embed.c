@@ -3,7 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/embed.h"
-#include "cli/texts.h"
+#include "serve/start.h"
 
 struct own {
     char *input, *output;
@@ -52,14 +52,12 @@ static enum status embed_files(const struct own *own, struct embed_job job, stru
 
 static enum status embed(const struct config *config, const struct own *own, struct model *model, struct err *err)
 {
-    unsigned threads = config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
-    struct engine_options options = {.backend = config->backend, .precision = (enum precision)config->precision};
+    unsigned threads = start_threads(config);
     struct engine *engine = NULL;
     struct compute *compute = NULL;
-    enum status status = engine_open(model, &options, &engine, err);
+    enum status status = start_engine(config, model, &engine, err);
     if (status != STATUS_OK)
         return status;
-    model_release_weights(model);
     unsigned queued = 3 * threads; /* so that the threads have work while the next window is read */
     status = compute_open(engine, threads, queued, -1, &compute, err);
     if (status == STATUS_OK) {
@@ -79,7 +77,7 @@ static int run(struct invocation *invocation)
 {
     struct err err;
     struct model *model = NULL;
-    enum status status = texts_open_model(&invocation->config, &model, &err);
+    enum status status = start_model(&invocation->config, &model, &err);
     if (status == STATUS_OK) {
         status = embed(&invocation->config, invocation->own, model, &err);
         model_close(model);

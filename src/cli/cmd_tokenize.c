@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/texts.h"
+#include "serve/start.h"
 
 struct own {
     char *input;
@@ -70,7 +71,7 @@ static int run(struct invocation *invocation)
     struct err err;
     struct model *model = NULL;
     struct lines lines;
-    enum status status = texts_open_model(&invocation->config, &model, &err);
+    enum status status = start_model(&invocation->config, &model, &err);
     if (status != STATUS_OK)
         return report(invocation, &err);
     model_release_weights(model);

@@ -16,7 +16,7 @@ enum status places_model(char **out, struct err *err)
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
     struct buffer installed = {0};
-    buffer_format(&installed, "%s/../share/sluice/models/" MODEL_NAME, dirname(self));
+    buffer_format(&installed, "%s/share/sluice/models/" MODEL_NAME, dirname(dirname(self)));
     const char *in_source = SLUICE_SOURCE_DIR "/config/models/" MODEL_NAME;
     if (buffer_ok(&installed)) {
         bool use_source = access(installed.data, F_OK) != 0 && access(in_source, F_OK) == 0;

@@ -1,15 +1,5 @@
 #include "cli/texts.h"
 
-enum status texts_open_model(const struct config *config, struct model **out, struct err *err)
-{
-    struct model_options options = {
-        .pooling = (enum pooling)config->pooling, .max_tokens = (uint32_t)config->max_tokens, .prompt = config->prompt};
-    enum status status = model_open(config->model, &options, out, err);
-    if (status == STATUS_NOT_FOUND)
-        return err_prefix(err, "no model (name a sentence-transformers directory with --model)");
-    return status;
-}
-
 enum status texts_encode(const struct model *model, const struct line *line, struct buffer *scratch, int32_t *ids,
                          uint32_t *count, struct err *err)
 {

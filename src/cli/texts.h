@@ -5,10 +5,6 @@
 #include "base/buffer.h"
 #include "cli/lines.h"
 #include "model/model.h"
-#include "serve/config.h"
-
-/* Opens the configured model; says what to do when it is not there. Errors: those of model_open. */
-MUST_CHECK enum status texts_open_model(const struct config *config, struct model **out, struct err *err);
 
 /* Turns a line into at most model->max_tokens ids. `scratch` is kept between calls and freed by the caller.
  * Shapes: ids [model->max_tokens] int32, written. Errors: those of tokenizer_encode, STATUS_NO_MEMORY. */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "serve/password.h"
+#include "serve/start.h"
 
 static uint64_t random_seed(void)
 {
@@ -146,18 +147,8 @@ static enum status open_address(struct server *server, struct err *err)
 
 static enum status open_engine(struct server *server, struct err *err)
 {
-    const struct config *config = server->config;
-    struct model_options model = {
-        .pooling = (enum pooling)config->pooling, .max_tokens = (uint32_t)config->max_tokens, .prompt = config->prompt};
-    enum status status = model_open(config->model, &model, &server->model, err);
-    if (status != STATUS_OK)
-        return err_prefix(err, "model");
-    struct engine_options engine = {.backend = config->backend, .precision = (enum precision)config->precision};
-    status = engine_open(server->model, &engine, &server->engine, err);
-    if (status != STATUS_OK)
-        return err_prefix(err, "engine");
-    model_release_weights(server->model);
-    return STATUS_OK;
+    enum status status = start_model(server->config, &server->model, err);
+    return status == STATUS_OK ? start_engine(server->config, server->model, &server->engine, err) : status;
 }
 
 static enum status open_threads(struct server *server, struct err *err)
@@ -252,7 +243,7 @@ static void log_start(const struct server *server)
 enum status server_open(struct server *server, const struct config *config, struct err *err)
 {
     *server = (struct server){.config = config};
-    server->threads = config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
+    server->threads = start_threads(config);
     enum status (*const steps[])(struct server *, struct err *) = {open_address, open_engine, open_threads, open_worker,
                                                                    open_queue};
     enum status status = STATUS_OK;

@@ -1,0 +1,26 @@
+#include "serve/start.h"
+
+enum status start_model(const struct config *config, struct model **out, struct err *err)
+{
+    struct model_options options = {
+        .pooling = (enum pooling)config->pooling, .max_tokens = (uint32_t)config->max_tokens, .prompt = config->prompt};
+    enum status status = model_open(config->model, &options, out, err);
+    if (status == STATUS_NOT_FOUND)
+        return err_prefix(err, "no model (name a sentence-transformers directory with --model)");
+    return status == STATUS_OK ? status : err_prefix(err, "model %s", config->model);
+}
+
+enum status start_engine(const struct config *config, struct model *model, struct engine **out, struct err *err)
+{
+    struct engine_options options = {.backend = config->backend, .precision = (enum precision)config->precision};
+    enum status status = engine_open(model, &options, out, err);
+    if (status != STATUS_OK)
+        return err_prefix(err, "engine");
+    model_release_weights(model);
+    return STATUS_OK;
+}
+
+unsigned start_threads(const struct config *config)
+{
+    return config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
+}
