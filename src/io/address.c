@@ -172,7 +172,7 @@ static enum status parse_any(const char *text, struct address *out, struct err *
                        "the Redis address begins with a scheme that is not redis://, "
                        "redis+unix:// or unix:");
     }
-    if (!strchr(text, '/')) {
+    if (*text && !strchr(text, '/')) {
         return err_set(err, STATUS_BAD_INPUT,
                        "the Redis address is neither a socket path (with a / in it) "
                        "nor redis://host:port");

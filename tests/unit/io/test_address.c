@@ -1,0 +1,163 @@
+/* What --redis takes, what it refuses, and that no password is ever printed. */
+#include "io/address.h"
+
+#include "harness.h"
+
+static void expect(const char *text, const char *path, const char *host, unsigned port, unsigned db, const char *user,
+                   const char *password)
+{
+    struct address address;
+    struct err err = {0};
+    if (address_parse(text, &address, &err)) {
+        fail_msg("%s: %s", text, err.message);
+    }
+    const char *got[] = {address.path, address.host, address.user, address.password};
+    const char *wanted[] = {path, host, user, password};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(got[i] == NULL, wanted[i] == NULL);
+        if (wanted[i]) {
+            assert_string_equal(got[i], wanted[i]);
+        }
+    }
+    assert_int_equal(address.port, port);
+    assert_int_equal(address.db, db);
+    address_free(&address);
+}
+
+static void unix_sockets(void **state)
+{
+    (void)state;
+    expect("/run/redis.sock", "/run/redis.sock", NULL, 0, 0, NULL, NULL);
+    expect("./redis.sock", "./redis.sock", NULL, 0, 0, NULL, NULL);
+    expect("unix:/run/redis.sock", "/run/redis.sock", NULL, 0, 0, NULL, NULL);
+    expect("unix:///run/redis.sock", "/run/redis.sock", NULL, 0, 0, NULL, NULL);
+    expect("redis+unix:///run/redis.sock", "/run/redis.sock", NULL, 0, 0, NULL, NULL);
+    expect("redis+unix://u:p@/run/a%20b.sock?db=3", "/run/a b.sock", NULL, 0, 3, "u", "p");
+}
+
+static void hosts(void **state)
+{
+    (void)state;
+    expect("redis://localhost", NULL, "localhost", 6379, 0, NULL, NULL);
+    expect("redis://localhost/", NULL, "localhost", 6379, 0, NULL, NULL);
+    expect("redis://10.0.0.1:7000/12", NULL, "10.0.0.1", 7000, 12, NULL, NULL);
+    expect("redis://[::1]:7000/1", NULL, "::1", 7000, 1, NULL, NULL);
+    expect("redis://[fe80::1%25eth0]", NULL, "fe80::1%eth0", 6379, 0, NULL, NULL);
+}
+
+static void logins(void **state)
+{
+    (void)state;
+    expect("redis://user:pass@h", NULL, "h", 6379, 0, "user", "pass");
+    expect("redis://:pass@h", NULL, "h", 6379, 0, NULL, "pass");
+    expect("redis://user@h", NULL, "h", 6379, 0, "user", NULL);
+    expect("redis://u%3As%40r:p%2Fa%3As%40s%25@h:1", NULL, "h", 1, 0, "u:s@r", "p/a:s@s%");
+    expect("redis://u:p@ss@h", NULL, "h", 6379, 0, "u", "p@ss");
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum status status;
+        const char *says;
+    } cases[] = {
+        {"", STATUS_BAD_INPUT, "empty"},
+        {"localhost", STATUS_BAD_INPUT, "redis://host:port"},
+        {"localhost:6379", STATUS_BAD_INPUT, "redis://host:port"},
+        {"redis://", STATUS_BAD_INPUT, "no host"},
+        {"redis://:6379", STATUS_BAD_INPUT, "no host"},
+        {"redis://h:0x1", STATUS_BAD_INPUT, "port"},
+        {"redis://h:65536", STATUS_BAD_INPUT, "port"},
+        {"redis://h:", STATUS_BAD_INPUT, "port"},
+        {"redis://h/x", STATUS_BAD_INPUT, "database"},
+        {"redis://h/-1", STATUS_BAD_INPUT, "database"},
+        {"redis://h/99999999999", STATUS_BAD_INPUT, "database"},
+        {"redis://h?db=1", STATUS_BAD_INPUT, "DATABASE"},
+        {"redis://[::1", STATUS_BAD_INPUT, "bracket"},
+        {"redis://[::1]x", STATUS_BAD_INPUT, "bracket"},
+        {"redis://u:secret%zz@h", STATUS_BAD_INPUT, "hex"},
+        {"redis://u:secret%2@h", STATUS_BAD_INPUT, "hex"},
+        {"redis://u:secret%00@h", STATUS_BAD_INPUT, "hex"},
+        {"http://h", STATUS_BAD_INPUT, "scheme"},
+        {"redis+unix://run/redis.sock", STATUS_BAD_INPUT, "absolute"},
+        {"redis+unix:///a?x=1", STATUS_BAD_INPUT, "?db="},
+        {"rediss://h", STATUS_UNSUPPORTED, "not supported yet"},
+        {"sentinel://h", STATUS_UNSUPPORTED, "not supported yet"},
+        {"redis+sentinel://h", STATUS_UNSUPPORTED, "not supported yet"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct address address;
+        struct err err = {0};
+        if (address_parse(cases[i].text, &address, &err) != cases[i].status || !strstr(err.message, cases[i].says)) {
+            fail_msg("%s: status %d, \"%s\"", cases[i].text, err.status, err.message);
+        }
+        assert_null(strstr(err.message, "secret"));
+        assert_null(address.host);
+        assert_null(address.password);
+    }
+}
+
+static void printed_without_password(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *printed;
+    } cases[] = {
+        {"/run/redis.sock", "/run/redis.sock"},
+        {"redis+unix://u:secret@/run/r.sock", "/run/r.sock (with login)"},
+        {"redis://h", "redis://h:6379"},
+        {"redis://u:secret@h:1/2", "redis://u:***@h:1/2"},
+        {"redis://:secret@[::1]", "redis://:***@[::1]:6379"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct address address;
+        struct err err;
+        char text[ADDRESS_TEXT];
+        assert_int_equal(address_parse(cases[i].text, &address, &err), STATUS_OK);
+        assert_string_equal(address_print(&address, text), cases[i].printed);
+        address_free(&address);
+    }
+}
+
+static void long_addresses_are_cut_when_printed(void **state)
+{
+    (void)state;
+    char text[2000] = "redis://", printed[ADDRESS_TEXT];
+    struct address address;
+    struct err err;
+    memset(text + 8, 'h', 1000);
+    strcpy(text + 1008, "/5");
+    assert_int_equal(address_parse(text, &address, &err), STATUS_OK);
+    assert_int_equal(strlen(address_print(&address, printed)), ADDRESS_TEXT - 1);
+    address_free(&address);
+}
+
+static void login_is_replaced(void **state)
+{
+    (void)state;
+    struct address address;
+    struct err err;
+    assert_int_equal(address_parse("redis://u:one@h", &address, &err), STATUS_OK);
+    assert_int_equal(address_set_login(&address, NULL, "two", &err), STATUS_OK);
+    assert_string_equal(address.user, "u");
+    assert_string_equal(address.password, "two");
+    assert_int_equal(address_set_login(&address, "v", NULL, &err), STATUS_OK);
+    assert_string_equal(address.user, "v");
+    assert_string_equal(address.password, "two");
+    address_free(&address);
+    assert_null(address.password);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(unix_sockets),
+    cmocka_unit_test(hosts),
+    cmocka_unit_test(logins),
+    cmocka_unit_test(refused),
+    cmocka_unit_test(printed_without_password),
+    cmocka_unit_test(long_addresses_are_cut_when_printed),
+    cmocka_unit_test(login_is_replaced),
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,285 @@
+/* A link against a peer that the test plays itself: a listening socket, raw bytes, and every way to die. */
+#include "io/link.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+struct stage {
+    struct event_base *base;
+    char dir[32], path[64];
+    int listener, peer;
+    struct address address;
+    struct link *link;
+    int ups, downs, answers, nulls;
+    long long last;
+    struct err err;
+    bool close_in_answer, down_before_nulls;
+};
+
+static void on_up(void *context)
+{
+    struct stage *stage = context;
+    stage->ups++;
+}
+
+static void on_down(void *context, const struct err *err)
+{
+    struct stage *stage = context;
+    stage->downs++;
+    stage->err = *err;
+    stage->down_before_nulls = stage->nulls == 0;
+}
+
+static void on_reply(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct stage *stage = context;
+    assert_int_equal(reply == NULL, err != NULL);
+    stage->answers += reply != NULL;
+    stage->nulls += reply == NULL;
+    if (reply) {
+        stage->last = reply->integer;
+    }
+    if (reply && stage->close_in_answer) {
+        struct link *link = stage->link;
+        stage->link = NULL;
+        link_close(link);
+    }
+}
+
+static void open_link(struct stage *stage, size_t max_bytes)
+{
+    struct err err;
+    struct link_options options = {
+        .base = stage->base,
+        .address = &stage->address,
+        .connect_timeout_ms = 20000,
+        .max_reply_bytes = max_bytes,
+        .context = stage,
+        .on_up = on_up,
+        .on_down = on_down,
+    };
+    assert_int_equal(link_open(&options, &stage->link, &err), STATUS_OK);
+    assert_int_equal(stage->ups + stage->downs, 0); /* never before it returns */
+}
+
+static int setup(void **state)
+{
+    struct stage *stage = calloc(1, sizeof *stage);
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    stage->base = event_base_new();
+    strcpy(stage->dir, "/tmp/sluice-link-XXXXXX");
+    assert_non_null(mkdtemp(stage->dir));
+    snprintf(stage->path, sizeof stage->path, "%s/s", stage->dir);
+    strcpy(to.sun_path, stage->path);
+    stage->listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(stage->listener, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(listen(stage->listener, 4), 0);
+    stage->peer = -1;
+    stage->address.path = strdup(stage->path);
+    *state = stage;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct stage *stage = *state;
+    link_close(stage->link);
+    event_base_free(stage->base);
+    close(stage->listener);
+    if (stage->peer >= 0) {
+        close(stage->peer);
+    }
+    unlink(stage->path);
+    rmdir(stage->dir);
+    address_free(&stage->address);
+    free(stage);
+    return 0;
+}
+
+static void turn(struct stage *stage)
+{
+    event_base_loop(stage->base, EVLOOP_ONCE);
+}
+
+static void connect_link(struct stage *stage, size_t max_bytes)
+{
+    open_link(stage, max_bytes);
+    while (stage->ups == 0 && stage->downs == 0) {
+        turn(stage);
+    }
+    stage->peer = accept(stage->listener, NULL, NULL);
+    assert_true(stage->peer >= 0);
+}
+
+static void send_command(struct stage *stage, uint32_t timeout_ms)
+{
+    struct err err;
+    const char *const words[] = {"PING"};
+    assert_int_equal(link_command(stage->link, 1, words, NULL, timeout_ms, on_reply, stage, &err), STATUS_OK);
+}
+
+static void say(struct stage *stage, const char *bytes)
+{
+    assert_int_equal(write(stage->peer, bytes, strlen(bytes)), strlen(bytes));
+}
+
+static void answers_come_in_order_byte_by_byte(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    for (int i = 0; i < 3; i++) {
+        send_command(stage, 20000);
+    }
+    assert_int_equal(link_outstanding(stage->link), 3);
+    const char *bytes = ":1\r\n:2\r\n:3\r\n";
+    for (; *bytes; bytes++) {
+        say(stage, (const char[]){*bytes, '\0'});
+        turn(stage);
+    }
+    while (stage->answers < 3) {
+        turn(stage);
+    }
+    assert_int_equal(stage->last, 3);
+    assert_int_equal(link_outstanding(stage->link), 0);
+    assert_int_equal(stage->downs, 0);
+}
+
+static void expect_death(struct stage *stage, enum status status, int nulls)
+{
+    while (stage->downs == 0) {
+        turn(stage);
+    }
+    assert_int_equal(stage->err.status, status);
+    assert_int_equal(stage->downs, 1);
+    assert_int_equal(stage->nulls, nulls);
+    assert_true(stage->down_before_nulls);
+    assert_false(link_is_up(stage->link));
+    struct err err;
+    const char *const words[] = {"PING"};
+    assert_int_equal(link_command(stage->link, 1, words, NULL, 1000, on_reply, stage, &err), STATUS_UNAVAILABLE);
+}
+
+static void a_closed_peer_ends_everything_once(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    send_command(stage, 20000);
+    send_command(stage, 20000);
+    close(stage->peer);
+    stage->peer = -1;
+    expect_death(stage, STATUS_UNAVAILABLE, 2);
+}
+
+static void nonsense_ends_it(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    send_command(stage, 20000);
+    say(stage, "HTTP/1.1 400\r\n");
+    expect_death(stage, STATUS_BAD_INPUT, 1);
+}
+
+static void an_answer_without_question_ends_it(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    say(stage, ":1\r\n");
+    expect_death(stage, STATUS_BAD_INPUT, 0);
+}
+
+static void an_answer_above_the_cap_ends_it(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 1000);
+    send_command(stage, 20000);
+    say(stage, "*2147483647\r\n");
+    expect_death(stage, STATUS_UNSUPPORTED, 1);
+}
+
+static void silence_ends_it(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    send_command(stage, 600000);
+    send_command(stage, 20); /* its deadline counts though it is not the first */
+    expect_death(stage, STATUS_UNAVAILABLE, 2);
+}
+
+static void nobody_there_is_told_later(void **state)
+{
+    struct stage *stage = *state;
+    unlink(stage->path);
+    open_link(stage, 10000);
+    expect_death(stage, STATUS_UNAVAILABLE, 0);
+    assert_int_equal(stage->ups, 0);
+}
+
+static void closing_inside_an_answer(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    send_command(stage, 20000);
+    send_command(stage, 20000);
+    stage->close_in_answer = true;
+    say(stage, ":1\r\n:2\r\n");
+    while (stage->nulls == 0) {
+        turn(stage);
+    }
+    assert_int_equal(stage->answers, 1);
+    assert_int_equal(stage->downs, 0); /* who closes knows */
+}
+
+static void a_password_is_sent_first(void **state)
+{
+    struct stage *stage = *state;
+    struct err err;
+    char got[256] = "";
+    assert_int_equal(address_set_login(&stage->address, NULL, "pa ss\r\n", &err), STATUS_OK);
+    stage->address.db = 2;
+    open_link(stage, 10000);
+    stage->peer = accept(stage->listener, NULL, NULL);
+    const char *expected = "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\npa ss\r\n\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n";
+    for (size_t at = 0; at < strlen(expected);) {
+        event_base_loop(stage->base, EVLOOP_NONBLOCK);
+        ssize_t count = recv(stage->peer, got + at, sizeof got - 1 - at, MSG_DONTWAIT);
+        at += count > 0 ? (size_t)count : 0;
+    }
+    assert_string_equal(got, expected);
+    say(stage, "+OK\r\n");
+    say(stage, "+OK\r\n");
+    while (stage->ups == 0) {
+        turn(stage);
+    }
+}
+
+static void a_refused_password_is_denied(void **state)
+{
+    struct stage *stage = *state;
+    struct err err;
+    assert_int_equal(address_set_login(&stage->address, "u", "p", &err), STATUS_OK);
+    open_link(stage, 10000);
+    stage->peer = accept(stage->listener, NULL, NULL);
+    say(stage, "-WRONGPASS invalid username-password pair\r\n");
+    expect_death(stage, STATUS_DENIED, 0);
+    assert_int_equal(stage->ups, 0);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test_setup_teardown(answers_come_in_order_byte_by_byte, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_closed_peer_ends_everything_once, setup, teardown),
+    cmocka_unit_test_setup_teardown(nonsense_ends_it, setup, teardown),
+    cmocka_unit_test_setup_teardown(an_answer_without_question_ends_it, setup, teardown),
+    cmocka_unit_test_setup_teardown(an_answer_above_the_cap_ends_it, setup, teardown),
+    cmocka_unit_test_setup_teardown(silence_ends_it, setup, teardown),
+    cmocka_unit_test_setup_teardown(nobody_there_is_told_later, setup, teardown),
+    cmocka_unit_test_setup_teardown(closing_inside_an_answer, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_password_is_sent_first, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_refused_password_is_denied, setup, teardown),
+};
+
+TEST_MAIN(cases)

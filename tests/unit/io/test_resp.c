@@ -1,0 +1,259 @@
+/* RESP in every cut, beyond every cap, and as nonsense; and commands as bytes. */
+#include "io/resp.h"
+
+#include <stdlib.h>
+
+#include "harness.h"
+
+static const char whole[] = "*6\r\n+OK\r\n-ERR bad\r\n:-42\r\n$5\r\na\0b\r\n\r\n$-1\r\n*2\r\n*0\r\n*-1\r\n";
+
+static struct resp_reader *open_reader(size_t max_bytes)
+{
+    struct resp_reader *reader;
+    struct err err;
+    assert_int_equal(resp_open(max_bytes, &reader, &err), STATUS_OK);
+    return reader;
+}
+
+static void check_whole(const struct resp_value *value)
+{
+    assert_non_null(value);
+    assert_int_equal(value->type, RESP_ARRAY);
+    assert_int_equal(value->count, 6);
+    assert_true(resp_equals(&value->items[0], "OK"));
+    assert_true(resp_is_error(&value->items[1], "ERR"));
+    assert_int_equal(value->items[2].integer, -42);
+    assert_int_equal(value->items[3].length, 5);
+    assert_memory_equal(value->items[3].bytes, "a\0b\r\n", 6);
+    assert_int_equal(value->items[4].type, RESP_NIL);
+    assert_int_equal(value->items[5].items[0].type, RESP_ARRAY);
+    assert_int_equal(value->items[5].items[0].count, 0);
+    assert_int_equal(value->items[5].items[1].type, RESP_NIL);
+}
+
+static void one_byte_at_a_time(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(10000);
+    const struct resp_value *value;
+    struct err err;
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < sizeof whole - 1; i++) {
+            assert_int_equal(resp_feed(reader, whole + i, 1, &err), STATUS_OK);
+            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+            assert_int_equal(value != NULL, i == sizeof whole - 2);
+        }
+        check_whole(value);
+    }
+    resp_close(reader);
+}
+
+static void cut_at_every_place(void **state)
+{
+    (void)state;
+    const struct resp_value *value;
+    struct err err;
+    for (size_t cut = 0; cut < sizeof whole; cut++) {
+        struct resp_reader *reader = open_reader(10000);
+        assert_int_equal(resp_feed(reader, whole, cut, &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        if (!value) {
+            assert_int_equal(resp_feed(reader, whole + cut, sizeof whole - 1 - cut, &err), STATUS_OK);
+            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        }
+        check_whole(value);
+        resp_close(reader);
+    }
+}
+
+static void many_in_one_feed(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(10000);
+    const struct resp_value *value;
+    struct err err;
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK);
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        check_whole(value);
+    }
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_null(value);
+    resp_close(reader);
+}
+
+static void expect_broken(const char *bytes, size_t length, size_t max_bytes, enum status status)
+{
+    struct resp_reader *reader = open_reader(max_bytes);
+    const struct resp_value *value;
+    struct err err = {0};
+    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
+    if (resp_next(reader, &value, &err) != status) {
+        fail_msg("%.*s: status %d", (int)(length > 40 ? 40 : length), bytes, err.status);
+    }
+    assert_null(value);
+    assert_int_equal(resp_feed(reader, ":1\r\n", 4, &err), status); /* once broken, always broken */
+    assert_int_equal(resp_next(reader, &value, &err), status);
+    resp_close(reader);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "hello\r\n",
+        "HTTP/1.1 400 Bad Request\r\n",
+        "\r\n",
+        ":12x\r\n",
+        "$-2\r\n",
+        "$x\r\n",
+        "*-2\r\n",
+        "$99999999999999999999\r\n",
+        "*99999999999999999999\r\n",
+        "%1\r\n",
+        "_\r\n",
+        "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_broken(cases[i], strlen(cases[i]), 10000, STATUS_BAD_INPUT);
+    }
+}
+
+static void the_thirteen_bytes_reserve_nothing(void **state)
+{
+    (void)state;
+    expect_broken("*2147483647\r\n", 13, 64 << 20, STATUS_UNSUPPORTED);
+    expect_broken("*1000000\r\n*1000000\r\n", 20, 64 << 20, STATUS_UNSUPPORTED);
+}
+
+static void an_answer_above_the_cap_is_refused(void **state)
+{
+    (void)state;
+    char bytes[3000];
+    int length = snprintf(bytes, sizeof bytes, "$100000\r\n");
+    memset(bytes + length, 'x', sizeof bytes - (size_t)length);
+    expect_broken(bytes, sizeof bytes, 2000, STATUS_UNSUPPORTED);
+}
+
+/* The cap is on one answer: any number of answers below it pass. */
+static void the_cap_begins_anew_with_each_answer(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(1000);
+    const struct resp_value *value;
+    struct err err;
+    char bytes[512];
+    int length = snprintf(bytes, sizeof bytes, "$400\r\n%0400d\r\n", 7);
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(resp_feed(reader, bytes, (size_t)length, &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        assert_int_equal(value->length, 400);
+    }
+    resp_close(reader);
+}
+
+static void clones_outlive_the_reader(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(10000);
+    const struct resp_value *value;
+    struct err err;
+    assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    struct resp_value *clone = resp_clone(value);
+    resp_close(reader);
+    check_whole(clone);
+    free(clone);
+}
+
+static void error_words_have_a_status(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *error;
+        enum status status;
+    } cases[] = {
+        {"NOAUTH Authentication required.", STATUS_DENIED},
+        {"WRONGPASS invalid", STATUS_DENIED},
+        {"NOPERM no", STATUS_DENIED},
+        {"ERR The user executing the script can't run this command or subcommand script: x", STATUS_DENIED},
+        {"LOADING Redis is loading", STATUS_UNAVAILABLE},
+        {"BUSY Redis is busy", STATUS_UNAVAILABLE},
+        {"READONLY You can't", STATUS_UNAVAILABLE},
+        {"MISCONF x", STATUS_UNAVAILABLE},
+        {"OOM x", STATUS_UNAVAILABLE},
+        {"MOVED 1 h:1", STATUS_UNSUPPORTED},
+        {"BUSYGROUP x", STATUS_INTERNAL},
+        {"LOADINGS x", STATUS_INTERNAL},
+        {"ERR x", STATUS_INTERNAL},
+        {"OOM", STATUS_UNAVAILABLE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct resp_value value = {.type = RESP_ERROR, .bytes = cases[i].error, .length = strlen(cases[i].error)};
+        struct err err = {0};
+        assert_int_equal(resp_check(&value, &err), cases[i].status);
+        assert_non_null(strstr(err.message, cases[i].error));
+    }
+    struct resp_value fine = {.type = RESP_STRING, .bytes = "OOM", .length = 3};
+    assert_int_equal(resp_check(&fine, NULL), STATUS_OK);
+}
+
+static void commands_are_words_by_length(void **state)
+{
+    (void)state;
+    struct command command = {0};
+    const char *bytes;
+    size_t length;
+    struct err err;
+    command_text(&command, "SET");
+    command_bytes(&command, "a\r\n\0b", 5);
+    command_bytes(&command, NULL, 0);
+    command_number(&command, 0);
+    command_number(&command, UINT64_MAX);
+    command_list(&command, 2, (const char *const[]){"%s", "xyz"}, (const size_t[]){2, 1});
+    assert_int_equal(command_finish(&command, &bytes, &length, &err), STATUS_OK);
+    static const char expected[] = "*7\r\n$3\r\nSET\r\n$5\r\na\r\n\0b\r\n$0\r\n\r\n$1\r\n0\r\n"
+                                   "$20\r\n18446744073709551615\r\n$2\r\n%s\r\n$1\r\nx\r\n";
+    assert_int_equal(length, sizeof expected - 1);
+    assert_memory_equal(bytes, expected, length);
+    command_free(&command);
+}
+
+static void a_command_of_thousands_of_words(void **state)
+{
+    (void)state;
+    struct command command = {0};
+    struct resp_reader *reader = open_reader(16 << 20);
+    const struct resp_value *value;
+    const char *bytes;
+    size_t length;
+    struct err err;
+    for (uint64_t i = 0; i < 12345; i++) {
+        command_number(&command, i);
+    }
+    assert_int_equal(command_finish(&command, &bytes, &length, &err), STATUS_OK);
+    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_int_equal(value->count, 12345);
+    assert_true(resp_equals(&value->items[12344], "12344"));
+    resp_close(reader);
+    command_free(&command);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(one_byte_at_a_time),
+    cmocka_unit_test(cut_at_every_place),
+    cmocka_unit_test(many_in_one_feed),
+    cmocka_unit_test(nonsense_is_refused),
+    cmocka_unit_test(the_thirteen_bytes_reserve_nothing),
+    cmocka_unit_test(an_answer_above_the_cap_is_refused),
+    cmocka_unit_test(the_cap_begins_anew_with_each_answer),
+    cmocka_unit_test(clones_outlive_the_reader),
+    cmocka_unit_test(error_words_have_a_status),
+    cmocka_unit_test(commands_are_words_by_length),
+    cmocka_unit_test(a_command_of_thousands_of_words),
+};
+
+TEST_MAIN(cases)
