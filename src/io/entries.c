@@ -22,13 +22,14 @@ static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
     return bigger != NULL;
 }
 
-/* Makes room for all entries and fields first: entries point into the fields, which must not move. */
+/* Makes room for all entries and fields first: entries point into the fields, which must not move (and are never NULL).
+ */
 static enum status prepare(struct entries *entries, size_t count, size_t fields, struct err *err)
 {
     void *items = entries->items, *field_items = entries->fields, *vanished = entries->vanished;
     bool ok = grow(&items, &entries->capacity, count, sizeof *entries->items);
     entries->items = items;
-    ok = grow(&field_items, &entries->field_capacity, fields, sizeof *entries->fields) && ok;
+    ok = grow(&field_items, &entries->field_capacity, fields + 1, sizeof *entries->fields) && ok;
     entries->fields = field_items;
     ok = grow(&vanished, &entries->vanished_capacity, count, sizeof *entries->vanished) && ok;
     entries->vanished = vanished;
