@@ -7,4 +7,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${kernels}_avx2.c PROPERTIES COMPILE_OPTIONS "-O3;-mavx2;-mfma")
   set_source_files_properties(${kernels}_avx512.c PROPERTIES
     COMPILE_OPTIONS "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma")
+  set_source_files_properties(${kernels}_amx.c PROPERTIES
+    COMPILE_OPTIONS "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mavx512bf16;-mamx-tile;-mamx-bf16")
 endif()

@@ -16,17 +16,18 @@
 /* Tokens in a pass: 128 to 256 keep a layer's activations in a second-level cache of 1 to 2 MB. */
 enum { PASS_TOKENS = 256 };
 
+/* Buffers of activations; a row is a token. What a precision does not need is NULL. */
 struct backend_stream {
     const struct cpu_weights *weights;
     struct matmul_runner *runner;
     const struct pass *pass;
-    void *memory;               /* behind all that follows; rows are whole multiples of MATMUL_ROWS */
+    void *memory;               /* behind all that follows */
     float *hidden;              /* [rows, hidden] */
-    uint16_t *hidden16;         /* [rows, hidden], bf16 only */
-    float *wide;                /* [rows, max(3 hidden, intermediate)] */
-    uint16_t *wide16;           /* [rows, intermediate], bf16 only */
-    float *product;             /* [rows, hidden]: of the two products that end in a residual */
-    struct activations context; /* [rows, hidden]: f32 or bf16 */
+    uint16_t *hidden16;         /* [rows, hidden] */
+    float *wide;                /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
+    uint16_t *wide16;           /* the same */
+    float *product;             /* [rows, hidden] of a product with a residual, or one block of another product */
+    struct activations context; /* [rows, hidden] */
     float *scratch;             /* attention's */
 };
 
@@ -64,7 +65,7 @@ static void cpu_close(struct backend *backend)
 /* --- streams -------------------------------------------------------------------------------------------------------
  */
 
-static uint32_t larger(uint32_t a, uint32_t b)
+static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -83,21 +84,24 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     const struct cpu_weights *weights = stream->weights;
     const struct model *model = weights->backend.model;
     bool half = weights->backend.precision == PRECISION_BF16;
-    uint32_t longest = larger(PASS_TOKENS, model->max_tokens);
-    size_t rows = (longest + MATMUL_ROWS - 1) / MATMUL_ROWS * MATMUL_ROWS, used = 0;
-    size_t hidden = rows * model->hidden, intermediate = rows * model->intermediate_size;
-    size_t wide = rows * larger(3 * model->hidden, model->intermediate_size);
+    size_t longest = larger(PASS_TOKENS, model->max_tokens);
+    size_t rows = (longest + MATMUL_ROWS - 1) / MATMUL_ROWS * MATMUL_ROWS + MATMUL_ROWS, used = 0;
+    size_t hidden = rows * model->hidden, wide = rows * larger(3 * model->hidden, model->intermediate_size);
+    size_t product = hidden;
+    for (unsigned site = 0; site < CPU_SHAPES; site++)
+        product = larger(product, rows * matmul_block_outputs(weights->shapes[site]));
 
     stream->hidden = part(block, &used, hidden * sizeof(float));
-    stream->product = part(block, &used, hidden * sizeof(float));
-    stream->wide = part(block, &used, wide * sizeof(float));
+    stream->product = part(block, &used, product * sizeof(float));
     stream->scratch =
         part(block, &used,
              sizeof(float) * weights->kernels->attention_scratch(model->max_tokens, model->hidden / model->heads));
+    if (!weights->attention16)
+        stream->wide = part(block, &used, wide * sizeof(float));
     if (half) {
         stream->hidden16 = part(block, &used, hidden * sizeof(uint16_t));
         stream->context.bf16 = part(block, &used, hidden * sizeof(uint16_t));
-        stream->wide16 = part(block, &used, intermediate * sizeof(uint16_t));
+        stream->wide16 = part(block, &used, wide * sizeof(uint16_t));
     } else {
         stream->context.f32 = part(block, &used, hidden * sizeof(float));
     }
@@ -168,27 +172,54 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
     return STATUS_OK;
 }
 
-static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+/* What a product reads. */
+static const void *input_of(const struct backend_stream *stream, enum linear_site site)
+{
+    bool half = stream->weights->backend.precision == PRECISION_BF16;
+    if (site == LINEAR_ATTENTION_OUTPUT)
+        return half ? (const void *)stream->context.bf16 : stream->context.f32;
+    if (site == LINEAR_OUTPUT)
+        return half ? (const void *)stream->wide16 : stream->wide;
+    return half ? (const void *)stream->hidden16 : stream->hidden;
+}
+
+/* Hands a block of queries, keys, values or intermediate on to where the next step reads it. */
+static void finish_block(const struct backend_stream *stream, enum linear_site site, const float *bias, uint32_t block)
 {
     const struct cpu_weights *weights = stream->weights;
     const struct model *model = weights->backend.model;
-    bool half = weights->backend.precision == PRECISION_BF16;
-    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
-    const void *hidden = half ? (const void *)stream->hidden16 : stream->hidden;
-    const void *context = half ? (const void *)stream->context.bf16 : stream->context.f32;
-    const void *wide = half ? (const void *)stream->wide16 : stream->wide;
-    const void *from[] = {hidden, context, hidden, wide};
-    float *to[] = {stream->wide, stream->product, stream->wide, stream->product};
-
-    uint32_t rows = stream->pass->extent;
-    enum status status =
-        matmul_run(stream->runner, weights->shapes[site], linear->packed, rows, from[site], to[site], err);
-    if (status == STATUS_OK && site == LINEAR_INTERMEDIATE) {
-        struct activations activated = {half ? NULL : stream->wide, stream->wide16};
-        weights->kernels->activate(rows, model->intermediate_size, model->activation, stream->wide, linear->bias,
-                                   activated);
+    uint32_t rows = stream->pass->extent, outputs = matmul_block_outputs(weights->shapes[site]);
+    size_t first = (size_t)block * outputs;
+    if (site == LINEAR_QKV) {
+        weights->kernels->add_bias16(rows, outputs, stream->product, bias + first, stream->wide16 + first,
+                                     3 * (size_t)model->hidden);
+        return;
     }
-    return status;
+    struct activations to = {.f32 = NULL};
+    if (stream->wide16 != NULL)
+        to.bf16 = stream->wide16 + first;
+    else
+        to.f32 = stream->wide + first;
+    weights->kernels->activate(rows, outputs, model->activation, stream->product, bias + first, to,
+                               model->intermediate_size);
+}
+
+static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    const struct matmul *shape = weights->shapes[site];
+    bool by_block = site == LINEAR_INTERMEDIATE || (site == LINEAR_QKV && weights->attention16);
+    float *to = site == LINEAR_QKV && !by_block ? stream->wide : stream->product;
+    for (uint32_t block = 0; block < matmul_blocks(shape); block++) {
+        enum status status = matmul_run(stream->runner, shape, linear->packed, block, stream->pass->extent,
+                                        input_of(stream, site), to, err);
+        if (status != STATUS_OK)
+            return status;
+        if (by_block)
+            finish_block(stream, site, linear->bias, block);
+    }
+    return STATUS_OK;
 }
 
 static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
@@ -199,22 +230,26 @@ static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, 
     const struct pass *pass = stream->pass;
     uint32_t head_dim = model->hidden / model->heads;
     for (uint32_t r = 0; r < pass->rows; r++) {
-        size_t at = pass->start[r] - pass->origin, first = at * model->hidden;
-        struct activations context = stream->context;
-        if (context.f32 != NULL)
-            context.f32 += first;
-        else
-            context.bf16 += first;
-        weights->kernels->attention(&(struct attention_job){
+        size_t first = (size_t)(pass->start[r] - pass->origin) * model->hidden;
+        struct attention_job job = {
             .length = pass->length[r],
             .heads = model->heads,
             .head_dim = head_dim,
             .scale = 1.0f / sqrtf((float)head_dim),
-            .qkv = stream->wide + 3 * first,
-            .bias = weights->layers[layer].linear[LINEAR_QKV].bias,
-            .context = context,
             .scratch = stream->scratch,
-        });
+        };
+        if (stream->context.f32 != NULL)
+            job.context.f32 = stream->context.f32 + first;
+        else
+            job.context.bf16 = stream->context.bf16 + first;
+        if (weights->attention16) {
+            job.qkv16 = stream->wide16 + 3 * first;
+            weights->kernels->attention16(&job);
+        } else {
+            job.qkv = stream->wide + 3 * first;
+            job.bias = weights->layers[layer].linear[LINEAR_QKV].bias;
+            weights->kernels->attention(&job);
+        }
     }
     return STATUS_OK;
 }

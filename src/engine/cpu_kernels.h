@@ -28,8 +28,9 @@ struct norm_weights {
 struct attention_job {
     uint32_t length, heads, head_dim;
     float scale;
-    const float *qkv;           /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
-    const float *bias;          /* [3 * heads * head_dim] */
+    const float *qkv;      /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
+    const float *bias;     /* [3 * heads * head_dim] */
+    const uint16_t *qkv16; /* instead of both, for attention16: the same in bf16, with bias; 15 more rows are read */
     struct activations context; /* [length, heads * head_dim]: exactly one of the two is written */
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
@@ -47,14 +48,23 @@ struct cpu_kernels {
     void (*add_norm)(uint32_t rows, uint32_t width, const float *product, const float *bias,
                      const struct norm_weights *norm, struct activations x);
 
-    /* to = activation(from + bias). Shapes: from [rows, width]; `to` one of the two, may be `from` itself. */
+    /* to = activation(from + bias), for a block of columns of `to`. Shapes: from [rows, width]; bias [width]; `to` one
+     * of the two, its rows `stride` apart. */
     void (*activate)(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
-                     struct activations to);
+                     struct activations to, size_t stride);
 
-    /* context = softmax(queries keys^T * scale) values, per head. */
+    /* to = from + bias in bf16. Shapes: from [rows, width]; bias [width]; to [rows, width], its rows `stride` apart. */
+    void (*add_bias16)(uint32_t rows, uint32_t width, const float *from, const float *bias, uint16_t *to,
+                       size_t stride);
+
+    /* context = softmax(queries keys^T * scale) values, per head, in f32. */
     void (*attention)(const struct attention_job *job);
 
-    /* The floats of scratch for a sequence of up to `length` tokens. */
+    /* The same on bf16 operands with f32 sums; NULL where the processor has no instructions for it. The head dimension
+     * must be a multiple of 32. */
+    void (*attention16)(const struct attention_job *job);
+
+    /* The floats of scratch that either takes for a sequence of up to `length` tokens. */
     size_t (*attention_scratch)(uint32_t length, uint32_t head_dim);
 
     /* The mean of `length` rows. Shapes: x [length, width]; to [dim], dim <= width, written. */
@@ -64,6 +74,7 @@ struct cpu_kernels {
 extern const struct cpu_kernels kernels_generic;
 extern const struct cpu_kernels kernels_avx2;
 extern const struct cpu_kernels kernels_avx512;
+extern const struct cpu_kernels kernels_amx; /* AVX-512 with bf16 and AMX tiles */
 
 /* The best kernels for this machine, bounded by what oneDNN may use (so DNNL_MAX_CPU_ISA bounds both). */
 const struct cpu_kernels *kernels_pick(void);

@@ -4,5 +4,6 @@
 
 #define KERNELS_NAME kernels_avx512
 #define KERNELS_LABEL "avx512"
+#define KERNELS_ATTENTION16 NULL
 #include "engine/cpu_kernels_body.h"
 #endif

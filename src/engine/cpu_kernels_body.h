@@ -149,37 +149,63 @@ static void add_norm(uint32_t rows, uint32_t width, const float *product, const 
     }
 }
 
-INLINE vec activation_of(enum activation activation, vec x)
+/* gelu_erf for a result in bf16: a shorter fit on |x| <= 4, within 4e-5 |x| everywhere. */
+INLINE vec gelu_erf16(vec x)
+{
+    vec c = vec_max(vec_set(-4.0f), vec_min(vec_set(4.0f), x));
+    vec u = vec_mul(c, c);
+    vec p = vec_fma(vec_set(2.6681612e-3f), u, vec_set(3.2658100e-2f));
+    p = vec_fma(p, u, vec_set(3.9887711e-1f));
+    vec q = vec_fma(vec_set(4.4638585e-4f), u, vec_set(2.3599019e-2f));
+    q = vec_fma(q, u, vec_set(2.4794155e-1f));
+    q = vec_fma(q, u, vec_set(1.0f));
+    vec half = vec_mul(vec_mul(c, p), vec_reciprocal_rough(q));
+    return vec_fma(x, half, vec_mul(x, vec_set(0.5f)));
+}
+
+INLINE vec activation_of(enum activation activation, bool rough, vec x)
 {
     if (activation == ACTIVATION_GELU_ERF)
-        return gelu_erf(x);
+        return rough ? gelu_erf16(x) : gelu_erf(x);
     if (activation == ACTIVATION_GELU_TANH)
         return gelu_tanh(x);
     return vec_max(vec_set(0.0f), x);
 }
 
-INLINE void activate_as(enum activation activation, uint32_t rows, uint32_t width, const float *from, const float *bias,
-                        struct activations to)
+INLINE void activate_as(enum activation activation, bool rough, uint32_t rows, uint32_t width, const float *from,
+                        const float *bias, struct activations to, size_t stride)
 {
     for (uint32_t r = 0; r < rows; r++) {
-        size_t at = (size_t)r * width;
         for (uint32_t i = 0; i < width; i += VEC) {
             uint32_t left = width - i;
-            vec x = vec_add(load_upto(from + at + i, left), load_upto(bias + i, left));
-            store_upto(to, at + i, activation_of(activation, x), left);
+            vec x = vec_add(load_upto(from + (size_t)r * width + i, left), load_upto(bias + i, left));
+            store_upto(to, r * stride + i, activation_of(activation, rough, x), left);
         }
     }
 }
 
 static void activate(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
-                     struct activations to)
+                     struct activations to, size_t stride)
 {
-    if (activation == ACTIVATION_GELU_ERF)
-        activate_as(ACTIVATION_GELU_ERF, rows, width, from, bias, to);
-    else if (activation == ACTIVATION_GELU_TANH)
-        activate_as(ACTIVATION_GELU_TANH, rows, width, from, bias, to);
+    if (activation == ACTIVATION_GELU_TANH)
+        activate_as(ACTIVATION_GELU_TANH, false, rows, width, from, bias, to, stride);
+    else if (activation == ACTIVATION_RELU)
+        activate_as(ACTIVATION_RELU, false, rows, width, from, bias, to, stride);
+    else if (to.f32 == NULL)
+        activate_as(ACTIVATION_GELU_ERF, true, rows, width, from, bias, to, stride);
     else
-        activate_as(ACTIVATION_RELU, rows, width, from, bias, to);
+        activate_as(ACTIVATION_GELU_ERF, false, rows, width, from, bias, to, stride);
+}
+
+static void add_bias16(uint32_t rows, uint32_t width, const float *from, const float *bias, uint16_t *to, size_t stride)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t i = 0; i < width; i += VEC) {
+            uint32_t left = width - i;
+            vec x = vec_add(load_upto(from + (size_t)r * width + i, left), load_upto(bias + i, left));
+            store_upto((struct activations){.bf16 = to}, r * stride + i, x, left);
+        }
+    }
 }
 
 static void mean(uint32_t length, uint32_t width, uint32_t dim, const float *x, float *to)
@@ -198,7 +224,10 @@ static void mean(uint32_t length, uint32_t width, uint32_t dim, const float *x, 
  * Per head: keys are packed transposed in panels of PANEL keys, values in rows of whole vectors; then TILE_ROWS queries
  * at a time go through scores, softmax and the weighted sum while their scores stay in the first-level cache. */
 
-enum { PANEL = TILE_VECS * VEC };
+enum {
+    PANEL = TILE_VECS * VEC,
+    ATTENTION_ROWS = 32, /* rows of scores and queries in the scratch: more than either kind of attention takes */
+};
 
 INLINE uint32_t round_up(uint32_t n, uint32_t to)
 {
@@ -216,7 +245,7 @@ struct attention_space {
 static size_t attention_scratch(uint32_t length, uint32_t head_dim)
 {
     size_t padded_length = round_up(length, PANEL), padded_dim = round_up(head_dim, PANEL);
-    return padded_length * head_dim + length * padded_dim + TILE_ROWS * (padded_length + padded_dim);
+    return padded_length * head_dim + length * padded_dim + ATTENTION_ROWS * (padded_length + padded_dim);
 }
 
 static struct attention_space attention_space_of(const struct attention_job *job)
@@ -362,7 +391,9 @@ const struct cpu_kernels KERNELS_NAME = {
     .embed = embed,
     .add_norm = add_norm,
     .activate = activate,
+    .add_bias16 = add_bias16,
     .attention = attention,
+    .attention16 = KERNELS_ATTENTION16,
     .attention_scratch = attention_scratch,
     .mean = mean,
 };

@@ -1,12 +1,16 @@
 /* Matrix products on oneDNN 2.x: to [rows, outputs] = from [rows, inputs] x weight [outputs, inputs]^T, and nothing
- * else; bias and all that follows belong to the kernels, which read the product once anyway. This is the one file that
- * knows oneDNN's interface.
+ * else; bias and all that follows belong to the kernels, which read the product once anyway. cpu_matmul*.c are the only
+ * files that know oneDNN's interface.
  *
  * A struct matmul is a shape with its compiled primitives, shared by every layer with that shape; weights are packed
  * once in the layout that oneDNN likes. Primitives exist for fixed row counts only (buckets): a run-time row count
- * takes a slow path. In bf16 the inputs are cut into panels that are summed in f32, because the AMX code of oneDNN 2.6
- * sums more than 768 inputs in an order that depends on the row count. Whether a row has the same bits in every bucket
- * is checked when a shape is opened; a bucket that differs is not used. */
+ * takes a slow path.
+ *
+ * The weight is cut into blocks of outputs, so that a block stays in the second-level cache while all rows pass it and
+ * the caller can work on a block's product while it is there too. In bf16 the inputs are cut into panels that are
+ * summed in f32, because the AMX code of oneDNN 2.6 sums more than 768 inputs in an order that depends on the row
+ * count. Whether a row has the same bits in every bucket is checked when a shape is opened; a bucket that differs is
+ * not used. */
 #ifndef ENGINE_CPU_MATMUL_H
 #define ENGINE_CPU_MATMUL_H
 
@@ -35,10 +39,11 @@ void matmul_single_thread(void);
 MUST_CHECK enum status matmul_device_open(struct matmul_device **out, struct err *err);
 void matmul_device_close(struct matmul_device *device);
 
-/* Compiles a shape. Owns: the caller ends it with matmul_close; the device must outlive it.
- * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_INTERNAL. */
+/* Compiles a shape. With `whole` a product's rows are `outputs` apart and its blocks stand beside each other; else each
+ * block is written by itself, its rows block_outputs apart. Owns: the caller ends it with matmul_close; the device must
+ * outlive it. Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_INTERNAL. */
 MUST_CHECK enum status matmul_open(struct matmul_device *device, uint32_t outputs, uint32_t inputs,
-                                   enum precision precision, struct matmul **out, struct err *err);
+                                   enum precision precision, bool whole, struct matmul **out, struct err *err);
 void matmul_close(struct matmul *matmul);
 
 /* Packs a weight. Shapes: weight [outputs, inputs] f32, read. Owns: the caller ends it with matmul_weights_close. */
@@ -52,11 +57,14 @@ MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct m
                                           struct matmul_runner **out, struct err *err);
 void matmul_runner_close(struct matmul_runner *runner);
 
-/* Computes a product. Shapes: from [rows, inputs] f32 or bf16 as the matmul's precision; to [rows, outputs] f32,
- * written; both have room for whole multiples of MATMUL_ROWS rows: what stands behind the last row is read, and
- * overwritten. */
+uint32_t matmul_blocks(const struct matmul *matmul);
+uint32_t matmul_block_outputs(const struct matmul *matmul);
+
+/* Computes one block of a product. Shapes: from [rows, inputs] f32 or bf16 as the matmul's precision; to: see
+ * matmul_open, written, the whole product's beginning or the block's own. Both have room for whole multiples of
+ * MATMUL_ROWS rows: what stands behind the last row is read, and overwritten. */
 MUST_CHECK enum status matmul_run(struct matmul_runner *runner, const struct matmul *matmul,
-                                  const struct matmul_weights *weights, uint32_t rows, const void *from, float *to,
-                                  struct err *err);
+                                  const struct matmul_weights *weights, uint32_t block, uint32_t rows, const void *from,
+                                  float *to, struct err *err);
 
 #endif

@@ -163,7 +163,8 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         shape_of(model, site, &outputs, &inputs);
-        TRY(matmul_open(weights->device, outputs, inputs, precision, &weights->shapes[site], err));
+        bool whole = site != LINEAR_INTERMEDIATE && !(site == LINEAR_QKV && weights->attention16);
+        TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
         if ((size_t)outputs * inputs > largest)
             largest = (size_t)outputs * inputs;
     }
@@ -183,6 +184,8 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
+    weights->attention16 =
+        precision == PRECISION_BF16 && weights->kernels->attention16 != NULL && model->hidden / model->heads % 32 == 0;
     TRY(matmul_device_open(&weights->device, err));
     TRY(keep_embeddings(weights, model, precision, err));
     return keep_layers(weights, model, precision, err);

@@ -21,6 +21,7 @@ struct cpu_layer {
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct cpu_kernels *kernels;
+    bool attention16; /* queries, keys and values are handed on in bf16 */
     struct matmul_device *device;
     struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site */
     float *word;                       /* [vocabulary, hidden], or NULL: */

@@ -77,6 +77,12 @@ static inline vec vec_reciprocal(vec a)
     return _mm256_div_ps(_mm256_set1_ps(1.0f), a);
 }
 
+/* 1 / a within 1.5 * 2^-12: for results in bf16. */
+static inline vec vec_reciprocal_rough(vec a)
+{
+    return _mm256_rcp_ps(a);
+}
+
 /* The nearest whole number. */
 static inline vec vec_round(vec a)
 {

@@ -73,6 +73,12 @@ static inline vec vec_reciprocal(vec a)
     return _mm512_fmadd_ps(_mm512_fnmadd_ps(a, r, _mm512_set1_ps(1.0f)), r, r);
 }
 
+/* 1 / a within 2^-14: for results in bf16. */
+static inline vec vec_reciprocal_rough(vec a)
+{
+    return _mm512_rcp14_ps(a);
+}
+
 /* The nearest whole number. */
 static inline vec vec_round(vec a)
 {

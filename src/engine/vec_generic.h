@@ -83,6 +83,11 @@ static inline vec vec_reciprocal(vec a)
     return vec_set(1.0f) / a;
 }
 
+static inline vec vec_reciprocal_rough(vec a)
+{
+    return vec_reciprocal(a);
+}
+
 /* The nearest whole number, for |a| below 2^22: adding 1.5 * 2^23 pushes the fraction out. */
 static inline vec vec_round(vec a)
 {

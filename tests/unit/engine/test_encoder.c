@@ -12,7 +12,7 @@
 
 enum { MAX_ROWS = 64 };
 
-static const struct memory_shape small = {200, 160, 64, 2, 4, 128};
+static const struct memory_shape small = {200, 160, 64, 2, 2, 128};
 static const struct memory_shape odd = {50, 40, 36, 2, 3, 70}; /* no width is a multiple of a vector */
 static const struct memory_shape wide = {100, 300, 256, 1, 4, 3072};
 

@@ -1,0 +1,87 @@
+/* What the files of cpu_matmul share: the structs behind the handles. */
+#ifndef ENGINE_CPU_MATMUL_PARTS_H
+#define ENGINE_CPU_MATMUL_PARTS_H
+
+#include <dnnl.h>
+
+#include "engine/cpu_matmul.h"
+
+enum {
+    BUCKETS_MAX = 16,
+    BLOCK_OUTPUTS = 384, /* the most outputs of a block: with 768 inputs 0.6 MB of bf16, faster than 512 or 1,152 */
+    PANEL_INPUTS = 768,  /* bf16: the most inputs that are summed at once */
+};
+
+/* The steps that make a product: the first panel writes, the others add. */
+enum step_kind { STEP_FIRST, STEP_ADD, STEP_KINDS };
+
+struct matmul_device {
+    dnnl_engine_t engine;
+};
+
+struct step {
+    dnnl_memory_desc_t from[BUCKETS_MAX], to[BUCKETS_MAX];
+    dnnl_primitive_t primitive[BUCKETS_MAX];
+};
+
+struct matmul {
+    struct matmul_device *device;
+    enum precision precision;
+    bool whole;
+    uint32_t outputs, inputs;
+    uint32_t bucket_rows; /* bucket b runs (b + 1) * bucket_rows rows */
+    uint32_t blocks, block_outputs;
+    uint32_t panels, panel_inputs;
+    dnnl_memory_desc_t packed; /* of one block and panel */
+    struct step steps[STEP_KINDS];
+    bool usable[BUCKETS_MAX];
+    size_t scratch_bytes;
+};
+
+struct matmul_weights {
+    uint32_t count; /* blocks * panels */
+    size_t bytes;
+    void *data;
+    dnnl_memory_t memory[]; /* [blocks, panels] */
+};
+
+/* A thread's memory handles for one shape; their pointers are set before every run. */
+struct runner_shape {
+    const struct matmul *matmul;
+    dnnl_memory_t from[STEP_KINDS][BUCKETS_MAX], to[STEP_KINDS][BUCKETS_MAX];
+};
+
+struct matmul_runner {
+    dnnl_stream_t stream;
+    void *scratch;
+    dnnl_memory_t scratch_memory;
+    size_t count;
+    struct runner_shape *shapes;
+};
+
+/* oneDNN's status in our words. */
+MUST_CHECK enum status matmul_check(dnnl_status_t status, const char *what, struct err *err);
+
+/* Memory aligned for vectors, to be freed with free. */
+void *matmul_allocate(size_t bytes);
+
+/* The bytes of an input element. */
+size_t matmul_element_bytes(const struct matmul *matmul);
+
+/* Runs all panels of one block for the rows of one bucket. */
+MUST_CHECK enum status matmul_run_bucket(struct matmul_runner *runner, struct runner_shape *shape,
+                                         const struct matmul_weights *weights, uint32_t block, uint32_t bucket,
+                                         const char *from, float *to, struct err *err);
+
+/* Finds the buckets in which a row has the same bits as in the largest, and leaves only those usable.
+ * Errors: STATUS_UNSUPPORTED when a row's bits depend on its place even there. */
+MUST_CHECK enum status matmul_check_bits(struct matmul *matmul, struct err *err);
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        enum status try_status_ = (call);                                                                              \
+        if (try_status_ != STATUS_OK)                                                                                  \
+            return try_status_;                                                                                        \
+    } while (0)
+
+#endif
