@@ -89,14 +89,15 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     size_t hidden = rows * model->hidden, wide = rows * larger(3 * model->hidden, model->intermediate_size);
     size_t product = hidden;
     for (unsigned site = 0; site < CPU_SHAPES; site++)
-        product = larger(product, rows * matmul_block_outputs(weights->shapes[site]));
+        if (weights->shapes[site] != NULL)
+            product = larger(product, rows * matmul_block_outputs(weights->shapes[site]));
 
     stream->hidden = part(block, &used, hidden * sizeof(float));
     stream->product = part(block, &used, product * sizeof(float));
     stream->scratch =
         part(block, &used,
              sizeof(float) * weights->kernels->attention_scratch(model->max_tokens, model->hidden / model->heads));
-    if (!weights->attention16)
+    if (weights->tiles == NULL)
         stream->wide = part(block, &used, wide * sizeof(float));
     if (half) {
         stream->hidden16 = part(block, &used, hidden * sizeof(uint16_t));
@@ -133,7 +134,9 @@ static enum status cpu_stream_open(struct backend *backend, struct backend_strea
     } else {
         memset(stream->memory, 0, bytes); /* what gaps hold is computed with; it must be finite */
         lay_out(stream, stream->memory);
-        status = matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &stream->runner, err);
+        status = STATUS_OK;
+        if (weights->tiles == NULL)
+            status = matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &stream->runner, err);
     }
     if (status != STATUS_OK) {
         cpu_stream_close(stream);
@@ -183,42 +186,57 @@ static const void *input_of(const struct backend_stream *stream, enum linear_sit
     return half ? (const void *)stream->hidden16 : stream->hidden;
 }
 
-/* Hands a block of queries, keys, values or intermediate on to where the next step reads it. */
-static void finish_block(const struct backend_stream *stream, enum linear_site site, const float *bias, uint32_t block)
+static void tiles_linear(struct backend_stream *stream, const struct cpu_linear *linear, enum linear_site site)
+{
+    const struct cpu_weights *weights = stream->weights;
+    struct product_job job = {
+        .rows = stream->pass->extent,
+        .from = input_of(stream, site),
+        .packed = linear->tiles,
+        .activation = weights->backend.model->activation,
+        .bias = linear->bias,
+        .to = {.f32 = stream->product},
+    };
+    cpu_weights_shape(weights->backend.model, site, &job.outputs, &job.inputs);
+    if (site == LINEAR_QKV || site == LINEAR_INTERMEDIATE) {
+        job.end = site == LINEAR_QKV ? END_BIAS : END_BIAS_ACTIVATION;
+        job.to = (struct activations){.bf16 = stream->wide16};
+    }
+    weights->tiles->product(&job);
+}
+
+/* The intermediate product goes through its activation block by block, while a block is in the cache. */
+static enum status matmul_linear(struct backend_stream *stream, const struct cpu_linear *linear, enum linear_site site,
+                                 struct err *err)
 {
     const struct cpu_weights *weights = stream->weights;
     const struct model *model = weights->backend.model;
-    uint32_t rows = stream->pass->extent, outputs = matmul_block_outputs(weights->shapes[site]);
-    size_t first = (size_t)block * outputs;
-    if (site == LINEAR_QKV) {
-        weights->kernels->add_bias16(rows, outputs, stream->product, bias + first, stream->wide16 + first,
-                                     3 * (size_t)model->hidden);
-        return;
+    const struct matmul *shape = weights->shapes[site];
+    uint32_t rows = stream->pass->extent, outputs = matmul_block_outputs(shape);
+    float *to = site == LINEAR_QKV ? stream->wide : stream->product;
+    for (uint32_t block = 0; block < matmul_blocks(shape); block++) {
+        enum status status =
+            matmul_run(stream->runner, shape, linear->packed, block, rows, input_of(stream, site), to, err);
+        if (status != STATUS_OK)
+            return status;
+        if (site != LINEAR_INTERMEDIATE)
+            continue;
+        size_t first = (size_t)block * outputs;
+        struct activations activated = {.f32 = stream->wide + first};
+        if (stream->wide16 != NULL)
+            activated = (struct activations){.bf16 = stream->wide16 + first};
+        weights->kernels->activate(rows, outputs, model->activation, to, linear->bias + first, activated,
+                                   model->intermediate_size);
     }
-    struct activations to = {.f32 = NULL};
-    if (stream->wide16 != NULL)
-        to.bf16 = stream->wide16 + first;
-    else
-        to.f32 = stream->wide + first;
-    weights->kernels->activate(rows, outputs, model->activation, stream->product, bias + first, to,
-                               model->intermediate_size);
+    return STATUS_OK;
 }
 
 static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
-    const struct cpu_weights *weights = stream->weights;
-    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
-    const struct matmul *shape = weights->shapes[site];
-    bool by_block = site == LINEAR_INTERMEDIATE || (site == LINEAR_QKV && weights->attention16);
-    float *to = site == LINEAR_QKV && !by_block ? stream->wide : stream->product;
-    for (uint32_t block = 0; block < matmul_blocks(shape); block++) {
-        enum status status = matmul_run(stream->runner, shape, linear->packed, block, stream->pass->extent,
-                                        input_of(stream, site), to, err);
-        if (status != STATUS_OK)
-            return status;
-        if (by_block)
-            finish_block(stream, site, linear->bias, block);
-    }
+    const struct cpu_linear *linear = &stream->weights->layers[layer].linear[site];
+    if (stream->weights->tiles == NULL)
+        return matmul_linear(stream, linear, site, err);
+    tiles_linear(stream, linear, site);
     return STATUS_OK;
 }
 
@@ -242,9 +260,9 @@ static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, 
             job.context.f32 = stream->context.f32 + first;
         else
             job.context.bf16 = stream->context.bf16 + first;
-        if (weights->attention16) {
+        if (weights->tiles != NULL) {
             job.qkv16 = stream->wide16 + 3 * first;
-            weights->kernels->attention16(&job);
+            weights->tiles->attention(&job);
         } else {
             job.qkv = stream->wide + 3 * first;
             job.bias = weights->layers[layer].linear[LINEAR_QKV].bias;

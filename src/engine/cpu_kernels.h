@@ -35,8 +35,36 @@ struct attention_job {
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
 
+/* What follows a product on tiles. */
+enum product_end { END_NOTHING, END_BIAS, END_BIAS_ACTIVATION };
+
+/* A product with what follows it: to [rows, outputs] = end(from [rows, inputs] x weight^T). Outputs and inputs are
+ * multiples of TILES_MULTIPLE. Up to 15 rows behind the last are read, and written in `to`. */
+struct product_job {
+    uint32_t rows, outputs, inputs;
+    const uint16_t *from;
+    const uint16_t *packed; /* by pack */
+    enum product_end end;
+    enum activation activation;
+    const float *bias;
+    struct activations to; /* f32 for END_NOTHING, else bf16 */
+};
+
+enum { TILES_MULTIPLE = 32 };
+
+/* Matrix products in bf16 with f32 sums on the processor's tile registers, where it has them: what follows a product
+ * runs in their shadow, and a row's sums never depend on the rows beside it. */
+struct cpu_tiles {
+    /* Shapes: weight [outputs, inputs] f32; packed [outputs * inputs], written. */
+    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, uint16_t *packed);
+    void (*product)(const struct product_job *job);
+    /* As cpu_kernels.attention, on qkv16; the head dimension is a multiple of TILES_MULTIPLE. */
+    void (*attention)(const struct attention_job *job);
+};
+
 struct cpu_kernels {
     const char *name;
+    const struct cpu_tiles *tiles; /* NULL where the processor has none */
 
     /* Adds two embedding rows and normalises: x = norm(word + place). Shapes: word [width] f32, or bf16 when `word16`
      * is given instead; place [width]; x [width], written. */
@@ -53,18 +81,10 @@ struct cpu_kernels {
     void (*activate)(uint32_t rows, uint32_t width, enum activation activation, const float *from, const float *bias,
                      struct activations to, size_t stride);
 
-    /* to = from + bias in bf16. Shapes: from [rows, width]; bias [width]; to [rows, width], its rows `stride` apart. */
-    void (*add_bias16)(uint32_t rows, uint32_t width, const float *from, const float *bias, uint16_t *to,
-                       size_t stride);
-
     /* context = softmax(queries keys^T * scale) values, per head, in f32. */
     void (*attention)(const struct attention_job *job);
 
-    /* The same on bf16 operands with f32 sums; NULL where the processor has no instructions for it. The head dimension
-     * must be a multiple of 32. */
-    void (*attention16)(const struct attention_job *job);
-
-    /* The floats of scratch that either takes for a sequence of up to `length` tokens. */
+    /* The floats of scratch for a sequence of up to `length` tokens. */
     size_t (*attention_scratch)(uint32_t length, uint32_t head_dim);
 
     /* The mean of `length` rows. Shapes: x [length, width]; to [dim], dim <= width, written. */

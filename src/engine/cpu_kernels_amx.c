@@ -2,10 +2,17 @@
 #ifdef SLUICE_X86
 #include "engine/vec_avx512.h"
 
-#include "engine/cpu_attention_amx.h"
+#include "engine/cpu_tiles_attention.h"
+#include "engine/cpu_tiles_product.h"
+
+static const struct cpu_tiles tiles_amx = {
+    .pack = tiles_pack,
+    .product = tiles_product,
+    .attention = tiles_attention,
+};
 
 #define KERNELS_NAME kernels_amx
 #define KERNELS_LABEL "amx"
-#define KERNELS_ATTENTION16 attention_amx
+#define KERNELS_TILES &tiles_amx
 #include "engine/cpu_kernels_body.h"
 #endif

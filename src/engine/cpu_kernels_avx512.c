@@ -4,6 +4,6 @@
 
 #define KERNELS_NAME kernels_avx512
 #define KERNELS_LABEL "avx512"
-#define KERNELS_ATTENTION16 NULL
+#define KERNELS_TILES NULL
 #include "engine/cpu_kernels_body.h"
 #endif

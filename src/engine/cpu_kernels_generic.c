@@ -3,5 +3,5 @@
 
 #define KERNELS_NAME kernels_generic
 #define KERNELS_LABEL "generic"
-#define KERNELS_ATTENTION16 NULL
+#define KERNELS_TILES NULL
 #include "engine/cpu_kernels_body.h"

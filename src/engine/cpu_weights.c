@@ -101,8 +101,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, const struct mod
 /* --- layers --------------------------------------------------------------------------------------------------------
  */
 
-/* The sizes of the four products of a layer, by enum linear_site. */
-static void shape_of(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs)
+void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs)
 {
     const uint32_t shapes[CPU_SHAPES][2] = {
         [LINEAR_QKV] = {3 * model->hidden, model->hidden},
@@ -129,8 +128,18 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
         tensor_read_f32(&parts[i]->weight, 0, block, plain + i * block);
         tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
     }
-    TRY(matmul_pack(shape, plain, &out->packed, err));
-    weights->bytes += matmul_weights_bytes(out->packed) + outputs * sizeof *out->bias;
+    weights->bytes += outputs * sizeof *out->bias;
+    if (weights->tiles == NULL) {
+        TRY(matmul_pack(shape, plain, &out->packed, err));
+        weights->bytes += matmul_weights_bytes(out->packed);
+        return STATUS_OK;
+    }
+    size_t bytes = count * block * sizeof *out->tiles;
+    out->tiles = aligned_alloc(64, bytes); /* whole tiles, so whole cache lines */
+    if (out->tiles == NULL)
+        return no_memory(count * block, err);
+    weights->tiles->pack(outputs, inputs, plain, out->tiles);
+    weights->bytes += bytes;
     return STATUS_OK;
 }
 
@@ -145,7 +154,7 @@ static enum status keep_layer(struct cpu_weights *weights, const struct model *m
     };
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
-        shape_of(model, site, &outputs, &inputs);
+        cpu_weights_shape(model, site, &outputs, &inputs);
         TRY(keep_linear(weights, weights->shapes[site], parts[site], site == LINEAR_QKV ? 3 : 1, outputs, inputs, plain,
                         &to->linear[site], err));
     }
@@ -162,9 +171,10 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
         return no_memory(model->layer_count, err);
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
-        shape_of(model, site, &outputs, &inputs);
-        bool whole = site != LINEAR_INTERMEDIATE && !(site == LINEAR_QKV && weights->attention16);
-        TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
+        cpu_weights_shape(model, site, &outputs, &inputs);
+        bool whole = site != LINEAR_INTERMEDIATE;
+        if (weights->tiles == NULL)
+            TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
         if ((size_t)outputs * inputs > largest)
             largest = (size_t)outputs * inputs;
     }
@@ -184,8 +194,9 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
-    weights->attention16 =
-        precision == PRECISION_BF16 && weights->kernels->attention16 != NULL && model->hidden / model->heads % 32 == 0;
+    bool fits = model->hidden % TILES_MULTIPLE == 0 && model->intermediate_size % TILES_MULTIPLE == 0 &&
+                model->hidden / model->heads % TILES_MULTIPLE == 0;
+    weights->tiles = precision == PRECISION_BF16 && fits ? weights->kernels->tiles : NULL;
     TRY(matmul_device_open(&weights->device, err));
     TRY(keep_embeddings(weights, model, precision, err));
     return keep_layers(weights, model, precision, err);
@@ -212,6 +223,7 @@ static void close_layer(struct cpu_layer *layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         matmul_weights_close(layer->linear[site].packed);
+        free(layer->linear[site].tiles);
         free(layer->linear[site].bias);
     }
     for (unsigned site = 0; site < CPU_NORMS; site++) {

@@ -9,7 +9,8 @@
 enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
-    struct matmul_weights *packed;
+    struct matmul_weights *packed; /* for oneDNN, or NULL: */
+    uint16_t *tiles;               /* for cpu_tiles */
     float *bias;
 };
 
@@ -21,9 +22,9 @@ struct cpu_layer {
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct cpu_kernels *kernels;
-    bool attention16; /* queries, keys and values are handed on in bf16 */
+    const struct cpu_tiles *tiles; /* what computes products and attention, or NULL: oneDNN and the kernels do */
     struct matmul_device *device;
-    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site */
+    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL with tiles */
     float *word;                       /* [vocabulary, hidden], or NULL: */
     uint16_t *word16;                  /* the same in bf16 */
     float *place;                      /* [max_tokens, hidden]: position plus token type 0 */
@@ -36,6 +37,8 @@ struct cpu_weights {
  * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
 MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
                                         struct err *err);
+/* The sizes of a layer's products; `site` is an enum linear_site. */
+void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs);
 void cpu_weights_close(struct cpu_weights *weights);
 
 #endif

@@ -1,30 +1,16 @@
-/* Attention on AMX tiles: bf16 operands, f32 sums. Included by cpu_kernels_amx.c alone.
+/* Attention on AMX tiles (cpu_tiles.h). Included by cpu_kernels_amx.c alone.
  *
- * A tile is 16 rows of 64 bytes. tdpbf16ps adds to 16 x 16 f32 sums the products of 16 rows by 32 inputs and 32 inputs
- * by 16 columns; the right operand holds pairs of inputs side by side, so keys are transposed in pairs and values are
- * interleaved by pairs of rows. Queries are read where they lie. 16 queries at a time go through scores, softmax and
- * the weighted sum. Sums run over head dimensions and keys in steps of 32 from the first on, whatever stands around the
- * sequence.
- * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS. */
-#ifndef ENGINE_CPU_ATTENTION_AMX_H
-#define ENGINE_CPU_ATTENTION_AMX_H
+ * As right operands keys are transposed in pairs and values are interleaved by pairs of rows; queries are read where
+ * they lie. 16 queries at a time go through scores, softmax and the weighted sum. Sums run over head dimensions and
+ * keys in steps of 32 from the first on, whatever stands around the sequence. */
+#ifndef ENGINE_CPU_TILES_ATTENTION_H
+#define ENGINE_CPU_TILES_ATTENTION_H
 
 #include <math.h>
 #include <string.h>
 
 #include "engine/cpu_kernels.h"
-
-enum {
-    AMX_ROWS = 16,
-    AMX_PAIRED = 32, /* inputs of one step */
-    AMX_TILE = AMX_ROWS * AMX_PAIRED,
-};
-
-struct amx_tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
+#include "engine/cpu_tiles.h"
 
 struct amx_space {
     uint32_t keys;    /* the sequence's length in whole steps of AMX_PAIRED */
@@ -34,16 +20,6 @@ struct amx_space {
     float *score;     /* [16, keys] */
     float *sum;       /* [16, head_dim] */
 };
-
-static void amx_configure(void)
-{
-    struct amx_tile_config config = {.palette = 1};
-    for (unsigned tile = 0; tile < 8; tile++) {
-        config.row_bytes[tile] = 64;
-        config.rows[tile] = AMX_ROWS;
-    }
-    _tile_loadconfig(&config);
-}
 
 static struct amx_space amx_space_of(const struct attention_job *job)
 {
@@ -212,7 +188,7 @@ static void amx_write_context(const struct attention_job *job, const struct amx_
     }
 }
 
-static void attention_amx(const struct attention_job *job)
+static void tiles_attention(const struct attention_job *job)
 {
     struct amx_space space = amx_space_of(job);
     size_t width = (size_t)job->heads * job->head_dim, stride = 3 * width;
