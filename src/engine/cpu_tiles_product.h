@@ -10,7 +10,16 @@
 #include "engine/cpu_tiles.h"
 #include "engine/vec_math.h"
 
-enum { BLOCK = 2 * AMX_ROWS }; /* rows and outputs of a block */
+enum {
+    BLOCK = 2 * AMX_ROWS, /* rows and outputs of a block */
+    CHUNK_OUTPUTS = 256,
+    CHUNK_INPUTS = 384,
+};
+
+static inline uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
 
 /* A finished block of sums that waits for its end. */
 struct waiting_block {
@@ -47,25 +56,62 @@ INLINE void end_rows(const struct product_job *job, const struct waiting_block *
     }
 }
 
-/* The four tiles of sums of one block; between the steps, the waiting block's rows are ended. */
-INLINE void block_sums(const struct product_job *job, const uint16_t *from, const uint16_t *panel,
-                       const struct waiting_block *waiting, bool two, bool activates, enum activation activation)
+/* A block's place in the product: BLOCK rows by BLOCK outputs by some inputs. */
+struct block_place {
+    const uint16_t *from;  /* [16 or 32 rows, inputs] */
+    const uint16_t *panel; /* packed */
+    uint32_t inputs;       /* to be summed */
+    float *sums;           /* where the sums go, and where those of the inputs before stand */
+    size_t stride;         /* of sums */
+    bool two;              /* 32 rows, not 16 */
+    bool adds;             /* to what stands in sums */
+};
+
+INLINE void load_sums(const struct block_place *place)
 {
-    size_t stride = job->inputs * sizeof *from;
-    const uint16_t *below = from + (size_t)AMX_ROWS * job->inputs;
-    uint32_t steps = job->inputs / AMX_PAIRED, ended = 0;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    if (!place->adds) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        return;
+    }
+    size_t bytes = place->stride * sizeof(float);
+    _tile_loadd(0, place->sums, bytes);
+    _tile_loadd(1, place->sums + AMX_ROWS, bytes);
+    if (place->two) {
+        _tile_loadd(2, place->sums + AMX_ROWS * place->stride, bytes);
+        _tile_loadd(3, place->sums + AMX_ROWS * place->stride + AMX_ROWS, bytes);
+    }
+}
+
+INLINE void store_sums(const struct block_place *place)
+{
+    size_t bytes = place->stride * sizeof(float);
+    _tile_stored(0, place->sums, bytes);
+    _tile_stored(1, place->sums + AMX_ROWS, bytes);
+    if (place->two) {
+        _tile_stored(2, place->sums + AMX_ROWS * place->stride, bytes);
+        _tile_stored(3, place->sums + AMX_ROWS * place->stride + AMX_ROWS, bytes);
+    }
+}
+
+/* Sums one block; between the steps, the waiting block's rows are ended. */
+INLINE void sum_block(const struct product_job *job, const struct block_place *place,
+                      const struct waiting_block *waiting, bool two, bool activates, enum activation activation)
+{
+    size_t bytes = job->inputs * sizeof(uint16_t);
+    const uint16_t *from = place->from, *below = from + (size_t)AMX_ROWS * job->inputs, *panel = place->panel;
+    uint32_t steps = place->inputs / AMX_PAIRED, ended = 0;
+    load_sums(place);
     for (uint32_t step = 0; step < steps; step++, panel += 2 * AMX_TILE) {
-        _tile_loadd(6, panel, 64);
-        _tile_loadd(7, panel + AMX_TILE, 64);
-        _tile_loadd(4, from + (size_t)step * AMX_PAIRED, stride);
+        _tile_stream_loadd(6, panel, 64);
+        _tile_stream_loadd(7, panel + AMX_TILE, 64);
+        _tile_loadd(4, from + (size_t)step * AMX_PAIRED, bytes);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         if (two) {
-            _tile_loadd(5, below + (size_t)step * AMX_PAIRED, stride);
+            _tile_loadd(5, below + (size_t)step * AMX_PAIRED, bytes);
             _tile_dpbf16ps(2, 5, 6);
             _tile_dpbf16ps(3, 5, 7);
         }
@@ -73,46 +119,54 @@ INLINE void block_sums(const struct product_job *job, const uint16_t *from, cons
         end_rows(job, waiting, ended, due, activates, activation);
         ended = due;
     }
+    store_sums(place);
 }
 
-static inline void store_sums(float *to, size_t stride, bool two)
+/* Only sums that go straight to memory can be taken up again, so only then are the inputs cut. */
+static uint32_t inputs_at_once(const struct product_job *job)
 {
-    _tile_stored(0, to, stride * sizeof *to);
-    _tile_stored(1, to + AMX_ROWS, stride * sizeof *to);
-    if (two) {
-        _tile_stored(2, to + AMX_ROWS * stride, stride * sizeof *to);
-        _tile_stored(3, to + AMX_ROWS * stride + AMX_ROWS, stride * sizeof *to);
+    return job->end == END_NOTHING && job->inputs > CHUNK_INPUTS ? CHUNK_INPUTS : job->inputs;
+}
+
+/* All rows of one chunk of the weight. */
+INLINE void sum_chunk(const struct product_job *job, uint32_t first_output, uint32_t first_input,
+                      struct waiting_block blocks[2], unsigned *next, enum product_end end, enum activation activation)
+{
+    uint32_t last_output = least(first_output + CHUNK_OUTPUTS, job->outputs);
+    struct block_place place = {.inputs = least(inputs_at_once(job), job->inputs - first_input),
+                                .adds = end == END_NOTHING && first_input > 0};
+    for (uint32_t row = 0; row < job->rows; row += BLOCK) {
+        place.from = job->from + (size_t)row * job->inputs + first_input;
+        place.two = job->rows - row > AMX_ROWS;
+        for (uint32_t output = first_output; output < last_output; output += BLOCK) {
+            struct waiting_block *done = &blocks[*next], *waiting = &blocks[1 - *next];
+            size_t at = (size_t)row * job->outputs + output;
+            place.panel = job->packed + (size_t)output * job->inputs + (size_t)first_input * BLOCK;
+            place.sums = end == END_NOTHING ? job->to.f32 + at : done->sums[0];
+            place.stride = end == END_NOTHING ? job->outputs : BLOCK;
+            if (place.two)
+                sum_block(job, &place, waiting, true, end == END_BIAS_ACTIVATION, activation);
+            else
+                sum_block(job, &place, waiting, false, end == END_BIAS_ACTIVATION, activation);
+            if (end == END_NOTHING)
+                continue;
+            done->rows = place.two ? BLOCK : AMX_ROWS;
+            done->bias = job->bias + output;
+            done->to = job->to.bf16 + at;
+            *next = 1 - *next;
+        }
     }
 }
 
 INLINE void product_as(const struct product_job *job, enum product_end end, enum activation activation)
 {
     struct waiting_block blocks[2];
-    bool activates = end == END_BIAS_ACTIVATION;
     unsigned next = 0;
-    blocks[1].rows = 0;
-    for (uint32_t output = 0; output < job->outputs; output += BLOCK) {
-        const uint16_t *panel = job->packed + (size_t)output * job->inputs;
-        for (uint32_t row = 0; row < job->rows; row += BLOCK) {
-            const uint16_t *from = job->from + (size_t)row * job->inputs;
-            size_t at = (size_t)row * job->outputs + output;
-            bool two = job->rows - row > AMX_ROWS;
-            if (two)
-                block_sums(job, from, panel, &blocks[1 - next], true, activates, activation);
-            else
-                block_sums(job, from, panel, &blocks[1 - next], false, activates, activation);
-            if (end == END_NOTHING) {
-                store_sums(job->to.f32 + at, job->outputs, two);
-                continue;
-            }
-            store_sums(blocks[next].sums[0], BLOCK, two);
-            blocks[next].rows = two ? BLOCK : AMX_ROWS;
-            blocks[next].bias = job->bias + output;
-            blocks[next].to = job->to.bf16 + at;
-            next = 1 - next;
-        }
-    }
-    end_rows(job, &blocks[1 - next], 0, blocks[1 - next].rows, activates, activation);
+    blocks[0].rows = blocks[1].rows = 0;
+    for (uint32_t output = 0; output < job->outputs; output += CHUNK_OUTPUTS)
+        for (uint32_t input = 0; input < job->inputs; input += inputs_at_once(job))
+            sum_chunk(job, output, input, blocks, &next, end, activation);
+    end_rows(job, &blocks[1 - next], 0, blocks[1 - next].rows, end == END_BIAS_ACTIVATION, activation);
 }
 
 static void tiles_product(const struct product_job *job)
