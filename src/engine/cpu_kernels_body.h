@@ -138,7 +138,7 @@ static void mean(uint32_t length, uint32_t width, uint32_t dim, const float *x, 
 
 enum {
     PANEL = TILE_VECS * VEC,
-    ATTENTION_ROWS = 32, /* rows of scores and queries in the scratch: more than either kind of attention takes */
+    ATTENTION_ROWS = 48, /* rows of scores and queries in the scratch: more than either kind of attention takes */
 };
 
 INLINE uint32_t round_up(uint32_t n, uint32_t to)

@@ -17,15 +17,16 @@ struct amx_space {
     uint16_t *key;    /* [keys / 16, head_dim / 32] tiles */
     uint16_t *value;  /* [keys / 32, head_dim / 16] tiles */
     uint16_t *weight; /* [16, keys] */
-    float *score;     /* [16, keys] */
+    float *score[2];  /* [16, keys] each */
     float *sum;       /* [16, head_dim] */
 };
 
 static struct amx_space amx_space_of(const struct attention_job *job)
 {
     struct amx_space space = {.keys = (job->length + AMX_PAIRED - 1) / AMX_PAIRED * AMX_PAIRED};
-    space.score = job->scratch;
-    space.sum = space.score + (size_t)AMX_ROWS * space.keys;
+    space.score[0] = job->scratch;
+    space.score[1] = space.score[0] + (size_t)AMX_ROWS * space.keys;
+    space.sum = space.score[1] + (size_t)AMX_ROWS * space.keys;
     space.key = (uint16_t *)(space.sum + (size_t)AMX_ROWS * job->head_dim);
     space.value = space.key + (size_t)space.keys * job->head_dim;
     space.weight = space.value + (size_t)space.keys * job->head_dim;
@@ -99,7 +100,7 @@ static void amx_pack_values(const struct attention_job *job, const struct amx_sp
 
 /* score [16, keys] = queries keys^T, two columns of tiles at a time. */
 static void amx_scores(const struct attention_job *job, const struct amx_space *space, const uint16_t *queries,
-                       size_t stride)
+                       size_t stride, float *scores)
 {
     uint32_t steps = job->head_dim / AMX_PAIRED;
     for (uint32_t key = 0; key < space->keys; key += 2 * AMX_ROWS) {
@@ -113,30 +114,29 @@ static void amx_scores(const struct attention_job *job, const struct amx_space *
             _tile_dpbf16ps(0, 2, 3);
             _tile_dpbf16ps(1, 2, 4);
         }
-        _tile_stored(0, space->score + key, space->keys * sizeof(float));
-        _tile_stored(1, space->score + key + AMX_ROWS, space->keys * sizeof(float));
+        _tile_stored(0, scores + key, space->keys * sizeof(float));
+        _tile_stored(1, scores + key + AMX_ROWS, space->keys * sizeof(float));
     }
 }
 
-/* 2^x for x <= 0 within 8e-5, which is finer than bf16. */
+/* 2^x for x <= 0 within 1.1e-4, which is finer than bf16: 2^(x - floor x) by a minimax fit, scaled by 2^floor x. */
 static inline __m512 amx_exp2(__m512 x)
 {
-    x = _mm512_max_ps(_mm512_set1_ps(-126.0f), x);
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_sub_ps(x, n);
-    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(5.5171516e-2f), r, _mm512_set1_ps(2.4261111e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9326103e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.9992806e-1f));
-    return _mm512_scalef_ps(p, n);
+    __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.0780243054f), r, _mm512_set1_ps(0.226067469f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.695833445f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.999925196f));
+    return _mm512_scalef_ps(p, x);
 }
 
 /* Turns a row of scores into bf16 weights that are not yet divided by their sum, which is returned. */
-static inline float amx_softmax_row(const struct attention_job *job, const struct amx_space *space, uint32_t row)
+static inline float amx_softmax_row(const struct attention_job *job, const struct amx_space *space, float *scores,
+                                    uint32_t row)
 {
-    float *score = space->score + (size_t)row * space->keys;
+    float *score = scores + (size_t)row * space->keys;
     uint16_t *weight = space->weight + (size_t)row * space->keys;
     for (uint32_t key = job->length; key < space->keys; key++)
-        score[key] = -INFINITY;
+        score[key] = -1e30f; /* finite, for amx_exp2 */
     __m512 largest = _mm512_max_ps(_mm512_loadu_ps(score), _mm512_loadu_ps(score + 16));
     for (uint32_t key = 32; key < space->keys; key += 32)
         largest =
@@ -188,24 +188,34 @@ static void amx_write_context(const struct attention_job *job, const struct amx_
     }
 }
 
+/* One head. The scores of the next 16 queries are asked of the tiles before the softmax of these, and the sums of the
+ * last 16 are written while those of these are underway, so that tiles and vector units work at the same time. */
+static void amx_head(const struct attention_job *job, const struct amx_space *space, uint32_t head)
+{
+    size_t width = (size_t)job->heads * job->head_dim, stride = 3 * width;
+    const uint16_t *queries = job->qkv16 + (size_t)head * job->head_dim;
+    float totals[2][AMX_ROWS];
+    amx_pack_keys(job, space, queries + width, stride);
+    amx_pack_values(job, space, queries + 2 * width, stride);
+    amx_scores(job, space, queries, stride, space->score[0]);
+    for (uint32_t first = 0, now = 0; first < job->length + AMX_ROWS; first += AMX_ROWS, now = 1 - now) {
+        if (first + AMX_ROWS < job->length)
+            amx_scores(job, space, queries + (first + AMX_ROWS) * stride, stride, space->score[1 - now]);
+        for (uint32_t row = 0; first < job->length && row < AMX_ROWS; row++)
+            totals[now][row] = amx_softmax_row(job, space, space->score[now], row);
+        if (first > 0)
+            amx_write_context(job, space, first - AMX_ROWS, head, totals[1 - now]);
+        if (first < job->length)
+            amx_weighted_sum(job, space);
+    }
+}
+
 static void tiles_attention(const struct attention_job *job)
 {
     struct amx_space space = amx_space_of(job);
-    size_t width = (size_t)job->heads * job->head_dim, stride = 3 * width;
     amx_configure();
-    for (uint32_t head = 0; head < job->heads; head++) {
-        const uint16_t *queries = job->qkv16 + (size_t)head * job->head_dim;
-        amx_pack_keys(job, &space, queries + width, stride);
-        amx_pack_values(job, &space, queries + 2 * width, stride);
-        for (uint32_t first = 0; first < job->length; first += AMX_ROWS) {
-            float totals[AMX_ROWS];
-            amx_scores(job, &space, queries + first * stride, stride);
-            for (uint32_t row = 0; row < AMX_ROWS; row++)
-                totals[row] = amx_softmax_row(job, &space, row);
-            amx_weighted_sum(job, &space);
-            amx_write_context(job, &space, first, head, totals);
-        }
-    }
+    for (uint32_t head = 0; head < job->heads; head++)
+        amx_head(job, &space, head);
     _tile_release();
 }
 
