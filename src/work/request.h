@@ -132,6 +132,7 @@ struct request {
     bool truncate;
     bool notify; /* push a wake token */
     bool late;   /* set by io/ with the answer to settle or charge: somebody else finished it or owns it; forget it */
+    bool delivered_again; /* while it was held: its group is a new one, and "late" may mean the old one */
     bool again; /* set by io/ with the answer to settle: could not be done now (TRYAGAIN, a full Redis); repeat later */
     uint32_t unknown_fields;
     const char *meta; /* [meta_bytes], echoed in the reply; NULL when there is none */

@@ -17,14 +17,20 @@ static uint64_t reclaim_interval_ms(struct worker *worker)
     return interval - policy_random(&worker->policy, interval / 5 + 1);
 }
 
+void read_own_again(struct worker *worker)
+{
+    worker->own_at = worker->now;
+    worker->own_after = (struct entry_id){0};
+    worker->own_anew = worker->reading_own;
+}
+
 void read_connected(struct worker *worker, const struct event *event)
 {
     (void)event;
     worker->connected = true;
     worker->lease_lost = false;
     worker->quiet_until = 0;
-    worker->own_at = worker->now;
-    worker->own_after = (struct entry_id){0};
+    read_own_again(worker);
     worker->renew_at = after_ms(worker, worker->options.lease_ms / 3);
     worker->promote_at = worker->reclaim_at = worker->now;
     /* Who has just connected knows nothing about the others: the server may have restarted and lost all leases. */
@@ -33,8 +39,11 @@ void read_connected(struct worker *worker, const struct event *event)
 
 static void take_entry(struct worker *worker, const struct entry *entry, enum entry_origin origin)
 {
-    if (held_find(&worker->held, entry->class, entry->id) != NULL)
+    struct request *held = held_find(&worker->held, entry->class, entry->id);
+    if (held != NULL) { /* new to us once more: the group was lost, made again, and has delivered it again */
+        held->delivered_again |= origin != ORIGIN_OWN;
         return;
+    }
     struct entry seen = *entry;
     seen.origin = origin;
     struct request *request = request_parse(&worker->options.rules, &seen, worker->now);
@@ -61,6 +70,10 @@ static void take_entry(struct worker *worker, const struct entry *entry, enum en
 static void own_answered(struct worker *worker, const struct event *event)
 {
     worker->reading_own = false;
+    if (worker->own_anew) {
+        read_own_again(worker);
+        return;
+    }
     if (event->failed) {
         worker->own_count = worker->own_count > 1 ? worker->own_count / 2 : 1;
         return;
@@ -79,10 +92,8 @@ static void answered(struct worker *worker, const struct event *event)
     switch (event->entries.source) {
     case READ_NEW:
         worker->reading = false;
-        if (event->failed) { /* what it may have brought is in the own list */
-            worker->own_at = worker->now;
-            worker->own_after = (struct entry_id){0};
-        }
+        if (event->failed) /* what it may have brought is in the own list */
+            read_own_again(worker);
         break;
     case READ_OWN:
         own_answered(worker, event);
@@ -94,10 +105,8 @@ static void answered(struct worker *worker, const struct event *event)
         worker->reclaim_at = worker->now;
         if (event->failed || !event->entries.more)
             worker->reclaim_at = after_ms(worker, reclaim_interval_ms(worker));
-        if (event->failed) {
-            worker->own_at = worker->now;
-            worker->own_after = (struct entry_id){0};
-        }
+        if (event->failed)
+            read_own_again(worker);
         break;
     }
 }

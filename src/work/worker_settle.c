@@ -7,6 +7,9 @@
 
 void settle_forget(struct worker *worker, struct request *request)
 {
+    /* Delivered once more after the script had found it gone: it is pending with us, and nobody else will look. */
+    if (request->late && request->delivered_again)
+        read_own_again(worker);
     lonely_leave(worker, request);
     held_remove(&worker->held, request);
     request_free(request);

@@ -65,6 +65,7 @@ struct worker {
     uint64_t own_at; /* when to read the own pending list; NEVER when it is known */
     struct entry_id own_after;
     uint32_t own_count;
+    bool own_anew;                  /* the read of it that is out came too early: begin again */
     bool reclaim_unsure;            /* a reclaim's answer was lost: unknown own entries may be suspects */
     double mean_tokens, mean_bytes; /* of an entry, moving */
 
@@ -106,6 +107,7 @@ void worker_unblock(struct worker *worker);                              /* ends
 /* worker_read.c */
 void read_connected(struct worker *worker, const struct event *event);
 void read_entries(struct worker *worker, const struct event *event);
+void read_own_again(struct worker *worker); /* something may be pending with us that is not held */
 void read_lease(struct worker *worker, const struct event *event);
 void read_promoted(struct worker *worker, const struct event *event);
 void read_advance(struct worker *worker);
