@@ -202,12 +202,12 @@ class CheckerFinds(SluiceCase):
 
     def test_healthy_in_dead_letters(self):
         self.settle_all()
-        self.client.xadd(PREFIX + "dead", {"_id": self.entries[0][0], "_code": "internal", "text": "text 0"})
+        self.client.xadd(PREFIX + "dead", {"_entry": self.entries[0][0], "_code": "internal", "text": "text 0"})
         self.assert_found("healthy and in the dead letters")
 
     def test_stranger_in_dead_letters(self):
         self.settle_all()
-        self.client.xadd(PREFIX + "dead", {"_id": "7-7", "text": "?"})
+        self.client.xadd(PREFIX + "dead", {"_entry": "7-7", "text": "?"})
         self.assert_found("dead letters nobody sent")
 
     def test_required_dead_letter_missing(self):
@@ -216,8 +216,14 @@ class CheckerFinds(SluiceCase):
 
     def test_dead_letter_without_its_text(self):
         self.settle_all()
-        self.client.xadd(PREFIX + "dead", {"_id": self.entries[0][0], "_code": "internal"})
+        self.client.xadd(PREFIX + "dead", {"_entry": self.entries[0][0], "_code": "internal"})
         self.assert_found("lost the field text", may_die=[self.requests[0].id])
+
+    def test_two_dead_letters(self):
+        self.settle_all()
+        for _ in range(2):
+            self.client.xadd(PREFIX + "dead", {"_entry": self.entries[0][0], **{k.decode(): v for k, v in self.entries[0][1].items()}})
+        self.assert_found("has 2 dead letters", may_die=[self.requests[0].id])
 
     def test_too_many_attempts(self):
         self.settle_with(attempts=3)

@@ -50,9 +50,10 @@ class SluiceCase(unittest.TestCase):
         return result
 
     def tearDown(self):
+        """No daemon may have crashed, whatever the test was about."""
         for child in self.children:
             if isinstance(child, Daemon):
-                child.cleanup()
+                self.assertFalse(child.crashed(), "a daemon crashed")
                 report = child.sanitizer_report()
                 self.assertIsNone(report, report)
 
@@ -107,9 +108,15 @@ class SluiceCase(unittest.TestCase):
 
     def wait_finished(self, producer, requests=None, timeout=120):
         requests = list(requests if requests is not None else producer.journal.requests.values())
+
+        def finished():
+            assert not any(isinstance(child, Daemon) and child.crashed() for child in self.children), "a daemon crashed"
+            return producer.finished(requests)
+
         def missing():
             return [r.id for r in requests if not producer.finished([r])][:5]
-        wait_until(lambda: producer.finished(requests), lambda: f"replies; without one: {missing()}", timeout=timeout)
+
+        wait_until(finished, lambda: f"replies; without one: {missing()}", timeout=timeout)
 
     def assert_clean(self, server, queue=None, model=None, journal=None, **options):
         """The whole checker; stops no daemon, so wait for the work to end first."""

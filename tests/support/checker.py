@@ -173,28 +173,33 @@ class Checker:
                 self.problems.append(f"{name} still holds {left}")
 
     def _check_dead(self, may_die):
-        dead = {}
-        for entry, fields in self.client.xrange(self.prefix + "dead"):
-            id = (fields.get(b"id") or fields.get(b"_id") or fields.get(b"name") or fields.get(b"entry") or b"").decode()
-            dead[id] = fields
+        letters = [fields for _, fields in self.client.xrange(self.prefix + "dead")]
+        claimed = []
         for request in self.journal.requests.values():
-            names = {request.id, *request.entries}
-            buried = names & dead.keys()
-            allowed = request.id in may_die
-            reply = self.client.hgetall(f"{self.prefix}reply:{request.id}")
-            if buried and not allowed and reply.get(b"code") != b"poison":
+            own = [letter for letter in letters if self._is_about(letter, request)]
+            claimed += own
+            if len(own) > 1:
+                self._bad(request, f"has {len(own)} dead letters")
+            if request.id in may_die:
+                self._check_letter(request, own)
+            elif own and self.client.hget(f"{self.prefix}reply:{request.id}", "code") != b"poison":
                 self._bad(request, "is healthy and in the dead letters")
-            if allowed and not buried:
-                self._bad(request, "should be in the dead letters and is not")
-            if allowed and buried:
-                fields = dead[buried.pop()]
-                for name, value in request.fields.items():
-                    expected = value if isinstance(value, bytes) else str(value).encode()
-                    if fields.get(name.encode()) != expected:
-                        self._bad(request, f"dead letter has lost the field {name}")
-        strangers = [id for id in dead if not any(id in {r.id, *r.entries} for r in self.journal.requests.values())]
+        strangers = [letter for letter in letters if letter not in claimed]
         if strangers:
-            self.problems.append(f"dead letters nobody sent: {strangers[:5]}")
+            self.problems.append(f"dead letters nobody sent: {strangers[:3]}")
+
+    def _is_about(self, letter, request):
+        """`_entry` is the request's original name; `id` the producer's own, when there was one."""
+        entry, id = letter.get(b"_entry", b"").decode(), letter.get(b"id", b"").decode("utf-8", "replace")
+        return entry in request.entries or bool(id) and id == request.id
+
+    def _check_letter(self, request, own):
+        if not own:
+            return self._bad(request, "should be in the dead letters and is not")
+        for name, value in request.fields.items():
+            expected = value if isinstance(value, bytes) else str(value).encode()
+            if own[0].get(name.encode()) != expected:
+                self._bad(request, f"dead letter has lost the field {name}")
 
     # What the final state cannot show.
 
@@ -251,7 +256,7 @@ class Checker:
                        (original in words or entry[1].encode() in words) for words in before)
         deferred = any(words[0].upper() == b"ZADD" and words[1].endswith(b":later") for words in before)
         # A newer request with the same id had its reply already: the older one leaves without one.
-        id = fields.get(b"id", b"").decode()
+        id = fields.get(b"id", b"").decode("utf-8", "replace")
         superseded = any(when <= history.removed[entry][0] and _age(reply.get(b"entry")) > _age(entry[1].encode())
                          for when, reply in history.replies.get(id, []))
         if not (answered or deferred or superseded):

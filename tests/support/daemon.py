@@ -13,6 +13,8 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 # Any of these in a log is a failure, whatever the test was about.
 SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error: ")
 
+CRASHES = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)}
+
 
 def sluice(*arguments, environment=None, input=None, timeout=60, **options):
     """Runs one command of sluice to its end. stdout and stderr are bytes; a sanitizer report in stderr fails the test."""
@@ -21,6 +23,7 @@ def sluice(*arguments, environment=None, input=None, timeout=60, **options):
                             capture_output=True, timeout=timeout, check=False, **options)
     text = result.stderr.decode("utf-8", "replace")
     assert not any(mark in text for mark in SANITIZER_MARKS), text
+    assert result.returncode not in CRASHES, f"sluice {arguments[:1]} crashed with {result.returncode}: {text}"
     return result
 
 
@@ -89,6 +92,13 @@ class Daemon:
         self.signal(signal.SIGTERM)
         return self.wait_exit(timeout)
 
+    def stop_twice(self, timeout=20):
+        """SIGTERM, and once it has been noticed (two that wait together are one) another; the exit code."""
+        self.signal(signal.SIGTERM)
+        wait_until(lambda: " draining " in self.read_log() or not self.running(), "the first signal to be noticed")
+        self.signal(signal.SIGTERM)
+        return self.wait_exit(timeout)
+
     def cleanup(self):
         if self.process is not None:
             process.end(self.process)
@@ -99,6 +109,10 @@ class Daemon:
                 return file.read()
         except FileNotFoundError:
             return ""
+
+    def crashed(self):
+        """Whether it ended by a signal that no test sends: an assertion, a bad pointer."""
+        return self.process is not None and self.process.poll() in CRASHES
 
     def sanitizer_report(self):
         """The log when a sanitizer has complained in it, else None."""

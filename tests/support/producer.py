@@ -55,13 +55,17 @@ class Producer:
         return f"sluice:{{{self.queue}}}:{name}"
 
     def submit(self, text, expected="done", **fields):
-        """One XADD that must succeed."""
-        return self.submit_fields({"text": text, **fields}, text if isinstance(text, str) else None, expected)
+        """One XADD of a text that is right."""
+        return self.submit_fields({"text": text, **fields}, text, expected)
 
-    def submit_fields(self, fields, text=None, expected="done"):
-        """Like submit, for requests whose fields are wrong on purpose. The reply is expected under a usable `id` only."""
-        entry = self.client.xadd(self.stream, fields).decode()
-        request = Request(fields.get("id", entry) if expected != "bad_id" else entry, text, fields)
+    def submit_fields(self, pairs, text=None, expected="done", named=True):
+        """One XADD of (field, value) pairs as they are: doubled, wrong, too many. `named`: whether an `id` among them is one
+        that the reply can be found under."""
+        pairs = list(pairs.items()) if isinstance(pairs, dict) else list(pairs)
+        words = [word for pair in pairs for word in pair]
+        entry = self.client.execute_command("XADD", self.stream, "*", *words).decode()
+        fields = dict(pairs)
+        request = Request(fields["id"] if named and "id" in fields else entry, text, fields)
         request.entries.append(entry)
         request.expected = expected
         return self.journal.add(request)

@@ -5,6 +5,7 @@ nothing; `always` is used where the test says so."""
 
 import os
 import signal
+import socket
 
 import redis
 
@@ -37,6 +38,21 @@ class RedisServer:
                    ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return self
 
+    def start_on_tcp(self):
+        """Starts with a TCP port beside the socket and returns it. Another process may grab a free port first: try again."""
+        options = self.options
+        for _ in range(20):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            self.options = [*options, "--port", str(port), "--bind", "127.0.0.1"]
+            try:
+                self.start()
+                return port
+            except AssertionError:
+                self.cleanup()
+        raise AssertionError("no free TCP port")
+
     def _answers(self):
         if self.process.poll() is not None:
             raise AssertionError(f"redis-server ended with {self.process.returncode}:\n{self.read_log()}")
@@ -62,6 +78,7 @@ class RedisServer:
         self.process.wait()
 
     def cleanup(self):
+        """Ends it for good, in whatever state it is; safe to call twice."""
         if self.process is not None:
             process.end(self.process)
 
