@@ -1,0 +1,202 @@
+"""An engine that fails: transient faults are retried, lasting ones end in a dead letter that holds the whole request, what
+crashes the worker is poison, and those who only shared the batch get their vectors."""
+
+import os
+
+import daemon
+from case import SluiceCase, scaled
+from corpus import texts
+from history import History
+from model import vocabulary
+from vectors import decode_f32
+
+FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
+WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
+
+
+class EngineFaults(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.healthy = [text.replace(WORD, "music") for text in texts(60, seed=1)]
+        self.log = self.path("faults")
+
+    def serve(self, *faults, flags=("--backoff-ms", "20", "--backoff-cap-ms", "60"), wait=True):
+        """A daemon whose engine has these faults; `{word}` stands for the token of WORD."""
+        token = vocabulary().index(WORD)
+        environment = {"FAULTY_ENGINE": " ".join(fault.format(word=token) for fault in faults), "FAULTY_ENGINE_LOG": self.log,
+                       "FAULTY_ENGINE_DIM": "64"}
+        served = self.make_daemon(self.server, *flags, environment=environment)
+        served.argv[0] = FAULTY
+        served.start()
+        if wait:
+            served.wait_ready(self.client)
+        return served
+
+    def fired(self, kind):
+        """How often a fault has fired, by the engine's own log; also put into the journal."""
+        if not os.path.exists(self.log):
+            return 0
+        with open(self.log, encoding="ascii") as file:
+            count = file.read().split().count(kind)
+        self.journal.faults[kind] = count
+        return count
+
+    def finish(self, *kinds, **options):
+        self.wait_finished(self.sender)
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        for kind in kinds:
+            self.fired(kind)
+        self.assert_clean(self.server, faults=kinds, **options)
+
+    def submit_among_others(self, count=1, expected="done", **fields):
+        """Guilty requests in the middle of healthy ones."""
+        self.sender.submit_many(self.healthy[:30], encoding="f32")
+        guilty = [self.sender.submit(f"the {WORD} {number}", expected, id=f"guilty-{number}", **fields) for number in range(count)]
+        self.sender.submit_many(self.healthy[30:], encoding="f32")
+        return guilty
+
+    def letter(self, request):
+        """The dead letter that a reply names."""
+        return dict(self.client.xrange(self.sender.key("dead")))[self.sender.reply(request)[b"dead"]]
+
+    def attempts_of_others(self, guilty):
+        replies = [self.sender.reply(request) for request in self.journal.requests.values() if request not in guilty]
+        return {int(reply.get(b"attempts", b"1")) for reply in replies}
+
+    def test_lasting_error_ends_in_a_dead_letter(self):
+        self.serve("error:{word}")
+        guilty = self.submit_among_others(2, "internal", encoding="f32", meta="kept", **{"x-user": "also kept"})
+        self.finish("error", may_die=[request.id for request in guilty])
+        for request in guilty:
+            reply = self.sender.reply(request)
+            self.assertEqual(reply[b"attempts"], b"4")
+            self.assertEqual(reply[b"retryable"], b"1")
+            self.assertEqual(self.letter(request)[b"meta"], b"kept")
+            self.assertEqual(self.letter(request)[b"x-user"], b"also kept")
+        self.assertGreaterEqual(self.fired("error"), 8)
+        self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
+
+    def test_max_attempts(self):
+        self.serve("error:{word}")
+        for attempts in (1, 2, 10):
+            self.sender.submit(f"{WORD} {attempts}", "internal", id=f"try-{attempts}", max_attempts=attempts)
+        self.finish("error", may_die=["try-1", "try-2", "try-10"])
+        for attempts in (1, 2, 10):
+            self.assertEqual(self.sender.reply(f"try-{attempts}")[b"attempts"], b"%d" % attempts)
+
+    def test_transient_error_is_retried(self):
+        self.serve("flaky:{word}:2")
+        request = self.sender.submit(f"one {WORD} alone", id="retried", encoding="f32")
+        self.finish("flaky")
+        self.assertEqual(self.sender.reply(request)[b"attempts"], b"3")
+        self.assertEqual(self.sender.reply(request)[b"entry"].decode(), request.entries[0], "identity survives the retry")
+
+    def test_retry_without_an_id(self):
+        """The reply stands under the first entry id, though the retry is another entry."""
+        self.serve("flaky:{word}:1")
+        self.sender.submit(f"one {WORD} alone", encoding="json", notify=1)
+        self.finish("flaky")
+
+    def test_nan_never_leaves(self):
+        self.serve("nan:{word}")
+        guilty = self.submit_among_others(1, "non_finite", encoding="json")
+        self.finish("nan", may_die=[guilty[0].id])
+        self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
+
+    def test_out_of_memory_for_one(self):
+        self.serve("oom:{word}")
+        guilty = self.submit_among_others(1, "out_of_memory")
+        self.finish("oom", may_die=[guilty[0].id])
+        self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
+
+    def test_out_of_memory_in_large_batches(self):
+        """Batches shrink until they fit; nobody fails and nobody is charged."""
+        self.serve("crowd:0:4")
+        self.sender.submit_many(self.healthy, encoding="f32")
+        self.finish("crowd")
+        self.assertEqual(self.attempts_of_others([]), {1})
+
+    def test_lost_device_ends_the_process(self):
+        """A device that is lost needs a new process: exit 70, nobody charged, and the next worker does it all."""
+        first = self.serve("lost:{word}")
+        self.submit_among_others(1)
+        self.assertEqual(first.wait_exit(30), 70, first.read_log())
+        self.assertGreaterEqual(self.fired("lost"), 1)
+        self.start_daemon(self.server)
+        self.finish("lost")
+        self.assertEqual(self.attempts_of_others([]), {1})
+
+    def test_crash_is_poison(self):
+        """An entry that crashes each worker that runs it: three lonely crashes, then an error reply; the others are answered."""
+        served = self.serve("crash:{word}")
+        guilty = self.submit_among_others(1, "poison")[0]
+        crashes = 0
+        while not self.sender.finished([guilty]):
+            self.wait_until(lambda: not served.running() or self.sender.finished([guilty]), "a crash or an answer")
+            if not served.running():
+                served.wait_exit()
+                crashes += 1
+                self.assertLess(crashes, 12, "the poisoned entry crashes workers for ever")
+                served = self.serve("crash:{word}", wait=False)
+        self.finish("crash")
+        self.assertIn(self.fired("crash"), (3, 4), "first in company perhaps, then three times alone")
+        self.assertEqual(self.sender.reply(guilty)[b"code"], b"poison")
+        self.assertIn(b"poison", self.letter(guilty).values())
+        self.assertTrue(served.running())
+
+    def test_slow_engine_is_not_robbed(self):
+        """A pass that takes many leases: the worker renews its lease meanwhile, and nobody takes its entries."""
+        slow = self.serve("slow:{word}:2500")
+        request = self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
+        self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
+        self.start_daemon(self.server)
+        self.finish("slow")
+        self.assertTrue(slow.running())
+        history = History(self.server.directory, self.queue)
+        self.assertEqual(len(history.deliveries[("requests", request.entries[0])]), 1)
+
+    def test_term_during_a_slow_pass(self):
+        """SIGTERM waits for what is on the device, and its reply is written."""
+        slow = self.serve("slow:{word}:1500")
+        self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
+        self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
+        self.assertEqual(slow.stop(), 0)
+        self.assertEqual(self.sender.reply("slow")[b"status"], b"done")
+        self.finish("slow")
+
+    def test_second_term_during_a_slow_pass(self):
+        """The second SIGTERM does not wait for the device, and the entry goes to another worker."""
+        slow = self.serve("slow:{word}:20000")
+        self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
+        self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
+        slow.stop_twice()
+        self.assertEqual(self.client.xlen(self.sender.stream), 1)
+        self.start_daemon(self.server)
+        self.finish("slow")
+
+    def test_retry_survives_the_worker(self):
+        """A parked retry belongs to the queue: the worker that parked it is gone, another one brings it back."""
+        first = self.serve("error:{word}", flags=("--backoff-ms", "1500", "--backoff-cap-ms", "1500"))
+        request = self.sender.submit(f"parked {WORD}", id="parked", encoding="json")
+        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "the retry to be parked")
+        self.assertEqual(self.client.xlen(self.sender.stream), 0)
+        self.assertEqual(first.stop(), 0)
+        self.start_daemon(self.server)
+        self.finish("error")
+        self.assertEqual(decode_f32("json", self.sender.reply(request)[b"embedding"]), self.reference()(f"parked {WORD}"))
+        self.assertEqual(self.sender.reply(request)[b"attempts"], b"2")
+
+    def test_redis_killed_while_retries_wait(self):
+        """Parked requests are in the append-only file as well."""
+        self.server = self.start_redis("durable", aof="always")
+        self.client, self.sender = self.server.client(), self.producer(self.server)
+        self.serve("flaky:{word}:3", flags=("--backoff-ms", "300", "--backoff-cap-ms", "300"))
+        for number in range(max(3, scaled(3))):
+            self.sender.submit(f"{WORD} {number}", id=f"parked-{number}", encoding="f32")
+        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) > 0, "a parked retry")
+        self.server.kill()
+        self.server.start()
+        self.finish("flaky")

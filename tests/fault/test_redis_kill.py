@@ -1,0 +1,67 @@
+"""kill -9 of Redis under load, and its restart from the append-only file."""
+# ctest-processors: 2
+
+import random
+import time
+
+import redis
+
+from case import SluiceCase, scaled
+from corpus import texts
+from producer import Load
+
+
+class RedisKill(SluiceCase):
+    def run_kills(self, count, seed):
+        """Kills while requests are pending, by what the restarted Redis itself still knows to be pending."""
+        generator = random.Random(seed)
+        load = Load(self.server, self.queue, self.journal, texts(400, seed=seed), depth=64).start()
+        tries = 0
+        while self.journal.faults.get("redis kill mid-batch", 0) < count:
+            tries += 1
+            self.assertLess(tries, 10 * count + 20, "the kills miss")
+            client = self.server.client()
+            self.wait_until(lambda: self.pending(client) > 0, "entries in a worker's hands", ignore=(redis.ResponseError,))
+            time.sleep(generator.uniform(0, 0.02))  # the random moment is the fault itself, not a wait for something
+            self.server.kill()
+            self.server.start()
+            if self.pending(self.server.client()) > 0:
+                self.journal.fault("redis kill mid-batch")
+        load.stop()
+        self.wait_finished(load.producer)
+        self.wait_until(lambda: self.server.client().xlen(load.producer.stream) == 0, "an empty stream")
+        print(f"{count} kills mid-batch of {tries}, {len(self.journal.requests)} requests")
+
+    def test_kill_with_aof_always_20_times(self):
+        self.server = self.start_redis(aof="always")
+        daemon = self.start_daemon(self.server)
+        self.run_kills(scaled(20), seed=1)
+        self.assertTrue(daemon.running())
+        self.assert_clean(self.server, faults=["redis kill mid-batch"])
+
+    def test_kill_with_two_workers(self):
+        """All leases may be gone after a restart, and the first worker back must not rob the other."""
+        self.server = self.start_redis(aof="always")
+        daemons = [self.start_daemon(self.server) for _ in range(2)]
+        self.run_kills(scaled(6), seed=2)
+        self.assertTrue(all(daemon.running() for daemon in daemons))
+        self.assert_clean(self.server, faults=["redis kill mid-batch"])
+
+    def test_kill_of_both(self):
+        """Redis and the worker die together, as when the machine does; both come back."""
+        self.server = self.start_redis(aof="always")
+        daemon = self.start_daemon(self.server)
+        sender = self.producer(self.server)
+        for round in range(scaled(5)):
+            name = daemon.worker_name(self.server.client())
+            sender.submit_many(texts(300, seed=10 + round), encoding="f32")
+            self.wait_until(lambda: self.pending(self.server.client()) > 0, "entries in the worker's hands")
+            self.server.kill()
+            daemon.kill()
+            self.journal.kills.append(name)
+            self.server.start()
+            self.journal.fault("both dead", self.pending(self.server.client()) > 0)
+            self.restart(daemon, self.server)
+        self.wait_finished(sender)
+        self.wait_until(lambda: self.server.client().xlen(sender.stream) == 0, "an empty stream")
+        self.assert_clean(self.server, faults=["both dead"])

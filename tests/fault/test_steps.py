@@ -1,0 +1,93 @@
+"""kill -9 at each command that a worker sends: before Redis sees it, and after Redis has done it. And the same points once
+more with only the connections cut."""
+# ctest-processors: 2
+
+import signal
+
+from case import SluiceCase, scaled
+from checker import Checker
+from corpus import texts
+from producer import Journal
+from proxy import Proxy
+
+TOGETHER = 8  # queues side by side: most of the time passes in waiting for leases to end
+
+
+class Steps(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.model = self.make_model()
+
+    def requests(self, queue):
+        """A small mixed bag: good ones, a bad one, and one that needs a wake token."""
+        sender = self.producer(self.server, queue=queue, journal=Journal())
+        for text in texts(3, seed=5):
+            sender.submit(text, encoding="f32")
+        sender.submit_fields({"text": "", "id": "bad"}, expected="bad_request")
+        sender.submit("with a wake token", id="woken", notify=1)
+        return sender
+
+    def behind_proxy(self, queue, act, strike):
+        """A daemon behind a proxy, started and not waited for. `strike` gets both."""
+        daemon = self.make_daemon(self.server, model=self.model, queue=queue)
+        proxy = Proxy(self.directory, self.server.socket, act, lambda: strike(proxy, daemon))
+        self.children.append(proxy)
+        daemon.argv[daemon.argv.index(self.server.socket)] = proxy.path
+        daemon.start()
+        return proxy, daemon
+
+    def points(self):
+        """(command number, moment) for every command that a worker sends until it has answered the requests, and for a few
+        of what follows. With a scale below 1 every n-th of them."""
+        sender = self.requests("count")
+        proxy, daemon = self.behind_proxy("count", lambda number, words: None, None)
+        self.wait_finished(sender)
+        daemon.kill()
+        steps = len(proxy.commands)
+        self.assertGreater(steps, 8)
+        points = [(number, moment) for number in range(min(steps, 40)) for moment in ("before", "after")]
+        return points[::max(1, len(points) // scaled(len(points)))]
+
+    def drained(self, sender):
+        return sender.finished(sender.journal.requests.values()) and self.client.xlen(sender.stream) == 0
+
+    def run_points(self, strike, until, heal):
+        """Strikes at every point, eight queues at a time, and returns how many points were reached."""
+        points, struck = self.points(), 0
+        for start in range(0, len(points), TOGETHER):
+            runs = []
+            for number, moment in points[start:start + TOGETHER]:
+                sender = self.requests(f"step-{number}-{moment}")
+                act = lambda at, words, number=number, moment=moment: moment if at == number else None
+                runs.append((sender, *self.behind_proxy(sender.queue, act, strike), (number, moment)))
+            for sender, proxy, daemon, point in runs:
+                # The run may end before a late point is reached: then all is answered.
+                self.wait_until(lambda: until(sender, proxy, daemon), f"the strike at {point}")
+                heal(daemon, sender)
+            for sender, proxy, daemon, point in runs:
+                self.wait_finished(sender)
+                self.wait_until(lambda: self.drained(sender), "an empty stream")
+                problems = Checker(self.server, sender.queue, sender.journal, self.reference(self.model)).violations()
+                self.assertEqual(problems, [], f"struck {point[1]} command {point[0]}: {proxy.struck and proxy.struck[:3]}")
+                struck += proxy.struck is not None
+            for child in self.children:
+                if child is not self.server:
+                    child.cleanup()
+        self.assertGreaterEqual(struck, len(points) * 2 // 3, f"{struck} of {len(points)} points were reached")
+        print(f"{struck} points of the protocol struck")
+
+    def test_kill_at_every_step(self):
+        def heal(daemon, sender):
+            daemon.kill()
+            self.start_daemon(self.server, model=self.model, queue=sender.queue)
+
+        self.run_points(strike=lambda proxy, daemon: daemon.process.send_signal(signal.SIGKILL),
+                        until=lambda sender, proxy, daemon: not daemon.running() or self.drained(sender), heal=heal)
+
+    def test_connection_cut_at_every_step(self):
+        """The worker itself goes on, connects again and finishes."""
+        self.run_points(strike=lambda proxy, daemon: proxy.cut(),
+                        until=lambda sender, proxy, daemon: proxy.struck is not None or self.drained(sender),
+                        heal=lambda daemon, sender: self.assertTrue(daemon.running()))

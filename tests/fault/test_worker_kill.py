@@ -1,0 +1,96 @@
+"""kill -9 of workers. Nothing is lost, no request gets two different replies, and nobody is blamed for what a dead worker
+merely held."""
+# ctest-processors: 2
+
+import random
+import time
+
+from case import SluiceCase, scaled
+from corpus import texts
+from producer import Load
+
+
+class WorkerKill(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        # Heavy enough that a batch takes a few milliseconds, so that kills find entries in every stage.
+        self.model = self.make_model("heavy", hidden=128, heads=4, layers=4, intermediate=512)
+
+    def finish(self, sender, **options):
+        self.wait_finished(sender)
+        self.wait_until(lambda: self.client.xlen(sender.stream) == 0, "an empty stream")
+        self.assert_clean(self.server, model=self.model, **options)
+
+    def kill(self, daemon):
+        """kill -9; says whether it hit while the worker had entries in its hands, by what Redis says after its death."""
+        name = daemon.worker_name(self.client)
+        daemon.kill()
+        self.journal.kills.append(name)
+        return self.pending(self.client, worker=name) > 0
+
+    def test_kill_mid_batch_50_times(self):
+        """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
+        wanted = scaled(50)
+        generator = random.Random(20261121)
+        daemons = [self.start_daemon(self.server, model=self.model) for _ in range(2)]
+        load = Load(self.server, self.queue, self.journal, texts(400, seed=1), depth=64).start()
+        tries = 0
+        while self.journal.faults.get("kill mid-batch", 0) < wanted:
+            tries += 1
+            self.assertLess(tries, 10 * wanted + 20, "the kills miss: there is no load, or workers hold nothing")
+            victim = daemons[tries % 2]
+            name = victim.worker_name(self.client)
+            self.wait_until(lambda: self.pending(self.client, worker=name) > 0, "the victim to hold something")
+            time.sleep(generator.uniform(0, 0.01))  # the random moment is the fault itself, not a wait for something
+            if self.kill(victim):
+                self.journal.fault("kill mid-batch")
+            self.restart(victim, self.server)
+        load.stop()
+        self.finish(load.producer, faults=["kill mid-batch"])
+        print(f"{wanted} kills mid-batch of {tries}, {len(self.journal.requests)} requests")
+
+    def test_kill_while_reclaimed_entries_run(self):
+        """The worker that has taken over dies, too, while the suspects run alone; again and again."""
+        sender = self.producer(self.server)
+        first = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
+        sender.submit_many(texts(60, seed=2), encoding="f32")
+        self.wait_until(lambda: self.pending(self.client) == 60, "all entries to be held")
+        self.assertTrue(self.kill(first))
+        for _ in range(max(2, scaled(5))):
+            heir = self.start_daemon(self.server, model=self.model)
+            name = heir.worker_name(self.client)
+            self.wait_until(lambda: self.pending(self.client, worker=name) > 0 or self.client.xlen(sender.stream) == 0,
+                            "the heir to take over")
+            if self.kill(heir):
+                self.journal.fault("kill while suspects run")
+        self.start_daemon(self.server, model=self.model)
+        self.finish(sender, faults=["kill while suspects run"])
+
+    def test_all_workers_killed(self):
+        """Every worker dies at once; all come back under new names."""
+        sender = self.producer(self.server)
+        daemons = [self.start_daemon(self.server, model=self.model) for _ in range(3)]
+        for round in range(scaled(3)):
+            sender.submit_many(texts(600, seed=30 + round), encoding="f32")
+            self.wait_until(lambda: self.pending(self.client) > 0, "entries in somebody's hands")
+            hits = [self.kill(daemon) for daemon in daemons]
+            self.journal.fault("all workers dead", any(hits))
+            for daemon in daemons:
+                self.restart(daemon, self.server)
+        self.finish(sender, faults=["all workers dead"])
+
+    def test_kill_in_the_window(self):
+        """What waited in a dead worker's window is answered by another one, and nobody is charged for it."""
+        sender = self.producer(self.server)
+        victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
+        sender.submit_many(texts(30, seed=4), encoding="f32")
+        self.wait_until(lambda: self.pending(self.client) == 30, "all entries to be held")
+        self.start_daemon(self.server, model=self.model)
+        self.assertTrue(self.kill(victim))
+        self.journal.fault("kill in the window")
+        self.wait_finished(sender, timeout=20)
+        self.finish(sender, faults=["kill in the window"])
+        replies = [sender.reply(request) for request in self.journal.requests.values()]
+        self.assertEqual({reply.get(b"attempts", b"1") for reply in replies}, {b"1"})

@@ -1,0 +1,154 @@
+/* An engine that fails on demand, around the real one: the daemon of the fault tests is the shipped one, linked with
+ * --wrap=encoder_run and this file, so that no hook for tests stands in the product.
+ *
+ * FAULTY_ENGINE names what happens when a token is in a batch, separated by spaces, each `kind:token[:argument]`:
+ *   crash   the process dies by SIGKILL, as it would by a broken driver
+ *   error   STATUS_INTERNAL     oom   STATUS_NO_MEMORY     lost   STATUS_DEVICE_LOST
+ *   nan     the rows with the token come back as NaN, STATUS_NON_FINITE
+ *   flaky   like error, in the first `argument` passes only
+ *   slow    the pass takes `argument` milliseconds longer
+ *   crowd   STATUS_NO_MEMORY in passes of more than `argument` rows, whatever their tokens (token: 0)
+ * FAULTY_ENGINE_DIM is the model's dim, which nan needs. Each fault that fires appends its kind as a line to the file
+ * that FAULTY_ENGINE_LOG names. */
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+
+enum { FAULTS_MAX = 16 };
+
+struct fault {
+    char kind[16];
+    int32_t token;
+    long argument;
+};
+
+enum status __real_encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+enum status __wrap_encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+
+/* Read at every pass, so that nothing has to be kept between passes. */
+static size_t read_faults(struct fault faults[FAULTS_MAX])
+{
+    const char *text = getenv("FAULTY_ENGINE");
+    size_t count = 0;
+    while (text != NULL && count < FAULTS_MAX) {
+        struct fault *fault = &faults[count];
+        *fault = (struct fault){.argument = 0};
+        if (sscanf(text, " %15[a-z]:%d:%ld", fault->kind, &fault->token, &fault->argument) < 2)
+            break;
+        count++;
+        text = strchr(text, ' ');
+        text = text == NULL ? NULL : text + 1;
+    }
+    return count;
+}
+
+static bool row_has(const struct engine_batch *batch, uint32_t row, int32_t token)
+{
+    for (uint32_t i = 0; i < batch->length[row]; i++)
+        if (batch->ids[batch->start[row] + i] == token)
+            return true;
+    return false;
+}
+
+static bool batch_has(const struct engine_batch *batch, int32_t token)
+{
+    for (uint32_t row = 0; row < batch->rows; row++)
+        if (row_has(batch, row, token))
+            return true;
+    return false;
+}
+
+static void record(const char *kind)
+{
+    const char *path = getenv("FAULTY_ENGINE_LOG");
+    FILE *log = path == NULL ? NULL : fopen(path, "a");
+    if (log == NULL)
+        return;
+    fprintf(log, "%s\n", kind);
+    fclose(log);
+}
+
+/* How often this kind has fired, by the log: it outlives the process. */
+static int fired_before(const char *kind)
+{
+    const char *path = getenv("FAULTY_ENGINE_LOG");
+    FILE *log = path == NULL ? NULL : fopen(path, "r");
+    int before = 0;
+    char line[64];
+    while (log != NULL && fgets(line, sizeof line, log) != NULL)
+        before += strncmp(line, kind, strlen(kind)) == 0 && line[strlen(kind)] == '\n';
+    if (log != NULL)
+        fclose(log);
+    return before;
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static enum status fail(struct err *err, enum status status, const char *kind)
+{
+    record(kind);
+    return err_set(err, status, "injected: %s", kind);
+}
+
+static void spoil(const struct engine_batch *batch, int32_t token, uint32_t dim)
+{
+    for (uint32_t row = 0; row < batch->rows; row++)
+        for (uint32_t i = 0; i < dim && row_has(batch, row, token); i++)
+            batch->output[(size_t)row * dim + i] = NAN;
+}
+
+/* What the fault does before the pass; STATUS_OK when the pass may go on. */
+static enum status before_pass(const struct fault *fault, const struct engine_batch *batch, struct err *err)
+{
+    if (strcmp(fault->kind, "crowd") == 0)
+        return batch->rows > (uint32_t)fault->argument ? fail(err, STATUS_NO_MEMORY, "crowd") : STATUS_OK;
+    if (!batch_has(batch, fault->token))
+        return STATUS_OK;
+    if (strcmp(fault->kind, "crash") == 0) {
+        record("crash");
+        kill(getpid(), SIGKILL);
+    }
+    if (strcmp(fault->kind, "error") == 0)
+        return fail(err, STATUS_INTERNAL, "error");
+    if (strcmp(fault->kind, "oom") == 0)
+        return fail(err, STATUS_NO_MEMORY, "oom");
+    if (strcmp(fault->kind, "lost") == 0)
+        return fail(err, STATUS_DEVICE_LOST, "lost");
+    if (strcmp(fault->kind, "flaky") == 0 && fired_before("flaky") < fault->argument)
+        return fail(err, STATUS_INTERNAL, "flaky");
+    if (strcmp(fault->kind, "slow") == 0) {
+        record("slow");
+        pause_ms(fault->argument);
+    }
+    return STATUS_OK;
+}
+
+enum status __wrap_encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
+{
+    struct fault faults[FAULTS_MAX];
+    size_t count = read_faults(faults);
+    for (size_t i = 0; i < count; i++) {
+        enum status status = before_pass(&faults[i], batch, err);
+        if (status != STATUS_OK)
+            return status;
+    }
+    enum status status = __real_encoder_run(encoder, batch, err);
+    const char *dim = getenv("FAULTY_ENGINE_DIM");
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(faults[i].kind, "nan") == 0 && batch_has(batch, faults[i].token)) {
+            spoil(batch, faults[i].token, dim == NULL ? 1 : (uint32_t)strtoul(dim, NULL, 10));
+            status = fail(err, STATUS_NON_FINITE, "nan");
+        }
+    return status;
+}
