@@ -1,0 +1,73 @@
+"""Memory: what a daemon needs after a while is what it needs after 100,000 requests."""
+# ctest-processors: 2
+
+import os
+
+from case import SluiceCase
+
+SANITIZED = "asan" in os.environ.get("SLUICE_BINARY", "") or "tsan" in os.environ.get("SLUICE_BINARY", "")
+
+
+class Memory(SluiceCase):
+    def push(self, server, client, sender, count):
+        """Enqueues in pipelines with a bounded backlog; replies expire soon, so that Redis stays small, too."""
+        stream, sent = sender.stream, 0
+        while sent < count:
+            self.wait_until(lambda: client.xlen(stream) < 4000, "the backlog to shrink")
+            pipe = client.pipeline(transaction=False)
+            for _ in range(min(1000, count - sent)):
+                pipe.xadd(stream, {"text": f"request number {sent}", "encoding": "f32", "ttl": 1})
+                sent += 1
+            pipe.execute()
+        self.wait_until(lambda: client.xlen(stream) == 0, "an empty stream")
+
+    def test_no_growth_over_100000_requests(self):
+        """With the null engine, so that the queue's own memory is what is seen."""
+        count = 10_000 if SANITIZED else 100_000  # a sanitizer's allocator keeps what is freed: there only a short run
+        server = self.start_redis(aof=None)
+        client = server.client()
+        daemon = self.start_daemon(server, "--backend", "null")
+        sender = self.producer(server)
+        self.push(server, client, sender, count // 5)
+        before = daemon.rss_bytes()
+        self.push(server, client, sender, count)
+        after = daemon.rss_bytes()
+        self.assertEqual(self.pending(client), 0)
+        if not SANITIZED:
+            self.assertLess(after - before, 4 << 20, f"{before >> 10} KiB before, {after >> 10} KiB after")
+
+    def test_large_backlog_costs_credit_only(self):
+        """100 MB wait in the stream; the daemon holds its credit and not the backlog."""
+        server = self.start_redis(aof=None)
+        client = server.client()
+        sender = self.producer(server)
+        text = "hello " * 8000
+        pipe = client.pipeline(transaction=False)
+        for number in range(2000):
+            pipe.xadd(sender.stream, {"text": text, "encoding": "f32", "ttl": 60})
+        pipe.execute()
+        daemon = self.start_daemon(server, "--backend", "null", "--credit-bytes", str(8 << 20))
+        peak = 0
+
+        def drained():
+            nonlocal peak
+            peak = max(peak, daemon.rss_bytes())
+            return client.xlen(sender.stream) == 0
+
+        self.wait_until(drained, "an empty stream")
+        if not SANITIZED:
+            self.assertLess(peak, 150 << 20)
+
+    def test_file_descriptors_after_reconnects(self):
+        server = self.start_redis()
+        daemon = self.start_daemon(server)
+        count = lambda: len(os.listdir(f"/proc/{daemon.pid}/fd"))
+        sender = self.producer(server)
+        sender.submit("hello")
+        self.wait_finished(sender)
+        before = count()
+        for _ in range(8):
+            server.client().client_kill_filter(_type="normal", skipme=True)
+            request = sender.submit("hello again")
+            self.wait_finished(sender, [request])
+        self.wait_until(lambda: count() <= before, lambda: f"{before} descriptors, there are {count()}")

@@ -1,0 +1,108 @@
+"""SIGTERM finishes what is in flight and gives the rest back; a second one leaves at once; nothing is lost either way."""
+# ctest: threads
+
+import signal
+
+from case import SluiceCase
+from corpus import texts
+
+
+class Shutdown(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def hold(self, daemon, count=1):
+        """Waits until the daemon has claimed something and not yet answered it."""
+        self.wait_until(lambda: self.pending(self.client) >= count, "entries in the daemon's hands")
+
+    def test_idle(self):
+        daemon = self.start_daemon(self.server)
+        name = daemon.worker_name(self.client)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(self.client.exists(self.sender.key(f"alive:{name}")), 0)
+        consumers = [c["name"].decode() for c in self.client.xinfo_consumers(self.sender.stream, "sluice")]
+        self.assertNotIn(name, consumers)
+
+    def test_interrupt_is_the_same(self):
+        daemon = self.start_daemon(self.server)
+        daemon.signal(signal.SIGINT)
+        self.assertEqual(daemon.wait_exit(), 0)
+
+    def test_in_flight_is_finished_or_given_back(self):
+        """Under load: exit 0, and whatever was not computed waits for the next daemon without having been charged."""
+        daemon = self.start_daemon(self.server, "--max-batch-rows", "4")
+        self.sender.submit_many(texts(600, seed=1), encoding="f32")
+        self.hold(daemon)
+        self.assertEqual(daemon.stop(), 0)
+        held = self.pending(self.client, worker="released")
+        self.assertEqual(self.pending(self.client), held, "entries in the hands of a daemon that has left")
+        self.start_daemon(self.server)
+        self.wait_finished(self.sender)
+        self.assert_clean(self.server)
+
+    def test_released_entries_are_taken_at_once(self):
+        """Given back entries need no lease to end: with a long lease they are still answered soon."""
+        self.lease_ms = 60_000
+        daemon = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "30000")
+        self.sender.submit_many(texts(20, seed=2), encoding="f32")
+        self.hold(daemon, 20)
+        self.assertEqual(daemon.stop(), 0)
+        self.start_daemon(self.server)
+        self.wait_finished(self.sender, timeout=30)
+        self.assert_clean(self.server)
+
+    def test_second_signal_leaves_at_once(self):
+        daemon = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", "--backend", "cpu")
+        self.sender.submit_many(texts(20, seed=3), encoding="f32")
+        self.hold(daemon, 20)
+        daemon.stop_twice()
+        self.start_daemon(self.server)
+        self.wait_finished(self.sender)
+        self.assert_clean(self.server)
+
+    def test_second_signal_while_redis_is_silent(self):
+        """A daemon that cannot reach its Redis still leaves: at the second signal at once."""
+        daemon = self.start_daemon(self.server)
+        self.sender.submit_many(texts(300, seed=4), encoding="f32")
+        self.hold(daemon)
+        self.server.process.send_signal(signal.SIGSTOP)
+        daemon.stop_twice()
+        self.server.process.send_signal(signal.SIGCONT)
+        self.start_daemon(self.server)
+        self.wait_finished(self.sender)
+        self.assert_clean(self.server)
+
+    def test_shutdown_timeout_bounds_the_wait(self):
+        daemon = self.start_daemon(self.server, "--shutdown-timeout-ms", "300")
+        self.sender.submit_many(texts(300, seed=5), encoding="f32")
+        self.hold(daemon)
+        self.server.process.send_signal(signal.SIGSTOP)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_exit(timeout=20)
+        self.server.process.send_signal(signal.SIGCONT)
+        self.start_daemon(self.server)
+        self.wait_finished(self.sender)
+        self.assert_clean(self.server)
+
+    def test_term_before_redis_is_there(self):
+        """A daemon that still waits for its Redis leaves when told to."""
+        self.server.kill()
+        daemon = self.make_daemon(self.server).start()
+        self.wait_until(lambda: "redis" in daemon.read_log() or not daemon.running(), "a word about Redis")
+        self.assertTrue(daemon.running(), daemon.read_log())
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_rolling_restart(self):
+        """Daemons are replaced one after the other under load; each leaves with 0."""
+        daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
+        for round in range(4):
+            self.sender.submit_many(texts(200, seed=20 + round), encoding="f32")
+            daemon = daemons[round % 2]
+            self.hold(daemon)
+            self.assertEqual(daemon.stop(), 0)
+            self.restart(daemon, self.server)
+        self.wait_finished(self.sender)
+        self.assert_clean(self.server)
