@@ -1,0 +1,90 @@
+/* Any bytes as a stream entry: every entry becomes a request that is either whole and within the rules or has an error
+ * code, a printable message and an address to answer to. The first byte chooses class and origin; fields are parted by
+ * 0x1e, name and value by 0x1f. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "fuzz.h"
+#include "work/request.h"
+
+enum { FIELDS = 80 };
+
+static const struct request_rules rules = {
+    .model_name = "mini",
+    .model_id = "0123abcd",
+    .encoding = ENCODING_JSON,
+    .dim = 4,
+    .max_tokens = 16,
+    .max_text_bytes = 64,
+    .default_ttl_s = 3600,
+    .max_ttl_s = 604800,
+    .error_ttl_s = 3600,
+    .default_max_attempts = 4,
+    .truncate = true,
+};
+
+static size_t split(const char *data, size_t size, struct entry_field *fields)
+{
+    size_t count = 0;
+    while (size > 0 && count < FIELDS) {
+        const char *end = memchr(data, 0x1e, size);
+        size_t length = end == NULL ? size : (size_t)(end - data);
+        const char *mark = memchr(data, 0x1f, length);
+        size_t name = mark == NULL ? length : (size_t)(mark - data);
+        size_t value = mark == NULL ? length : name + 1;
+        fields[count++] = (struct entry_field){data, name, data + value, length - value};
+        data += length + (end != NULL);
+        size -= length + (end != NULL);
+    }
+    return count;
+}
+
+static void check_address(const struct request *request)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
+    enum request_class class;
+    struct entry_id id;
+    FUZZ_CHECK(memchr(request->name, '\0', sizeof(request->name)) != NULL);
+    FUZZ_CHECK(memchr(request->id, '\0', sizeof(request->id)) != NULL);
+    FUZZ_CHECK(request_name_parse(request->name, strlen(request->name), &class, &id));
+    FUZZ_CHECK(request->id[0] != '\0' && strspn(request->id, allowed) == strlen(request->id));
+    bool named = request_name_parse(request->id, strlen(request->id), &class, &id);
+    FUZZ_CHECK(!named || strcmp(request->id, request->name) == 0);
+}
+
+static void check_request(const struct request *request, size_t field_count)
+{
+    check_address(request);
+    FUZZ_CHECK(request->ttl_s >= 1 && request->ttl_s <= rules.max_ttl_s);
+    FUZZ_CHECK(request->max_attempts >= 1 && request->max_attempts <= 10 && request->attempt >= 1);
+    FUZZ_CHECK(request->unknown_fields <= field_count && request->row_count == 1 && request->rows_left == 1);
+    FUZZ_CHECK(request->meta_bytes <= 4096 && utf8_valid(request->meta, request->meta_bytes));
+    if (request->code != CODE_NONE) {
+        FUZZ_CHECK(!request->retryable && request->message[0] != '\0');
+        for (const char *c = request->message; *c != '\0'; c++)
+            FUZZ_CHECK(*c >= ' ' && *c <= '~');
+        return;
+    }
+    const struct row *row = &request->rows[0];
+    FUZZ_CHECK(row->text_bytes >= 1 && row->text_bytes <= rules.max_text_bytes && row->request == request);
+    FUZZ_CHECK(utf8_valid(row->text, row->text_bytes) && request->tokens <= rules.max_tokens);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct entry_field fields[FIELDS];
+    if (size < 1 || size > 1u << 16)
+        return 0;
+    struct entry entry = {.class = data[0] % CLASS_COUNT,
+                          .origin = data[0] / 4 % 4,
+                          .id = {1795252518106, data[0]},
+                          .oversize = data[0] >= 250,
+                          .fields = fields,
+                          .field_count = split((const char *)data + 1, size - 1, fields)};
+    struct request *request = request_parse(&rules, &entry, 1);
+    FUZZ_CHECK(request != NULL);
+    check_request(request, entry.field_count);
+    FUZZ_CHECK(!entry.oversize || request->code == CODE_TOO_LARGE);
+    request_free(request);
+    return 0;
+}
