@@ -3,6 +3,7 @@
 --
 -- KEYS  1 stream, 2 trouble
 -- ARGV  1 consumer, then for each entry: entry id, original name, number of this attempt
+-- A call whose answer was lost is repeated: each consumer counts once (trouble: attempts, lonely runs, entry, consumer).
 -- Returns for each entry its lonely runs, this one included; 0 when it is no longer pending or another consumer owns it
 -- May not: count a run that this caller may not start.
 
@@ -15,9 +16,12 @@ for i = 2, #ARGV, 3 do
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   local lonely = 0
   if pending and pending[2] == ARGV[1] then
-    local known = call('HGET', trouble, name)
-    lonely = (known and tonumber(string.match(known, '^%d+ (%d+)') or 0) or 0) + 1
-    call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id)
+    local known, by = string.match(call('HGET', trouble, name) or '', '^%d+ (%d+) %S+ ?(%S*)')
+    lonely = tonumber(known or 0)
+    if by ~= ARGV[1] then
+      lonely = lonely + 1
+      call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. ' ' .. ARGV[1])
+    end
   end
   results[#results + 1] = lonely
 end

@@ -468,12 +468,15 @@ static void charge_counts_lonely_runs_of_the_owner(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1");
-    redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1");
-    redis_expect(redis, "0 2 1-1", "HGET " Q "trouble 1-1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2,
+                        STREAM " " Q "trouble me 1-1 1-1 1"); /* repeated, not run twice */
+    redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
     redis_expect_script(redis, "[0 0]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble other 1-1 1-1 1 9-9 9-9 1");
-    redis_expect(redis, "0 2 1-1", "HGET " Q "trouble 1-1");
-    redis_expect_script(redis, "[[[1-1 1 2 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
+    redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:me you 10 1000 '' me");
+    redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you 1-1 1-1 1");
+    redis_expect(redis, "0 2 1-1 you", "HGET " Q "trouble 1-1");
 }
 
 /* --- join and renew ----------------------------------------------------------------------------------------------- */
