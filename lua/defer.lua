@@ -45,7 +45,7 @@ local function park(id, name, attempt, delay)
   local fields, first_at = own_fields(message[2], name)
   call('HSET', data, name, cmsgpack.pack({ARGV[2], attempt, first_at, fields}))
   call('ZADD', later, now + delay, name)
-  call('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id)
+  redis.pcall('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id)
   call('XDEL', stream, id)
   call('XACK', stream, 'sluice', id)
   return 1

@@ -18,9 +18,9 @@ local brought, broken = 0, 0
 local function bring_back(name, parked)
   local class, attempt, first_at, fields = parked[1], parked[2], parked[3], parked[4]
   local id = call('XADD', KEYS[4 + class], '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
-  local known = call('HGET', trouble, name)
-  local lonely = known and string.match(known, '^%d+ (%d+)') or '0'
-  call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id)
+  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it is skipped
+  local lonely = type(known) == 'string' and string.match(known, '^%d+ (%d+)') or '0'
+  redis.pcall('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id)
 end
 
 for _, name in ipairs(call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, ARGV[1])) do

@@ -43,8 +43,8 @@ local function take(id, died)
   end
   if bytes + size > max_bytes then return false end
   bytes = bytes + size
-  local known = call('HGET', trouble, name)
-  local lonely = known and tonumber(string.match(known, '^%d+ (%d+)') or 0) or 0
+  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
+  local lonely = tonumber(type(known) == 'string' and string.match(known, '^%d+ (%d+)') or 0)
   call('XCLAIM', stream, 'sluice', me, 0, id, 'JUSTID')
   entries[#entries + 1] = {id, died, lonely, message[2]}
   return true

@@ -1,20 +1,33 @@
 #!lua flags=allow-oom
 -- Gives back what was claimed and not started, and signs the worker off.
 --
--- KEYS  1 stream, 2 alive
--- ARGV  1 consumer, 2 token of the alive key, 3 last, then entry ids
+-- KEYS  1 stream, 2 alive, 3 trouble
+-- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
 --       last  1: give back whatever is still pending with the consumer, too, then drop its alive key and the consumer
 -- Returns { given back, 1 when the consumer is deleted }
+-- A lonely run that was charged and is given back has not crashed anybody: it is taken off the record.
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
 
 local call = redis.call
-local stream, alive = KEYS[1], KEYS[2]
-local me = ARGV[1]
+local stream, alive, trouble = KEYS[1], KEYS[2], KEYS[3]
+local me, prefix = ARGV[1], ARGV[4]
 local given, deleted = 0, 0
 
+local function uncharge(id, fields)
+  local name = prefix .. id
+  for i = 1, #fields, 2 do
+    if fields[i] == '_id' then name = fields[i + 1] end
+  end
+  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
+  local attempts, lonely = string.match(type(known) == 'string' and known or '', '^(%d+) (%d+)')
+  if lonely and lonely ~= '0' then call('HSET', trouble, name, attempts .. ' ' .. (lonely - 1) .. ' ' .. id) end
+end
+
 local function give_back(id)
-  if call('XRANGE', stream, id, id)[1] then
+  local message = call('XRANGE', stream, id, id)[1]
+  if message then
+    uncharge(id, message[2])
     call('XCLAIM', stream, 'sluice', 'released', 0, id, 'JUSTID')
     given = given + 1
   end
@@ -31,7 +44,7 @@ local function give_back_all()
   until #pending == 0
 end
 
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local pending = call('XPENDING', stream, 'sluice', ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == me then give_back(ARGV[i]) end
 end

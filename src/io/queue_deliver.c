@@ -375,6 +375,7 @@ static void on_released(void *context, const struct resp_value *reply, const str
 /* Sends one call for at most RELEASE_ENTRIES requests from `*next` on, and moves `*next` behind them. */
 static bool send_release(struct task *task, const struct request **next)
 {
+    static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
     struct queue *queue = task->queue;
     struct command command = {0};
     const struct request *request = *next;
@@ -384,12 +385,14 @@ static bool send_release(struct task *task, const struct request **next)
     while (end && end->class == class && count++ < RELEASE_ENTRIES) {
         end = end->next;
     }
-    script_begin(&queue->scripts, SCRIPT_RELEASE, 2, &command);
+    script_begin(&queue->scripts, SCRIPT_RELEASE, 3, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "alive:", queue->worker);
+    queue_add_key(queue, &command, "trouble", "");
     command_text(&command, queue->worker);
     command_text(&command, queue->token);
     command_text(&command, task->action.last && !end ? "1" : "0");
+    command_text(&command, prefixes[class]);
     for (; request != end; request = request->next) {
         add_entry_id(&command, request->entry);
     }

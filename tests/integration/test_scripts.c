@@ -429,8 +429,10 @@ static void released_entries_are_not_suspect_nor_charged(void **state)
     group(redis);
     deliver(redis, "1-1", "leaving");
     redis_do(redis, "SET " Q "alive:leaving token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 2, STREAM " " Q "alive:leaving leaving token 0 1-1");
-    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 2, STREAM " " Q "alive:leaving leaving token 1");
+    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 3,
+                        STREAM " " Q "alive:leaving " Q "trouble leaving token 0 '' 1-1");
+    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 3,
+                        STREAM " " Q "alive:leaving " Q "trouble leaving token 1 ''");
     redis_expect(redis, "0", "EXISTS " Q "alive:leaving");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
@@ -446,7 +448,7 @@ static void release_gives_back_only_its_own_and_spares_vanished_ones(void **stat
     deliver(redis, "3-1", "me");
     redis_do(redis, "XDEL " STREAM " 3-1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 2, STREAM " " Q "alive:me me token 1 2-1");
+    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 '' 2-1");
     redis_expect(redis, "[3 1-1 3-1 [[me 1] [other 1] [released 1]]]", "XPENDING " STREAM " sluice");
     redis_expect(redis, "0", "EXISTS " Q "alive:me");
 }
@@ -457,9 +459,22 @@ static void release_leaves_a_namesake_alone(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "SET " Q "alive:me other");
-    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 2, STREAM " " Q "alive:me me token 1");
+    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
     redis_expect(redis, "other", "GET " Q "alive:me");
     redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
+}
+
+static void release_takes_a_charged_run_off_the_record(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    deliver(redis, "1-1", "me");
+    redis_do(redis, "XADD " STREAM " 2-1 text hello _id 1-9");
+    redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
+    redis_do(redis, "SET " Q "alive:me token");
+    redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1 2-1 1-9 2");
+    redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
 }
 
 static void charge_counts_lonely_runs_of_the_owner(void **state)
@@ -477,6 +492,22 @@ static void charge_counts_lonely_runs_of_the_owner(void **state)
                         RECLAIM_KEYS Q "alive:me you 10 1000 '' me");
     redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you 1-1 1-1 1");
     redis_expect(redis, "0 2 1-1 you", "HGET " Q "trouble 1-1");
+}
+
+static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    redis_do(redis, "SET " Q "trouble junk");
+    deliver(redis, "1-1", "gone");
+    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+                        RECLAIM_KEYS Q "alive:gone me 10 1000 '' gone");
+    redis_do(redis, "SET " Q "alive:me token");
+    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+                        RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
 }
 
 /* --- join and renew ----------------------------------------------------------------------------------------------- */
@@ -550,7 +581,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(release_gives_back_only_its_own_and_spares_vanished_ones, redis_setup,
                                     redis_teardown),
     cmocka_unit_test_setup_teardown(release_leaves_a_namesake_alone, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(release_takes_a_charged_run_off_the_record, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(charge_counts_lonely_runs_of_the_owner, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_trouble_key_of_a_wrong_type_stops_nobody, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(join_pins_protocol_and_model, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(join_takes_a_free_name_or_its_own, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(renew_extends_only_its_own_lease, redis_setup, redis_teardown),
