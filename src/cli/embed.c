@@ -11,7 +11,9 @@
 
 #include "cli/texts.h"
 
-enum { WINDOW_ROWS = 4096, WINDOW_TOKENS = 1 << 18 };
+/* Batches are smaller than the daemon's may be: a CPU gains nothing above this, and threads that end at different times
+ * wait for less at the end of the file. */
+enum { WINDOW_ROWS = 4096, WINDOW_TOKENS = 1 << 18, BATCH_TOKENS = 1024 };
 
 /* A window stands in for the request that its rows belong to, so that a row leads back to it. */
 struct window {
@@ -128,8 +130,9 @@ static int by_length(const void *a, const void *b)
 static uint32_t batch_rows(const struct embed_job *job, struct row *const *rows, uint32_t count)
 {
     uint32_t taken = 1;
-    uint64_t tokens = rows[0]->tokens;
-    while (taken < count && taken < job->max_batch_rows && tokens + rows[taken]->tokens <= job->max_batch_tokens)
+    uint64_t tokens = rows[0]->tokens,
+             most = job->max_batch_tokens < BATCH_TOKENS ? job->max_batch_tokens : BATCH_TOKENS;
+    while (taken < count && taken < job->max_batch_rows && tokens + rows[taken]->tokens <= most)
         tokens += rows[taken++]->tokens;
     return taken;
 }

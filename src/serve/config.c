@@ -134,7 +134,7 @@ enum status config_environment(struct config *config, struct err *err)
         char name[SETTING_NAME_MAX];
         setting_variable(&table[i], name);
         const char *text = getenv(name);
-        if (text == NULL)
+        if (text == NULL || text[0] == '\0') /* compose files set what they do not have to nothing */
             continue;
         enum status status = config_set(config, &table[i], text, SOURCE_ENVIRONMENT, name, err);
         if (status != STATUS_OK)

@@ -77,7 +77,7 @@ MUST_CHECK enum status config_read(struct config *config, const char *path, stru
 MUST_CHECK enum status config_parse(struct config *config, char *bytes, size_t length, const char *name,
                                     struct err *err);
 
-/* Takes SLUICE_<KEY> for every key. */
+/* Takes SLUICE_<KEY> for every key; an empty variable counts as none. */
 MUST_CHECK enum status config_environment(struct config *config, struct err *err);
 
 /* Checks what several settings say together, once all sources are in. */

@@ -164,6 +164,12 @@ static void higher_sources_win_in_any_order(void **state)
     setenv("SLUICE_LEASE_MS", "many", 1);
     assert_int_equal(config_environment(&config, &err), STATUS_BAD_INPUT);
     assert_non_null(strstr(err.message, "SLUICE_LEASE_MS must be a whole number"));
+    setenv("SLUICE_LEASE_MS", "", 1);
+    setenv("SLUICE_REDIS_PASSWORD", "", 1);
+    assert_int_equal(config_environment(&config, &err), STATUS_OK);
+    assert_int_equal(config.lease_ms, 500);
+    assert_null(config.redis_password);
+    unsetenv("SLUICE_REDIS_PASSWORD");
     unsetenv("SLUICE_WINDOW_MS");
     unsetenv("SLUICE_LEASE_MS");
     config_free(&config);
