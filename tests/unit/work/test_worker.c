@@ -1,0 +1,578 @@
+/* The worker's rules one by one, by hand: an event goes in, the actions that come out are looked at. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "harness.h"
+#include "work/worker.h"
+
+enum { DIM = 3, MOST = 64 };
+
+/* A worker whose actions wait in `out` until a test answers them. */
+struct bench {
+    struct worker *worker;
+    uint64_t now, wakes_at;
+    struct action out[MOST];
+    size_t count;
+    uint64_t next_entry;
+};
+
+static struct worker_options default_options(void)
+{
+    return (struct worker_options){
+        .rules = {.model_name = "m",
+                  .model_id = "i",
+                  .encoding = ENCODING_F32,
+                  .dim = DIM,
+                  .max_tokens = 16,
+                  .max_text_bytes = 1000,
+                  .default_ttl_s = 60,
+                  .max_ttl_s = 100,
+                  .error_ttl_s = 60,
+                  .default_max_attempts = 2,
+                  .truncate = true},
+        .max_batch_tokens = 64,
+        .max_batch_rows = 8,
+        .window_ms = 5,
+        .engine_slots = 1,
+        .credit_tokens = 10000,
+        .credit_bytes = 10 << 20,
+        .lease_ms = 3000,
+        .read_block_ms = 2000,
+        .backoff_ms = 100,
+        .backoff_cap_ms = 1000,
+        .shutdown_timeout_ms = 5000,
+    };
+}
+
+static void send(struct bench *bench, struct event event)
+{
+    struct actions actions = {0};
+    bench->wakes_at = worker_step(bench->worker, &event, bench->now, &actions);
+    assert_true(bench->wakes_at > bench->now);
+    for (size_t i = 0; i < actions.count; i++) {
+        assert_true(bench->count < MOST);
+        bench->out[bench->count++] = actions.items[i];
+    }
+    actions_free(&actions);
+}
+
+static int waiting(const struct bench *bench, enum action_kind kind)
+{
+    int count = 0;
+    for (size_t i = 0; i < bench->count; i++)
+        count += bench->out[i].kind == kind;
+    return count;
+}
+
+/* Takes the oldest action of a kind that is out; it must be there. */
+static struct action take(struct bench *bench, enum action_kind kind)
+{
+    for (size_t i = 0; i < bench->count; i++)
+        if (bench->out[i].kind == kind) {
+            struct action action = bench->out[i];
+            memmove(&bench->out[i], &bench->out[i + 1], (--bench->count - i) * sizeof(action));
+            return action;
+        }
+    fail_msg("no action of kind %d", kind);
+    return (struct action){0};
+}
+
+static void tick_after_ms(struct bench *bench, uint64_t ms)
+{
+    bench->now += ms * NS_PER_MS;
+    send(bench, (struct event){.kind = EVENT_TICK});
+}
+
+/* Answers an entry list: `count` new entries of one word each. */
+static void give(struct bench *bench, enum read_source source, enum entry_origin origin, size_t count)
+{
+    static struct entry entries[MOST];
+    static const struct entry_field field = {"text", 4, "word", 4};
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (struct entry){.class = CLASS_NORMAL,
+                                    .id = {++bench->next_entry, 0},
+                                    .origin = origin,
+                                    .fields = &field,
+                                    .field_count = 1};
+    send(bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = source, .entries = entries, .count = count}});
+}
+
+static void read_new(struct bench *bench, size_t count)
+{
+    (void)take(bench, ACTION_READ);
+    give(bench, READ_NEW, ORIGIN_NEW, count);
+}
+
+static void prepare_all(struct bench *bench, uint32_t tokens)
+{
+    while (waiting(bench, ACTION_PREPARE) > 0) {
+        struct request_list list = take(bench, ACTION_PREPARE).requests;
+        for (struct request *request = list.first; request != NULL; request = request->next) {
+            request->work = calloc(DIM + tokens, sizeof(float));
+            request->rows[0].output = request->work;
+            request->rows[0].ids = (int32_t *)(request->rows[0].output + DIM);
+            request->rows[0].tokens = tokens;
+        }
+        send(bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
+    }
+}
+
+static uint32_t answer_batch(struct bench *bench, enum status status)
+{
+    struct batch *batch = take(bench, ACTION_SUBMIT).batch;
+    uint32_t rows = batch->engine.rows;
+    batch->status = status;
+    memset(batch->engine.output, 0, rows * DIM * sizeof(float));
+    send(bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
+    return rows;
+}
+
+static void format_all(struct bench *bench)
+{
+    while (waiting(bench, ACTION_FORMAT) > 0)
+        send(bench, (struct event){.kind = EVENT_FORMATTED, .requests = take(bench, ACTION_FORMAT).requests});
+}
+
+static uint32_t settle(struct bench *bench, bool failed)
+{
+    struct request_list list = take(bench, ACTION_SETTLE).requests;
+    uint32_t count = list.count;
+    send(bench, (struct event){.kind = EVENT_SETTLED, .requests = list, .failed = failed});
+    return count;
+}
+
+static void answer_chores(struct bench *bench)
+{
+    while (waiting(bench, ACTION_RENEW) > 0) {
+        (void)take(bench, ACTION_RENEW);
+        send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = true});
+    }
+    while (waiting(bench, ACTION_PROMOTE) > 0) {
+        (void)take(bench, ACTION_PROMOTE);
+        send(bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}});
+    }
+    while (waiting(bench, ACTION_RECLAIM) > 0) {
+        (void)take(bench, ACTION_RECLAIM);
+        give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
+    }
+}
+
+static void connect_and_sweep(struct bench *bench)
+{
+    send(bench, (struct event){.kind = EVENT_CONNECTED});
+    assert_int_equal(waiting(bench, ACTION_READ), 0); /* the own pending list comes first */
+    struct action own = take(bench, ACTION_READ_OWN);
+    assert_int_equal(own.read.after.ms, 0);
+    give(bench, READ_OWN, ORIGIN_OWN, 0);
+    answer_chores(bench);
+}
+
+static struct bench begin(struct worker_options options)
+{
+    struct bench bench = {.now = 1000 * NS_PER_S};
+    struct err err;
+    assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
+    connect_and_sweep(&bench);
+    return bench;
+}
+
+static void a_request_goes_its_way(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    assert_int_equal(bench.out[0].kind, ACTION_READ);
+    assert_int_equal(bench.out[0].read.block_ms, 2000);
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 1); /* an idle engine does not wait */
+    format_all(&bench);
+    struct action action = bench.out[bench.count - 1];
+    assert_int_equal(action.kind, ACTION_SETTLE);
+    assert_int_equal(action.requests.first->outcome, OUTCOME_DONE);
+    assert_int_equal(settle(&bench, false), 1);
+    assert_int_equal(worker_stats(bench.worker).done, 1);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    worker_close(bench.worker);
+}
+
+static void a_busy_engine_collects(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    read_new(&bench, 3);
+    prepare_all(&bench, 4);
+    read_new(&bench, 2);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 5);
+    worker_close(bench.worker);
+}
+
+static void a_full_batch_is_cut_ahead_of_time(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 30);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* one runs, one waits behind it; 8 rows each */
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 8);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
+    worker_close(bench.worker);
+}
+
+static void a_fixed_window_is_a_timer(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.window_fixed = true;
+    struct bench bench = begin(options);
+    read_new(&bench, 2);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
+    assert_true(bench.wakes_at <= bench.now + 5 * NS_PER_MS);
+    tick_after_ms(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
+    tick_after_ms(&bench, 1);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
+    worker_close(bench.worker);
+}
+
+/* One bad row of eight: its requests' mates are computed and only it is charged. */
+static void only_the_guilty_row_is_charged(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 8);
+    prepare_all(&bench, 4);
+    uint32_t forwards = 0;
+    while (waiting(&bench, ACTION_SUBMIT) > 0) {
+        struct batch *batch = take(&bench, ACTION_SUBMIT).batch;
+        bool guilty = false;
+        for (uint32_t i = 0; i < batch->engine.rows; i++)
+            guilty |= batch->rows[i]->request->entry.ms == 3;
+        batch->status = guilty ? STATUS_INTERNAL : STATUS_OK;
+        memset(batch->engine.output, 0, batch->engine.rows * DIM * sizeof(float));
+        send(&bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
+        forwards++;
+        format_all(&bench);
+    }
+    assert_true(forwards <= 1 + 2 * 3);
+    while (waiting(&bench, ACTION_SETTLE) > 0) {
+        struct request_list list =
+            bench.out[0].kind == ACTION_SETTLE ? bench.out[0].requests : (struct request_list){0};
+        for (struct request *request = list.first; request != NULL; request = request->next)
+            assert_int_equal(request->outcome, request->entry.ms == 3 ? OUTCOME_DEFER : OUTCOME_DONE);
+        settle(&bench, false);
+    }
+    assert_int_equal(worker_stats(bench.worker).done, 7);
+    assert_int_equal(worker_stats(bench.worker).deferred, 1);
+    worker_close(bench.worker);
+}
+
+static void out_of_memory_halves_the_budget(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 8);
+    prepare_all(&bench, 8);
+    assert_int_equal(answer_batch(&bench, STATUS_NO_MEMORY), 8);
+    assert_int_equal(worker_stats(bench.worker).batch_tokens, 32);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 4);
+    format_all(&bench);
+    while (waiting(&bench, ACTION_SETTLE) > 0)
+        settle(&bench, false);
+    assert_int_equal(worker_stats(bench.worker).done, 8);
+    worker_close(bench.worker);
+}
+
+static void a_lost_device_charges_nobody(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 3);
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_DEVICE_LOST), 3);
+    struct action release = take(&bench, ACTION_RELEASE);
+    assert_int_equal(release.requests.count, 3);
+    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
+    (void)take(&bench, ACTION_UNBLOCK);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_true(take(&bench, ACTION_RELEASE).last);
+    send(&bench, (struct event){.kind = EVENT_RELEASED});
+    struct action leave = take(&bench, ACTION_EXIT);
+    assert_int_equal(leave.exit.status, STATUS_DEVICE_LOST);
+    assert_true(leave.exit.clean);
+    worker_close(bench.worker);
+}
+
+static void settles_are_bounded_in_entries_and_bytes(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 1000;
+    struct bench bench = begin(options);
+    read_new(&bench, 10);
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 10);
+    while (waiting(&bench, ACTION_FORMAT) > 0) {
+        struct request_list list = take(&bench, ACTION_FORMAT).requests;
+        for (struct request *request = list.first; request != NULL; request = request->next) {
+            (void)buffer_reserve(&request->reply, 50 * 1024);
+            request->reply.length = 50 * 1024;
+        }
+        send(&bench, (struct event){.kind = EVENT_FORMATTED, .requests = list});
+    }
+    assert_int_equal(waiting(&bench, ACTION_SETTLE), 4); /* at most four calls are out */
+    assert_int_equal(settle(&bench, false), 2);          /* 2 * 50 KiB fit into 128 KiB */
+    worker_close(bench.worker);
+}
+
+static void an_unknown_outcome_is_repeated_after_the_reconnect(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 2);
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    settle(&bench, true);
+    assert_int_equal(waiting(&bench, ACTION_SETTLE), 0); /* not before the new connection */
+    (void)take(&bench, ACTION_READ);
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
+    send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
+    assert_int_equal(bench.count, 0);
+    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    struct request_list list = take(&bench, ACTION_SETTLE).requests;
+    assert_int_equal(list.count, 2);
+    list.first->late = true; /* the first call had come through for this one */
+    send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    assert_int_equal(worker_stats(bench.worker).done, 2);
+    assert_int_equal(worker_stats(bench.worker).late, 0);
+    worker_close(bench.worker);
+}
+
+/* What is held is not taken again from the own list; what is not held is. */
+static void the_own_list_never_doubles(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 3);
+    (void)take(&bench, ACTION_READ);
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
+    send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
+    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    (void)take(&bench, ACTION_READ_OWN);
+    bench.next_entry = 1;
+    give(&bench, READ_OWN, ORIGIN_OWN, 4); /* 2, 3 are held; 4, 5 were in the lost answer */
+    assert_int_equal(worker_stats(bench.worker).held, 5);
+    assert_int_equal(worker_stats(bench.worker).received, 5);
+    worker_close(bench.worker);
+}
+
+static void credit_bounds_what_is_asked_for(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.credit_tokens = 160;
+    struct bench bench = begin(options);
+    struct action read = take(&bench, ACTION_READ);
+    assert_int_equal(read.read.count, 10); /* until entries are known, each may be as long as the longest */
+    give(&bench, READ_NEW, ORIGIN_NEW, 10);
+    prepare_all(&bench, 16);
+    read_new(&bench, 0); /* sent while ten short texts were estimated at less */
+    assert_int_equal(waiting(&bench, ACTION_READ), 0); /* full */
+    answer_batch(&bench, STATUS_OK);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_READ), 0); /* settled, not only computed, is what makes room */
+    settle(&bench, false);
+    assert_true(take(&bench, ACTION_READ).read.count <= 10);
+    worker_close(bench.worker);
+}
+
+static void leases_are_renewed_and_judged_late(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    uint64_t connected = bench.now;
+    int renewed = 0;
+    bool judged = false;
+    while (bench.now < connected + 4000 * NS_PER_MS) {
+        bench.now = bench.wakes_at;
+        send(&bench, (struct event){.kind = EVENT_TICK});
+        renewed += waiting(&bench, ACTION_RENEW);
+        for (size_t i = 0; i < bench.count; i++)
+            if (bench.out[i].kind == ACTION_RECLAIM) {
+                assert_int_equal(bench.out[i].read.judge, bench.now >= connected + 3000 * NS_PER_MS);
+                judged |= bench.out[i].read.judge;
+            }
+        answer_chores(&bench);
+    }
+    assert_true(judged);
+    assert_in_range(renewed, 3, 4);
+    worker_close(bench.worker);
+}
+
+static void a_lost_lease_ends_in_a_new_name(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    (void)take(&bench, ACTION_UNBLOCK);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    answer_chores(&bench);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_REJOIN), 0);
+    settle(&bench, false); /* through the gate */
+    (void)take(&bench, ACTION_REJOIN);
+    assert_int_equal(bench.count, 0);
+    connect_and_sweep(&bench);
+    (void)take(&bench, ACTION_READ);
+    worker_close(bench.worker);
+}
+
+static void a_drain_finishes_what_runs_and_releases_the_rest(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 20);
+    prepare_all(&bench, 4);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
+    send(&bench, (struct event){.kind = EVENT_DRAIN});
+    (void)take(&bench, ACTION_UNBLOCK);
+    struct action release = take(&bench, ACTION_RELEASE);
+    assert_int_equal(release.requests.count, 4);
+    assert_false(release.last);
+    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 2); /* too late: the last release gives them back */
+    answer_batch(&bench, STATUS_OK);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    while (waiting(&bench, ACTION_SETTLE) > 0)
+        settle(&bench, false);
+    assert_true(take(&bench, ACTION_RELEASE).last);
+    send(&bench, (struct event){.kind = EVENT_RELEASED});
+    assert_true(take(&bench, ACTION_EXIT).exit.clean);
+    assert_int_equal(worker_stats(bench.worker).done, 16);
+    assert_int_equal(worker_stats(bench.worker).released, 4);
+    worker_close(bench.worker);
+}
+
+static void a_drain_ends_at_its_timeout(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    send(&bench, (struct event){.kind = EVENT_DRAIN});
+    assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
+    tick_after_ms(&bench, 5000);
+    assert_false(take(&bench, ACTION_EXIT).exit.clean);
+    worker_close(bench.worker); /* frees the batch that never came back */
+}
+
+static void stop_exits_at_once(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 5);
+    prepare_all(&bench, 4);
+    send(&bench, (struct event){.kind = EVENT_DRAIN});
+    send(&bench, (struct event){.kind = EVENT_STOP});
+    assert_false(take(&bench, ACTION_EXIT).exit.clean);
+    worker_close(bench.worker);
+}
+
+/* Charged before it starts; nothing else starts until its settle is confirmed. */
+static void a_suspect_runs_alone(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    struct action charge = take(&bench, ACTION_CHARGE);
+    assert_int_equal(charge.requests.count, 1);
+    read_new(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    charge.requests.first->lonely_runs = 1;
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_CHARGE), 0);
+    settle(&bench, false);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    worker_close(bench.worker);
+}
+
+static void three_lonely_crashes_are_poison(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    static const struct entry_field field = {"text", 4, "word", 4};
+    struct entry entry = {.class = CLASS_NORMAL,
+                          .id = {9, 0},
+                          .origin = ORIGIN_RECLAIMED,
+                          .lonely_runs = 3,
+                          .fields = &field,
+                          .field_count = 1};
+    send(&bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = &entry, .count = 1}});
+    struct action action = take(&bench, ACTION_SETTLE);
+    assert_int_equal(action.requests.first->outcome, OUTCOME_DEAD);
+    assert_int_equal(action.requests.first->code, CODE_POISON);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    worker_close(bench.worker);
+}
+
+static void bad_options_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    struct worker *worker;
+    struct err err;
+    options.max_batch_rows = 0;
+    assert_int_equal(worker_open(&options, &worker, &err), STATUS_BAD_INPUT);
+    assert_non_null(strstr(err.message, "max_batch_rows"));
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(a_request_goes_its_way),
+    cmocka_unit_test(a_busy_engine_collects),
+    cmocka_unit_test(a_full_batch_is_cut_ahead_of_time),
+    cmocka_unit_test(a_fixed_window_is_a_timer),
+    cmocka_unit_test(only_the_guilty_row_is_charged),
+    cmocka_unit_test(out_of_memory_halves_the_budget),
+    cmocka_unit_test(a_lost_device_charges_nobody),
+    cmocka_unit_test(settles_are_bounded_in_entries_and_bytes),
+    cmocka_unit_test(an_unknown_outcome_is_repeated_after_the_reconnect),
+    cmocka_unit_test(the_own_list_never_doubles),
+    cmocka_unit_test(credit_bounds_what_is_asked_for),
+    cmocka_unit_test(leases_are_renewed_and_judged_late),
+    cmocka_unit_test(a_lost_lease_ends_in_a_new_name),
+    cmocka_unit_test(a_drain_finishes_what_runs_and_releases_the_rest),
+    cmocka_unit_test(a_drain_ends_at_its_timeout),
+    cmocka_unit_test(stop_exits_at_once),
+    cmocka_unit_test(a_suspect_runs_alone),
+    cmocka_unit_test(three_lonely_crashes_are_poison),
+    cmocka_unit_test(bad_options_are_refused_by_name),
+};
+
+TEST_MAIN(cases)
