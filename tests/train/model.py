@@ -4,6 +4,7 @@ export to a sentence-transformers folder."""
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -99,11 +100,10 @@ def forward(model, ids, lengths):
     return F.normalize(pooled, dim=-1)
 
 
-def encode_ids(run, rows, budget=6144):
-    """Vectors of many token rows: sorted by length, run in chunks of about as many tokens and of
-    few different widths, put back in order."""
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    parts, at = [], 0
+def chunks(rows, budget=4096):
+    """Split token rows, longest last, into padded chunks of about as many tokens and of few
+    different widths: yields (which rows, ids, lengths)."""
+    order, at = sorted(range(len(rows)), key=lambda i: len(rows[i])), 0
     while at < len(order):
         count = width = 0
         for i in order[at:]:
@@ -111,16 +111,43 @@ def encode_ids(run, rows, budget=6144):
             if count and (count + 1) * wider > budget:
                 break
             count, width = count + 1, wider
-        part = [rows[i] for i in order[at: at + count]]
+        which = order[at: at + count]
         at += count
-        lengths = torch.tensor([len(r) for r in part])
-        ids = torch.zeros(len(part), width, dtype=torch.long)
-        for i, row in enumerate(part):
-            ids[i, : len(row)] = torch.as_tensor(np.asarray(row, dtype=np.int64))
-        parts.append(run(ids, lengths))
-    back = torch.empty(len(order), dtype=torch.long)
-    back[torch.tensor(order)] = torch.arange(len(order))
-    return torch.cat(parts)[back]
+        ids = torch.zeros(count, width, dtype=torch.long)
+        for i, number in enumerate(which):
+            ids[i, : len(rows[number])] = torch.as_tensor(np.asarray(rows[number], dtype=np.int64))
+        yield which, ids, torch.tensor([len(rows[number]) for number in which])
+
+
+def in_order(parts, vectors):
+    """The chunks' vectors as one matrix in the order of the rows."""
+    order = torch.tensor([i for which, _, _ in parts for i in which])
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order))
+    return torch.cat(vectors)[back]
+
+
+def encode_ids(run, rows):
+    parts = list(chunks(rows))
+    return in_order(parts, [run(ids, lengths) for _, ids, lengths in parts])
+
+
+class Workers:
+    """Runs the chunks of a batch on single-threaded workers, which a busy machine slows less than
+    threads that wait for each other in every operation."""
+
+    def __init__(self, count):
+        self.pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+
+    def step(self, model, rows, loss_of):
+        """Forward, loss over the whole batch, backward; the gradients stay in the parameters."""
+        parts = sorted(chunks(rows), key=lambda part: -part[1].numel())
+        vectors = list(self.pool.map(lambda part: forward(model, part[1], part[2]), parts))
+        leaves = [v.detach().requires_grad_() for v in vectors]
+        loss = loss_of(in_order(parts, leaves))
+        loss.backward()
+        list(self.pool.map(lambda v, leaf: v.backward(leaf.grad), vectors, leaves))
+        return loss.item()
 
 
 def reference(model):

@@ -3,11 +3,13 @@
 
     sh fetch.sh DATA                             # apt lists and WordNet, into a folder of its own
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
-    VENV/bin/python train.py all --data DATA --work WORK --out FOLDER
+    OMP_WAIT_POLICY=PASSIVE VENV/bin/python train.py all --data DATA --work WORK --out FOLDER
 
 Steps, each of which can be run alone: prepare (hold out, make pairs, train the WordPiece, count
 tokens), train (contrastive, resumes from WORK/checkpoint.pt when killed), export, evaluate.
-Everything is drawn from --seed; two runs on the same data and machine take the same batches.
+Everything is drawn from --seed: two runs on the same data take the same batches (sums of gradients
+may differ in their last bits, as two workers add them). 2,400 steps take about 40 minutes on two
+idle cores with AMX; --minutes N fits the schedule into N minutes where others share the machine.
 """
 import argparse
 import json
@@ -160,9 +162,15 @@ def make_optimizer(model, args):
                              lr=args.lr, betas=(0.9, 0.98), foreach=True)
 
 
-def rate(step, args):
+def done(step, seconds, args):
+    """How much of the run is behind us: of its steps, or of its minutes where those run out first."""
+    return max(step / args.steps, seconds / 60 / args.minutes if args.minutes else 0.0)
+
+
+def rate(step, share, args):
+    """Learning rate: a short warm-up, then a cosine down to almost nothing at the end."""
     warm = min(1.0, (step + 1) / args.warmup)
-    return args.lr * warm * (0.01 + 0.99 * (1 + math.cos(math.pi * step / args.steps)) / 2)
+    return args.lr * warm * (0.01 + 0.99 * (1 + math.cos(math.pi * min(share, 1.0))) / 2)
 
 
 def save(path, **what):
@@ -202,30 +210,34 @@ def train(args):
     _, _, dev = split(load_packages(args), args.seed)
     batches, path = Batches(data, args), os.path.join(args.work, "checkpoint.pt")
     model, optimizer, step, before = begin(args, data)
+    workers = net.Workers(args.threads)
     start, first, losses = time.time(), step, {f: [] for f in FAMILIES}
-    while step < args.steps:
+    share = done(step, before, args)
+    while share < 1.0:
         for group in optimizer.param_groups:
-            group["lr"] = rate(step, args)
+            group["lr"] = rate(step, share, args)
         name, left, right, clash = batches[step]
-        both = net.encode_ids(lambda i, n: net.forward(model, i, n), left + right)
-        loss = contrast(both[: len(left)], both[len(left):], clash, args.temperature)
-        loss.backward()
+        half = len(left)
+        loss = workers.step(model, left + right, lambda both: contrast(
+            both[:half], both[half:], clash, args.temperature))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses[name].append(loss.item())
+        losses[name].append(loss)
         step += 1
+        seconds = before + time.time() - start
+        share = done(step, seconds, args)
         if step % 50 == 0:
             pace = (time.time() - start) / (step - first)
             means = {f: round(float(np.mean(v[-20:])), 3) for f, v in losses.items() if v}
-            print(f"step {step} {means} {pace:.2f} s/step, {pace * (args.steps - step) / 60:.1f} min"
-                  " to go", flush=True)
-        if step % 250 == 0 or step == args.steps:
+            print(f"step {step} {means} {pace:.2f} s/step, {share:.1%} done", flush=True)
+        if step % 100 == 0 or share >= 1.0:
             save(path, model=model.state_dict(), optimizer=optimizer.state_dict(), step=step,
-                 seconds=before + time.time() - start)
+                 seconds=seconds)
+        if step % 200 == 0 or share >= 1.0:
             found = evaluate.held_out(encoder(lambda i, n: net.forward(model, i, n), tok), dev)
             print("dev", json.dumps(found["model"]), flush=True)
-    print(f"trained in {(before + time.time() - start) / 60:.1f} minutes")
+    print(f"trained {step} steps in {seconds / 60:.1f} minutes")
 
 
 def export(args):
@@ -263,16 +275,18 @@ def main():
                         ("steps", 2400), ("batch", 512), ("cap", 64), ("long-every", 12),
                         ("warmup", 100), ("threads", 2)):
         parser.add_argument("--" + name, type=int, default=value)
+    parser.add_argument("--minutes", type=float, default=0,
+                        help="end after so many minutes of training; 0: after --steps only")
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--temperature", type=float, default=0.05)
-    parser.add_argument("--shares", type=float, nargs=3, default=[0.6, 0.29, 0.11],
+    parser.add_argument("--shares", type=float, nargs=3, default=[0.75, 0.2, 0.05],
                         help="of the batches: descriptions, queries, words")
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
-    torch.set_num_threads(args.threads)
     steps = {"prepare": prepare, "train": train, "export": export, "evaluate": measure}
     for name, step in steps.items():
         if args.what in (name, "all"):
+            torch.set_num_threads(1 if name == "train" else args.threads)
             step(args)
 
 
