@@ -1,0 +1,67 @@
+/* docs/protocol.md is normative, so it has to name what the program knows: every code, every script, every key. */
+#include "base/file.h"
+#include "io/scripts.h"
+#include "work/request.h"
+
+#include "harness.h"
+
+static struct buffer read_doc(void)
+{
+    struct buffer text = {0};
+    struct err err = {0};
+    if (file_read(TEST_SOURCE_DIR "/docs/protocol.md", 1 << 20, &text, &err)) {
+        fail_msg("%s", err.message);
+    }
+    return text;
+}
+
+static void expect_named(const struct buffer *doc, const char *name)
+{
+    char quoted[128];
+    snprintf(quoted, sizeof quoted, "`%s`", name);
+    if (!strstr(doc->data, quoted)) {
+        fail_msg("docs/protocol.md does not name %s", quoted);
+    }
+}
+
+static void names_every_code(void **state)
+{
+    (void)state;
+    struct buffer doc = read_doc();
+    for (int code = CODE_NONE + 1; code < CODE_COUNT; code++) {
+        expect_named(&doc, reply_code_name((enum reply_code)code));
+    }
+    buffer_free(&doc);
+}
+
+static void names_every_script(void **state)
+{
+    (void)state;
+    struct buffer doc = read_doc();
+    for (int i = 0; i < SCRIPT_COUNT; i++) {
+        expect_named(&doc, script_sources[i].name);
+    }
+    buffer_free(&doc);
+}
+
+static void scripts_say_what_they_take_and_may_not_do(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"-- KEYS", "-- ARGV", "-- Returns", "-- May not:"};
+    for (int i = 0; i < SCRIPT_COUNT; i++) {
+        assert_int_equal(strncmp(script_sources[i].text, "#!lua", 5), 0);
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+            if (!strstr(script_sources[i].text, words[w])) {
+                fail_msg("lua/%s.lua has no \"%s\"", script_sources[i].name, words[w]);
+            }
+        }
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(names_every_code),
+    cmocka_unit_test(names_every_script),
+    cmocka_unit_test(scripts_say_what_they_take_and_may_not_do),
+};
+
+TEST_MAIN(cases)
