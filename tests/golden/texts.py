@@ -34,7 +34,7 @@ def real_texts(corpus, per_source):
         data = subprocess.run(["/usr/lib/apt/apt-helper", "cat-file", path], check=True, capture_output=True).stdout
         fields = (b"Package:", b"Description-md5:")
         kept = b"\n".join(line for line in data.split(b"\n") if not line.startswith(fields))
-        sources.setdefault(f"descriptions {path.name.rpartition('-')[2]}", []).extend(_lines(kept))
+        sources.setdefault(f"descriptions {path.name.rpartition('-')[2].partition('.')[0]}", []).extend(_lines(kept))
     return {name: _evenly(lines, per_source * (8 if name == "fortunes" else 1)) for name, lines in sources.items()}
 
 

@@ -123,7 +123,7 @@ def compare(name, limit, lines, mine, expected):
 def main():
     driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     started = time.monotonic()
-    sources = made.real_texts(corpus, 2700)
+    sources = made.real_texts(corpus, 3200)
     real = [line for lines in sources.values() for line in lines]
     hard = made.adversarial_texts([token.content for token in NORMALIZED])
     print(f"{len(real)} real lines from {len(sources)} sources, {len(hard)} made to be hard")
