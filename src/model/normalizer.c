@@ -104,23 +104,45 @@ size_t normalizer_insert(char *text, size_t run, size_t length, struct normal_ch
     return size;
 }
 
+/* Sorts the marks from `run` to the end of the text by their class, equal ones in their order: one pass for each class
+ * that there is, so that a text of nothing but marks takes no quadratic time. */
+static void sort_marks(struct buffer *text, size_t run)
+{
+    bool present[256] = {false};
+    struct buffer sorted = {0};
+    for (size_t at = run; at < text->length;)
+        present[unicode_lookup(utf8_next(text->data, &at))->order] = true;
+    for (unsigned int order = 0; order < 256; order++) {
+        for (size_t at = run, from = run; present[order] && at < text->length; from = at)
+            if (unicode_lookup(utf8_next(text->data, &at))->order == order)
+                buffer_append(&sorted, text->data + from, at - from);
+    }
+    if (buffer_ok(&sorted))
+        memcpy(text->data + run, sorted.data, sorted.length);
+    text->broken |= sorted.broken;
+    buffer_free(&sorted);
+}
+
 void normalizer_text(const struct normalizer *normalizer, const char *text, size_t length, struct buffer *out)
 {
-    size_t run = out->length;
-    for (size_t at = 0; at < length;) {
+    size_t run = 0, marks = 0; /* the result ends with so many marks, from `run` on */
+    for (size_t at = 0; at < length && buffer_ok(out);) {
         struct normal_character parts[NORMAL_MAX_CHARACTERS];
         size_t count = normalizer_expand(&normalizer->options, utf8_next(text, &at), parts);
         for (size_t i = 0; i < count; i++) {
-            if (parts[i].order == 0)
-                run = out->length;
-            if (parts[i].code_point == NORMAL_BREAK)
-                continue;
+            if (parts[i].order == 0 && marks > 1)
+                sort_marks(out, run);
             char *to = buffer_reserve(out, 4);
             if (to == NULL)
                 return;
-            out->length += normalizer_insert(out->data, run, out->length, parts[i]);
             if (parts[i].order == 0)
+                marks = 0;
+            else if (marks++ == 0)
                 run = out->length;
+            if (parts[i].code_point != NORMAL_BREAK)
+                out->length += utf8_put(to, parts[i].code_point);
         }
     }
+    if (marks > 1)
+        sort_marks(out, run);
 }

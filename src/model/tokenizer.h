@@ -25,8 +25,9 @@ size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes);
 
 /* Turns valid UTF-8 into at most `max_tokens` ids, special tokens included, and stops reading as soon as it has them.
  * Shapes: ids [max_tokens] int32, written. `*truncated` tells whether the text had more.
- * Errors: STATUS_BAD_INPUT when the text is not valid UTF-8 or when max_tokens has no room for the special tokens;
- * STATUS_NO_MEMORY. Thread: any, on one tokenizer at once. */
+ * Errors: STATUS_BAD_INPUT when what it read is not valid UTF-8 (text far behind the last id is not looked at) or when
+ * max_tokens has no room for the special tokens; STATUS_NO_MEMORY, only where added tokens are looked for in normalised
+ * text, which is also the only case that allocates. Thread: any, on one tokenizer at once. */
 MUST_CHECK enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                                         uint32_t max_tokens, int32_t *ids, uint32_t *count, bool *truncated,
                                         struct err *err);

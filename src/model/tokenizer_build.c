@@ -4,6 +4,16 @@
 
 #include "model/tokenizer_parts.h"
 
+char *tokenizer_copy(const char *bytes, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (copy != NULL) {
+        memcpy(copy, bytes, length);
+        copy[length] = '\0';
+    }
+    return copy;
+}
+
 void tokenizer_spec_free(struct tokenizer_spec *spec)
 {
     for (size_t i = 0; i < spec->vocabulary_count; i++)

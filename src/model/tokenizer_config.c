@@ -1,5 +1,6 @@
 /* tokenizer_config.json: all that a vocab.txt does not say, and beside a tokenizer.json a second opinion that must be
  * the same, since programs differ in which of the two they follow. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/json.h"
@@ -72,6 +73,73 @@ static enum status same(const char *field, int said, bool is, struct err *err)
                    field, said ? "true" : "false");
 }
 
+enum status tokenizer_config_token(const cJSON *value, const char *where, struct added_token *token, struct err *err)
+{
+    const char *content = cJSON_IsString(value) ? value->valuestring : NULL;
+    *token = (struct added_token){.id = -1};
+    enum status status = STATUS_OK;
+    if (cJSON_IsObject(value)) {
+        status = json_string(value, where, "content", &content, err);
+        if (status == STATUS_OK)
+            status = json_bool(value, where, "single_word", &token->single_word, err);
+        if (status == STATUS_OK)
+            status = json_bool(value, where, "lstrip", &token->lstrip, err);
+        if (status == STATUS_OK)
+            status = json_bool(value, where, "rstrip", &token->rstrip, err);
+        if (status == STATUS_OK)
+            status = json_bool(value, where, "normalized", &token->normalized, err);
+    }
+    if (status != STATUS_OK)
+        return status;
+    if (content == NULL || content[0] == '\0')
+        return err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
+    token->length = strlen(content);
+    token->content = tokenizer_copy(content, token->length);
+    return token->content != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
+}
+
+int32_t tokenizer_config_id(const cJSON *entry)
+{
+    char *end;
+    long id = strtol(entry->string, &end, 10);
+    return end != entry->string && *end == '\0' && id >= 0 && id < INT32_MAX ? (int32_t)id : INT32_MAX;
+}
+
+/* Whether tokenizer.json has this very token. */
+static bool has_token(const struct tokenizer_spec *spec, const struct added_token *wanted)
+{
+    for (size_t i = 0; i < spec->added_count; i++) {
+        const struct added_token *token = &spec->added[i];
+        if (strcmp(token->content, wanted->content) == 0)
+            return token->id == wanted->id && token->single_word == wanted->single_word &&
+                   token->lstrip == wanted->lstrip && token->rstrip == wanted->rstrip &&
+                   token->normalized == wanted->normalized;
+    }
+    return false;
+}
+
+static enum status same_added_tokens(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
+                                     struct err *err)
+{
+    const char *where = FILE_NAME ": added_tokens_decoder";
+    const cJSON *child;
+    cJSON_ArrayForEach(child, json_field(config->json, "added_tokens_decoder"))
+    {
+        struct added_token token;
+        enum status status = tokenizer_config_token(child, where, &token, err);
+        if (status != STATUS_OK)
+            return status;
+        token.id = child->string != NULL ? tokenizer_config_id(child) : INT32_MAX;
+        if (!has_token(spec, &token))
+            status = err_set(err, STATUS_UNSUPPORTED, "%s: %.100s is not as in tokenizer.json: added_tokens", where,
+                             token.content);
+        free(token.content);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
 enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
                                     struct err *err)
 {
@@ -81,5 +149,46 @@ enum status tokenizer_config_agrees(const struct tokenizer_config *config, const
     if (status == STATUS_OK)
         status =
             same("tokenize_chinese_chars", config->tokenize_chinese_chars, spec->normalizer.handle_chinese_chars, err);
+    return status == STATUS_OK ? same_added_tokens(config, spec, err) : status;
+}
+
+/* Whether a token of special_tokens_map.json is what the config, or else BertTokenizer, says. */
+static bool same_special(const struct tokenizer_config *config, const cJSON *special)
+{
+    static const char *const standard[][2] = {{"unk_token", "[UNK]"},
+                                              {"sep_token", "[SEP]"},
+                                              {"pad_token", "[PAD]"},
+                                              {"cls_token", "[CLS]"},
+                                              {"mask_token", "[MASK]"}};
+    const cJSON *said = json_field(config->json, special->string);
+    if (said != NULL)
+        return cJSON_Compare(said, special, true);
+    for (size_t i = 0; i < sizeof standard / sizeof standard[0]; i++)
+        if (strcmp(special->string, standard[i][0]) == 0)
+            return cJSON_IsString(special) && strcmp(special->valuestring, standard[i][1]) == 0;
+    return false;
+}
+
+enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_config *config, struct err *err)
+{
+    cJSON *added = NULL, *map = NULL;
+    if (json_field(config->json, "added_tokens_decoder") != NULL)
+        return STATUS_OK; /* then nobody reads them */
+    enum status status = json_read_optional(directory, "added_tokens.json", &added, err);
+    if (status == STATUS_OK && !json_is_empty(added))
+        status = err_set(err, STATUS_UNSUPPORTED, "added_tokens.json beside vocab.txt is not supported");
+    if (status == STATUS_OK)
+        status = json_read_optional(directory, "special_tokens_map.json", &map, err);
+    if (status == STATUS_OK && map != NULL && !cJSON_IsObject(map))
+        status = err_set(err, STATUS_BAD_INPUT, "special_tokens_map.json must be an object");
+    const cJSON *child;
+    cJSON_ArrayForEach(child, map)
+    {
+        if (status == STATUS_OK && !same_special(config, child))
+            status = err_set(err, STATUS_UNSUPPORTED, "special_tokens_map.json: %.100s differs from " FILE_NAME,
+                             child->string);
+    }
+    cJSON_Delete(added);
+    cJSON_Delete(map);
     return status;
 }

@@ -68,16 +68,6 @@ static enum status need_type(const cJSON *object, const char *path, const char *
     return status;
 }
 
-static char *copy_string(const char *string, size_t length)
-{
-    char *copy = malloc(length + 1);
-    if (copy != NULL) {
-        memcpy(copy, string, length);
-        copy[length] = '\0';
-    }
-    return copy;
-}
-
 static enum status read_normalizer(const cJSON *part, struct tokenizer_spec *spec, struct err *err)
 {
     static const char *const known[] = {"type",          "clean_text", "handle_chinese_chars",
@@ -128,7 +118,7 @@ static enum status read_vocabulary(const cJSON *vocabulary, struct tokenizer_spe
         enum status status = need_id(child, path, &key.id, err);
         if (status != STATUS_OK)
             return err_prefix(err, "the token %.100s", child->string);
-        key.bytes = copy_string(child->string, key.length);
+        key.bytes = tokenizer_copy(child->string, key.length);
         if (key.bytes == NULL)
             return err_set(err, STATUS_NO_MEMORY, "%s: no memory for tokens", path);
         spec->vocabulary[spec->vocabulary_count++] = key;
@@ -159,8 +149,8 @@ static enum status read_model(const cJSON *part, struct tokenizer_spec *spec, st
         status = read_vocabulary(value, spec, err);
     if (status != STATUS_OK)
         return status;
-    spec->unknown = copy_string(unknown, strlen(unknown));
-    spec->continuing = copy_string(continuing, strlen(continuing));
+    spec->unknown = tokenizer_copy(unknown, strlen(unknown));
+    spec->continuing = tokenizer_copy(continuing, strlen(continuing));
     return spec->unknown != NULL && spec->continuing != NULL ? STATUS_OK
                                                              : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
@@ -189,7 +179,7 @@ static enum status read_added_token(const cJSON *part, struct added_token *token
     if (status != STATUS_OK)
         return status;
     token->length = strlen(content);
-    token->content = copy_string(content, token->length);
+    token->content = tokenizer_copy(content, token->length);
     return token->content != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
 }
 

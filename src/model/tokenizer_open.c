@@ -30,6 +30,8 @@ static enum status read_spec(const char *directory, const struct tokenizer_confi
     } else if (status == STATUS_NOT_FOUND) {
         status = read_file(directory, "vocab.txt", &text, err);
         if (status == STATUS_OK)
+            status = tokenizer_legacy_check(directory, config, err);
+        if (status == STATUS_OK)
             status = tokenizer_vocab_parse(text.data, text.length, config, spec, err);
         else if (status == STATUS_NOT_FOUND)
             status = err_set(err, status, "%s has neither tokenizer.json nor vocab.txt", directory);

@@ -49,6 +49,9 @@ struct tokenizer {
 
 void tokenizer_spec_free(struct tokenizer_spec *spec);
 
+/* A copy of some bytes with a NUL behind it, or NULL when memory ran out. Owns: the caller frees it. */
+char *tokenizer_copy(const char *bytes, size_t length);
+
 /* Checks a spec and makes a tokenizer of it, taking what it needs out of it.
  * Owns: the caller ends both. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED, STATUS_NO_MEMORY; the message names the
  * file. */
@@ -70,9 +73,23 @@ struct tokenizer_config {
 MUST_CHECK enum status tokenizer_config_parse(const struct cJSON *json, struct tokenizer_config *config,
                                               struct err *err);
 
-/* Refuses a config that asks for another normalisation than the spec has. Errors: STATUS_UNSUPPORTED. */
+/* Reads a token of the config: a string, which stands in the text as it is, or an object with "content" and flags. Its
+ * id is -1. Owns: the caller frees its content. Errors: STATUS_BAD_INPUT, naming `where`; STATUS_NO_MEMORY. */
+MUST_CHECK enum status tokenizer_config_token(const struct cJSON *value, const char *where, struct added_token *token,
+                                              struct err *err);
+
+/* The id that an entry of added_tokens_decoder has as its key; INT32_MAX, which no token has, where it is none. */
+int32_t tokenizer_config_id(const struct cJSON *entry);
+
+/* Refuses a config that asks for another normalisation or other added tokens than the spec of a tokenizer.json has.
+ * Errors: STATUS_UNSUPPORTED, or as tokenizer_config_token. */
 MUST_CHECK enum status tokenizer_config_agrees(const struct tokenizer_config *config, const struct tokenizer_spec *spec,
                                                struct err *err);
+
+/* Refuses what the older files beside a vocab.txt, special_tokens_map.json and added_tokens.json, would change.
+ * Errors: STATUS_UNSUPPORTED, or as json_read_optional. */
+MUST_CHECK enum status tokenizer_legacy_check(const char *directory, const struct tokenizer_config *config,
+                                              struct err *err);
 
 /* Fills a zeroed spec from the text of a vocab.txt and the config.
  * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */

@@ -11,16 +11,6 @@
 #define FILE_NAME "vocab.txt"
 #define CONFIG_NAME "tokenizer_config.json"
 
-static char *copy_bytes(const char *bytes, size_t length)
-{
-    char *copy = malloc(length + 1);
-    if (copy != NULL) {
-        memcpy(copy, bytes, length);
-        copy[length] = '\0';
-    }
-    return copy;
-}
-
 static size_t count_lines(const char *text, size_t length)
 {
     size_t count = 0;
@@ -39,7 +29,7 @@ static enum status read_line(const char *line, size_t length, size_t number, str
         spec->empty_tokens = 1; /* all empty lines are one entry */
         return STATUS_OK;
     }
-    struct trie_key key = {.bytes = copy_bytes(line, length), .length = length, .id = (int32_t)number};
+    struct trie_key key = {.bytes = tokenizer_copy(line, length), .length = length, .id = (int32_t)number};
     if (key.bytes == NULL)
         return err_set(err, STATUS_NO_MEMORY, FILE_NAME ": no memory for tokens");
     spec->vocabulary[spec->vocabulary_count++] = key;
@@ -90,33 +80,6 @@ static enum status read_lines(const char *text, size_t length, struct tokenizer_
     return STATUS_OK;
 }
 
-/* A token in the config is a string, or an object with "content" and flags. Special tokens stand in the text as they
- * are. */
-static enum status read_token(const cJSON *value, const char *where, struct added_token *token, struct err *err)
-{
-    const char *content = cJSON_IsString(value) ? value->valuestring : NULL;
-    *token = (struct added_token){.id = -1};
-    enum status status = STATUS_OK;
-    if (cJSON_IsObject(value)) {
-        status = json_string(value, where, "content", &content, err);
-        if (status == STATUS_OK)
-            status = json_bool(value, where, "single_word", &token->single_word, err);
-        if (status == STATUS_OK)
-            status = json_bool(value, where, "lstrip", &token->lstrip, err);
-        if (status == STATUS_OK)
-            status = json_bool(value, where, "rstrip", &token->rstrip, err);
-        if (status == STATUS_OK)
-            status = json_bool(value, where, "normalized", &token->normalized, err);
-    }
-    if (status != STATUS_OK)
-        return status;
-    if (content == NULL || content[0] == '\0')
-        return err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
-    token->length = strlen(content);
-    token->content = copy_bytes(content, token->length);
-    return token->content != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
-}
-
 /* Adds a token unless it is there; takes its content. */
 static void put_added(struct tokenizer_spec *spec, struct added_token token)
 {
@@ -137,12 +100,10 @@ static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec
     cJSON_ArrayForEach(child, decoder)
     {
         struct added_token token;
-        enum status status = read_token(child, CONFIG_NAME ": added_tokens_decoder", &token, err);
+        enum status status = tokenizer_config_token(child, CONFIG_NAME ": added_tokens_decoder", &token, err);
         if (status != STATUS_OK)
             return status;
-        char *end;
-        long id = strtol(child->string, &end, 10);
-        token.id = *end == '\0' && id >= 0 && id < INT32_MAX ? (int32_t)id : INT32_MAX;
+        token.id = tokenizer_config_id(child);
         put_added(spec, token);
     }
     return STATUS_OK;
@@ -155,12 +116,12 @@ static enum status read_special(const cJSON *json, const char *field, const char
     struct added_token token = {.id = -1, .length = strlen(standard)};
     enum status status = STATUS_OK;
     if (value != NULL)
-        status = read_token(value, field, &token, err);
-    else if ((token.content = copy_bytes(standard, token.length)) == NULL)
+        status = tokenizer_config_token(value, field, &token, err);
+    else if ((token.content = tokenizer_copy(standard, token.length)) == NULL)
         status = err_set(err, STATUS_NO_MEMORY, CONFIG_NAME ": no memory");
     if (status != STATUS_OK)
         return err_prefix(err, CONFIG_NAME);
-    if (content != NULL && (*content = copy_bytes(token.content, token.length)) == NULL)
+    if (content != NULL && (*content = tokenizer_copy(token.content, token.length)) == NULL)
         status = err_set(err, STATUS_NO_MEMORY, CONFIG_NAME ": no memory");
     put_added(spec, token);
     return status;
@@ -180,7 +141,7 @@ static enum status read_additional(const cJSON *list, struct tokenizer_spec *spe
     cJSON_ArrayForEach(child, list)
     {
         struct added_token token;
-        enum status status = read_token(child, CONFIG_NAME ": additional_special_tokens", &token, err);
+        enum status status = tokenizer_config_token(child, CONFIG_NAME ": additional_special_tokens", &token, err);
         if (status != STATUS_OK)
             return status;
         put_added(spec, token);
@@ -250,7 +211,7 @@ enum status tokenizer_vocab_parse(const char *text, size_t length, const struct 
         status = read_lines(text, length, spec, err);
     if (status == STATUS_OK)
         status = read_specials(config->json, spec, err);
-    if (status == STATUS_OK && (spec->continuing = copy_bytes("##", 2)) == NULL)
+    if (status == STATUS_OK && (spec->continuing = tokenizer_copy("##", 2)) == NULL)
         status = err_set(err, STATUS_NO_MEMORY, FILE_NAME ": no memory");
     return status;
 }

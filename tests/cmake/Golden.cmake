@@ -18,4 +18,4 @@ set_tests_properties(golden.tokenizer PROPERTIES LABELS "golden;model" FIXTURES_
   PROCESSORS 2)
 add_test(NAME golden.unicode_tables
   COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)
-set_tests_properties(golden.unicode_tables PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 300)
+set_tests_properties(golden.unicode_tables PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 600)

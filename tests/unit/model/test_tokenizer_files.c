@@ -31,8 +31,9 @@ static int make_directory(void **state)
 static int remove_directory(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json", "added_tokens.json",
+                                        "special_tokens_map.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[128];
         snprintf(path, sizeof path, "%s/%s", directory, names[i]);
         unlink(path);
@@ -222,6 +223,36 @@ static void the_config_must_agree(void **state)
     refused(STATUS_BAD_INPUT, "tokenizer_config.json", "do_lower_case");
 }
 
+static void the_config_may_add_no_other_tokens(void **state)
+{
+    (void)state;
+    put("tokenizer.json",
+        "{" NORMALIZER "," PRE_TOKENIZER "," MODEL ",\"added_tokens\":[" ADDED_TOKEN("1", "[CLS]", "false") "]}");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{\"content\":\"[CLS]\",\"normalized\":false}}}");
+    tokenizer_close(must_open());
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{\"content\":\"[CLS]\",\"lstrip\":true}}}");
+    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "added_tokens_decoder: [CLS]");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"4\":{\"content\":\"[NEW]\"}}}");
+    refused(STATUS_UNSUPPORTED, "tokenizer_config.json", "added_tokens_decoder: [NEW]");
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":7}}");
+    refused(STATUS_BAD_INPUT, "tokenizer_config.json", "added_tokens_decoder");
+}
+
+static void older_files_must_add_nothing(void **state)
+{
+    (void)state;
+    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    put("special_tokens_map.json", "{\"cls_token\":\"[CLS]\",\"unk_token\":\"[UNK]\"}");
+    put("added_tokens.json", "{}");
+    tokenizer_close(must_open());
+    put("special_tokens_map.json", "{\"cls_token\":\"[SEP]\"}");
+    refused(STATUS_UNSUPPORTED, "special_tokens_map.json", "cls_token");
+    put("special_tokens_map.json", "{\"additional_special_tokens\":[\"[NEW]\"]}");
+    refused(STATUS_UNSUPPORTED, "special_tokens_map.json", "additional_special_tokens");
+    put("added_tokens.json", "{\"[NEW]\":6}");
+    refused(STATUS_UNSUPPORTED, "added_tokens.json", "not supported");
+}
+
 static void reads_a_vocabulary_file(void **state)
 {
     (void)state;
@@ -271,6 +302,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(reads_a_template, make_directory, remove_directory),
     cmocka_unit_test_setup_teardown(no_post_processor_adds_nothing, make_directory, remove_directory),
     cmocka_unit_test_setup_teardown(the_config_must_agree, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(the_config_may_add_no_other_tokens, make_directory, remove_directory),
+    cmocka_unit_test_setup_teardown(older_files_must_add_nothing, make_directory, remove_directory),
     cmocka_unit_test_setup_teardown(reads_a_vocabulary_file, make_directory, remove_directory),
     cmocka_unit_test_setup_teardown(a_bad_vocabulary_file_is_refused, make_directory, remove_directory),
     cmocka_unit_test_setup_teardown(no_file_at_all_is_not_found, make_directory, remove_directory),
