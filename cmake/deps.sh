@@ -6,7 +6,7 @@
 set -euo pipefail
 
 build=(gcc libc6-dev make cmake ninja-build pkg-config
-       libhiredis-dev libevent-dev libcjson-dev libdnnl-dev libutf8proc-dev libxxhash-dev)
+       libhiredis-dev libevent-dev libcjson-dev libdnnl-dev libxxhash-dev)
 tests=(libcmocka-dev redis-server redis-tools python3 python3-venv python3-redis
        ruby-redis php-cli php-redis libredis-perl node-redis docker-compose)
 
@@ -18,7 +18,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   cat >&2 <<'TEXT'
 make deps knows Debian's packages only. On this system install, with headers:
   a C11 compiler, make, CMake >= 3.25, Ninja, pkg-config,
-  hiredis, libevent >= 2.1, cJSON, oneDNN 2.x (not 3), utf8proc, xxHash;
+  hiredis, libevent >= 2.1, cJSON, oneDNN 2.x (not 3), xxHash;
 for the tests also: cmocka, redis-server >= 7.0, Python >= 3.11 with venv and redis, and the Redis clients of
   Ruby, PHP, Perl and Node.
 TEXT
