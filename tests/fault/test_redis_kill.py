@@ -7,15 +7,13 @@ import time
 import redis
 
 from case import SluiceCase, scaled
-from corpus import texts
-from producer import Load
 
 
 class RedisKill(SluiceCase):
     def run_kills(self, count, seed):
         """Kills while requests are pending, by what the restarted Redis itself still knows to be pending."""
         generator = random.Random(seed)
-        load = Load(self.server, self.queue, self.journal, texts(400, seed=seed), depth=64).start()
+        load = self.start_load(self.server, seed)
         tries = 0
         while self.journal.faults.get("redis kill mid-batch", 0) < count:
             tries += 1
@@ -51,10 +49,9 @@ class RedisKill(SluiceCase):
         """Redis and the worker die together, as when the machine does; both come back."""
         self.server = self.start_redis(aof="always")
         daemon = self.start_daemon(self.server)
-        sender = self.producer(self.server)
-        for round in range(scaled(5)):
+        load = self.start_load(self.server, seed=3)
+        while self.journal.faults.get("both dead", 0) < scaled(5):
             name = daemon.worker_name(self.server.client())
-            sender.submit_many(texts(300, seed=10 + round), encoding="f32")
             self.wait_until(lambda: self.pending(self.server.client()) > 0, "entries in the worker's hands")
             self.server.kill()
             daemon.kill()
@@ -62,6 +59,7 @@ class RedisKill(SluiceCase):
             self.server.start()
             self.journal.fault("both dead", self.pending(self.server.client()) > 0)
             self.restart(daemon, self.server)
-        self.wait_finished(sender)
-        self.wait_until(lambda: self.server.client().xlen(sender.stream) == 0, "an empty stream")
+        load.stop()
+        self.wait_finished(load.producer)
+        self.wait_until(lambda: self.server.client().xlen(load.producer.stream) == 0, "an empty stream")
         self.assert_clean(self.server, faults=["both dead"])

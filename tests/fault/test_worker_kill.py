@@ -3,11 +3,11 @@ merely held."""
 # ctest-processors: 2
 
 import random
+import signal
 import time
 
 from case import SluiceCase, scaled
 from corpus import texts
-from producer import Load
 
 
 class WorkerKill(SluiceCase):
@@ -30,26 +30,35 @@ class WorkerKill(SluiceCase):
         self.journal.kills.append(name)
         return self.pending(self.client, worker=name) > 0
 
-    def test_kill_mid_batch_50_times(self):
-        """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
-        wanted = scaled(50)
-        generator = random.Random(20261121)
-        daemons = [self.start_daemon(self.server, model=self.model) for _ in range(2)]
-        load = Load(self.server, self.queue, self.journal, texts(400, seed=1), depth=64).start()
-        tries = 0
-        while self.journal.faults.get("kill mid-batch", 0) < wanted:
-            tries += 1
-            self.assertLess(tries, 10 * wanted + 20, "the kills miss: there is no load, or workers hold nothing")
-            victim = daemons[tries % 2]
-            name = victim.worker_name(self.client)
+    def catch(self, daemon, generator):
+        """Stops a worker at a random moment at which it has entries in its hands, so that the kill that follows is one
+        mid-batch; tries until it is."""
+        name = daemon.worker_name(self.client)
+        for _ in range(1000):
             self.wait_until(lambda: self.pending(self.client, worker=name) > 0, "the victim to hold something")
             time.sleep(generator.uniform(0, 0.01))  # the random moment is the fault itself, not a wait for something
-            if self.kill(victim):
-                self.journal.fault("kill mid-batch")
+            daemon.signal(signal.SIGSTOP)
+            if self.pending(self.client, worker=name) > 0:
+                return
+            daemon.signal(signal.SIGCONT)
+        raise AssertionError("the victim never holds anything")
+
+    def test_kill_mid_batch_50_times(self):
+        """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
+        generator = random.Random(20261121)
+        daemons = [self.start_daemon(self.server, model=self.model) for _ in range(2)]
+        load = self.start_load(self.server, longest=60, depth=128)
+        kills = 0
+        while self.journal.faults.get("kill mid-batch", 0) < scaled(50):
+            victim = daemons[kills % 2]
+            self.catch(victim, generator)
+            kills += 1
+            self.journal.fault("kill mid-batch", self.kill(victim))
+            self.assertLess(kills, 2 * scaled(50) + 5, "the kills miss")
             self.restart(victim, self.server)
         load.stop()
         self.finish(load.producer, faults=["kill mid-batch"])
-        print(f"{wanted} kills mid-batch of {tries}, {len(self.journal.requests)} requests")
+        print(f"{self.journal.faults['kill mid-batch']} kills mid-batch of {kills}, {len(self.journal.requests)} requests")
 
     def test_kill_while_reclaimed_entries_run(self):
         """The worker that has taken over dies, too, while the suspects run alone; again and again."""
@@ -70,16 +79,16 @@ class WorkerKill(SluiceCase):
 
     def test_all_workers_killed(self):
         """Every worker dies at once; all come back under new names."""
-        sender = self.producer(self.server)
         daemons = [self.start_daemon(self.server, model=self.model) for _ in range(3)]
-        for round in range(scaled(3)):
-            sender.submit_many(texts(600, seed=30 + round), encoding="f32")
+        load = self.start_load(self.server, seed=2, longest=60, depth=128)
+        for _ in range(scaled(3)):
             self.wait_until(lambda: self.pending(self.client) > 0, "entries in somebody's hands")
             hits = [self.kill(daemon) for daemon in daemons]
             self.journal.fault("all workers dead", any(hits))
             for daemon in daemons:
                 self.restart(daemon, self.server)
-        self.finish(sender, faults=["all workers dead"])
+        load.stop()
+        self.finish(load.producer, faults=["all workers dead"])
 
     def test_kill_in_the_window(self):
         """What waited in a dead worker's window is answered by another one, and nobody is charged for it."""

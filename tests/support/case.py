@@ -5,10 +5,13 @@ import shutil
 import tempfile
 import unittest
 
+import redis
+
 import model
 from checker import Checker
+from corpus import texts
 from daemon import Daemon, sluice
-from producer import Journal, Producer
+from producer import Journal, Load, Producer
 from redis_server import RedisServer
 from vectors import Reference
 from waiting import wait_until
@@ -36,11 +39,13 @@ class SluiceCase(unittest.TestCase):
     def run(self, result=None):
         result = result if result is not None else self.defaultTestResult()
         before = len(result.failures) + len(result.errors)
-        self.children = []
+        self.children, self.loads = [], []
         self.directory = None
         try:
             super().run(result)
         finally:
+            for load in self.loads:
+                load.cancel()
             for child in reversed(self.children):
                 child.cleanup()
             if len(result.failures) + len(result.errors) > before:
@@ -103,6 +108,13 @@ class SluiceCase(unittest.TestCase):
     def producer(self, server, queue=None, journal=None):
         return Producer(server, queue or self.queue, journal or self.journal)
 
+    def start_load(self, server, seed=1, longest=40, depth=64):
+        """A background producer under this case's journal; the case ends it with stop()."""
+        prefix = f"load-{len(self.loads)}"
+        load = Load(server, self.queue, self.journal, texts(400, seed=seed, longest=longest), depth=depth, prefix=prefix)
+        self.loads.append(load)
+        return load.start()
+
     def reference(self, model=None, **options):
         return Reference(model or self.make_model(), **options)
 
@@ -123,11 +135,16 @@ class SluiceCase(unittest.TestCase):
         Checker(server, queue or self.queue, journal or self.journal, self.reference(model)).assert_clean(**options)
 
     def pending(self, client, queue=None, worker=None):
-        """How many entries are pending, of one worker or of all."""
+        """How many entries are pending, of one worker or of all; none while there is no group."""
         key = f"sluice:{{{queue or self.queue}}}:requests"
-        if worker is None:
-            return client.xpending(key, "sluice")["pending"]
-        return next((c["pending"] for c in client.xinfo_consumers(key, "sluice") if c["name"].decode() == worker), 0)
+        try:
+            if worker is None:
+                return client.xpending(key, "sluice")["pending"]
+            return next((c["pending"] for c in client.xinfo_consumers(key, "sluice") if c["name"].decode() == worker), 0)
+        except redis.ResponseError as error:
+            if "NOGROUP" in str(error) or "no such key" in str(error):
+                return 0
+            raise
 
     def run_sluice(self, *arguments, **options):
         return sluice(*arguments, **options)

@@ -213,9 +213,7 @@ class Checker:
     def _check_written_once(self, request, history):
         """A terminal reply per submission at most, all of them the same, and none before its request was there."""
         writes = history.replies.get(request.id, [])
-        submissions = [entry for entry, fields in history.added.items()
-                       if fields.get(b"id") == request.id.encode() and not fields.get(b"_id")]
-        allowed = max(1, len(submissions))
+        allowed = max(1, len(history.submissions.get(request.id, [])))
         if len(writes) > allowed:
             self._bad(request, f"{len(writes)} terminal replies were written for {allowed} submission(s)")
         entries = [fields.get(b"entry") for _, fields in writes]
@@ -224,13 +222,11 @@ class Checker:
         if len({(fields[b"status"], fields.get(b"embedding"), fields.get(b"code")) for _, fields in writes}) > 1:
             self._bad(request, "two different replies were written")
         for _, fields in writes:
-            attempts = int(fields.get(b"attempts", b"1"))
-            if b"entry" in fields and fields[b"entry"].decode().count("-") == 1:
-                deliveries = sum(len(consumers) for (stream, entry), consumers in history.deliveries.items()
-                                 if (stream, entry) == ("requests", fields[b"entry"].decode())
-                                 or history.added.get((stream, entry), {}).get(b"_id") == fields[b"entry"])
-                if attempts > max(1, deliveries):
-                    self._bad(request, f"claims {attempts} attempts in {deliveries} deliveries")
+            attempts, name = int(fields.get(b"attempts", b"1")), fields.get(b"entry", b"").decode()
+            runs = [name, *history.retries.get(name, [])]
+            deliveries = sum(len(history.deliveries.get(("requests", entry), [])) for entry in runs)
+            if attempts > max(1, deliveries):
+                self._bad(request, f"claims {attempts} attempts in {deliveries} deliveries")
 
     def _check_removal(self, entry, history):
         """Acknowledged and removed once, in one step with what became of it, and after that was written."""
@@ -251,7 +247,7 @@ class Checker:
                        if words[0].upper() == b"XDEL" and entry[1].encode() in words[2:])
         before = step[:removal]
         fields = history.added[entry]
-        original = fields.get(b"_entry") or fields.get(b"_id") or entry[1].encode()
+        original = fields.get(b"_id", entry[1].encode())
         answered = any(words[0].upper() in (b"HSET", b"HMSET") and b":reply:" in words[1] and
                        (original in words or entry[1].encode() in words) for words in before)
         deferred = any(words[0].upper() == b"ZADD" and words[1].endswith(b":later") for words in before)

@@ -73,14 +73,15 @@ class History:
 
     def __init__(self, directory, queue):
         self.prefix = f"sluice:{{{queue}}}:".encode()
-        self.added = {}       # (stream, entry id) -> fields
-        self.add_time = {}    # (stream, entry id) -> when
-        self.deliveries = {}  # (stream, entry id) -> [consumer, …]
-        self.removed = {}     # (stream, entry id) -> [when, …] of XDEL
-        self.acked = {}       # (stream, entry id) -> [when, …] of XACK
-        self.replies = {}     # id -> [(when, fields), …]: every terminal write
-        self.charges = {}     # name -> [when, …]: every write to `trouble` about it
-        self.steps = []       # [when] -> commands that took effect together
+        self.added = {}        # (stream, entry id) -> fields
+        self.deliveries = {}   # (stream, entry id) -> [consumer, …]
+        self.removed = {}      # (stream, entry id) -> [when, …] of XDEL
+        self.acked = {}        # (stream, entry id) -> [when, …] of XACK
+        self.replies = {}      # id -> [(when, fields), …]: every terminal write
+        self.charges = {}      # name -> [when, …]: every write to `trouble` about it
+        self.steps = []        # [when] -> commands that took effect together
+        self.submissions = {}  # `id` -> entry ids that producers added under it
+        self.retries = {}      # original name -> entry ids under which it came back
         for when, together in enumerate(transactions(directory)):
             self.steps.append(together)
             for words in together:
@@ -94,8 +95,11 @@ class History:
         if name == b"XADD" and key.startswith("requests"):
             at = next(i for i in range(2, len(words)) if b"-" in words[i] and words[i].replace(b"-", b"").isdigit())
             entry = (key, words[at].decode())
-            self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
-            self.add_time[entry] = when
+            fields = self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
+            if b"_id" in fields:
+                self.retries.setdefault(fields[b"_id"].decode(), []).append(entry[1])
+            elif b"id" in fields:
+                self.submissions.setdefault(fields[b"id"].decode("utf-8", "replace"), []).append(entry[1])
         elif name == b"XCLAIM" and key.startswith("requests"):
             self.deliveries.setdefault((key, words[5].decode()), []).append(words[3].decode())
         elif name == b"XDEL" and key.startswith("requests"):

@@ -109,7 +109,8 @@ class Producer:
 
 
 class Load:
-    """A background thread that keeps a bounded number of requests under way, until stopped."""
+    """A background thread that keeps a bounded number of requests under way, until stopped: so that a fault finds entries in
+    the workers' hands whenever it comes."""
 
     def __init__(self, server, queue, journal, texts, depth=48, prefix="load", encodings=("f32", "json")):
         self.producer = Producer(server, queue, journal)
@@ -138,6 +139,10 @@ class Load:
                 self._stop.wait(0.005)
         except Exception as error:  # shown by stop(), where the test can fail
             self.error = error
+
+    def cancel(self):
+        """Asks the thread to end; for a test that has failed already."""
+        self._stop.set()
 
     def stop(self):
         self._stop.set()
