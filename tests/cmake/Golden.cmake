@@ -19,3 +19,10 @@ set_tests_properties(golden.tokenizer PROPERTIES LABELS "golden;model" FIXTURES_
 add_test(NAME golden.unicode_tables
   COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/make_unicode_tables.py --check)
 set_tests_properties(golden.unicode_tables PROPERTIES LABELS "golden;model" FIXTURES_REQUIRED python TIMEOUT 600)
+
+add_executable(encode_ids golden/encode_ids.c)
+target_link_libraries(encode_ids PRIVATE engine)
+
+add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
+  $<TARGET_FILE:encode_ids> ${CMAKE_CURRENT_BINARY_DIR}/golden)
+set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 PROCESSORS 2)

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Compares Sluice's vectors with an independent forward pass in f64, on seeded random checkpoints of real shapes.
+
+usage: encoder_golden.py ENCODE_IDS WORK
+ENCODE_IDS is the driver of tests/golden, WORK a folder for checkpoints. The bars: f32 cosine >= 0.9999999 and no number
+off by more than 1e-6 on normalised vectors; bf16 cosine >= 0.9999; the same bits alone and packed with all others.
+"""
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from model import SPECIALS, tokenizer_json  # noqa: E402
+
+# Each class of length around what vectors, tiles, row buckets and passes are made of.
+LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 97, 127, 128, 129, 191, 255,
+           256, 257, 383, 512]
+SOME = [1, 3, 6, 10, 16, 18, 32, 50, 64, 66, 130, 193, 300]
+FEW = [1, 2, 17, 33, 129, 511]
+
+MODELS = {
+    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=LENGTHS, seed=11),
+    "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12),
+    "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="BF16", lengths=FEW, seed=13),
+}
+VOCABULARY, POSITIONS, EPS = 30522, 512, 1e-12
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------------
+
+def store(values, dtype):
+    """The bytes of a tensor as the file holds it, and the f64 values that those bytes mean."""
+    if dtype == "F32":
+        return values.astype("<f4").tobytes(), values.astype("<f4").astype(np.float64)
+    if dtype == "F16":
+        return values.astype("<f2").tobytes(), values.astype("<f2").astype(np.float64)
+    bits = values.astype("<f4").view("<u4")
+    half = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    return half.tobytes(), (half.astype("<u4") << 16).view("<f4").astype(np.float64)
+
+
+def tensor_shapes(m):
+    """(name, shape, standard deviation, centre) of every weight, spread about as training leaves them."""
+    hidden, inner = m["hidden"], m["inner"]
+    yield "embeddings.word_embeddings.weight", (VOCABULARY, hidden), 0.05, 0
+    yield "embeddings.position_embeddings.weight", (POSITIONS, hidden), 0.02, 0
+    yield "embeddings.token_type_embeddings.weight", (2, hidden), 0.02, 0
+    norms = ["embeddings.LayerNorm"]
+    for layer in range(m["layers"]):
+        prefix = f"encoder.layer.{layer}."
+        for part in ("attention.self.query", "attention.self.key"):
+            yield prefix + part + ".weight", (hidden, hidden), 0.06, 0
+            yield prefix + part + ".bias", (hidden,), 0.1, 0
+        for part, rows, columns in (("attention.self.value", hidden, hidden), ("attention.output.dense", hidden, hidden),
+                                    ("intermediate.dense", inner, hidden), ("output.dense", hidden, inner)):
+            yield prefix + part + ".weight", (rows, columns), 0.04, 0
+            yield prefix + part + ".bias", (rows,), 0.05, 0
+        norms += [prefix + "attention.output.LayerNorm", prefix + "output.LayerNorm"]
+    for norm in norms:
+        yield norm + ".weight", (hidden,), 0.15, 1
+        yield norm + ".bias", (hidden,), 0.1, 0
+
+
+def write_checkpoint(folder, m):
+    """Writes a sentence-transformers directory and returns the weights in f64."""
+    generator = np.random.default_rng(m["seed"])
+    header, blobs, weights, offset = {}, [], {}, 0
+    for name, shape, spread, centre in tensor_shapes(m):
+        values = generator.standard_normal(shape, dtype=np.float32) * np.float32(spread) + np.float32(centre)
+        blob, weights[name] = store(values, m["dtype"])
+        header[name] = {"dtype": m["dtype"], "shape": shape, "data_offsets": [offset, offset + len(blob)]}
+        offset += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "1_Pooling").mkdir(parents=True)
+    (folder / "2_Normalize").mkdir()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for blob in blobs:
+            file.write(blob)
+    words = SPECIALS + [f"w{i}" for i in range(VOCABULARY - len(SPECIALS))]
+    files = {
+        "config.json": {
+            "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "hidden_size": m["hidden"],
+            "intermediate_size": m["inner"], "layer_norm_eps": EPS, "max_position_embeddings": POSITIONS,
+            "num_attention_heads": m["heads"], "num_hidden_layers": m["layers"], "pad_token_id": 0,
+            "position_embedding_type": "absolute", "type_vocab_size": 2, "vocab_size": VOCABULARY},
+        "modules.json": [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}],
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": m["hidden"], "pooling_mode_cls_token": m["pooling"] == "cls",
+            "pooling_mode_mean_tokens": m["pooling"] == "mean", "pooling_mode_max_tokens": False,
+            "pooling_mode_mean_sqrt_len_tokens": False},
+        "sentence_bert_config.json": {"max_seq_length": POSITIONS, "do_lower_case": False},
+        "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": True},
+        "tokenizer.json": tokenizer_json(words),
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    return weights
+
+
+# --- the reference: the formulas of the papers in f64 --------------------------------------------------------------
+
+class Erf:
+    """erf in f64 for arrays: the Taylor series of fourth order around the nearest of 256 points per unit, within 1e-14."""
+
+    def __init__(self, points=256, end=6):
+        self.points = points
+        self.at = np.arange(-end * points, end * points + 1) / points
+        self.value = np.array([math.erf(a) for a in self.at])
+        self.slope = 2 / math.sqrt(math.pi) * np.exp(-self.at * self.at)
+
+    def __call__(self, x):
+        index = np.clip(np.rint(x * self.points).astype(np.int64) + len(self.at) // 2, 0, len(self.at) - 1)
+        a, slope = self.at[index], self.slope[index]
+        d = np.where(np.abs(x) < 6, x - a, 0)
+        return self.value[index] + slope * d * (1 + d * (-a + d * ((2 * a * a - 1) / 3 + d * a * (3 - 2 * a * a) / 6)))
+
+
+ERF = Erf()
+
+
+def norm(x, w, name):
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * w[name + ".weight"] + w[name + ".bias"]
+
+
+def linear(x, w, name):
+    return x @ w[name + ".weight"].T + w[name + ".bias"]
+
+
+def attention(x, w, prefix, heads):
+    length, hidden = x.shape
+    split = lambda name: linear(x, w, prefix + name).reshape(length, heads, hidden // heads).transpose(1, 0, 2)
+    q, k, v = split("self.query"), split("self.key"), split("self.value")
+    scores = q @ k.transpose(0, 2, 1) / math.sqrt(hidden // heads)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    context = (weights @ v).transpose(1, 0, 2).reshape(length, hidden)
+    return linear(context, w, prefix + "output.dense")
+
+
+def encode(ids, w, m):
+    x = (w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][:len(ids)]
+         + w["embeddings.token_type_embeddings.weight"][0])
+    x = norm(x, w, "embeddings.LayerNorm")
+    for layer in range(m["layers"]):
+        prefix = f"encoder.layer.{layer}."
+        x = norm(x + attention(x, w, prefix + "attention.", m["heads"]), w, prefix + "attention.output.LayerNorm")
+        inner = linear(x, w, prefix + "intermediate.dense")
+        inner = inner * (1 + ERF(inner / math.sqrt(2))) / 2
+        x = norm(x + linear(inner, w, prefix + "output.dense"), w, prefix + "output.LayerNorm")
+    vector = x[0] if m["pooling"] == "cls" else x.mean(0)
+    return vector / np.linalg.norm(vector)
+
+
+# --- the comparison ------------------------------------------------------------------------------------------------
+
+def run(driver, folder, precision, rows, texts, dim):
+    """Our vectors, or None where the machine cannot compute in that precision."""
+    data = b"".join(np.concatenate([[len(t)], t]).astype(np.int32).tobytes() for t in texts)
+    done = subprocess.run([driver, folder, precision, str(rows)], input=data, stdout=subprocess.PIPE, check=False)
+    if done.returncode == 77:
+        return None
+    if done.returncode != 0:
+        sys.exit(f"encode_ids ended with {done.returncode}")
+    return np.frombuffer(done.stdout, np.float32).reshape(len(texts), dim)
+
+
+def compare(name, precision, ours, wanted, texts):
+    """Whether all vectors are near enough; says how near the worst is."""
+    cosine = (ours.astype(np.float64) * wanted).sum(1) / np.linalg.norm(ours.astype(np.float64), axis=1)
+    off = np.abs(ours - wanted).max(1)
+    good = (cosine >= 0.9999999) & (off <= 1e-6) if precision == "f32" else cosine >= 0.9999
+    good &= np.isfinite(off)
+    for i in np.flatnonzero(~good):
+        print(f"{name} {precision}: {len(texts[i])} tokens: cosine 1 - {1 - cosine[i]:.3g}, off by {off[i]:.3g}")
+    print(f"{name} {precision}: {len(texts)} texts, worst cosine 1 - {1 - cosine.min():.2e}, worst number {off.max():.2e}")
+    return good.all()
+
+
+def check_model(driver, work, name, m):
+    generator = np.random.default_rng(m["seed"] + 1000)
+    folder = work / name
+    weights = write_checkpoint(folder, m)
+    texts = [np.concatenate([[2], generator.integers(5, VOCABULARY, length)])[:length] for length in m["lengths"]]
+    begin = time.monotonic()
+    wanted = np.array([encode(ids, weights, m) for ids in texts])
+    print(f"{name}: reference took {time.monotonic() - begin:.1f} s")
+    good = True
+    for precision in ("f32", "bf16"):
+        ours = run(driver, folder, precision, len(texts), texts, m["hidden"])
+        if ours is None:
+            print(f"{name} {precision}: this processor cannot; not compared")
+            continue
+        good &= compare(name, precision, ours, wanted, texts)
+        alone = run(driver, folder, precision, 1, texts, m["hidden"])
+        if alone.tobytes() != ours.tobytes():
+            print(f"{name} {precision}: a text alone has other bits than in a batch")
+            good = False
+    shutil.rmtree(folder)
+    return good
+
+
+def main():
+    driver, work = sys.argv[1], pathlib.Path(sys.argv[2])
+    results = [check_model(driver, work, name, m) for name, m in MODELS.items()]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
