@@ -18,7 +18,7 @@ struct backend_ops;
 
 /* The head of every backend's own struct. Read-only once open. */
 struct backend {
-    const struct backend_ops *ops;
+    const struct backend_ops *ops; /* set by engine_open_with */
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     uint32_t pass_tokens;     /* a pass takes whole rows of up to this many elements, or one longer row alone */

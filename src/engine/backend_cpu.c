@@ -52,7 +52,7 @@ static enum status cpu_open(const struct model *model, enum precision precision,
     enum status status = cpu_weights_open(model, precision, &weights, err);
     if (status != STATUS_OK)
         return status;
-    weights->backend = (struct backend){&backend_cpu, model, precision, PASS_TOKENS, weights->bytes};
+    weights->backend = (struct backend){NULL, model, precision, PASS_TOKENS, weights->bytes};
     *out = &weights->backend;
     return STATUS_OK;
 }

@@ -25,7 +25,7 @@ static enum status null_open(const struct model *model, enum precision precision
     struct backend *backend = calloc(1, sizeof *backend);
     if (backend == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend");
-    *backend = (struct backend){&backend_null, model, precision, UINT32_MAX, 0};
+    *backend = (struct backend){NULL, model, precision, UINT32_MAX, 0};
     *out = backend;
     return STATUS_OK;
 }

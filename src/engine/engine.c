@@ -54,6 +54,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
         free(engine);
         return status;
     }
+    engine->backend->ops = ops;
     *out = engine;
     return STATUS_OK;
 }
