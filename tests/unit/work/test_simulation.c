@@ -1,6 +1,8 @@
 /* Thousands of histories of three workers on one queue, with kills, broken connections, lost answers, pauses past the
  * lease, restarts of Redis, drains, failing batches and poison; then a calm phase in which everything must come to its
  * end. */
+#include <inttypes.h>
+
 #include "world.h"
 
 static void step(struct world *world, struct peer *peer, const struct event *event);
@@ -28,7 +30,7 @@ static void kill_peer(struct world *world, struct peer *peer)
     }
     worker_close(peer->worker);
     peer->worker = NULL;
-    world->kills++;
+    world->counts.kills++;
     start(world, peer);
 }
 
@@ -167,7 +169,7 @@ static void disconnect(struct world *world, struct peer *peer)
         peer->calls[i] = peer->calls[--peer->call_count];
     }
     int name = peer->name;
-    world->drops++;
+    world->counts.drops++;
     peer->connected = false;
     for (int i = 0; i < count; i++) {
         bool alive_still = peer->name == name && !peer->exited; /* a step may have started a poison text */
@@ -311,7 +313,7 @@ static void rejoin(struct world *world, struct peer *peer)
     peer->name = world->names++;
     assert_true(world->names < 4096);
     peer->connects_at = world->now + some_time(world);
-    world->rejoins++;
+    world->counts.rejoins++;
 }
 
 /* Whether this start kills the process: a poison text does, wherever it runs. */
@@ -338,7 +340,7 @@ static void execute(struct world *world, struct peer *peer)
         if (action->kind == ACTION_EXIT) {
             assert_int_equal(i + 1, world->actions.count);
             peer->exited = true;
-            world->clean_exits += action->exit.clean;
+            world->counts.clean_exits += action->exit.clean;
         } else if (action->kind == ACTION_REJOIN) {
             rejoin(world, peer);
         } else if (action->kind == ACTION_UNBLOCK) {
@@ -355,11 +357,11 @@ static void execute(struct world *world, struct peer *peer)
 static void replace(struct world *world, struct peer *peer)
 {
     struct worker_stats stats = worker_stats(peer->worker);
-    world->bisected += stats.bisected;
-    world->out_of_memory += stats.out_of_memory;
+    world->counts.bisected += stats.bisected;
+    world->counts.out_of_memory += stats.out_of_memory;
     peer->connected = false;
     kill_peer(world, peer);
-    world->kills--;
+    world->counts.kills--;
 }
 
 static void step(struct world *world, struct peer *peer, const struct event *event)
@@ -431,6 +433,17 @@ static uint64_t peer_time(const struct world *world, const struct peer *peer)
     return next < peer->paused_until ? peer->paused_until : next;
 }
 
+/* The group is destroyed and made again at 0: what is unfinished is delivered once more, to anybody. */
+static void regroup(struct world *world)
+{
+    for (int i = 0; i < world->added; i++)
+        if (world->items[i].place == PENDING) {
+            world->items[i].place = IN_STREAM;
+            world->items[i].owner = NOBODY;
+        }
+    world->counts.regroups++;
+}
+
 static void inject(struct world *world)
 {
     struct peer *peer = &world->peers[chance(world, WORKERS)];
@@ -438,6 +451,8 @@ static void inject(struct world *world)
         kill_peer(world, peer);
     if (happens(world, world->faults.drop) && peer->connected)
         disconnect(world, peer);
+    if (happens(world, world->faults.regroup))
+        regroup(world);
     if (happens(world, world->faults.stall))
         peer->paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
     if (happens(world, world->faults.drain) && !peer->draining) {
@@ -516,7 +531,7 @@ static void check_ends(struct world *world)
             assert_int_equal(item->outcome, ends[item->kind].outcome);
             assert_int_equal(item->code, ends[item->kind].code);
         }
-        world->poisoned += item->code == CODE_POISON;
+        world->counts.poisoned += item->code == CODE_POISON;
         if (item->kind == POISON)
             assert_in_range(item->kills, others ? 0 : 3, 3);
         if (item->kind == HEALTHY)
@@ -584,7 +599,7 @@ static void finish(struct world *world)
         describe(world);
     assert_true(all_gone(world));
     run_until(world, world->now + 2 * NS_PER_S);
-    uint64_t clean = world->clean_exits;
+    uint64_t clean = world->counts.clean_exits;
     for (int i = 0; i < WORKERS; i++) {
         if (worker_stats(world->peers[i].worker).held != 0)
             describe(world);
@@ -595,25 +610,22 @@ static void finish(struct world *world)
         step(world, &world->peers[i], &(struct event){.kind = EVENT_DRAIN});
     }
     run_until(world, world->now + NS_PER_S);
-    assert_int_equal(world->clean_exits - clean, WORKERS);
+    assert_int_equal(world->counts.clean_exits - clean, WORKERS);
     check_ends(world);
 }
 
 static void run_history(struct world *world, uint64_t seed, struct faults faults)
 {
-    uint64_t totals[] = {world->kills,    world->drops,       world->rejoins,  world->reclaimed,
-                         world->poisoned, world->clean_exits, world->bisected, world->out_of_memory};
+    struct counts counts = world->counts;
     struct actions actions = world->actions;
     *world = (struct world){.now = 1000 * NS_PER_S,
                             .random = seed * 2654435761u + 12345,
                             .next_entry = 1000,
                             .faults = faults,
-                            .actions = actions};
+                            .actions = actions,
+                            .counts = counts};
     for (int i = 0; i < 4; i++)
         (void)chance(world, 2);
-    world->kills = totals[0], world->drops = totals[1], world->rejoins = totals[2], world->reclaimed = totals[3];
-    world->poisoned = totals[4], world->clean_exits = totals[5], world->bisected = totals[6];
-    world->out_of_memory = totals[7];
     world->options = options_for(world);
     world->memory = 20 + chance(world, 200);
     for (int i = 0; i < WORKERS; i++)
@@ -641,16 +653,15 @@ static void run_histories(struct faults faults)
     uint64_t first = one != NULL ? strtoull(one, NULL, 10) : 1, count = one != NULL ? 1 : HISTORIES;
     for (uint64_t seed = first; seed < first + count; seed++) {
         if (getenv("SLUICE_VERBOSE") != NULL)
-            fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+            fprintf(stderr, "seed %" PRIu64 "\n", seed);
         run_history(&world, seed, faults);
     }
     actions_free(&world.actions);
-    printf("kills %llu drops %llu rejoins %llu reclaimed %llu poisoned %llu clean exits %llu bisected %llu out of "
-           "memory %llu\n",
-           (unsigned long long)world.kills, (unsigned long long)world.drops, (unsigned long long)world.rejoins,
-           (unsigned long long)world.reclaimed, (unsigned long long)world.poisoned,
-           (unsigned long long)world.clean_exits, (unsigned long long)world.bisected,
-           (unsigned long long)world.out_of_memory);
+    const struct counts *counts = &world.counts;
+    printf("kills %" PRIu64 " drops %" PRIu64 " rejoins %" PRIu64 " reclaimed %" PRIu64 " regroups %" PRIu64
+           " poisoned %" PRIu64 " clean exits %" PRIu64 " bisected %" PRIu64 " out of memory %" PRIu64 "\n",
+           counts->kills, counts->drops, counts->rejoins, counts->reclaimed, counts->regroups, counts->poisoned,
+           counts->clean_exits, counts->bisected, counts->out_of_memory);
 }
 
 static void calm(void **state)
@@ -663,28 +674,35 @@ static void broken_connections(void **state)
 {
     (void)state;
     run_histories((struct faults){.on = true, .drop = 30, .restart = 3, .script_error = 30, .again = 30});
-    assert_true(world.drops > 1000);
+    assert_true(world.counts.drops > 1000);
 }
 
 static void kills(void **state)
 {
     (void)state;
     run_histories((struct faults){.on = true, .kill = 3});
-    assert_true(world.kills > 300 && world.reclaimed > 300);
+    assert_true(world.counts.kills > 300 && world.counts.reclaimed > 300);
 }
 
 static void pauses_past_the_lease(void **state)
 {
     (void)state;
     run_histories((struct faults){.on = true, .stall = 3});
-    assert_true(world.rejoins > 100);
+    assert_true(world.counts.rejoins > 100);
+}
+
+static void lost_groups(void **state)
+{
+    (void)state;
+    run_histories((struct faults){.on = true, .regroup = 10, .drop = 5});
+    assert_true(world.counts.regroups > 1000);
 }
 
 static void drains(void **state)
 {
     (void)state;
     run_histories((struct faults){.on = true, .drain = 10, .device_lost = 5});
-    assert_true(world.clean_exits > 300);
+    assert_true(world.counts.clean_exits > 300);
 }
 
 static void everything(void **state)
@@ -694,21 +712,21 @@ static void everything(void **state)
                                   .kill = 2,
                                   .drop = 10,
                                   .restart = 1,
+                                  .regroup = 1,
                                   .stall = 2,
                                   .drain = 5,
                                   .script_error = 10,
                                   .again = 10,
                                   .device_lost = 2});
-    assert_true(world.kills > 200 && world.drops > 200 && world.rejoins > 50 && world.poisoned > 100 &&
-                world.bisected > 100 && world.out_of_memory > 50);
+    assert_true(world.counts.kills > 200 && world.counts.drops > 200 && world.counts.rejoins > 50 &&
+                world.counts.poisoned > 100 && world.counts.bisected > 100 && world.counts.out_of_memory > 50);
 }
 
-int main(int argc, char **argv);
-
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(calm),   cmocka_unit_test(broken_connections),
-    cmocka_unit_test(kills),  cmocka_unit_test(pauses_past_the_lease),
-    cmocka_unit_test(drains), cmocka_unit_test(everything),
+    cmocka_unit_test(calm),        cmocka_unit_test(broken_connections),
+    cmocka_unit_test(kills),       cmocka_unit_test(pauses_past_the_lease),
+    cmocka_unit_test(lost_groups), cmocka_unit_test(drains),
+    cmocka_unit_test(everything),
 };
 
 TEST_MAIN(cases)

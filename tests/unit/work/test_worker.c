@@ -376,6 +376,68 @@ static void the_own_list_never_doubles(void **state)
     worker_close(bench.worker);
 }
 
+static void the_own_list_is_read_page_by_page(void **state)
+{
+    (void)state;
+    struct bench bench = {.now = 1000 * NS_PER_S};
+    struct worker_options options = default_options();
+    struct err err;
+    assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
+    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    struct action own = take(&bench, ACTION_READ_OWN);
+    uint32_t count = own.read.count;
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true});
+    tick_after_ms(&bench, 200);
+    own = take(&bench, ACTION_READ_OWN);
+    assert_int_equal(own.read.count, count / 2); /* perhaps the answer was too large */
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN, .more = true, .last = {77, 5}}});
+    own = take(&bench, ACTION_READ_OWN);
+    assert_true(own.read.after.ms == 77 && own.read.after.seq == 5);
+    assert_int_equal(waiting(&bench, ACTION_READ), 0);
+    give(&bench, READ_OWN, ORIGIN_OWN, 1);
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    worker_close(bench.worker);
+}
+
+/* Entries of a reclaim whose answer was lost come from the own list; they are no less suspect for it. */
+static void a_lost_reclaim_leaves_suspects(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}, .failed = true});
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    tick_after_ms(&bench, 200);
+    (void)take(&bench, ACTION_READ_OWN);
+    give(&bench, READ_OWN, ORIGIN_OWN, 1);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    worker_close(bench.worker);
+}
+
+static void a_deferred_request_is_promoted_when_it_is_due(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_INTERNAL);
+    struct request_list list = take(&bench, ACTION_SETTLE).requests;
+    assert_int_equal(list.first->outcome, OUTCOME_DEFER);
+    uint64_t due = bench.now + list.first->due_ms * NS_PER_MS;
+    assert_in_range(list.first->due_ms, 80, 120);
+    send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    while (waiting(&bench, ACTION_PROMOTE) == 0) {
+        bench.now = bench.wakes_at;
+        assert_true(bench.now <= due);
+        send(&bench, (struct event){.kind = EVENT_TICK});
+    }
+    assert_true(bench.now == due);
+    worker_close(bench.worker);
+}
+
 static void credit_bounds_what_is_asked_for(void **state)
 {
     (void)state;
@@ -386,7 +448,7 @@ static void credit_bounds_what_is_asked_for(void **state)
     assert_int_equal(read.read.count, 10); /* until entries are known, each may be as long as the longest */
     give(&bench, READ_NEW, ORIGIN_NEW, 10);
     prepare_all(&bench, 16);
-    read_new(&bench, 0); /* sent while ten short texts were estimated at less */
+    read_new(&bench, 0);                               /* sent while ten short texts were estimated at less */
     assert_int_equal(waiting(&bench, ACTION_READ), 0); /* full */
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
@@ -564,6 +626,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(settles_are_bounded_in_entries_and_bytes),
     cmocka_unit_test(an_unknown_outcome_is_repeated_after_the_reconnect),
     cmocka_unit_test(the_own_list_never_doubles),
+    cmocka_unit_test(the_own_list_is_read_page_by_page),
+    cmocka_unit_test(a_lost_reclaim_leaves_suspects),
+    cmocka_unit_test(a_deferred_request_is_promoted_when_it_is_due),
     cmocka_unit_test(credit_bounds_what_is_asked_for),
     cmocka_unit_test(leases_are_renewed_and_judged_late),
     cmocka_unit_test(a_lost_lease_ends_in_a_new_name),

@@ -59,7 +59,12 @@ struct peer {
 
 struct faults {
     bool on;
-    uint32_t kill, drop, restart, stall, drain, script_error, again, device_lost, refuse; /* per mille, per chance */
+    uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost; /* per mille, per chance */
+};
+
+/* Of all histories so far: a fault that never fired has tested nothing. */
+struct counts {
+    uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, bisected, out_of_memory;
 };
 
 struct world {
@@ -74,7 +79,7 @@ struct world {
     uint32_t memory; /* a batch of several rows and more tokens than this runs out of memory */
     struct worker_options options;
     struct actions actions;
-    uint64_t kills, drops, rejoins, reclaimed, poisoned, lost_leases, clean_exits, bisected, out_of_memory;
+    struct counts counts;
 };
 
 static inline uint32_t chance(struct world *world, uint32_t below)
@@ -283,7 +288,7 @@ static inline void run_reclaim(struct world *world, struct peer *peer, struct ca
             call->more = true;
             return;
         }
-        world->reclaimed += item->owner != RELEASED;
+        world->counts.reclaimed += item->owner != RELEASED;
         call->got[call->got_count] = item->owner == RELEASED ? i : i + ITEMS; /* + ITEMS: from a dead one */
         item->owner = peer->name;
         call->got_count++;
