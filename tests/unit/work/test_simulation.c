@@ -630,7 +630,7 @@ static void run_history(struct world *world, uint64_t seed, struct faults faults
     world->memory = 20 + chance(world, 200);
     for (int i = 0; i < WORKERS; i++)
         start(world, &world->peers[i]);
-    run_until(world, world->now + 3 * NS_PER_S);
+    run_until(world, world->now + (50 + chance(world, 1500)) * NS_PER_MS); /* the calm may find them in the middle */
     finish(world);
     for (int i = 0; i < WORKERS; i++) {
         struct peer *peer = &world->peers[i];
