@@ -18,9 +18,9 @@ MUST_CHECK enum status client_open(const struct address *address, uint32_t timeo
                                    struct err *err);
 void client_close(struct client *client);
 
-/* Sends a command and returns its answer. An error reply is an error; `*out` is that reply then, otherwise NULL on error.
- * Owns: `*out` lives until the next call with this client. Errors: as client_open, or what resp_check says of an error
- * reply (STATUS_INTERNAL for unknown ones), with its text. */
+/* Sends a command and returns its answer. An error reply is an error; `*out` is that reply then, otherwise NULL on
+ * error. Owns: `*out` lives until the next call with this client. Errors: as client_open, or what resp_check says of an
+ * error reply (STATUS_INTERNAL for unknown ones), with its text. */
 MUST_CHECK enum status client_command(struct client *client, size_t count, const char *const *arguments,
                                       const size_t *lengths, const struct resp_value **out, struct err *err);
 

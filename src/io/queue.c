@@ -1,12 +1,10 @@
-/* The queue's frame: two connections that live and die together, the tasks that are out, and the events that go out.
+/* The queue's frame: two connections that live and die together, and who executes which action.
  *
  * Everything that goes wrong ends in queue_down: close both connections (their commands come back unanswered, so each
  * task becomes a failed event), one EVENT_DISCONNECTED behind those, and a timer for the next try. */
 #include <event2/event.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,168 +12,6 @@
 
 enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
-
-/* --- Names ------------------------------------------------------------------------------------------------------- */
-
-const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX])
-{
-    snprintf(key, QUEUE_KEY_MAX, "sluice:{%s}:%s%s", queue->options.name, suffix, more);
-    return key;
-}
-
-const char *queue_stream(const struct queue *queue, enum request_class class, char key[QUEUE_KEY_MAX])
-{
-    static const char *const suffix[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
-    return queue_key(queue, suffix[class], "", key);
-}
-
-void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more)
-{
-    char key[QUEUE_KEY_MAX];
-    command_text(command, queue_key(queue, suffix, more, key));
-}
-
-void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class)
-{
-    char key[QUEUE_KEY_MAX];
-    command_text(command, queue_stream(queue, class, key));
-}
-
-bool queue_call(struct queue *queue, struct command *command, link_reply_fn *reply, void *context)
-{
-    struct err err;
-    return !script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err);
-}
-
-/* --- Events ------------------------------------------------------------------------------------------------------ */
-
-void queue_deliver_now(struct queue *queue, const struct event *event)
-{
-    queue->options.on_event(queue->options.context, event);
-}
-
-static void on_outbox(evutil_socket_t fd, short what, void *context)
-{
-    struct queue *queue = context;
-    (void)fd;
-    (void)what;
-    while (queue->first) {
-        struct outgoing *outgoing = queue->first;
-        queue->first = outgoing->next;
-        queue->last = queue->first ? queue->last : NULL;
-        queue_deliver_now(queue, &outgoing->event);
-        free(outgoing);
-    }
-    if (queue->disconnect_due) {
-        queue->disconnect_due = false;
-        queue_deliver_now(queue, &(struct event){.kind = EVENT_DISCONNECTED});
-    }
-    if (queue->fatal_due) {
-        queue->fatal_due = false;
-        queue->options.on_fatal(queue->options.context, &queue->fatal);
-    }
-}
-
-static void append(struct queue *queue, struct outgoing *outgoing)
-{
-    if (queue->last) {
-        queue->last->next = outgoing;
-    } else {
-        queue->first = outgoing;
-    }
-    queue->last = outgoing;
-    event_active(queue->outbox, EV_TIMEOUT, 1);
-}
-
-void queue_emit(struct queue *queue, const struct event *event)
-{
-    struct outgoing *outgoing = malloc(sizeof *outgoing);
-    if (!outgoing) { /* a lost event would stop the worker for ever: better to say it out of turn */
-        queue_deliver_now(queue, event);
-        return;
-    }
-    *outgoing = (struct outgoing){NULL, *event};
-    append(queue, outgoing);
-}
-
-/* --- Tasks ------------------------------------------------------------------------------------------------------- */
-
-static bool carries_requests(enum action_kind kind)
-{
-    return kind == ACTION_SETTLE || kind == ACTION_CHARGE || kind == ACTION_RELEASE;
-}
-
-static struct event failed_event(const struct action *action)
-{
-    struct event event = {.failed = true};
-    switch (action->kind) {
-    case ACTION_READ:
-    case ACTION_READ_OWN:
-    case ACTION_RECLAIM:
-        event.kind = EVENT_ENTRIES;
-        event.entries.source = action->kind == ACTION_READ       ? READ_NEW
-                               : action->kind == ACTION_READ_OWN ? READ_OWN
-                                                                 : READ_RECLAIM;
-        event.entries.last = action->kind == ACTION_READ_OWN ? action->read.after : (struct entry_id){0};
-        break;
-    case ACTION_RENEW:
-        event.kind = EVENT_LEASE;
-        break;
-    case ACTION_PROMOTE:
-        event.kind = EVENT_PROMOTED;
-        event.promoted.next_due_in_ms = UINT64_MAX;
-        break;
-    default:
-        event.kind = action->kind == ACTION_SETTLE   ? EVENT_SETTLED
-                     : action->kind == ACTION_CHARGE ? EVENT_CHARGED
-                                                     : EVENT_RELEASED;
-        event.requests = action->requests;
-    }
-    return event;
-}
-
-/* Takes the action over as a task; NULL when there is no memory: then its failure is on its way already. */
-struct task *queue_task_open(struct queue *queue, struct action *action)
-{
-    struct task *task = queue->state == QUEUE_UP ? calloc(1, sizeof *task) : NULL;
-    if (!task) {
-        struct event event = failed_event(action);
-        queue_emit(queue, &event);
-        return NULL;
-    }
-    task->queue = queue;
-    task->action = *action;
-    task->next = queue->tasks;
-    queue->tasks = task;
-    return task;
-}
-
-void queue_task_end(struct task *task)
-{
-    struct task **at = &task->queue->tasks;
-    while (*at != task) {
-        at = &(*at)->next;
-    }
-    *at = task->next;
-    free(task);
-}
-
-void queue_task_done(struct task *task, const struct event *event)
-{
-    struct queue *queue = task->queue;
-    struct event copy = *event; /* it may lie in the task */
-    queue_task_end(task);
-    queue_emit(queue, &copy);
-}
-
-void queue_task_fail(struct task *task)
-{
-    if (carries_requests(task->action.kind)) {
-        request_list_join(&task->action.requests, &task->answered);
-    }
-    struct event event = failed_event(&task->action);
-    queue_task_done(task, &event);
-}
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
 
@@ -357,7 +193,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     set_defaults(&queue->options);
     queue->random = options->seed | 1;
     queue->retry = evtimer_new(options->base, on_retry, queue);
-    queue->outbox = event_new(options->base, -1, 0, on_outbox, queue);
+    queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
     if (!queue->retry || !queue->outbox) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");

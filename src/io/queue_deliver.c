@@ -1,4 +1,4 @@
-/* Ending requests: settle, defer, charge, release, and the answer for an entry whose message is gone.
+/* Ending requests: settle, defer, and charge before a lonely run.
  *
  * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis while it runs;
  * when the last call is answered, the action is. */
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "io/queue_private.h"
 
-enum { CALL_ENTRIES = 64, CALL_BYTES = 128 << 10, RELEASE_ENTRIES = 500, VANISHED_TTL_MS = 3600 * 1000 };
+enum { CALL_ENTRIES = 64, CALL_BYTES = 128 << 10 };
 
 /* One script call with the requests that are in it. */
 struct batch_call {
@@ -20,13 +20,6 @@ struct batch_call {
 };
 
 /* --- What a script is told of a request --------------------------------------------------------------------------- */
-
-static void add_entry_id(struct command *command, struct entry_id id)
-{
-    char text[ENTRY_ID_TEXT];
-    entry_id_format(id, text);
-    command_text(command, text);
-}
 
 static void add_pair(struct command *command, const char *field, const char *value)
 {
@@ -122,7 +115,7 @@ static void add_fields(const struct queue *queue, struct command *command, const
 static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
                         uint64_t now_ns)
 {
-    add_entry_id(command, request->entry);
+    queue_add_entry_id(command, request->entry);
     command_text(command, kind_of(request));
     command_text(command, request->name);
     command_number(command, request->ttl_s * 1000ull);
@@ -175,7 +168,7 @@ static void write_defer(const struct queue *queue, const struct batch_call *call
     command_text(command, queue->worker);
     command_text(command, class);
     for (const struct request *request = call->requests.first; request; request = request->next) {
-        add_entry_id(command, request->entry);
+        queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
         command_number(command, request->attempt + 1ull);
         command_number(command, request->due_ms);
@@ -189,7 +182,7 @@ static void write_charge(const struct queue *queue, const struct batch_call *cal
     queue_add_key(queue, command, "trouble", "");
     command_text(command, queue->worker);
     for (const struct request *request = call->requests.first; request; request = request->next) {
-        add_entry_id(command, request->entry);
+        queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
         command_number(command, request->attempt);
     }
@@ -352,116 +345,4 @@ void queue_charge(struct queue *queue, struct action *action)
         send_call(task, SCRIPT_CHARGE, &requests);
     }
     answer_if_complete(task);
-}
-
-/* --- RELEASE ------------------------------------------------------------------------------------------------------ */
-
-static void on_released(void *context, const struct resp_value *reply, const struct err *lost)
-{
-    struct task *task = context;
-    (void)lost;
-    bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
-    task->failed = task->failed || !ok;
-    if (--task->calls > 0) {
-        return;
-    }
-    if (task->failed) {
-        queue_task_fail(task);
-    } else {
-        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
-    }
-}
-
-/* Sends one call for at most RELEASE_ENTRIES requests from `*next` on, and moves `*next` behind them. */
-static bool send_release(struct task *task, const struct request **next)
-{
-    static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
-    struct queue *queue = task->queue;
-    struct command command = {0};
-    const struct request *request = *next;
-    enum request_class class = request ? request->class : CLASS_NORMAL;
-    const struct request *end = request;
-    unsigned count = 0;
-    while (end && end->class == class && count++ < RELEASE_ENTRIES) {
-        end = end->next;
-    }
-    script_begin(&queue->scripts, SCRIPT_RELEASE, 3, &command);
-    queue_add_stream(queue, &command, class);
-    queue_add_key(queue, &command, "alive:", queue->worker);
-    queue_add_key(queue, &command, "trouble", "");
-    command_text(&command, queue->worker);
-    command_text(&command, queue->token);
-    command_text(&command, task->action.last && !end ? "1" : "0");
-    command_text(&command, prefixes[class]);
-    for (; request != end; request = request->next) {
-        add_entry_id(&command, request->entry);
-    }
-    *next = end;
-    task->calls++;
-    if (!queue_call(queue, &command, on_released, task)) {
-        task->calls--;
-        return false;
-    }
-    return true;
-}
-
-void queue_release(struct queue *queue, struct action *action)
-{
-    struct task *task = queue_task_open(queue, action);
-    if (!task) {
-        return;
-    }
-    const struct request *next = action->requests.first;
-    bool sent = next || action->last;
-    if (sent) {
-        do {
-            sent = send_release(task, &next);
-        } while (sent && next);
-        task->failed = !sent;
-    }
-    if (task->calls == 0 && task->failed) {
-        queue_task_fail(task);
-    } else if (task->calls == 0) {
-        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
-    }
-}
-
-/* --- Vanished ----------------------------------------------------------------------------------------------------- */
-
-static void on_vanished(void *context, const struct resp_value *reply, const struct err *lost)
-{
-    struct queue *queue = context;
-    (void)lost;
-    if (reply && !queue_refused(queue, reply, "lua/settle") && reply->type == RESP_ARRAY && reply->count >= 1 &&
-        reply->items[0].integer > 0) {
-        queue->stats.vanished++;
-    }
-}
-
-void queue_vanished(struct queue *queue, enum request_class class, struct entry_id id, const char *name,
-                    const char *reply_id)
-{
-    static const char *const fields[] = {"code",      "internal", "message",  "its message was deleted from the stream",
-                                         "retryable", "1",        "attempts", "0"};
-    if (queue->state != QUEUE_UP) {
-        return; /* it is still pending and will be found again */
-    }
-    log_warn("entry_vanished", log_str("entry", name));
-    struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_SETTLE, 4, &command);
-    queue_add_stream(queue, &command, class);
-    queue_add_key(queue, &command, "trouble", "");
-    queue_add_key(queue, &command, "dead", "");
-    queue_add_key(queue, &command, "reply:", reply_id);
-    command_text(&command, queue->worker);
-    command_text(&command, queue->options.model_name);
-    command_text(&command, queue->options.revision);
-    add_entry_id(&command, id);
-    command_list(&command, 2, (const char *const[]){"gone", name}, NULL);
-    command_number(&command, VANISHED_TTL_MS);
-    command_list(&command, 5, (const char *const[]){"0", "0", "0", "0", "8"}, NULL);
-    command_list(&command, 8, fields, NULL);
-    if (!queue_call(queue, &command, on_vanished, queue)) {
-        return;
-    }
 }

@@ -1,8 +1,9 @@
 /* What the files of the queue share: its state, the tasks that are out, and the outbox of events.
  *
- *   queue.c      state, connections, backoff, outbox     queue_join.c     from connected to EVENT_CONNECTED
- *   queue_read.c READ, READ_OWN, RECLAIM                 queue_deliver.c  SETTLE, CHARGE, RELEASE
- *   queue_lease.c RENEW, PROMOTE, UNBLOCK */
+ *   queue.c        state, connections, backoff           queue_task.c     keys, tasks, outbox
+ *   queue_join.c   from connected to EVENT_CONNECTED     queue_read.c     READ, READ_OWN, RECLAIM
+ *   queue_deliver.c SETTLE, CHARGE                       queue_release.c  RELEASE, vanished entries
+ *   queue_lease.c  RENEW, PROMOTE, UNBLOCK */
 #ifndef IO_QUEUE_PRIVATE_H
 #define IO_QUEUE_PRIVATE_H
 
@@ -31,10 +32,7 @@ struct task {
     struct task *next;    /* in the list of tasks that are out */
     unsigned calls;       /* script calls whose answer is to come */
     struct request_list answered;
-    uint64_t gave;        /* RELEASE: how many went back */
-    uint32_t asked;       /* READ_OWN: COUNT */
-    uint64_t next_due_ms; /* PROMOTE */
-    bool lease_held;      /* RENEW */
+    uint32_t asked; /* READ_OWN: COUNT */
     bool failed;
 };
 
@@ -72,26 +70,30 @@ struct queue {
     struct queue_stats stats;
 };
 
-/* queue.c */
+/* queue_task.c */
 struct task *queue_task_open(struct queue *queue, struct action *action);
 void queue_task_fail(struct task *task);                            /* answers it with `failed` */
 void queue_task_done(struct task *task, const struct event *event); /* frees it, and the event goes out */
 void queue_task_end(struct task *task);                             /* frees it without an event */
 void queue_emit(struct queue *queue, const struct event *event);
 void queue_deliver_now(struct queue *queue, const struct event *event); /* for events that point into an answer */
-void queue_down(struct queue *queue, const struct err *err);
-void queue_stop(struct queue *queue, const struct err *err);
-
-/* Deals with the error reply of a command: no rights: stops the queue; cannot serve now: disconnects; the group is
- * missing: makes it again. True when `reply` was an error. */
-bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
+void queue_on_outbox(int fd, short what, void *queue);                  /* delivers what waits */
 
 /* The names of keys, built into `key`. */
 const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
 const char *queue_stream(const struct queue *queue, enum request_class class, char key[QUEUE_KEY_MAX]);
 void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more);
 void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
+void queue_add_entry_id(struct command *command, struct entry_id id);
 MUST_CHECK bool queue_call(struct queue *queue, struct command *command, link_reply_fn *reply, void *context);
+
+/* queue.c */
+void queue_down(struct queue *queue, const struct err *err);
+void queue_stop(struct queue *queue, const struct err *err);
+
+/* Deals with the error reply of a command: no rights: stops the queue; cannot serve now: disconnects; the group is
+ * missing: makes it again. True when `reply` was an error. */
+bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
 
 /* queue_join.c */
 void queue_join_writer(struct queue *queue); /* the writer is connected */
@@ -108,6 +110,8 @@ void queue_reclaim(struct queue *queue, struct action *action);
 /* queue_deliver.c */
 void queue_settle(struct queue *queue, struct action *action);
 void queue_charge(struct queue *queue, struct action *action);
+
+/* queue_release.c */
 void queue_release(struct queue *queue, struct action *action);
 void queue_vanished(struct queue *queue, enum request_class class, struct entry_id id, const char *name,
                     const char *reply_id);
