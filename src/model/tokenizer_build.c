@@ -17,7 +17,7 @@ char *tokenizer_copy(const char *bytes, size_t length)
 void tokenizer_spec_free(struct tokenizer_spec *spec)
 {
     for (size_t i = 0; i < spec->vocabulary_count; i++)
-        free((void *)(uintptr_t)spec->vocabulary[i].bytes);
+        free(spec->vocabulary[i].token);
     for (size_t i = 0; i < spec->added_count; i++)
         free(spec->added[i].content);
     free(spec->vocabulary);
@@ -29,7 +29,7 @@ void tokenizer_spec_free(struct tokenizer_spec *spec)
 
 static int compare_ids(const void *a, const void *b)
 {
-    const struct trie_key *x = a, *y = b;
+    const struct vocabulary_entry *x = a, *y = b;
     return (x->id > y->id) - (x->id < y->id);
 }
 
@@ -45,6 +45,20 @@ static enum status check_ids(struct tokenizer_spec *spec, struct err *err)
     return STATUS_OK;
 }
 
+static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
+{
+    struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
+    if (keys == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count);
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+        const struct vocabulary_entry *entry = &spec->vocabulary[i];
+        keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
+    }
+    enum status status = trie_build(keys, spec->vocabulary_count, out, err);
+    free(keys);
+    return status;
+}
+
 static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
 {
     enum status status = check_ids(spec, err);
@@ -52,7 +66,7 @@ static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spe
         return status;
     tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
     struct wordpiece *model = &tokenizer->model;
-    status = trie_build(spec->vocabulary, spec->vocabulary_count, &model->vocabulary, err);
+    status = build_vocabulary(spec, &model->vocabulary, err);
     if (status != STATUS_OK)
         return err_prefix(err, "%s: model.vocab", spec->file);
     model->unknown = trie_find(model->vocabulary, spec->unknown, strlen(spec->unknown));

@@ -91,11 +91,16 @@ enum status tokenizer_config_token(const cJSON *value, const char *where, struct
     }
     if (status != STATUS_OK)
         return status;
-    if (content == NULL || content[0] == '\0')
-        return err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
+    if (content == NULL || content[0] == '\0') {
+        err_set(err, STATUS_BAD_INPUT, "%s must be a token", where);
+        return STATUS_BAD_INPUT;
+    }
     token->length = strlen(content);
     token->content = tokenizer_copy(content, token->length);
-    return token->content != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
+    if (token->content != NULL)
+        return STATUS_OK;
+    err_set(err, STATUS_NO_MEMORY, "%s: no memory", where);
+    return STATUS_NO_MEMORY;
 }
 
 int32_t tokenizer_config_id(const cJSON *entry)

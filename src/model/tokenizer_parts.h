@@ -11,6 +11,8 @@
 #include "model/trie.h"
 #include "model/wordpiece.h"
 
+struct cJSON;
+
 enum { TOKENIZER_MAX_SPECIALS = 16 };
 
 /* The ids that the post-processor puts before and behind every text. */
@@ -19,11 +21,17 @@ struct tokenizer_template {
     uint32_t before_count, behind_count;
 };
 
+/* One entry of the vocabulary. */
+struct vocabulary_entry {
+    char *token; /* not empty */
+    int32_t id;
+};
+
 /* A tokenizer as its files say. All pointers are owned. */
 struct tokenizer_spec {
     const char *file; /* for messages; a literal */
     struct normalizer_options normalizer;
-    struct trie_key *vocabulary; /* bytes are owned */
+    struct vocabulary_entry *vocabulary;
     size_t vocabulary_count;
     size_t
         empty_tokens; /* entries that can match nothing and are not listed, but count when added tokens are numbered */
@@ -61,6 +69,10 @@ MUST_CHECK enum status tokenizer_build(struct tokenizer_spec *spec, struct token
  * Owns: the caller frees the spec, also after an error. Errors: as tokenizer_open. */
 MUST_CHECK enum status tokenizer_json_parse(const char *text, size_t length, struct tokenizer_spec *spec,
                                             struct err *err);
+
+/* Reads the part `post_processor` of a tokenizer.json, which may be NULL, into spec->specials. Errors: as
+ * tokenizer_open. */
+MUST_CHECK enum status tokenizer_json_template(const struct cJSON *part, struct tokenizer_spec *spec, struct err *err);
 
 /* What tokenizer_config.json says. Read for both forms: beside a tokenizer.json it must not contradict it. */
 struct tokenizer_config {

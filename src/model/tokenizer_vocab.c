@@ -29,32 +29,32 @@ static enum status read_line(const char *line, size_t length, size_t number, str
         spec->empty_tokens = 1; /* all empty lines are one entry */
         return STATUS_OK;
     }
-    struct trie_key key = {.bytes = tokenizer_copy(line, length), .length = length, .id = (int32_t)number};
-    if (key.bytes == NULL)
+    struct vocabulary_entry entry = {.token = tokenizer_copy(line, length), .id = (int32_t)number};
+    if (entry.token == NULL)
         return err_set(err, STATUS_NO_MEMORY, FILE_NAME ": no memory for tokens");
-    spec->vocabulary[spec->vocabulary_count++] = key;
+    spec->vocabulary[spec->vocabulary_count++] = entry;
     return STATUS_OK;
 }
 
 static int compare_tokens(const void *a, const void *b)
 {
-    const struct trie_key *x = a, *y = b;
-    int order = strcmp(x->bytes, y->bytes);
+    const struct vocabulary_entry *x = a, *y = b;
+    int order = strcmp(x->token, y->token);
     return order != 0 ? order : (x->id > y->id) - (x->id < y->id);
 }
 
 /* A token that stands twice has the later id. */
 static void drop_repeated(struct tokenizer_spec *spec)
 {
-    struct trie_key *keys = spec->vocabulary;
+    struct vocabulary_entry *entries = spec->vocabulary;
     size_t kept = 0;
     if (spec->vocabulary_count > 1)
-        qsort(keys, spec->vocabulary_count, sizeof *keys, compare_tokens);
+        qsort(entries, spec->vocabulary_count, sizeof *entries, compare_tokens);
     for (size_t i = 0; i < spec->vocabulary_count; i++) {
-        if (i + 1 < spec->vocabulary_count && strcmp(keys[i].bytes, keys[i + 1].bytes) == 0)
-            free((void *)(uintptr_t)keys[i].bytes);
+        if (i + 1 < spec->vocabulary_count && strcmp(entries[i].token, entries[i + 1].token) == 0)
+            free(entries[i].token);
         else
-            keys[kept++] = keys[i];
+            entries[kept++] = entries[i];
     }
     spec->vocabulary_count = kept;
 }
@@ -109,6 +109,7 @@ static enum status read_added_tokens(const cJSON *decoder, struct tokenizer_spec
     return STATUS_OK;
 }
 
+/* One of the five named tokens. `*content`, where asked for, becomes a copy that the caller frees. */
 static enum status read_special(const cJSON *json, const char *field, const char *standard, struct tokenizer_spec *spec,
                                 char **content, struct err *err)
 {
@@ -117,20 +118,25 @@ static enum status read_special(const cJSON *json, const char *field, const char
     enum status status = STATUS_OK;
     if (value != NULL)
         status = tokenizer_config_token(value, field, &token, err);
-    else if ((token.content = tokenizer_copy(standard, token.length)) == NULL)
-        status = err_set(err, STATUS_NO_MEMORY, CONFIG_NAME ": no memory");
+    else
+        token.content = tokenizer_copy(standard, token.length);
     if (status != STATUS_OK)
         return err_prefix(err, CONFIG_NAME);
-    if (content != NULL && (*content = tokenizer_copy(token.content, token.length)) == NULL)
-        status = err_set(err, STATUS_NO_MEMORY, CONFIG_NAME ": no memory");
+    if (content != NULL && token.content != NULL)
+        *content = tokenizer_copy(token.content, token.length);
+    if (token.content == NULL || (content != NULL && *content == NULL)) {
+        free(token.content);
+        err_set(err, STATUS_NO_MEMORY, CONFIG_NAME ": no memory");
+        return STATUS_NO_MEMORY;
+    }
     put_added(spec, token);
-    return status;
+    return STATUS_OK;
 }
 
 static int32_t id_of(const struct tokenizer_spec *spec, const char *token)
 {
     for (size_t i = 0; i < spec->vocabulary_count; i++)
-        if (strcmp(spec->vocabulary[i].bytes, token) == 0)
+        if (strcmp(spec->vocabulary[i].token, token) == 0)
             return spec->vocabulary[i].id;
     return -1;
 }
@@ -154,6 +160,7 @@ static enum status read_specials(const cJSON *json, struct tokenizer_spec *spec,
     const cJSON *decoder = json_field(json, "added_tokens_decoder");
     const cJSON *additional = json_field(json, "additional_special_tokens");
     size_t room = (size_t)cJSON_GetArraySize(decoder) + (size_t)cJSON_GetArraySize(additional) + 5;
+    spec->added_count = 0;
     spec->added = calloc(room, sizeof *spec->added);
     if (spec->added == NULL)
         return err_set(err, STATUS_NO_MEMORY, CONFIG_NAME ": no memory for added tokens");

@@ -1,0 +1,54 @@
+/* A vocab.txt of any bytes with a tokenizer_config.json of any bytes: the config, a NUL, the vocabulary. */
+#include <string.h>
+
+#include "fuzz.h"
+#include "model/json.h"
+#include "model/tokenizer_parts.h"
+
+static void encode(const struct tokenizer *tokenizer)
+{
+    static const char text[] = "Hello, [MASK] world! caf\xC3\xA9 \xE6\xBC\xA2 unaffable";
+    int32_t ids[64];
+    uint32_t count;
+    bool truncated;
+    struct err err = {0};
+    FUZZ_CHECK(tokenizer_encode(tokenizer, text, sizeof text - 1, 64, ids, &count, &truncated, &err) == STATUS_OK);
+    for (uint32_t i = 0; i < count; i++)
+        FUZZ_CHECK(ids[i] >= 0 && (uint32_t)ids[i] < tokenizer_vocabulary(tokenizer));
+}
+
+static enum status parse(const char *text, size_t size, cJSON **json, struct tokenizer_spec *spec, struct err *err)
+{
+    struct tokenizer_config config;
+    size_t length = strnlen(text, size);
+    enum status status = length > 0 ? json_parse(text, length, "tokenizer_config.json", json, err) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = tokenizer_config_parse(*json, &config, err);
+    size_t at = length < size ? length + 1 : size;
+    return status == STATUS_OK ? tokenizer_vocab_parse(text + at, size - at, &config, spec, err) : status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        return 0;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    cJSON *json = NULL;
+    struct tokenizer_spec spec = {0};
+    struct tokenizer *tokenizer = NULL;
+    struct err err = {0};
+    enum status status = parse(text, size, &json, &spec, &err);
+    if (status == STATUS_OK)
+        status = tokenizer_build(&spec, &tokenizer, &err);
+    if (status == STATUS_OK)
+        encode(tokenizer);
+    else
+        FUZZ_CHECK(err.status == status && err.message[0] != '\0');
+    tokenizer_close(tokenizer);
+    tokenizer_spec_free(&spec);
+    cJSON_Delete(json);
+    free(text);
+    return 0;
+}
