@@ -15,12 +15,15 @@
 #include "base/clock.h"
 #include "io/dial.h"
 
+/* What arrives earns time, a second for a MiB: a large answer on a slow line is no silence, a byte now and then is. */
+enum { EARNED_NS_PER_BYTE = 1000000000 / (1 << 20) };
+
 /* A command that waits for its answer. */
 struct pending {
     struct pending *next;
     link_reply_fn *reply;
     void *context;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* without what the link has earned, before and since */
 };
 
 struct link {
@@ -31,6 +34,7 @@ struct link {
     struct event *timer;
     uint64_t timer_ns;   /* when it fires; UINT64_MAX: not armed */
     uint64_t connect_ns; /* when it has to be up */
+    uint64_t earned_ns;
     struct pending *first, *last;
     size_t outstanding;
     unsigned greetings; /* answers of the login to come */
@@ -135,7 +139,8 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
     uint64_t now_ns = clock_now_ns(), next_ns = link->up ? UINT64_MAX : link->connect_ns;
     link->timer_ns = UINT64_MAX;
     for (const struct pending *pending = link->first; pending; pending = pending->next) {
-        next_ns = pending->deadline_ns < next_ns ? pending->deadline_ns : next_ns;
+        uint64_t deadline_ns = pending->deadline_ns + link->earned_ns;
+        next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
     }
     if (next_ns <= now_ns) {
         die_because(link, STATUS_UNAVAILABLE, link->up ? "no answer in time" : "no connection in time");
@@ -184,6 +189,7 @@ static void on_read(struct bufferevent *buffers, void *context)
             break;
         }
         evbuffer_drain(input, length);
+        link->earned_ns += length * EARNED_NS_PER_BYTE;
         if (!deliver_answers(link)) {
             break;
         }
@@ -347,7 +353,8 @@ enum status link_send(struct link *link, const char *bytes, size_t length, uint3
         free(pending);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command");
     }
-    *pending = (struct pending){NULL, reply, context, clock_now_ns() + timeout_ms * NS_PER_MS};
+    uint64_t deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
+    *pending = (struct pending){NULL, reply, context, deadline_ns - link->earned_ns};
     if (link->last) {
         link->last->next = pending;
     } else {
@@ -355,7 +362,7 @@ enum status link_send(struct link *link, const char *bytes, size_t length, uint3
     }
     link->last = pending;
     link->outstanding++;
-    arm(link, pending->deadline_ns);
+    arm(link, deadline_ns);
     return STATUS_OK;
 }
 

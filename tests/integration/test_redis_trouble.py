@@ -7,6 +7,7 @@ import redis
 
 from case import SluiceCase
 from corpus import texts
+from proxy import Proxy
 from redis_server import RedisServer
 
 
@@ -181,6 +182,17 @@ class RedisTrouble(SluiceCase):
         self.sender.submit_many(texts(200, seed=6), encoding="f32")
         held.join()
         self.wait_finished(self.sender)
+        self.assert_clean(self.server)
+
+    def test_slow_line(self):
+        """An answer that takes longer than a silent Redis may is waited for, as long as its bytes keep coming."""
+        proxy = Proxy(self.directory, self.server.socket, bytes_per_second=4 << 20)
+        self.children.append(proxy)
+        daemon = self.start_daemon(self.server, "--read-block-ms", "1", "--lease-ms", "30000", address=proxy.path)
+        self.sender.submit_fields({"text": "a" * (12 << 20)}, expected="too_large")
+        self.sender.submit("behind it")
+        self.wait_finished(self.sender)
+        self.assertNotIn("redis_lost", daemon.read_log())
         self.assert_clean(self.server)
 
     def test_database_number(self):

@@ -4,6 +4,7 @@ step of the protocol: before a command reaches Redis, or after Redis has execute
 import os
 import socket
 import threading
+import time
 
 
 class Proxy:
@@ -11,9 +12,11 @@ class Proxy:
     forwarded; what it returns says what happens: None to forward it, "before" to run `strike` in its place, "after" to
     forward it, wait for the first bytes of its answer, and run `strike` in place of handing them on."""
 
-    def __init__(self, directory, target, act=lambda number, words: None, strike=None):
+    def __init__(self, directory, target, act=lambda number, words: None, strike=None,
+                 bytes_per_second=None):
         self.path = os.path.join(directory, f"p{len(os.listdir(directory))}")
         self.target, self.act, self.strike = target, act, strike
+        self.bytes_per_second = bytes_per_second  # of answers: a slow line
         self.log = self.path
         self.commands = []  # the words of each command, in order
         self.struck = None  # the command at which `strike` ran
@@ -105,6 +108,8 @@ class _Link:
                     self.proxy.strike()
                     break
                 self.client.sendall(data)
+                if self.proxy.bytes_per_second:
+                    time.sleep(len(data) / self.proxy.bytes_per_second)
         except OSError:
             pass
         self._close()
