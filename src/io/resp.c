@@ -5,6 +5,7 @@
 #include "io/resp.h"
 
 #include <hiredis/hiredis.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,18 @@ enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t leng
     return STATUS_OK;
 }
 
+/* The size that a text on its way has announced, 0 for none: where the codec waits behind a whole line of digits, it
+ * waits for that many bytes. A text that cannot fit is refused before it has arrived. */
+static size_t announced_bytes(const struct resp_reader *reader)
+{
+    const char *at = reader->codec->buf + reader->codec->pos, *end = reader->codec->buf + reader->codec->len;
+    size_t bytes = 0;
+    for (; at < end && *at >= '0' && *at <= '9' && bytes < SIZE_MAX / 16; at++) {
+        bytes = bytes * 10 + (size_t)(*at - '0');
+    }
+    return at < end && *at == '\r' ? bytes : 0;
+}
+
 enum status resp_next(struct resp_reader *reader, const struct resp_value **out, struct err *err)
 {
     *out = NULL;
@@ -164,7 +177,8 @@ enum status resp_next(struct resp_reader *reader, const struct resp_value **out,
                     memory ? "no memory for an answer of Redis" : "the peer does not speak RESP", err);
     }
     if (!root) {
-        size_t waiting = reader->codec->len - reader->codec->pos;
+        size_t waiting = reader->codec->len - reader->codec->pos, announced = announced_bytes(reader);
+        waiting = waiting > announced ? waiting : announced;
         if (waiting + arena_used(&reader->arena) > reader->max_bytes) {
             return fail(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
         }

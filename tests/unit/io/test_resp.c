@@ -137,6 +137,16 @@ static void an_answer_above_the_cap_is_refused(void **state)
     expect_broken(bytes, sizeof bytes, 2000, STATUS_UNSUPPORTED);
 }
 
+/* Nobody waits for the bytes of a text that is too large by its own account. */
+static void an_announced_text_above_the_cap_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"$100000\r\n", "*2\r\n$3\r\nabc\r\n$100000\r\n", "$100000\r\nxx"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_broken(cases[i], strlen(cases[i]), 2000, STATUS_UNSUPPORTED);
+    }
+}
+
 /* The cap is on one answer: any number of answers below it pass. */
 static void the_cap_begins_anew_with_each_answer(void **state)
 {
@@ -249,6 +259,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(nonsense_is_refused),
     cmocka_unit_test(the_thirteen_bytes_reserve_nothing),
     cmocka_unit_test(an_answer_above_the_cap_is_refused),
+    cmocka_unit_test(an_announced_text_above_the_cap_is_refused),
     cmocka_unit_test(the_cap_begins_anew_with_each_answer),
     cmocka_unit_test(clones_outlive_the_reader),
     cmocka_unit_test(error_words_have_a_status),
