@@ -31,7 +31,7 @@ static const char digit_pairs[201] = "0001020304050607080910111213141516171819"
 static int put_digits(char digits[SIGNIFICANT], uint32_t value)
 {
     for (int at = SIGNIFICANT - 2; at > 0; at -= 2) {
-        memcpy(digits + at, digit_pairs + value % 100 * 2, 2);
+        memcpy(digits + at, digit_pairs + (size_t)(value % 100) * 2, 2);
         value /= 100;
     }
     digits[0] = (char)('0' + value);
@@ -70,14 +70,15 @@ static char *put_scientific(char *to, const char *digits, int count, int exponen
     *to++ = 'e';
     *to++ = exponent < 0 ? '-' : '+';
     unsigned size = (unsigned)(exponent < 0 ? -exponent : exponent);
-    memcpy(to, digit_pairs + size % 100 * 2, 2);
+    memcpy(to, digit_pairs + (size_t)(size % 100) * 2, 2);
     return to + 2;
 }
 
 static char *put_plain(char *to, const char *digits, int count, int exponent)
 {
     if (exponent < 0) {
-        memcpy(to, "0.00000", 7);
+        memset(to, '0', 7);
+        to[1] = '.';
         to += 1 - exponent;
         memcpy(to, digits, SIGNIFICANT); /* a fixed length is one move; only `count` of them stay */
         return to + count;

@@ -44,7 +44,7 @@ struct batch_list {
     uint32_t count;
 };
 
-struct worker {
+struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
     struct worker_options options;
     struct policy policy;
     struct budget budget;
