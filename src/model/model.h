@@ -47,6 +47,7 @@ struct model_options {
     enum pooling pooling;
     uint32_t max_tokens;
     const char *prompt; /* the name of a prompt in config_sentence_transformers.json; "" for none, against a default */
+    const char *prefix; /* this text before every text, where the model's files name no prompt for it (e5) */
 };
 
 struct model {

@@ -3,11 +3,13 @@
  * Source: what sentence-transformers 2.x to 6.2 writes (Transformer, Pooling, Normalize; config_sentence_transformers).
  */
 #include "model/sentence_config.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/utf8.h"
 #include "model/json.h"
 #include "model/sentence_files.h"
 
@@ -145,6 +147,15 @@ static enum status refuse_unknown_pooling(const struct sentence_config *config, 
     return err_set(err, STATUS_NOT_FOUND, MODULES_FILE " does not exist, %s", advice);
 }
 
+static enum status take_prefix(const char *prefix, struct sentence_config *out, struct err *err)
+{
+    if (!utf8_valid(prefix, strlen(prefix)))
+        return err_set(err, STATUS_BAD_INPUT, "prefix is not valid UTF-8");
+    free(out->prompt);
+    out->prompt = strdup(prefix);
+    return out->prompt != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the prefix");
+}
+
 enum status sentence_config_read(const char *directory, const struct model_options *options,
                                  struct sentence_config *out, struct err *err)
 {
@@ -167,6 +178,8 @@ enum status sentence_config_read(const char *directory, const struct model_optio
         status = refuse_unknown_pooling(out, listed, err);
     if (status == STATUS_OK)
         status = sentence_read_prompts(directory, options->prompt, out, err);
+    if (status == STATUS_OK && options->prefix != NULL)
+        status = take_prefix(options->prefix, out, err);
     if (status == STATUS_OK && !out->include_prompt && out->prompt[0] != '\0')
         status = err_set(err, STATUS_UNSUPPORTED,
                          "%sconfig.json: include_prompt is false and a prompt is used, which is not supported",

@@ -58,6 +58,7 @@ static const struct setting table[] = {
     {CHOICE(pooling, "model", poolings, ENGINE_USERS, "how token vectors become one, when the model does not say")},
     {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
     {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
+    {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
     {TEXT(backend, "auto", ENGINE_USERS, "NAME", "engine backend: auto, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
     {INTEGER(threads, "0", 0, 1024, ENGINE_USERS, "compute threads; 0 = the CPUs this process may use")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
@@ -153,6 +154,8 @@ enum status config_check(const struct config *config, struct err *err)
                        (long long)config->backoff_ms, (long long)config->backoff_cap_ms);
     if (config->redis_password != NULL && config->redis_password_file != NULL)
         return err_set(err, STATUS_BAD_INPUT, "redis_password and redis_password_file are both set; keep one");
+    if (config->prompt != NULL && config->prefix != NULL)
+        return err_set(err, STATUS_BAD_INPUT, "prompt and prefix are both set; keep one");
     return STATUS_OK;
 }
 

@@ -29,7 +29,7 @@ struct config {
     int precision; /* enum precision */
     int pooling;   /* enum pooling */
     int64_t max_tokens;
-    char *prompt;
+    char *prompt, *prefix;
     char *backend;
     int64_t threads, prep_threads;
 

@@ -2,8 +2,10 @@
 
 enum status start_model(const struct config *config, struct model **out, struct err *err)
 {
-    struct model_options options = {
-        .pooling = (enum pooling)config->pooling, .max_tokens = (uint32_t)config->max_tokens, .prompt = config->prompt};
+    struct model_options options = {.pooling = (enum pooling)config->pooling,
+                                    .max_tokens = (uint32_t)config->max_tokens,
+                                    .prompt = config->prompt,
+                                    .prefix = config->prefix};
     enum status status = model_open(config->model, &options, out, err);
     if (status == STATUS_NOT_FOUND)
         return err_prefix(err, "no model (name a sentence-transformers directory with --model)");

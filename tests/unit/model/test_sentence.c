@@ -298,6 +298,24 @@ static void picks_prompts_by_name(void **state)
     model_build_remove(directory);
 }
 
+static void a_prefix_stands_for_a_prompt(void **state)
+{
+    (void)state;
+    struct model_spec spec = spec_of(GENERATION_CLASSIC);
+    char *directory = model_build(&spec);
+    struct model_options options = {.prefix = "query: "};
+    struct model *model = expect_model(directory, &options);
+    assert_string_equal(model->prompt, "query: ");
+    model_close(model);
+    model_file_write(directory, PROMPTS_FILE, prompts); /* its default prompt gives way, too */
+    model = expect_model(directory, &options);
+    assert_string_equal(model->prompt, "query: ");
+    model_close(model);
+    options.prefix = "\xff";
+    expect_refused(directory, &options, STATUS_BAD_INPUT, "prefix", "UTF-8");
+    model_build_remove(directory);
+}
+
 static void refuses_prompt_fields(void **state)
 {
     (void)state;
@@ -354,6 +372,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(refuses_sentence_fields),
     cmocka_unit_test(normalize_must_work_on_the_sentence),
     cmocka_unit_test(picks_prompts_by_name),
+    cmocka_unit_test(a_prefix_stands_for_a_prompt),
     cmocka_unit_test(refuses_prompt_fields),
     cmocka_unit_test(include_prompt_false_is_refused_with_a_prompt_only),
 };
