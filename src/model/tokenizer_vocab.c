@@ -120,8 +120,10 @@ static enum status read_special(const cJSON *json, const char *field, const char
         status = tokenizer_config_token(value, field, &token, err);
     else
         token.content = tokenizer_copy(standard, token.length);
-    if (status != STATUS_OK)
-        return err_prefix(err, CONFIG_NAME);
+    if (status != STATUS_OK) {
+        err_prefix(err, CONFIG_NAME);
+        return status;
+    }
     if (content != NULL && token.content != NULL)
         *content = tokenizer_copy(token.content, token.length);
     if (token.content == NULL || (content != NULL && *content == NULL)) {

@@ -25,7 +25,10 @@ static void cleans(void **state)
 {
     (void)state;
     check(cased, "a\tb\nc\rd\u00A0e\u3000f", "a b c d e f");
-    check(cased, "a\u200Bb\u00ADc\x01" "d\uFFFDe\uE000f\xC2\x85g", "abcdefg");
+    check(cased,
+          "a\u200Bb\u00ADc\x01"
+          "d\uFFFDe\uE000f\xC2\x85g",
+          "abcdefg");
     check(nothing, "a\tb\u200B\uFFFD\xC2\x85", "a\tb\u200B\uFFFD\xC2\x85");
 }
 
