@@ -30,17 +30,34 @@ INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
     }
 }
 
+/* Sums of one row, in four vectors so that an addition need not wait for the one before. */
+struct row_sums {
+    vec part[4];
+};
+
+INLINE struct row_sums no_sums(void)
+{
+    return (struct row_sums){{vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)}};
+}
+
+INLINE float total(const struct row_sums *sums)
+{
+    return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
+}
+
 /* Normalises the row at x.f32 in place, whose sum is already known. */
 INLINE void norm_row(uint32_t width, float sum, const struct norm_weights *norm, struct activations x)
 {
     vec mean = vec_set(sum / (float)width);
-    vec squares = vec_set(0.0f);
+    struct row_sums squares = no_sums();
     uint32_t i = 0;
-    for (; i + VEC <= width; i += VEC) {
-        vec d = vec_sub(vec_load(x.f32 + i), mean);
-        squares = vec_fma(d, d, squares);
+    for (; i + 4 * VEC <= width; i += 4 * VEC) {
+        for (uint32_t k = 0; k < 4; k++) {
+            vec d = vec_sub(vec_load(x.f32 + i + k * VEC), mean);
+            squares.part[k] = vec_fma(d, d, squares.part[k]);
+        }
     }
-    float square = vec_sum(squares);
+    float square = total(&squares);
     for (; i < width; i++) {
         float d = x.f32[i] - sum / (float)width;
         square += d * d;
@@ -81,17 +98,17 @@ static void add_norm(uint32_t rows, uint32_t width, const float *product, const 
     for (uint32_t r = 0; r < rows; r++) {
         const float *from = product + (size_t)r * width;
         struct activations row = {.f32 = x.f32 + (size_t)r * width};
-        vec sums = vec_set(0.0f);
-        for (uint32_t i = 0; i < width; i += VEC) {
+        struct row_sums sums = no_sums();
+        for (uint32_t i = 0, k = 0; i < width; i += VEC, k = (k + 1) % 4) {
             uint32_t left = width - i;
             vec y = vec_add(load_upto(from + i, left), load_upto(bias + i, left));
             y = vec_add(y, load_upto(row.f32 + i, left));
-            sums = vec_add(sums, y);
+            sums.part[k] = vec_add(sums.part[k], y);
             store_upto(row, i, y, left);
         }
         if (x.bf16 != NULL)
             row.bf16 = x.bf16 + (size_t)r * width;
-        norm_row(width, vec_sum(sums), norm, row);
+        norm_row(width, total(&sums), norm, row);
     }
 }
 

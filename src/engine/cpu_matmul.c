@@ -183,7 +183,7 @@ enum status matmul_open(struct matmul_device *device, uint32_t outputs, uint32_t
     matmul->bucket_rows = precision == PRECISION_BF16 ? 16 : MATMUL_ROWS / BUCKETS_MAX;
     matmul->blocks = equal_parts(outputs, BLOCK_OUTPUTS);
     matmul->block_outputs = outputs / matmul->blocks;
-    matmul->panels = precision == PRECISION_BF16 ? equal_parts(inputs, PANEL_INPUTS) : 1;
+    matmul->panels = equal_parts(inputs, PANEL_INPUTS);
     matmul->panel_inputs = inputs / matmul->panels;
     enum status status = compile_all(matmul, err);
     if (status == STATUS_OK)

@@ -7,10 +7,10 @@
  * takes a slow path.
  *
  * The weight is cut into blocks of outputs, so that a block stays in the second-level cache while all rows pass it and
- * the caller can work on a block's product while it is there too. In bf16 the inputs are cut into panels that are
- * summed in f32, because the AMX code of oneDNN 2.6 sums more than 768 inputs in an order that depends on the row
- * count. Whether a row has the same bits in every bucket is checked when a shape is opened; a bucket that differs is
- * not used. */
+ * the caller can work on a block's product while it is there too; and the inputs into panels whose products are added
+ * in f32, for the cache again, and because the AMX code of oneDNN 2.6 sums more than 768 inputs in an order that
+ * depends on the row count. Whether a row has the same bits in every bucket is checked when a shape is opened; a bucket
+ * that differs is not used. */
 #ifndef ENGINE_CPU_MATMUL_H
 #define ENGINE_CPU_MATMUL_H
 

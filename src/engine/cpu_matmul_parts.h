@@ -8,8 +8,8 @@
 
 enum {
     BUCKETS_MAX = 16,
-    BLOCK_OUTPUTS = 384, /* the most outputs of a block: with 768 inputs 0.6 MB of bf16, faster than 512 or 1,152 */
-    PANEL_INPUTS = 768,  /* bf16: the most inputs that are summed at once */
+    BLOCK_OUTPUTS = 192, /* the most outputs of a block */
+    PANEL_INPUTS = 768,  /* the most inputs that are summed at once; block by panel is 0.6 MB of f32 */
 };
 
 /* The steps that make a product: the first panel writes, the others add. */
