@@ -67,7 +67,7 @@ class Steps(SluiceCase):
                 self.wait_until(lambda: until(sender, proxy, daemon), f"the strike at {point}")
                 heal(daemon, sender)
             for sender, proxy, daemon, point in runs:
-                self.wait_finished(sender)
+                self.wait_finished(sender, timeout=40)  # soon, and not only when some last resort comes round
                 self.wait_until(lambda: self.drained(sender), "an empty stream")
                 problems = Checker(self.server, sender.queue, sender.journal, self.reference(self.model)).violations()
                 self.assertEqual(problems, [], f"struck {point[1]} command {point[0]}: {proxy.struck and proxy.struck[:3]}")

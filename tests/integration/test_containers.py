@@ -1,0 +1,124 @@
+"""The container files, as far as they can be checked without a container runtime: they parse, and every path, flag, command,
+variable and package in them exists."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import yaml
+
+from case import SluiceCase
+from daemon import SOURCE
+
+
+def read(*names):
+    with open(os.path.join(SOURCE, *names), encoding="utf-8") as file:
+        return file.read()
+
+
+class Containers(SluiceCase):
+    def compose(self):
+        return yaml.safe_load(read("docker-compose.yml"))
+
+    def test_compose_config(self):
+        """Debian's docker-compose accepts the file."""
+        self.assertIsNotNone(shutil.which("docker-compose"), "docker-compose is not installed: run make deps")
+        copy = self.path("copy")
+        os.mkdir(copy)
+        shutil.copy(os.path.join(SOURCE, "docker-compose.yml"), copy)
+        result = subprocess.run(["docker-compose", "-f", os.path.join(copy, "docker-compose.yml"), "config"],
+                                capture_output=True, timeout=60, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr.decode())
+        shown = yaml.safe_load(result.stdout)
+        self.assertEqual(set(shown["services"]), set(self.compose()["services"]))
+
+    def test_compose_services(self):
+        services = self.compose()["services"]
+        workers = [service for name, service in services.items() if name.startswith("worker")]
+        self.assertEqual(len(workers), 2)
+        for service in services.values():
+            self.assertIn("healthcheck", service)
+            self.assertIn("redis_password", service["secrets"])
+        self.assertTrue(services["redis"]["volumes"])
+
+    def test_compose_paths(self):
+        compose = self.compose()
+        for service in compose["services"].values():
+            for volume in service.get("volumes", []):
+                source = volume.split(":")[0]
+                if source.startswith("."):
+                    self.assertTrue(os.path.exists(os.path.join(SOURCE, source)), source)
+                else:
+                    self.assertIn(source, compose["volumes"])
+        secret = compose["secrets"]["redis_password"]["file"]
+        self.assertIn(f"/{os.path.relpath(secret)}\n", read(".gitignore"), "the password file must never be committed")
+
+    def test_compose_commands(self):
+        """Every flag of the commands in the file is one of that command's own --help."""
+        services = self.compose()["services"]
+        commands = []
+        for service in services.values():
+            if "build" in service:
+                commands.append(service["command"])
+                check = service["healthcheck"]["test"]
+                self.assertEqual(check[:2], ["CMD", "/usr/local/bin/sluice"])
+                commands.append(check[2:])
+        self.assertGreaterEqual(len(commands), 4)
+        for command in commands:
+            self.check_command(command)
+
+    def check_command(self, command):
+        text = self.run_sluice(command[0], "--help").stdout.decode()
+        for word in command[1:]:
+            if word.startswith("--"):
+                self.assertRegex(text, re.escape(word.split("=")[0]) + r"\b", f"sluice {command[0]} has no {word}")
+            if "/share/sluice/models/" in word:
+                self.assertTrue(os.path.isdir(os.path.join(SOURCE, "config", "models", os.path.basename(word))), word)
+
+    def test_compose_environment(self):
+        settings = self.run_sluice("config").stdout.decode()
+        for service in self.compose()["services"].values():
+            for name in service.get("environment", {}):
+                self.assertTrue(name.startswith("SLUICE_"))
+                self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
+
+    def test_redis_configuration(self):
+        """The configuration in the file starts a real Redis, with the durability that it promises."""
+        text = read("config", "redis.conf").replace("dir /data", f"dir {self.directory}")
+        server = self.start_redis(name="unused", aof=None)
+        server.cleanup()
+        path = self.write("redis.conf", text)
+        import process
+        import redis
+        child = process.start(["redis-server", path, "--port", "0", "--unixsocket", self.path("conf.sock")],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            client = redis.Redis(unix_socket_path=self.path("conf.sock"))
+            self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError,))
+            settings = client.config_get("*")
+            self.assertEqual(settings["maxmemory-policy"], "noeviction")
+            self.assertEqual((settings["appendonly"], settings["appendfsync"]), ("yes", "always"))
+        finally:
+            process.end(child)
+
+    def test_dockerfile(self):
+        """What it copies is there, what it installs is in Debian's archive, and it does not run as root."""
+        text = read("Dockerfile").replace("\\\n", " ")
+        stages = re.findall(r"^FROM (\S+)", text, re.M)
+        self.assertEqual(stages, ["debian:12-slim", "debian:12-slim"])
+        for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M):
+            for source in line.split()[:-1]:
+                self.assertTrue(os.path.exists(os.path.join(SOURCE, source)), source)
+        packages = " ".join(re.findall(r"--no-install-recommends\s+([^&]*)", text)).split()
+        self.assertGreater(len(packages), 10)
+        known = subprocess.run(["apt-cache", "show", "--no-all-versions", *packages], capture_output=True, check=False, timeout=60)
+        found = set(re.findall(r"^Package: (\S+)", known.stdout.decode(), re.M))
+        self.assertEqual(set(packages) - found, set())
+        self.assertLess(text.index("USER sluice"), text.index("ENTRYPOINT"))
+        command = re.search(r"^CMD (\[.*\])", text, re.M)[1]
+        self.check_command(yaml.safe_load(command))
+
+    def test_presets_in_dockerfile(self):
+        for preset in re.findall(r"--preset (\S+)", read("Dockerfile")):
+            self.assertIn(f'"name": "{preset}"', read("CMakePresets.json"))
