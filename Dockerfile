@@ -5,7 +5,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
       libhiredis-dev libevent-dev libcjson-dev libdnnl-dev libxxhash-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY CMakeLists.txt CMakePresets.json LICENSE ./
+COPY CMakeLists.txt CMakePresets.json LICENSE README.md ./
 COPY cmake cmake
 COPY src src
 COPY lua lua

@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 
+import redis
 import yaml
 
+import process
 from case import SluiceCase
-from daemon import SOURCE
+from daemon import BINARY, SOURCE
 
 
 def read(*names):
@@ -73,8 +75,6 @@ class Containers(SluiceCase):
         for word in command[1:]:
             if word.startswith("--"):
                 self.assertRegex(text, re.escape(word.split("=")[0]) + r"\b", f"sluice {command[0]} has no {word}")
-            if "/share/sluice/models/" in word:
-                self.assertTrue(os.path.isdir(os.path.join(SOURCE, "config", "models", os.path.basename(word))), word)
 
     def test_compose_environment(self):
         settings = self.run_sluice("config").stdout.decode()
@@ -86,11 +86,7 @@ class Containers(SluiceCase):
     def test_redis_configuration(self):
         """The configuration in the file starts a real Redis, with the durability that it promises."""
         text = read("config", "redis.conf").replace("dir /data", f"dir {self.directory}")
-        server = self.start_redis(name="unused", aof=None)
-        server.cleanup()
         path = self.write("redis.conf", text)
-        import process
-        import redis
         child = process.start(["redis-server", path, "--port", "0", "--unixsocket", self.path("conf.sock")],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -118,6 +114,62 @@ class Containers(SluiceCase):
         self.assertLess(text.index("USER sluice"), text.index("ENTRYPOINT"))
         command = re.search(r"^CMD (\[.*\])", text, re.M)[1]
         self.check_command(yaml.safe_load(command))
+
+    def stages(self):
+        """The packages of the build stage and of the final one."""
+        text = read("Dockerfile").replace("\\\n", " ")
+        return [set(found.split()) for found in re.findall(r"--no-install-recommends\s+([^&]*)", text)]
+
+    def owner(self, path):
+        """The Debian package that a file belongs to; either spelling of a merged /usr."""
+        for name in (path, path.replace("/usr/lib", "/lib", 1), "/usr" + path):
+            found = subprocess.run(["dpkg", "-S", name], capture_output=True, check=False, timeout=60).stdout.decode()
+            if found:
+                return found.split(":")[0]
+        self.fail(f"no package owns {path}")
+
+    def test_dockerfile_installs_what_the_build_looks_for(self):
+        modules = re.findall(r"pkg_check_modules\(\S+ REQUIRED IMPORTED_TARGET (\S+)\)", read("cmake", "Dependencies.cmake"))
+        self.assertGreater(len(modules), 2)
+        for module in modules:
+            folder = subprocess.run(["pkg-config", "--variable=pcfiledir", module], capture_output=True, check=True, timeout=60)
+            self.assertIn(self.owner(f"{folder.stdout.decode().strip()}/{module}.pc"), self.stages()[0], module)
+
+    def test_dockerfile_installs_what_the_program_needs(self):
+        """Every shared library of ours comes from a package of the final stage; libc and the sanitizers aside."""
+        listing = subprocess.run(["ldd", BINARY], capture_output=True, check=True, timeout=60).stdout.decode()
+        direct = subprocess.run(["readelf", "-d", BINARY], capture_output=True, check=True, timeout=60).stdout.decode()
+        for name in re.findall(r"NEEDED.*\[(.*)\]", direct):
+            if not re.match(r"lib(c|m|asan|tsan|ubsan|gcc_s)\.so|ld-linux", name):
+                path = re.search(rf"{re.escape(name)} => (\S+)", listing)[1]
+                self.assertIn(self.owner(os.path.realpath(path)), self.stages()[1], name)
+
+    def test_model_paths(self):
+        """The model that the files name is one that the repository ships."""
+        named = re.findall(r"/share/sluice/models/([A-Za-z0-9._-]+)", read("Dockerfile") + read("docker-compose.yml"))
+        self.assertGreaterEqual(len(named), 2)
+        for name in named:
+            self.assertTrue(os.path.isfile(os.path.join(SOURCE, "config", "models", name, "config.json")), name)
+
+    def test_dockerfile_copies_what_the_build_needs(self):
+        """The steps of the build stage on a copy of what it copies, with an empty file in place of the compiled program."""
+        text = read("Dockerfile").replace("\\\n", " ")
+        copy = self.path("src")
+        os.mkdir(copy)
+        for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M):
+            *sources, target = line.split()
+            for source in sources:
+                place = os.path.join(copy, target if target != "./" else source)
+                origin = os.path.join(SOURCE, source)
+                shutil.copytree(origin, place) if os.path.isdir(origin) else shutil.copy(origin, place)
+        configure = re.search(r"RUN (cmake --preset .*?) &&", text)[1].split()
+        subprocess.run(configure, cwd=copy, check=True, capture_output=True, timeout=120)
+        with open(os.path.join(copy, "build", "release", "sluice"), "wb"):
+            pass
+        subprocess.run(["cmake", "--install", "build/release"], cwd=copy, check=True, capture_output=True, timeout=60,
+                       env={**os.environ, "DESTDIR": self.path("out")})
+        self.assertTrue(os.path.isfile(self.path("out", "usr", "local", "bin", "sluice")))
+        self.assertTrue(os.path.isfile(self.path("out", "usr", "local", "share", "sluice", "sluice.json")))
 
     def test_presets_in_dockerfile(self):
         for preset in re.findall(r"--preset (\S+)", read("Dockerfile")):
