@@ -3,7 +3,7 @@
 --
 -- KEYS  1 stream, 2 trouble, 3 dead, then for each entry its reply key and, if it wants a wake token, its wake key
 -- ARGV  1 consumer, 2 model, 3 revision, then for each entry:
---         entry id, kind, original name, ttl in ms, wake (0 or 1), trouble (1: forget it there),
+--         entry id, kind, original name, ttl in ms, wake (0 or 1),
 --         unix ms of the first submission, ms since the compute began, n, and n strings: field, value, ...
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
@@ -100,12 +100,12 @@ local function write_reply(key, kind, id, name, ttl, since, first, last)
   call('PEXPIRE', key, ttl)
 end
 
-local results, finished, wakes, troubles = {}, {}, {}, {}
+local results, finished, names, wakes = {}, {}, {}, {}
 local argument, key = 4, 4
 while argument <= #ARGV do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
-  local wake, first = ARGV[argument + 4] == '1', argument + 9
-  local last = argument + 8 + ARGV[argument + 8]
+  local wake, first = ARGV[argument + 4] == '1', argument + 8
+  local last = argument + 7 + ARGV[argument + 7]
   local reply, result = KEYS[key], 1
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then
@@ -120,11 +120,10 @@ while argument <= #ARGV do
     if type(before) == 'string' and newer(before, name) then
       result = 2
     elseif kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
-      write_reply(reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last)
+      write_reply(reply, kind, id, name, ttl, ARGV[argument + 5] + ARGV[argument + 6], first, last)
     end
-    finished[#finished + 1] = id
+    finished[#finished + 1], names[#names + 1] = id, name
     if wake then wakes[#wakes + 1] = {KEYS[key + 1], name, ttl} end
-    if ARGV[argument + 5] == '1' then troubles[#troubles + 1] = name end
   end
   results[#results + 1] = result
   key = key + (wake and 2 or 1)
@@ -134,8 +133,9 @@ end
 for _, wake in ipairs(wakes) do
   if side(pcall('RPUSH', wake[1], wake[2])) then pcall('PEXPIRE', wake[1], wake[3]) end
 end
-if #troubles > 0 then side(pcall('HDEL', trouble, unpack(troubles))) end
 if #finished > 0 then
+  -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record.
+  if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(names))) end
   call('XDEL', stream, unpack(finished))
   call('XACK', stream, 'sluice', unpack(finished))
 end

@@ -34,11 +34,6 @@ static void add_milliseconds(struct command *command, const char *field, uint64_
     add_pair(command, field, text);
 }
 
-static bool in_trouble(const struct request *request)
-{
-    return request->attempt > 1 || request->lonely_runs > 0 || request->alone;
-}
-
 /* An error before the start may come from any holder; after it only the owner may say so. */
 static const char *kind_of(const struct request *request)
 {
@@ -120,7 +115,6 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     command_text(command, request->name);
     command_number(command, request->ttl_s * 1000ull);
     command_text(command, request->notify ? "1" : "0");
-    command_text(command, in_trouble(request) ? "1" : "0");
     command_number(command, request->first_ms);
     command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
     add_fields(queue, command, request);

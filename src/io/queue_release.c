@@ -111,7 +111,7 @@ void queue_vanished(struct queue *queue, enum request_class class, struct entry_
     queue_add_entry_id(&command, id);
     command_list(&command, 2, (const char *const[]){"gone", name}, NULL);
     command_number(&command, VANISHED_TTL_MS);
-    command_list(&command, 5, (const char *const[]){"0", "0", "0", "0", "8"}, NULL);
+    command_list(&command, 4, (const char *const[]){"0", "0", "0", "8"}, NULL);
     command_list(&command, 8, fields, NULL);
     if (!queue_call(queue, &command, on_vanished, queue)) {
         return;

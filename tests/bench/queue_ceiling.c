@@ -19,7 +19,7 @@ enum {
     CALL_ENTRIES = 64,      /* entries of one settle … */
     CALL_BYTES = 128 << 10, /* … or bytes of replies */
     FIELDS = 6,             /* strings of a reply beside those that settle adds: dim, encoding, embedding, … */
-    ENTRY_ARGUMENTS = 9 + 2 * FIELDS,
+    ENTRY_ARGUMENTS = 8 + 2 * FIELDS,
 };
 
 struct bench {
@@ -90,27 +90,10 @@ static void make_embedding(struct bench *bench, unsigned dim)
 static size_t put_entry(const struct bench *bench, const redisReply *id, const char **to, size_t *lengths)
 {
     const char *fields[] = {
-        id->str,
-        "done",
-        id->str,
-        "3600000",
-        "0",
-        "0",
-        "1700000000000",
-        "1",
-        "12", /* what settle needs to know */
-        "id",
-        id->str,
-        "dim",
-        bench->dim,
-        "encoding",
-        bench->encoding,
-        "embedding",
-        NULL,
-        "tokens",
-        "18",
-        "compute_ms",
-        "1",
+        id->str, "done",       id->str, "3600000",  "0",        "1700000000000", "1",         "12", /* what settle needs
+                                                                                                       to know */
+        "id",    id->str,      "dim",   bench->dim, "encoding", bench->encoding, "embedding", NULL, "tokens",
+        "18",    "compute_ms", "1",
     };
     for (size_t i = 0; i < ENTRY_ARGUMENTS; i++) {
         to[i] = fields[i] == NULL ? bench->embedding : fields[i];

@@ -12,9 +12,9 @@
 #define REPLY(id) Q "reply:" id " "
 #define WAKE(id) Q "wake:" id " "
 #define HEAD "me m r "
-/* kind is in between: entry id, kind, name, ttl, wake, trouble, first ms, ms since start, n, fields */
-#define DONE(id) id " done " id " 60000 0 0 1 0 2 embedding v "
-#define FAILED(id, kind) id " " kind " " id " 60000 0 1 1 0 4 code internal message x "
+/* kind is in between: entry id, kind, name, ttl, wake, first ms, ms since start, n, fields */
+#define DONE(id) id " done " id " 60000 0 1 0 2 embedding v "
+#define FAILED(id, kind) id " " kind " " id " 60000 0 1 0 4 code internal message x "
 
 static void group(struct redis_fixture *redis)
 {
@@ -93,9 +93,9 @@ static void settle_keeps_the_reply_of_a_newer_entry(void **state)
     deliver(redis, "9-1", "me");
     deliver(redis, "10-1", "me");
     redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4,
-                        SETTLE_KEYS REPLY("a") HEAD "10-1 done 10-1 60000 0 0 1 0 2 embedding new");
+                        SETTLE_KEYS REPLY("a") HEAD "10-1 done 10-1 60000 0 1 0 2 embedding new");
     redis_expect_script(redis, "[2 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("a") WAKE("a") HEAD "9-1 done 9-1 60000 1 0 1 0 2 embedding old");
+                        SETTLE_KEYS REPLY("a") WAKE("a") HEAD "9-1 done 9-1 60000 1 1 0 2 embedding old");
     redis_expect(redis, "[10-1 new]", "HMGET " REPLY("a") "entry embedding");
     redis_expect(redis, "[9-1]", "LRANGE " WAKE("a") "0 -1");
     expect_empty(redis);
@@ -126,7 +126,7 @@ static void settle_age_is_ms_then_sequence_then_class(void **state)
         deliver(redis, id, "me");
         redis_do(redis, "HSET " REPLY("a") "entry %s", cases[i].there);
         redis_expect_script(redis, expected, SCRIPT_SETTLE, 4,
-                            SETTLE_KEYS REPLY("a") HEAD "%s done %s 60000 0 0 1 0 2 embedding v", id, cases[i].name);
+                            SETTLE_KEYS REPLY("a") HEAD "%s done %s 60000 0 1 0 2 embedding v", id, cases[i].name);
     }
 }
 
@@ -144,6 +144,17 @@ static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
     redis_expect(redis, "[done ~]", "HMGET " REPLY("2-1") "status old");
 }
 
+static void settle_forgets_the_trouble_of_others(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    deliver(redis, "1-1", "other"); /* which suspected it and charged it, while we had the vector */
+    redis_do(redis, "HSET " Q "trouble 1-1 x 2-1 y");
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect(redis, "[2-1 y]", "HGETALL " Q "trouble");
+    expect_empty(redis);
+}
+
 static void settle_skips_side_keys_of_a_wrong_type(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -155,7 +166,7 @@ static void settle_skips_side_keys_of_a_wrong_type(void **state)
     redis_do(redis, "SET " Q "dead junk");
     redis_expect_script(redis, "[1 1 3 0]", SCRIPT_SETTLE, 6,
                         SETTLE_KEYS REPLY("1-1") WAKE("1-1") REPLY("2-1") HEAD
-                        "1-1 done 1-1 60000 1 0 1 0 2 embedding v " FAILED("2-1", "dead"));
+                        "1-1 done 1-1 60000 1 1 0 2 embedding v " FAILED("2-1", "dead"));
     redis_expect(redis, "[done error]",
                  "EVAL return{redis.call('HGET',KEYS[1],'status'),redis.call('HGET',KEYS[2],"
                  "'status')} 2 " REPLY("1-1") REPLY("2-1"));
@@ -194,7 +205,7 @@ static void settle_never_unpacks_a_large_or_poison_body(void **state)
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1")
-                            HEAD FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 1 1 0 2 code poison");
+                            HEAD FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 1 0 2 code poison");
     redis_expect(redis, "2", "XLEN " Q "dead");
     assert_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), " v"));
     expect_empty(redis);
@@ -206,7 +217,7 @@ static void settle_poison_keeps_no_body(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4,
-                        SETTLE_KEYS REPLY("1-1") HEAD "1-1 dead 1-1 60000 0 1 1 0 2 code poison");
+                        SETTLE_KEYS REPLY("1-1") HEAD "1-1 dead 1-1 60000 0 1 0 2 code poison");
     assert_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), "hello"));
     redis_expect(redis, "[error poison]", "HMGET " REPLY("1-1") "status code");
 }
@@ -554,6 +565,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(settle_keeps_the_reply_of_a_newer_entry, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_age_is_ms_then_sequence_then_class, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_replaces_whatever_stood_at_the_reply_key, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(settle_forgets_the_trouble_of_others, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_skips_side_keys_of_a_wrong_type, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_keeps_a_dead_letter_with_its_fields, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_never_unpacks_a_large_or_poison_body, redis_setup, redis_teardown),
