@@ -1,5 +1,6 @@
-/* The CPU backend: matrix products by oneDNN (cpu_matmul.h), everything between them by our own vector code
- * (cpu_kernels.h), one thread per stream.
+/* The CPU backend, one thread per stream. Matrix products are oneDNN's (cpu_matmul.h), everything between them is our
+ * own vector code (cpu_kernels.h); where the processor has tile registers and the model's sizes suit them, products and
+ * attention in bf16 run on those (struct cpu_tiles), because what follows a product then costs next to nothing.
  *
  * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. Bias and what follows a
  * product are done by the pass over memory that comes next anyway: the activation after the intermediate product, the

@@ -1,8 +1,9 @@
 /* Matrix products on AMX tiles (cpu_tiles.h). Included by cpu_kernels_amx.c alone.
  *
- * The packed weight is cut into panels of 32 outputs, each read from memory once per call; all rows pass a panel while
- * it is in the first-level cache, 32 rows by 32 outputs at a time in four tiles of sums. What follows a product (bias,
- * activation, rounding) is done for one block while the tiles work on the next: the vector units are idle then. */
+ * The weight is cut into chunks that stay in the second-level cache while all rows pass; within a chunk, a block of 32
+ * rows stays in the first-level cache while the weight streams by in the order in which it is packed: panels of 32
+ * outputs. A block of 32 rows by 32 outputs is summed in four tiles. What follows a product (bias, activation,
+ * rounding) is done for one block while the tiles work on the next: the vector units are idle then. */
 #ifndef ENGINE_CPU_TILES_PRODUCT_H
 #define ENGINE_CPU_TILES_PRODUCT_H
 
@@ -12,8 +13,8 @@
 
 enum {
     BLOCK = 2 * AMX_ROWS, /* rows and outputs of a block */
-    CHUNK_OUTPUTS = 256,
-    CHUNK_INPUTS = 384,
+    CHUNK_OUTPUTS = 256,  /* of the weight at once: with 384 inputs 0.2 MB, which stay in the second-level cache */
+    CHUNK_INPUTS = 384,   /* a block of rows by these is 24 KB, which stay in the first-level cache */
 };
 
 static inline uint32_t least(uint32_t a, uint32_t b)
