@@ -71,7 +71,8 @@ class Services:
                      "--dir", str(self.directory), "--maxmemory-policy", "noeviction"], self.directory / "redis.log")
         client = redis.Redis(unix_socket_path=str(self.socket))
         self._until(lambda: self._pings(client), "redis-server")
-        self._spawn([str(SLUICE), "serve", "--redis", str(self.socket), "--model", str(MODEL)], self.log)
+        self._spawn([str(SLUICE), "serve", "--redis", str(self.socket), "--model", str(MODEL), "--log-level", "debug",
+                     "--stats-s", "1"], self.log)
         self._until(lambda: b" ready " in self.log.read_bytes(), "sluice serve")
         return client
 
@@ -94,6 +95,17 @@ class Services:
                 logs = "\n".join(path.read_text(errors="replace") for path in sorted(self.directory.glob("*.log")))
                 raise SystemExit(f"demo: {name} did not become ready; its log:\n{logs}")
             time.sleep(0.01)
+
+    def counters(self, rows):
+        """The daemon's newest line of counters, once it has counted so many rows."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            lines = re.findall(r"^.* (?:stats|drained) (.*)$", self.log.read_text(errors="replace"), re.M)
+            counters = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", lines[-1])} if lines else {}
+            if counters.get("rows", 0) >= rows:
+                return counters
+            time.sleep(0.01)
+        raise SystemExit("demo: the daemon's log has no line of counters")
 
     def stop(self):
         for process in reversed(self.processes):
@@ -174,17 +186,12 @@ def answer_queries(client, packages, vectors):
             print(f"    {scores[i]:.2f}  {packages[i][0]}: {packages[i][1]}"[:118])
 
 
-def print_statistics(log, bulk_ms, single_ms):
-    """Figures of the daemon's own last line, beside what this client saw."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if " drained " in line]
-    stats = dict(re.findall(r"(\w+)=([\d.]+)", lines[-1])) if lines else {}
-    batches, rows, tokens = (int(stats.get(key, 0)) for key in ("batches", "rows", "tokens"))
-    print("\nHow it went:")
-    if batches:
-        padded = int(stats.get("rectangle_tokens", 0))
-        print(f"  {rows} texts in {batches} batches: {rows / batches:.1f} texts and {tokens / batches:.0f} tokens a batch")
-        if padded > tokens:
-            print(f"  padding avoided: {100 * (1 - tokens / padded):.0f} % of what the same batches would compute, padded")
+def print_statistics(counters, bulk_ms, single_ms):
+    """Figures of the daemon's own counters, beside what this client saw."""
+    rows, batches, tokens = counters["rows"], counters["batches"], counters["tokens"]
+    avoided = 1 - tokens / counters["rectangle_tokens"]
+    print(f"\nHow it went:\n  {rows} texts in {batches} batches: {rows / batches:.1f} texts and {tokens / batches:.0f} tokens a batch")
+    print(f"  padding avoided: {100 * avoided:.0f} % of what the same batches would compute, padded")
     print(f"  all at once:   p50 {percentile(bulk_ms, 0.5):.0f} ms, p99 {percentile(bulk_ms, 0.99):.0f} ms from XADD to reply")
     print(f"  one at a time: p50 {percentile(single_ms, 0.5):.1f} ms, p99 {percentile(single_ms, 0.99):.1f} ms")
 
@@ -207,10 +214,7 @@ def main():
         vectors, bulk_ms = collect(client, enqueue(client, packages), started)
         answer_queries(client, packages, vectors)
         single_ms = [embed_one(client, f"{name}: {summary}")[1] for name, summary in packages[:100]]
-        if not keep:
-            services.processes[-1].send_signal(signal.SIGTERM)
-            services.processes[-1].wait(timeout=30)
-        print_statistics(services.log, bulk_ms, single_ms)
+        print_statistics(services.counters(len(packages) + len(QUERIES) + len(single_ms)), bulk_ms, single_ms)
         print_by_hand(services.socket)
         if keep:
             pids = " ".join(str(process.pid) for process in services.processes)
