@@ -19,34 +19,27 @@ class Pause(SluiceCase):
         self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
         self.assert_clean(self.server, **options)
 
-    def wait_held(self, worker=None):
-        self.wait_until(lambda: self.pending(self.client, worker=worker) > 0, "entries in its hands")
-
-    def stop_past_lease(self, daemon, name):
-        """SIGSTOP until its lease has ended; says whether it held something then."""
-        daemon.signal(signal.SIGSTOP)
-        held = self.pending(self.client, worker=name)
+    def stop_past_lease(self, daemon):
+        """SIGSTOP with entries in its hands, until its lease has ended; returns the name that the worker had."""
+        name = self.catch(daemon, self.client)
+        self.journal.fault("stopped with entries", self.pending(self.client, worker=name) > 0)
         self.wait_until(lambda: self.client.exists(self.sender.key(f"alive:{name}")) == 0, "its lease to end")
-        return held > 0
+        return name
+
+    def wake(self, daemon, name):
+        daemon.signal(signal.SIGCONT)
+        self.wait_until(lambda: daemon.alive_key(self.client), "the sleeper to join again")
+        self.assertNotEqual(daemon.worker_name(self.client), name, "a lease that has ended does not come back")
 
     def test_stopped_past_the_lease(self):
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
         load = self.start_load(self.server)
         for round in range(scaled(6)):
             sleeper = daemons[round % 2]
-            name = sleeper.worker_name(self.client)
-            for _ in range(100):  # until it is caught with something in its hands
-                self.wait_held(name)
-                sleeper.signal(signal.SIGSTOP)
-                if self.pending(self.client, worker=name) > 0:
-                    break
-                sleeper.signal(signal.SIGCONT)
-            self.journal.fault("stopped with entries", self.stop_past_lease(sleeper, name))
+            name = self.stop_past_lease(sleeper)
             # While it stands still, the other one takes over what it held.
             self.wait_until(lambda: self.pending(self.client, worker=name) == 0, "its entries to be taken over")
-            sleeper.signal(signal.SIGCONT)
-            self.wait_until(lambda: sleeper.alive_key(self.client), "the sleeper to join again")
-            self.assertNotEqual(sleeper.worker_name(self.client), name, "a lease that has ended does not come back")
+            self.wake(sleeper, name)
         self.finish(load, faults=["stopped with entries"])
         for daemon in daemons:
             self.assertEqual(daemon.stop(), 0)
@@ -56,19 +49,15 @@ class Pause(SluiceCase):
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server)
         for _ in range(scaled(3)):
-            name = daemon.worker_name(self.client)
-            self.wait_held()
-            self.journal.fault("stopped alone", self.stop_past_lease(daemon, name))
-            daemon.signal(signal.SIGCONT)
-            self.wait_until(lambda: daemon.alive_key(self.client), "the sleeper to join again")
-        self.finish(load, faults=["stopped alone"])
+            self.wake(daemon, self.stop_past_lease(daemon))
+        self.finish(load, faults=["stopped with entries"])
 
     def test_redis_stopped(self):
         """Redis stands still for longer than a lease: when it goes on, nobody is robbed and nothing is lost."""
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
         load = self.start_load(self.server)
         for _ in range(scaled(3)):
-            self.wait_held()
+            self.wait_until(lambda: self.pending(self.client) > 0, "entries in somebody's hands")
             self.server.process.send_signal(signal.SIGSTOP)
             self.journal.fault("redis stopped")
             # Nothing in a Redis that stands still can be watched; the length of the pause is the fault itself.

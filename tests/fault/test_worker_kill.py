@@ -3,7 +3,6 @@ merely held."""
 # ctest-processors: 2
 
 import random
-import signal
 import time
 
 from case import SluiceCase, scaled
@@ -30,19 +29,6 @@ class WorkerKill(SluiceCase):
         self.journal.kills.append(name)
         return self.pending(self.client, worker=name) > 0
 
-    def catch(self, daemon, generator):
-        """Stops a worker at a random moment at which it has entries in its hands, so that the kill that follows is one
-        mid-batch; tries until it is."""
-        name = daemon.worker_name(self.client)
-        for _ in range(1000):
-            self.wait_until(lambda: self.pending(self.client, worker=name) > 0, "the victim to hold something")
-            time.sleep(generator.uniform(0, 0.01))  # the random moment is the fault itself, not a wait for something
-            daemon.signal(signal.SIGSTOP)
-            if self.pending(self.client, worker=name) > 0:
-                return
-            daemon.signal(signal.SIGCONT)
-        raise AssertionError("the victim never holds anything")
-
     def test_kill_mid_batch_50_times(self):
         """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
         generator = random.Random(20261121)
@@ -51,7 +37,8 @@ class WorkerKill(SluiceCase):
         kills = 0
         while self.journal.faults.get("kill mid-batch", 0) < scaled(50):
             victim = daemons[kills % 2]
-            self.catch(victim, generator)
+            # The random moment is the fault itself, not a wait for something.
+            self.catch(victim, self.client, lambda: time.sleep(generator.uniform(0, 0.01)))
             kills += 1
             self.journal.fault("kill mid-batch", self.kill(victim))
             self.assertLess(kills, 2 * scaled(50) + 5, "the kills miss")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 import unittest
 
@@ -145,6 +146,19 @@ class SluiceCase(unittest.TestCase):
             if "NOGROUP" in str(error) or "no such key" in str(error):
                 return 0
             raise
+
+    def catch(self, daemon, client, moment=lambda: None):
+        """SIGSTOP at a moment at which the worker has entries in its hands; tries until it is one. `moment` runs in between,
+        so that it need not be the first such moment. What follows (kill -9, a pause) hits it mid-batch for certain."""
+        name = daemon.worker_name(client)
+        for _ in range(1000):
+            wait_until(lambda: self.pending(client, worker=name) > 0, "the victim to hold something")
+            moment()
+            daemon.signal(signal.SIGSTOP)
+            if self.pending(client, worker=name) > 0:
+                return name
+            daemon.signal(signal.SIGCONT)
+        raise AssertionError("the victim never holds anything")
 
     def run_sluice(self, *arguments, **options):
         return sluice(*arguments, **options)
