@@ -19,7 +19,7 @@ os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
 from daemon import Daemon  # noqa: E402
-from model import write_model  # noqa: E402
+from model import vocabulary, write_model  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -39,7 +39,9 @@ class Stage:
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.model = write_model(os.path.join(self.folder.name, "minilm"), **SHAPE)
+        words = vocabulary()
+        words += [f"word{i}" for i in range(30522 - len(words))]
+        self.model = write_model(os.path.join(self.folder.name, "minilm"), words=words, **SHAPE)
         self.server = RedisServer(self.folder.name, aof=None).start()
         self.client = self.server.client()
         self.number = 0

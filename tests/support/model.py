@@ -100,9 +100,10 @@ def tokenizer_json(words):
     }
 
 
-def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=128, positions=128, max_tokens=64):
-    """Writes the model and returns its directory."""
-    words = vocabulary()
+def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=128, positions=128, max_tokens=64,
+                words=None):
+    """Writes the model and returns its directory. `words`: another vocabulary than the small one."""
+    words = words or vocabulary()
     shape = {"hidden": hidden, "intermediate": intermediate, "layers": layers, "positions": positions,
              "vocabulary": len(words)}
     os.makedirs(os.path.join(directory, "1_Pooling"))
