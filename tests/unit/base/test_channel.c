@@ -1,4 +1,5 @@
-/* Channels: order, bounds, closing, the eventfd, and many threads at once. */
+/* Channels: order, bounds, closing, the eventfd, and many threads at once.
+ * ctest: threads */
 #include "harness.h"
 
 #include <poll.h>
