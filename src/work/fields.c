@@ -243,10 +243,18 @@ static int field_find(const struct entry_field *field)
     return -1;
 }
 
+/* A retry begins with the daemon's own fields; the producer's are behind them, and may be as many as at first. */
+static size_t fields_most(const struct entry *entry)
+{
+    bool retry = entry->field_count > 0 && field_find(&entry->fields[0]) == FIELD_OWN_ID;
+    return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
+}
+
 void fields_collect(struct fields *fields, const struct entry *entry)
 {
-    *fields = (struct fields){.too_many = entry->field_count > REQUEST_FIELDS_MAX};
-    size_t count = fields->too_many ? REQUEST_FIELDS_MAX : entry->field_count;
+    size_t most = fields_most(entry);
+    *fields = (struct fields){.too_many = entry->field_count > most};
+    size_t count = fields->too_many ? most : entry->field_count;
     for (size_t i = 0; i < count; i++) {
         const struct entry_field *field = &entry->fields[i];
         int at = field_find(field);

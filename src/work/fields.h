@@ -6,6 +6,7 @@
 #include "work/request.h"
 
 enum { REQUEST_FIELDS_MAX = 64, META_MAX_BYTES = 4096, KNOWN_FIELDS_MAX = 40 };
+enum { RETRY_FIELDS = 3 }; /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
 
 /* An entry's fields, sorted out: at [i] the value of known field i, or NULL. */
 struct fields {

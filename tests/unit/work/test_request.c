@@ -201,6 +201,20 @@ static void too_many_fields_get_no_echo_but_their_id(void **state)
     expect(request, CODE_BAD_REQUEST, "fields");
 }
 
+static void a_retry_has_room_for_the_daemons_fields(void **state)
+{
+    (void)state;
+    const char *pairs[2 * 68 + 1] = {"_id", "1-1", "_attempt", "2", "_first_at", "1", "text", "t", "id", "me"};
+    for (int i = 5; i < 67; i++)
+        pairs[2 * i] = "x-a", pairs[2 * i + 1] = "1";
+    struct request *request = parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs);
+    assert_string_equal(request->name, "1-1");
+    assert_int_equal(request->attempt, 2);
+    expect(request, CODE_NONE, NULL);
+    pairs[2 * 67] = "x-b", pairs[2 * 67 + 1] = "1";
+    expect(parse_as(CLASS_NORMAL, ORIGIN_NEW, pairs), CODE_BAD_REQUEST, "fields");
+}
+
 static void errors_keep_id_ttl_and_meta(void **state)
 {
     (void)state;
@@ -293,6 +307,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(fields_of_later_versions_are_refused_not_ignored),
     cmocka_unit_test(doubled_fields_are_refused),
     cmocka_unit_test(too_many_fields_get_no_echo_but_their_id),
+    cmocka_unit_test(a_retry_has_room_for_the_daemons_fields),
     cmocka_unit_test(errors_keep_id_ttl_and_meta),
     cmocka_unit_test(promoted_retries_keep_their_identity),
     cmocka_unit_test(reclaimed_entries_run_alone),
