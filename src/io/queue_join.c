@@ -54,11 +54,12 @@ static void up_if_ready(struct queue *queue)
 
 /* --- The group ---------------------------------------------------------------------------------------------------- */
 
-/* True when the group is there now. */
+/* True when the group is there now. A full Redis does not even say that it is there already; if it is not, the first
+ * read will tell. */
 static bool group_is_there(struct queue *queue, const struct resp_value *reply)
 {
     struct err err;
-    if (resp_is_error(reply, "BUSYGROUP")) {
+    if (resp_is_error(reply, "BUSYGROUP") || resp_is_error(reply, "OOM")) {
         return true;
     }
     if (resp_is_error(reply, "WRONGTYPE")) {
@@ -69,7 +70,7 @@ static bool group_is_there(struct queue *queue, const struct resp_value *reply)
         return false;
     }
     if (queue_refused(queue, reply, "XGROUP CREATE")) {
-        if (queue->state == QUEUE_CONNECTING) {
+        if (queue->state == QUEUE_CONNECTING || queue->rejoining) {
             resp_check(reply, &err);
             queue_down(queue, &err);
         }

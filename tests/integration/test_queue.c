@@ -507,6 +507,38 @@ static void a_full_redis_still_lets_requests_end(void **state)
     desk_close(&desk);
 }
 
+/* XGROUP CREATE is refused in a full Redis even when the group is there; yet what waits must be able to end. */
+static void a_full_redis_can_be_joined(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    redis_do(redis, "XGROUP CREATE " STREAM " sluice 0 MKSTREAM");
+    redis_do(redis, "XADD " STREAM " * id a text hello");
+    redis_do(redis, "CONFIG SET maxmemory 1");
+    desk_connect(&desk, &redis->address);
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_REJOIN});
+    desk_wait(&desk, EVENT_CONNECTED);
+    assert_int_equal(desk_read(&desk, 1, 0), 1);
+    desk_settle(&desk, OUTCOME_DONE);
+    redis_expect(redis, "done", "HGET " Q "reply:a status");
+    desk_close(&desk);
+}
+
+static void a_full_redis_without_a_group_is_waited_out(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    redis_do(redis, "XADD " STREAM " * id a text hello");
+    redis_do(redis, "CONFIG SET maxmemory 1");
+    desk_connect(&desk, &redis->address);
+    assert_int_equal(desk_read(&desk, 1, 0), 0);
+    assert_true(desk.last.failed);
+    redis_do(redis, "CONFIG SET maxmemory 0");
+    assert_int_equal(desk_read(&desk, 1, 0), 0); /* this one makes the group */
+    assert_int_equal(desk_read(&desk, 1, 0), 1);
+    desk_close(&desk);
+}
+
 /* --- Entries that cannot be read ---------------------------------------------------------------------------------- */
 
 static void an_oversized_entry_is_answered_unread(void **state)
@@ -684,6 +716,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_read_only_server_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_busy_server_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_full_redis_can_be_joined, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_full_redis_without_a_group_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_own_vanished_entry_is_answered, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(another_model_is_refused, redis_setup, redis_teardown),
