@@ -16,11 +16,16 @@ for i = 2, #ARGV, 3 do
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   local lonely = 0
   if pending and pending[2] == ARGV[1] then
-    local known, by = string.match(call('HGET', trouble, name) or '', '^%d+ (%d+) %S+ ?(%S*)')
-    lonely = tonumber(known or 0)
+    local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it stops nobody
+    local wrong_type = type(known) == 'table'
+    if wrong_type and not string.find(known.err, '^WRONGTYPE') then return known end
+    local runs, by = string.match(type(known) == 'string' and known or '', '^%d+ (%d+) %S+ ?(%S*)')
+    lonely = tonumber(runs or 0)
     if by ~= ARGV[1] then
       lonely = lonely + 1
-      call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. ' ' .. ARGV[1])
+      if not wrong_type then
+        call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. ' ' .. ARGV[1])
+      end
     end
   end
   results[#results + 1] = lonely

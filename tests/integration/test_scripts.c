@@ -513,6 +513,7 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
     deliver(redis, "1-1", "gone");
     redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:gone me 10 1000 '' gone");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1");
     redis_do(redis, "SET " Q "alive:me token");
     redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
