@@ -5,7 +5,8 @@
 -- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
 --       last  1: give back whatever is still pending with the consumer, too, then drop its alive key and the consumer
 -- Returns { given back, 1 when the consumer is deleted }
--- A lonely run that was charged and is given back has not crashed anybody: it is taken off the record.
+-- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record. Those of others
+-- stay: they did.
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
 
@@ -20,8 +21,8 @@ local function uncharge(id, fields)
     if fields[i] == '_id' then name = fields[i + 1] end
   end
   local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
-  local attempts, lonely = string.match(type(known) == 'string' and known or '', '^(%d+) (%d+)')
-  if lonely and lonely ~= '0' then call('HSET', trouble, name, attempts .. ' ' .. (lonely - 1) .. ' ' .. id) end
+  local attempts, lonely, by = string.match(type(known) == 'string' and known or '', '^(%d+) (%d+) %S+ ?(%S*)')
+  if by == me and lonely ~= '0' then call('HSET', trouble, name, attempts .. ' ' .. (lonely - 1) .. ' ' .. id) end
 end
 
 local function give_back(id)

@@ -488,6 +488,19 @@ static void release_takes_a_charged_run_off_the_record(void **state)
     redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
 }
 
+static void release_keeps_the_runs_that_crashed_others(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    deliver(redis, "1-1", "dead");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble dead 1-1 1-1 1");
+    redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+                        RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
+    redis_do(redis, "SET " Q "alive:me token");
+    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect(redis, "0 1 1-1 dead", "HGET " Q "trouble 1-1");
+}
+
 static void charge_counts_lonely_runs_of_the_owner(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -595,6 +608,7 @@ static const struct CMUnitTest cases[] = {
                                     redis_teardown),
     cmocka_unit_test_setup_teardown(release_leaves_a_namesake_alone, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(release_takes_a_charged_run_off_the_record, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(release_keeps_the_runs_that_crashed_others, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(charge_counts_lonely_runs_of_the_owner, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_trouble_key_of_a_wrong_type_stops_nobody, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(join_pins_protocol_and_model, redis_setup, redis_teardown),
