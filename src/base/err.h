@@ -28,6 +28,15 @@ struct err {
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define PRINTF_LIKE(at, first) __attribute__((format(printf, at, first)))
 
+/* Returns from the calling function when `call` is not STATUS_OK, with its status: for a straight line of steps that
+ * have nothing to clean up. */
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        enum status try_status_ = (call);                                                                              \
+        if (try_status_ != STATUS_OK)                                                                                  \
+            return try_status_;                                                                                        \
+    } while (0)
+
 /* Fills `err` with a status and a formatted message (cut at its size) and returns the status.
  * Errors: none; `err` may be NULL when the caller needs the status only. */
 enum status err_set(struct err *err, enum status status, const char *format, ...) PRINTF_LIKE(3, 4);

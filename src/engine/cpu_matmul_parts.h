@@ -77,11 +77,4 @@ MUST_CHECK enum status matmul_run_bucket(struct matmul_runner *runner, struct ru
  * Errors: STATUS_UNSUPPORTED when a row's bits depend on its place even there. */
 MUST_CHECK enum status matmul_check_bits(struct matmul *matmul, struct err *err);
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        enum status try_status_ = (call);                                                                              \
-        if (try_status_ != STATUS_OK)                                                                                  \
-            return try_status_;                                                                                        \
-    } while (0)
-
 #endif

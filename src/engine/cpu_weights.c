@@ -4,13 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        enum status try_status_ = (call);                                                                              \
-        if (try_status_ != STATUS_OK)                                                                                  \
-            return try_status_;                                                                                        \
-    } while (0)
-
 static enum status no_memory(size_t elements, struct err *err)
 {
     return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weights", elements);

@@ -92,13 +92,6 @@ static struct pass cut_pass(const struct backend *backend, const struct engine_b
     };
 }
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        enum status try_status_ = (call);                                                                              \
-        if (try_status_ != STATUS_OK)                                                                                  \
-            return try_status_;                                                                                        \
-    } while (0)
-
 static enum status run_pass(const struct encoder *encoder, const struct pass *pass, struct err *err)
 {
     const struct backend_ops *ops = encoder->backend->ops;
