@@ -19,7 +19,8 @@ deps: ## install the Debian packages that are missing (with sudo when not root)
 test: all ## build and run all tests
 	ctest --preset $(PRESET) -j $(JOBS) $(CTEST_ARGS)
 
-demo: deps ## start everything privately and search 2,000 package summaries; KEEP=1 leaves it running
+demo: ## start everything privately and search 2,000 package summaries; KEEP=1 leaves it running
+	@cmake/deps.sh --demo
 	@test -f build/release/build.ninja || cmake --preset release >/dev/null
 	@cmake --build --preset release --target sluice
 	@SLUICE=build/release/sluice /usr/bin/python3 tests/demo/demo.py

@@ -2,16 +2,21 @@
 # What building and testing need, in one place: installs the Debian packages that are missing (`make deps`).
 #   cmake/deps.sh          install what is missing, say which
 #   cmake/deps.sh --check  only say whether something is missing (exit 1)
-#   cmake/deps.sh --build  the packages for building alone, without those of the tests
+#   cmake/deps.sh --build  the packages for building alone
+#   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libcjson-dev libdnnl-dev libxxhash-dev)
-tests=(libcmocka-dev redis-server redis-tools python3 python3-venv python3-redis
-       ruby-redis php-cli php-redis libredis-perl node-redis docker-compose)
+demo=(libcmocka-dev redis-server redis-tools python3 python3-redis)
+tests=(python3-venv python3-yaml ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 
-wanted=("${build[@]}" "${tests[@]}")
-[ "${1:-}" = --build ] && wanted=("${build[@]}")
+case "${1:-}" in
+  --build) wanted=("${build[@]}") ;;
+  --demo) wanted=("${build[@]}" "${demo[@]}") ;;
+  *) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}") ;;
+esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   [ "${1:-}" = --check ] && exit 0 # nothing to compare with here; CMake will say what it does not find
@@ -38,7 +43,12 @@ if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null || { echo "as root: apt-get install --no-install-recommends ${missing[*]}" >&2; exit 1; }
   sudo=(sudo)
 fi
-echo "Installing with apt: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-"${sudo[@]}" apt-get update -qq
-"${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
+mkdir -p build
+log=build/apt.log
+echo "Installing with apt (log: $log): ${missing[*]}"
+apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  echo "apt-get failed, see $log; or install as root: ${missing[*]}" >&2
+  exit 1
+fi
