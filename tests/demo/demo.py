@@ -196,17 +196,25 @@ def print_statistics(counters, bulk_ms, single_ms):
     print(f"  one at a time: p50 {percentile(single_ms, 0.5):.1f} ms, p99 {percentile(single_ms, 0.99):.1f} ms")
 
 
-def print_by_hand(socket):
+def print_by_hand(services, keep):
+    if keep:
+        socket, when = services.socket, ""
+    else:
+        socket, when = "SOCKET", ", while it runs (make demo KEEP=1 leaves it running and prints the path of its SOCKET)"
     print(f"""
-By hand, against any daemon:
+By hand{when}:
   redis-cli -s {socket} XADD 'sluice:{{default}}:requests' '*' text 'hello world'
   redis-cli -s {socket} HGETALL 'sluice:{{default}}:reply:<the id that XADD printed>'""")
+    if keep:
+        pids = " ".join(str(process.pid) for process in services.processes)
+        print(f"\nStill running; stop it with: kill {pids}; rm -r {services.directory}")
 
 
 def main():
     packages, source = pick_packages()
     services = Services()
     keep = os.environ.get("KEEP") == "1"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up then, too
     try:
         client = services.start()
         print(f"sluice serve with {MODEL.name}; {len(packages)} package names and summaries from {source}:")
@@ -215,12 +223,7 @@ def main():
         answer_queries(client, packages, vectors)
         single_ms = [embed_one(client, f"{name}: {summary}")[1] for name, summary in packages[:100]]
         print_statistics(services.counters(len(packages) + len(QUERIES) + len(single_ms)), bulk_ms, single_ms)
-        print_by_hand(services.socket)
-        if keep:
-            pids = " ".join(str(process.pid) for process in services.processes)
-            print(f"\nStill running; stop it with: kill {pids}; rm -r {services.directory}")
-        else:
-            print("  (make demo KEEP=1 leaves it running for that)")
+        print_by_hand(services, keep)
     except BaseException:
         keep = False
         raise
