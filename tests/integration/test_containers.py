@@ -55,6 +55,7 @@ class Containers(SluiceCase):
                     self.assertIn(source, compose["volumes"])
         secret = compose["secrets"]["redis_password"]["file"]
         self.assertIn(f"/{os.path.relpath(secret)}\n", read(".gitignore"), "the password file must never be committed")
+        self.assertIn(f"{os.path.dirname(os.path.relpath(secret))}\n", read(".dockerignore"), "nor copied into an image")
 
     def test_compose_commands(self):
         """Every flag of the commands in the file is one of that command's own --help."""
