@@ -1,5 +1,7 @@
 /* --help, from the same rows that parse the flags. */
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/command.h"
 
@@ -7,18 +9,25 @@ enum { COLUMN = 30 };
 
 static void print_row(const struct setting *setting)
 {
-    char flag[SETTING_NAME_MAX], left[2 * SETTING_NAME_MAX];
+    char flag[SETTING_NAME_MAX], left[3 * SETTING_NAME_MAX];
     setting_flag(setting, flag);
     if (setting->type == SETTING_CHOICE) {
         int used = snprintf(left, sizeof left, "%s ", flag);
         for (size_t i = 0; setting->choices[i] != NULL && used < (int)sizeof left; i++)
             used += snprintf(left + used, sizeof left - (size_t)used, "%s%s", i == 0 ? "" : "|", setting->choices[i]);
     } else if (setting->type == SETTING_SWITCH) {
-        snprintf(left, sizeof left, "%s", flag);
+        bool on = setting->fallback != NULL && strcmp(setting->fallback, "true") == 0;
+        if (on) /* then the other word is the one of use */
+            snprintf(left, sizeof left, "%s, --no-%s", flag, flag + strlen("--"));
+        else
+            snprintf(left, sizeof left, "%s", flag);
     } else {
         snprintf(left, sizeof left, "%s %s", flag, setting->value);
     }
-    printf("  %-*s %s", COLUMN, left, setting->help);
+    if (strlen(left) > COLUMN)
+        printf("  %s\n  %-*s %s", left, COLUMN, "", setting->help);
+    else
+        printf("  %-*s %s", COLUMN, left, setting->help);
     if (setting->fallback != NULL && setting->fallback[0] != '\0')
         printf(" [%s]", setting->fallback);
     putchar('\n');

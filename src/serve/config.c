@@ -53,9 +53,9 @@ static const struct setting table[] = {
         .accepts = is_queue_name, .expects = "1 to 64 of a-z 0-9 _ . -"},
     {SWITCH(allow_eviction, "false", FOR_SERVE, "start even if Redis may evict keys (maxmemory-policy)")},
 
-    {TEXT(model, NULL, MODEL_USERS, "DIR", "a Hugging Face or sentence-transformers directory")},
+    {TEXT(model, NULL, MODEL_USERS, "DIR", "a Hugging Face or sentence-transformers directory [the model that comes with Sluice]")},
     {CHOICE(precision, "auto", precisions, ENGINE_USERS, "arithmetic of the forward pass")},
-    {CHOICE(pooling, "model", poolings, ENGINE_USERS, "how token vectors become one, when the model does not say")},
+    {CHOICE(pooling, "model", poolings, MODEL_USERS, "how token vectors become one, when the model does not say")},
     {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
     {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
     {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
