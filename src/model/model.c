@@ -27,10 +27,28 @@ static enum status resolve(struct model *model, const char *directory, struct er
     if (stat(model->directory, &info) != 0)
         return err_set_errno(err, "cannot open the model directory %s", directory);
     if (!S_ISDIR(info.st_mode))
-        return err_set(err, STATUS_BAD_INPUT, "%s is not a directory", directory);
+        return err_set(err, STATUS_BAD_INPUT, "the model %s is not a directory", directory);
     const char *last = strrchr(model->directory, '/') + 1;
     model->name = strdup(*last != '\0' ? last : "model");
     return model->name != NULL ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the model's name");
+}
+
+/* A folder with neither file is something else; saying so helps more than what would be missed first. */
+static enum status refuse_no_model(const char *directory, struct err *err)
+{
+    static const char *const either[] = {"modules.json", "config.json"};
+    for (size_t i = 0; i < sizeof either / sizeof either[0]; i++) {
+        struct buffer path = {0};
+        buffer_format(&path, "%s/%s", directory, either[i]);
+        bool there = buffer_ok(&path) && access(path.data, F_OK) == 0;
+        bool no_memory = !buffer_ok(&path);
+        buffer_free(&path);
+        if (no_memory)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for a path");
+        if (there)
+            return STATUS_OK;
+    }
+    return err_set(err, STATUS_NOT_FOUND, "%s has neither modules.json nor config.json, so it is no model", directory);
 }
 
 /* An adapter beside the weights (PEFT) would change them; sentence-transformers applies it on its own. */
@@ -151,6 +169,8 @@ enum status model_open(const char *directory, const struct model_options *option
         return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
     struct sentence_config sentence = {0};
     enum status status = resolve(model, directory, err);
+    if (status == STATUS_OK)
+        status = refuse_no_model(model->directory, err);
     if (status == STATUS_OK) {
         status = fill(model, options != NULL ? options : &none, &sentence, err);
         if (status != STATUS_OK && err != NULL)

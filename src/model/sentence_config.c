@@ -139,7 +139,7 @@ static enum status start(struct sentence_config *out, struct err *err)
 
 static enum status refuse_unknown_pooling(const struct sentence_config *config, bool listed, struct err *err)
 {
-    const char *advice = "so the pooling is not known; give it (mean or cls) as an option";
+    const char *advice = "so the pooling is not known; set pooling to mean or cls";
     if (config->pooling_folder != NULL)
         return err_set(err, STATUS_NOT_FOUND, "%sconfig.json does not exist, %s", config->pooling_folder, advice);
     if (listed)

@@ -1,15 +1,16 @@
 #include "serve/start.h"
 
+#include <unistd.h>
+
 enum status start_model(const struct config *config, struct model **out, struct err *err)
 {
     struct model_options options = {.pooling = (enum pooling)config->pooling,
                                     .max_tokens = (uint32_t)config->max_tokens,
                                     .prompt = config->prompt,
                                     .prefix = config->prefix};
-    enum status status = model_open(config->model, &options, out, err);
-    if (status == STATUS_NOT_FOUND)
-        return err_prefix(err, "no model (name a sentence-transformers directory with --model)");
-    return status == STATUS_OK ? status : err_prefix(err, "model %s", config->model);
+    if (access(config->model, F_OK) != 0)
+        return err_set_errno(err, "no model at %s (--model names a sentence-transformers directory)", config->model);
+    return model_open(config->model, &options, out, err);
 }
 
 enum status start_engine(const struct config *config, struct model *model, struct engine **out, struct err *err)
