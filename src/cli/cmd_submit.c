@@ -8,6 +8,7 @@
 #include "cli/reply_print.h"
 #include "io/client.h"
 #include "serve/password.h"
+#include "work/request.h"
 
 enum { TIMEOUT_MS = 5000, PIPELINE = 256, ID_MAX = 160, FIELDS_MAX = 16 };
 
@@ -22,6 +23,11 @@ enum own_encoding { OWN_DEFAULT, OWN_JSON, OWN_F32 };
 
 static const char *const encodings[] = {"default", "json", "f32", NULL};
 
+static bool is_id(const char *text)
+{
+    return request_id_usable(text, strlen(text));
+}
+
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 /* clang-format off */
 static const struct setting own_settings[] = {
@@ -29,7 +35,8 @@ static const struct setting own_settings[] = {
     {OWN(wait), .type = SETTING_SWITCH, .fallback = "false", .help = "wait, and print replies instead of ids"},
     {OWN(timeout_s), .type = SETTING_INTEGER, .fallback = "60", .least = 1, .most = 86400, .value = "N",
         .help = "longest wait for each reply"},
-    {OWN(id), .type = SETTING_TEXT, .most = 128, .value = "ID", .help = "the request's id (only with one text)"},
+    {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "the request's id (only with one text)",
+        .accepts = is_id, .expects = "1 to 128 of A-Z a-z 0-9 . _ : - in another shape than an entry id"},
     {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encodings, .help = "of the reply in Redis"},
     {OWN(ttl), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 604800, .value = "SECONDS",
         .help = "how long the reply is kept; 0: as the daemon says"},

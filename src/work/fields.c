@@ -78,23 +78,10 @@ static void take_own_first_at(struct taking *taking)
         taking->request->first_ms = ms;
 }
 
-static bool id_usable(const char *id, size_t length)
-{
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
-    if (length == 0 || length > REQUEST_ID_MAX)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (memchr(allowed, id[i], sizeof(allowed) - 1) == NULL)
-            return false;
-    enum request_class class;
-    struct entry_id entry;
-    return !request_name_parse(id, length, &class, &entry);
-}
-
 static void take_id(struct taking *taking)
 {
     const struct entry_field *field = taking->field;
-    if (!id_usable(field->value, field->value_length)) {
+    if (!request_id_usable(field->value, field->value_length)) {
         request_fail(taking->request, CODE_BAD_ID,
                      "id: 1 to %d of A-Z a-z 0-9 . _ : -, and not of the shape of an entry id", REQUEST_ID_MAX);
         return;

@@ -197,4 +197,7 @@ MUST_CHECK bool entry_id_parse(const char *text, size_t length, struct entry_id 
 void request_name_format(enum request_class class, struct entry_id id, char text[REQUEST_NAME_MAX]);
 MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id);
 
+/* Whether a producer may call its request so: 1 to 128 of A-Z a-z 0-9 . _ : -, and not of the shape of a name. */
+MUST_CHECK bool request_id_usable(const char *id, size_t length);
+
 #endif
