@@ -211,7 +211,7 @@ static enum status check_server(struct queue *queue, const char *info, struct er
         strcmp(value, "noeviction") != 0) {
         return err_set(err, STATUS_BAD_INPUT,
                        "maxmemory-policy is %s: Redis could drop requests and replies when it is full; "
-                       "set it to noeviction, or allow it in the configuration",
+                       "set it to noeviction, or allow it (allow_eviction)",
                        value);
     }
     if (info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {

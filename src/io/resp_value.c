@@ -76,12 +76,22 @@ enum status resp_check(const struct resp_value *value, struct err *err)
     static const struct {
         const char *word;
         enum status status;
+        const char *advice;
     } voices[] = {
-        {"NOAUTH", STATUS_DENIED},           {"WRONGPASS", STATUS_DENIED},       {"NOPERM", STATUS_DENIED},
-        {"LOADING", STATUS_UNAVAILABLE},     {"BUSY", STATUS_UNAVAILABLE},       {"READONLY", STATUS_UNAVAILABLE},
-        {"MISCONF", STATUS_UNAVAILABLE},     {"MASTERDOWN", STATUS_UNAVAILABLE}, {"NOREPLICAS", STATUS_UNAVAILABLE},
-        {"CLUSTERDOWN", STATUS_UNAVAILABLE}, {"TRYAGAIN", STATUS_UNAVAILABLE},   {"OOM", STATUS_UNAVAILABLE},
-        {"MOVED", STATUS_UNSUPPORTED},       {"ASK", STATUS_UNSUPPORTED},
+        {"NOAUTH", STATUS_DENIED, " Set redis_password_file or redis_password."},
+        {"WRONGPASS", STATUS_DENIED},
+        {"NOPERM", STATUS_DENIED},
+        {"LOADING", STATUS_UNAVAILABLE},
+        {"BUSY", STATUS_UNAVAILABLE},
+        {"READONLY", STATUS_UNAVAILABLE},
+        {"MISCONF", STATUS_UNAVAILABLE},
+        {"MASTERDOWN", STATUS_UNAVAILABLE},
+        {"NOREPLICAS", STATUS_UNAVAILABLE},
+        {"CLUSTERDOWN", STATUS_UNAVAILABLE},
+        {"TRYAGAIN", STATUS_UNAVAILABLE},
+        {"OOM", STATUS_UNAVAILABLE},
+        {"MOVED", STATUS_UNSUPPORTED},
+        {"ASK", STATUS_UNSUPPORTED},
     };
     if (value->type != RESP_ERROR) {
         return STATUS_OK;
@@ -91,7 +101,8 @@ enum status resp_check(const struct resp_value *value, struct err *err)
     int length = value->length > 300 ? 300 : (int)value->length;
     for (size_t i = 0; i < sizeof voices / sizeof *voices; i++) {
         if (resp_is_error(value, voices[i].word)) {
-            return err_set(err, voices[i].status, "Redis says: %.*s", length, value->bytes);
+            const char *advice = voices[i].advice ? voices[i].advice : "";
+            return err_set(err, voices[i].status, "Redis says: %.*s%s", length, value->bytes, advice);
         }
     }
     bool denied = value->length >= denied_length && memcmp(value->bytes, denied_in_script, denied_length) == 0;
