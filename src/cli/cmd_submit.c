@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/lines.h"
@@ -10,7 +11,7 @@
 #include "serve/password.h"
 #include "work/request.h"
 
-enum { TIMEOUT_MS = 5000, PIPELINE = 256, ID_MAX = 160, FIELDS_MAX = 16 };
+enum { TIMEOUT_MS = 5000, PIPELINE = 256, ENTRY_MAX = 64, KEY_MAX = 256, FIELDS_MAX = 16 };
 
 struct own {
     char *input, *id;
@@ -47,7 +48,7 @@ struct submission {
     const struct own *own;
     const char *queue;
     struct client *client;
-    char ids[PIPELINE][ID_MAX];
+    char entries[PIPELINE][ENTRY_MAX];
     unsigned sent, failed;
 };
 
@@ -92,7 +93,13 @@ static enum status send_text(struct submission *submission, const char *text, si
     return client_send(submission->client, words.count, words.bytes, words.lengths, 0, err);
 }
 
-static enum status receive_id(struct submission *submission, char *id, struct err *err)
+/* What names the reply: the producer's id, else the id of the entry. */
+static const char *reply_id(const struct submission *submission, const char *entry)
+{
+    return submission->own->id != NULL ? submission->own->id : entry;
+}
+
+static enum status receive_id(struct submission *submission, char *entry, struct err *err)
 {
     const struct resp_value *answer;
     enum status status = client_receive(submission->client, &answer, err);
@@ -100,38 +107,60 @@ static enum status receive_id(struct submission *submission, char *id, struct er
         return status;
     if (answer->bytes == NULL)
         return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
-    bool named = submission->own->id != NULL;
-    snprintf(id, ID_MAX, "%s", named ? submission->own->id : answer->bytes);
+    snprintf(entry, ENTRY_MAX, "%s", answer->bytes);
     if (!submission->own->wait)
-        puts(id);
+        puts(reply_id(submission, entry));
     return STATUS_OK;
 }
 
-/* Waits for the wake token of a request, then prints its reply. */
-static enum status wait_reply(struct submission *submission, const char *id, struct err *err)
+/* Waits for the wake token of a request, which is the id of its entry: others at that key are of earlier requests with
+ * the same id. Sets `id` to what names the reply (the entry, where the id could not be used), or to NULL: no token
+ * came. */
+static enum status wait_token(struct submission *submission, const char *entry, const char **id, struct err *err)
 {
-    char wake[256], reply_key[256], seconds[24];
-    snprintf(wake, sizeof wake, "sluice:{%s}:wake:%s", submission->queue, id);
-    snprintf(reply_key, sizeof reply_key, "sluice:{%s}:reply:%s", submission->queue, id);
-    snprintf(seconds, sizeof seconds, "%lld", (long long)submission->own->timeout_s);
-    const char *const wait[] = {"BLPOP", wake, seconds}, *const get[] = {"HGETALL", reply_key};
-    const struct resp_value *answer;
-    uint32_t block_ms = (uint32_t)submission->own->timeout_s * 1000;
-    enum status status = client_send(submission->client, 3, wait, NULL, block_ms, err);
-    if (status == STATUS_OK)
-        status = client_receive(submission->client, &answer, err);
-    if (status == STATUS_OK)
-        status = client_send(submission->client, 2, get, NULL, 0, err);
-    if (status == STATUS_OK)
-        status = client_receive(submission->client, &answer, err);
+    const char *const ids[2] = {reply_id(submission, entry), entry};
+    char wake[2][KEY_MAX], seconds[24];
+    for (int i = 0; i < 2; i++)
+        snprintf(wake[i], KEY_MAX, "sluice:{%s}:wake:%s", submission->queue, ids[i]);
+    uint64_t now_ms = clock_now_ms(), ends_ms = now_ms + (uint64_t)submission->own->timeout_s * 1000;
+    *id = NULL;
+    for (; *id == NULL && now_ms < ends_ms; now_ms = clock_now_ms()) {
+        snprintf(seconds, sizeof seconds, "%.3f", (double)(ends_ms - now_ms) / 1000);
+        const char *const wait[] = {"BLPOP", wake[0], wake[1], seconds};
+        const struct resp_value *answer;
+        enum status status = client_send(submission->client, 4, wait, NULL, (uint32_t)(ends_ms - now_ms), err);
+        if (status == STATUS_OK)
+            status = client_receive(submission->client, &answer, err);
+        if (status != STATUS_OK)
+            return status;
+        if (answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], entry))
+            *id = ids[resp_equals(&answer->items[0], wake[0]) ? 0 : 1];
+    }
+    return STATUS_OK;
+}
+
+/* Waits for a request, then prints its reply; without a token only one that is surely its own. */
+static enum status wait_reply(struct submission *submission, const char *entry, struct err *err)
+{
+    const char *id;
+    enum status status = wait_token(submission, entry, &id, err);
     if (status != STATUS_OK)
         return status;
-    if (!reply_is_final(answer))
+    bool told = id != NULL;
+    id = told ? id : reply_id(submission, entry);
+    char key[KEY_MAX];
+    snprintf(key, sizeof key, "sluice:{%s}:reply:%s", submission->queue, id);
+    const struct resp_value *reply;
+    status = client_command(submission->client, 2, (const char *const[]){"HGETALL", key}, NULL, &reply, err);
+    if (status != STATUS_OK)
+        return status;
+    const struct resp_value *of = reply_field(reply, "entry");
+    if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, entry))))
         return err_set(err, STATUS_TIMEOUT,
-                       "no reply for %s within %s s; is a daemon running on queue %s? (sluice get %s asks again)", id,
-                       seconds, submission->queue, id);
-    submission->failed += !resp_equals(reply_field(answer, "status"), "done");
-    return reply_print(stdout, id, answer, err);
+                       "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
+                       (long long)submission->own->timeout_s, submission->queue, id);
+    submission->failed += !resp_equals(reply_field(reply, "status"), "done");
+    return reply_print(stdout, id, reply, err);
 }
 
 /* Takes the ids of everything that was sent, and with --wait the replies. */
@@ -139,9 +168,9 @@ static enum status flush(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
     for (unsigned i = 0; i < submission->sent && status == STATUS_OK; i++)
-        status = receive_id(submission, submission->ids[i], err);
+        status = receive_id(submission, submission->entries[i], err);
     for (unsigned i = 0; submission->own->wait && i < submission->sent && status == STATUS_OK; i++)
-        status = wait_reply(submission, submission->ids[i], err);
+        status = wait_reply(submission, submission->entries[i], err);
     submission->sent = 0;
     return status;
 }

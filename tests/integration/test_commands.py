@@ -13,7 +13,7 @@ from corpus import AWKWARD, texts
 from daemon import BINARY, SOURCE
 from vectors import decode_f32, read_npy
 
-USAGE, DATAERR, NOINPUT, UNAVAILABLE, NOPERM, CONFIG = 64, 65, 66, 69, 77, 78
+USAGE, DATAERR, NOINPUT, UNAVAILABLE, TEMPFAIL, NOPERM, CONFIG = 64, 65, 66, 69, 75, 77, 78
 COMMANDS = ("serve", "submit", "get", "embed", "tokenize", "config", "version")
 
 
@@ -263,6 +263,25 @@ class CommandLine(SluiceCase):
         key = f"sluice:{{{self.queue}}}:reply:mine"
         self.assertEqual(client.hget(key, "embedding"), self.reference()("hello world"))
         self.assertLessEqual(client.ttl(key), 50)
+
+    def test_submit_wait_is_not_told_of_an_earlier_request(self):
+        """Who uses an id again finds the token and the reply of the first one."""
+        self.server = self.start_redis()
+        daemon = self.start_daemon(self.server)
+        where = ("--redis", self.server.socket, "--queue", self.queue)
+        client = self.server.client()
+        client.xadd(f"sluice:{{{self.queue}}}:requests", {"id": "mine", "text": "the first", "notify": "1"})
+        self.wait_until(lambda: client.exists(f"sluice:{{{self.queue}}}:wake:mine"), "the first token")
+        out = self.ok("submit", *where, "--wait", "--id", "mine", "the second")
+        self.assertEqual(struct.pack("<64f", *json.loads(out)["embedding"]), self.reference()("the second"))
+        daemon.stop()
+        self.fails(TEMPFAIL, "submit", *where, "--wait", "--timeout-s", "1", "--id", "mine", "third", says="no reply for mine")
+
+    def test_submit_wait_finds_the_answer_to_an_unusable_id(self):
+        self.serve()
+        result = self.run_sluice("submit", *self.where, "--wait", "--timeout-s", "20", "--id", "not usable", "hello")
+        self.assertEqual(result.returncode, DATAERR)
+        self.assertEqual(json.loads(result.stdout)["code"], "bad_id")
 
     def test_submit_wait_tells_of_an_error(self):
         self.serve()
