@@ -65,8 +65,9 @@ bool resp_is_error(const struct resp_value *value, const char *word);
 bool resp_equals(const struct resp_value *value, const char *text);
 
 /* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM), STATUS_UNAVAILABLE (LOADING,
- * BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, OOM: later may help), STATUS_UNSUPPORTED
- * (MOVED, ASK), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK for every other value. */
+ * BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, OOM, too many clients: later may help),
+ * STATUS_UNSUPPORTED (MOVED, ASK), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK for every other
+ * value. */
 enum status resp_check(const struct resp_value *value, struct err *err);
 
 #endif

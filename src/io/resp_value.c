@@ -96,8 +96,13 @@ enum status resp_check(const struct resp_value *value, struct err *err)
     if (value->type != RESP_ERROR) {
         return STATUS_OK;
     }
-    static const char denied_in_script[] = "ERR The user executing the script can't ";
-    size_t denied_length = sizeof denied_in_script - 1;
+    static const struct {
+        const char *begin;
+        enum status status;
+    } errors[] = {
+        {"ERR The user executing the script can't ", STATUS_DENIED},
+        {"ERR max number of clients", STATUS_UNAVAILABLE},
+    };
     int length = value->length > 300 ? 300 : (int)value->length;
     for (size_t i = 0; i < sizeof voices / sizeof *voices; i++) {
         if (resp_is_error(value, voices[i].word)) {
@@ -105,6 +110,12 @@ enum status resp_check(const struct resp_value *value, struct err *err)
             return err_set(err, voices[i].status, "Redis says: %.*s%s", length, value->bytes, advice);
         }
     }
-    bool denied = value->length >= denied_length && memcmp(value->bytes, denied_in_script, denied_length) == 0;
-    return err_set(err, denied ? STATUS_DENIED : STATUS_INTERNAL, "Redis says: %.*s", length, value->bytes);
+    enum status status = STATUS_INTERNAL;
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        size_t begin = strlen(errors[i].begin);
+        if (value->length >= begin && memcmp(value->bytes, errors[i].begin, begin) == 0) {
+            status = errors[i].status;
+        }
+    }
+    return err_set(err, status, "Redis says: %.*s", length, value->bytes);
 }

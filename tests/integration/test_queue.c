@@ -646,6 +646,27 @@ static void a_password_is_needed_and_taken(void **state)
     desk_close(&desk);
 }
 
+/* The refusal comes where the answer to AUTH is expected. */
+static void a_crowded_server_is_waited_out(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    struct err err;
+    redis_do(redis, "CONFIG SET requirepass secret-word");
+    assert_int_equal(address_set_login(&redis->address, NULL, "secret-word", &err), STATUS_OK);
+    redis_do(redis, "CONFIG SET maxclients 1");
+    desk_open(&desk, &redis->address, NULL);
+    for (int i = 0; i < 2000 && strstr(redis_do(redis, "INFO stats"), "rejected_connections:0"); i++) {
+        struct timeval pause = {.tv_usec = 1000};
+        event_base_loopexit(desk.base, &pause);
+        event_base_dispatch(desk.base);
+    }
+    assert_null(strstr(redis->text, "rejected_connections:0"));
+    redis_do(redis, "CONFIG SET maxclients 100");
+    desk_wait(&desk, EVENT_CONNECTED);
+    desk_close(&desk);
+}
+
 static void a_database_is_selected(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -724,6 +745,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_higher_protocol_is_refused, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_evicting_redis_is_refused_unless_allowed, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_password_is_needed_and_taken, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_crowded_server_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_database_is_selected, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_missing_right_stops_the_worker, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(no_server_is_retried_until_there_is_one, redis_setup, redis_teardown),

@@ -193,6 +193,7 @@ static void error_words_have_a_status(void **state)
         {"BUSY Redis is busy", STATUS_UNAVAILABLE},
         {"READONLY You can't", STATUS_UNAVAILABLE},
         {"MISCONF x", STATUS_UNAVAILABLE},
+        {"ERR max number of clients reached", STATUS_UNAVAILABLE},
         {"OOM x", STATUS_UNAVAILABLE},
         {"MOVED 1 h:1", STATUS_UNSUPPORTED},
         {"BUSYGROUP x", STATUS_INTERNAL},
