@@ -9,6 +9,12 @@ static enum status no_memory(size_t elements, struct err *err)
     return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weights", elements);
 }
 
+static void copied(const struct cpu_weights *weights, const struct tensor *tensor)
+{
+    if (weights->backend.model->read_once)
+        tensor_release(tensor);
+}
+
 /* Vectors are read by whole SIMD registers at most up to their end, so plain malloc's alignment will do. */
 static enum status keep_vector(struct cpu_weights *weights, const struct tensor *tensor, size_t elements, float **out,
                                struct err *err)
@@ -20,6 +26,7 @@ static enum status keep_vector(struct cpu_weights *weights, const struct tensor 
     if (values == NULL)
         return no_memory(elements, err);
     tensor_read_f32(tensor, 0, elements, values);
+    copied(weights, tensor);
     weights->bytes += elements * sizeof *values;
     *out = values;
     return STATUS_OK;
@@ -59,6 +66,7 @@ static enum status keep_words16(struct cpu_weights *weights, const struct model 
             weights->word16[at + i] = to_bf16(row[i]);
     }
     free(row);
+    copied(weights, words);
     weights->bytes += words->elements * sizeof *weights->word16;
     return STATUS_OK;
 }
@@ -119,6 +127,7 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
         if (parts[i]->weight.elements != block || parts[i]->bias.elements != rows)
             return err_set(err, STATUS_UNSUPPORTED, "a linear layer does not have %zu by %u weights", rows, inputs);
         tensor_read_f32(&parts[i]->weight, 0, block, plain + i * block);
+        copied(weights, &parts[i]->weight);
         tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
     }
     weights->bytes += outputs * sizeof *out->bias;

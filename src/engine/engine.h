@@ -32,7 +32,8 @@ struct engine_batch {
     float *output;          /* [rows, dim], written */
 };
 
-/* Opens an engine for a model. The weights are copied: afterwards the caller may model_release_weights.
+/* Opens an engine for a model. The weights are copied, and given back one by one if model->read_once;
+ * afterwards the caller may model_release_weights.
  * Owns: the caller ends it with engine_close, after its encoders; `model` must outlive the engine.
  * Errors: STATUS_UNSUPPORTED (no such backend or precision here), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 MUST_CHECK enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,

@@ -78,6 +78,7 @@ struct model {
     struct layer_norm embedding_norm;
     struct model_layer *layers; /* [layer_count] */
     size_t weight_bytes;        /* of all tensors, as in the files, heads included */
+    bool read_once;             /* set by the owner: an engine may tensor_release what it has copied */
 
     struct tokenizer *tokenizer;
     void *storage; /* struct weights: the weight files' bytes; only model.c looks inside */
@@ -96,5 +97,8 @@ void model_release_weights(struct model *model);
 
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);
+
+/* Gives back the whole pages under a weight that nobody will read again: they read as zeros from then on. */
+void tensor_release(const struct tensor *tensor);
 
 #endif

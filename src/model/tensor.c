@@ -1,6 +1,9 @@
 /* Weights of any dtype as f32, bit for bit. bf16 is the upper half of an f32; f16 is widened with integer arithmetic,
  * so that subnormals, infinities and the payload of a NaN come out the same on every machine. */
+#include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "model/model.h"
 
@@ -46,4 +49,13 @@ void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, fl
         memcpy(&half, from + i * sizeof half, sizeof half);
         to[i] = tensor->dtype == DTYPE_F16 ? widen_f16(half) : widen_bf16(half);
     }
+}
+
+void tensor_release(const struct tensor *tensor)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)tensor->data;
+    size_t bytes = tensor->elements * (tensor->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    uintptr_t first = (from + page - 1) / page * page, end = (from + bytes) / page * page;
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
 }

@@ -116,12 +116,13 @@ def status_kb(pid, name):
 def memory():
     with Stage() as stage:
         weights = os.path.getsize(os.path.join(stage.model, "model.safetensors")) / 1e6
-        daemon = stage.daemon("--precision", "f32").wait_ready(stage.client)
-        stage.fill(mixed_texts(2000))
-        stage.drain()
-        print(f"memory f32: peak {status_kb(daemon.pid, 'VmHWM') / 1024:.0f} MiB, now {status_kb(daemon.pid, 'VmRSS') / 1024:.0f} MiB; "
-              f"weights {weights:.0f} MB in the file", flush=True)
-        assert daemon.stop() == 0
+        for precision in ("f32", "bf16"):
+            daemon = stage.daemon("--precision", precision).wait_ready(stage.client)
+            stage.fill(mixed_texts(2000))
+            stage.drain()
+            print(f"memory {precision}: peak {status_kb(daemon.pid, 'VmHWM') / 1024:.0f} MiB, now {status_kb(daemon.pid, 'VmRSS') / 1024:.0f} MiB; "
+                  f"weights {weights:.0f} MB in the file (f32)", flush=True)
+            assert daemon.stop() == 0
         daemon = stage.daemon("--backend", "null").wait_ready(stage.client)
         for round_ in range(11):
             stage.fill(mixed_texts(10_000))

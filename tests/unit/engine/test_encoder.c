@@ -281,6 +281,29 @@ static void two_encoders_give_the_same_bits(void **state)
     close_model(&opened);
 }
 
+static void reading_the_weights_once_changes_no_bit(void **state)
+{
+    (void)state;
+    const uint32_t lengths[] = {7, 40, 1};
+    float vectors[2][3 * 64];
+    struct rows rows = {0};
+    for (int once = 0; once < 2; once++) {
+        struct model *model = memory_model(small, 11);
+        model->read_once = once == 1;
+        struct opened opened = open_model(model, PRECISION_AUTO);
+        struct err err = {0};
+        if (once == 0)
+            rows = make_rows(model, lengths, 3);
+        assert_int_equal(run(opened.encoder, &rows, 0, vectors[once], &err), STATUS_OK);
+        float first;
+        tensor_read_f32(&model->layers[1].output.weight, 64 * 64, 1, &first); /* in the middle: a whole page */
+        assert_true((first == 0.0f) == (once == 1));
+        close_model(&opened);
+    }
+    free_rows(&rows);
+    assert_memory_equal(vectors[0], vectors[1], sizeof vectors[0]);
+}
+
 static void expect_refused(struct encoder *encoder, struct engine_batch batch)
 {
     struct err err = {0};
@@ -363,6 +386,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(bf16_is_near_plain_loops),
     cmocka_unit_test(f32_bits_do_not_depend_on_the_batch),
     cmocka_unit_test(bf16_bits_do_not_depend_on_the_batch),
+    cmocka_unit_test(reading_the_weights_once_changes_no_bit),
     cmocka_unit_test(two_encoders_give_the_same_bits),
     cmocka_unit_test(bad_batches_are_refused_whole),
     cmocka_unit_test(an_empty_batch_is_nothing_to_do),

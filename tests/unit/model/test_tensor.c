@@ -1,7 +1,9 @@
-/* Widening to f32: all 65,536 patterns of both half formats. */
+/* Widening to f32: all 65,536 patterns of both half formats; and giving memory back. */
 #include "harness.h"
 
 #include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "model/model.h"
 
@@ -65,10 +67,29 @@ static void reads_a_range_at_any_alignment(void **state)
     assert_int_equal(bits_of(got[1]), bits_of(0x1p-24f));
 }
 
+static void releases_no_byte_of_a_neighbour(void **state)
+{
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = 6 * page;
+    unsigned char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    memset(memory, 0xAB, size);
+    size_t first = page + 12, bytes = 3 * page; /* its whole pages: the third and the fourth of six */
+    struct tensor tensor = {.dtype = DTYPE_F32, .data = memory + first, .elements = bytes / sizeof(float)};
+    tensor_release(&tensor);
+    for (size_t i = 0; i < size; i++)
+        assert_int_equal(memory[i], i >= 2 * page && i < 4 * page ? 0 : 0xAB);
+    tensor = (struct tensor){.dtype = DTYPE_F16, .data = memory + 8, .elements = 16}; /* no whole page: nothing */
+    tensor_release(&tensor);
+    assert_int_equal(memory[8], 0xAB);
+    munmap(memory, size);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(widens_every_f16),
     cmocka_unit_test(widens_every_bf16),
     cmocka_unit_test(reads_a_range_at_any_alignment),
+    cmocka_unit_test(releases_no_byte_of_a_neighbour),
 };
 
 TEST_MAIN(cases)
