@@ -29,10 +29,17 @@ void lonely_add(struct worker *worker, struct request *request)
     request_list_push(&worker->suspects, request);
 }
 
+/* It is pending with us still. Should the own list bring it back, it is no less suspect for that. */
+static void forget(struct worker *worker, struct request *request)
+{
+    worker->reclaim_unsure = true;
+    settle_forget(worker, request);
+}
+
 void lonely_forget(struct worker *worker)
 {
     for (struct request *request; (request = request_list_pop(&worker->suspects)) != NULL;)
-        settle_forget(worker, request);
+        forget(worker, request);
 }
 
 void lonely_charged(struct worker *worker, const struct event *event)
@@ -97,7 +104,7 @@ static void charge_again(struct worker *worker)
     if (worker->draining)
         settle_release(worker, worker->lonely);
     else if (worker->lease_lost)
-        settle_forget(worker, worker->lonely);
+        forget(worker, worker->lonely);
     else if (worker_may_call(worker))
         charge(worker);
 }

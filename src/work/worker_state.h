@@ -66,7 +66,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct entry_id own_after;
     uint32_t own_count;
     bool own_anew;                  /* the read of it that is out came too early: begin again */
-    bool reclaim_unsure;            /* a reclaim's answer was lost: unknown own entries may be suspects */
+    bool reclaim_unsure;            /* a reclaim's answer or a lease was lost: unknown own entries may be suspects */
     double mean_tokens, mean_bytes; /* of an entry, moving */
 
     /* The stages, in the order of a request's way. */

@@ -582,6 +582,32 @@ static void a_suspect_runs_alone(void **state)
     worker_close(bench.worker);
 }
 
+/* The connection breaks before the worker has come back under a new name, so it finds them in its own list again. */
+static void suspects_of_a_lost_lease_stay_suspect(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RECLAIM);
+    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    struct action charge = take(&bench, ACTION_CHARGE);
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests, .failed = true});
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
+    send(&bench, (struct event){.kind = EVENT_PROMOTED, .failed = true});
+    send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    bench.count = 0;
+    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    (void)take(&bench, ACTION_READ_OWN);
+    bench.next_entry = 0;
+    give(&bench, READ_OWN, ORIGIN_OWN, 2);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    worker_close(bench.worker);
+}
+
 static void three_lonely_crashes_are_poison(void **state)
 {
     (void)state;
@@ -636,6 +662,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_drain_ends_at_its_timeout),
     cmocka_unit_test(stop_exits_at_once),
     cmocka_unit_test(a_suspect_runs_alone),
+    cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
     cmocka_unit_test(three_lonely_crashes_are_poison),
     cmocka_unit_test(bad_options_are_refused_by_name),
 };
