@@ -65,7 +65,7 @@ static const struct setting table[] = {
 
     {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch lies in memory; padded is for comparison")},
     {INTEGER(max_batch_tokens, "4096", 1, 1048576, ENGINE_USERS, "tokens in one batch")},
-    {INTEGER(max_batch_rows, "256", 1, 65536, ENGINE_USERS, "texts in one batch")},
+    {INTEGER(max_batch_rows, "256", 1, 1024, ENGINE_USERS, "texts in one batch")},
     {CHOICE(window, "idle", windows, FOR_SERVE, "idle: an idle engine starts at once; fixed: always wait window_ms")},
     {INTEGER(window_ms, "5", 0, 60000, FOR_SERVE, "longest wait for more texts before a batch starts")},
     {INTEGER(credit_tokens, "131072", 1, 1073741824, FOR_SERVE, "tokens of unfinished requests that this daemon may hold")},
@@ -77,7 +77,7 @@ static const struct setting table[] = {
     {INTEGER(error_ttl_s, "3600", 1, 604800, FOR_SERVE, "seconds that an error reply is kept at least")},
     {INTEGER(default_max_attempts, "4", 1, 10, FOR_SERVE, "attempts before a request is dead-lettered")},
     {SWITCH(truncate, "true", FOR_SERVE, "cut texts that are too long; otherwise they are refused")},
-    {INTEGER(max_text_bytes, "1048576", 1, 536870912, FOR_SERVE, "longest text that a request may carry")},
+    {INTEGER(max_text_bytes, "1048576", 1, 15728640, FOR_SERVE, "longest text that a request may carry")},
 
     {INTEGER(lease_ms, "15000", 100, 600000, FOR_SERVE, "a daemon that is silent this long counts as dead")},
     {INTEGER(read_block_ms, "2000", 1, 2000, FOR_SERVE, "longest blocking read")},

@@ -71,6 +71,8 @@ class CommandLine(SluiceCase):
         self.fails((USAGE, CONFIG, DATAERR), "serve", "--window-ms", "many", says="window")
         self.fails((USAGE, CONFIG, DATAERR), "serve", "--queue", "Upper Case", says="queue")
         self.fails((USAGE, CONFIG, DATAERR), "embed", "--precision", "f64", says="precision")
+        self.fails(USAGE, "serve", "--max-batch-rows", "1025", says="from 1 to 1024")
+        self.fails(USAGE, "serve", "--max-text-bytes", "15728641", says="from 1 to 15728640")
 
     def test_password_is_not_a_flag(self):
         self.fails(USAGE, "serve", "--redis-password", "secret", says="--redis-password")
