@@ -33,23 +33,23 @@ FILL = """for i = 1, ARGV[1] do
 end"""
 
 
-def refill(client, encoding):
-    """An empty server whose stream holds all requests. Only keys are flushed: the script cache and the functions stay."""
-    client.flushall()
+def fill(client, encoding):
+    """The stream as both find it: a group and all requests, none delivered."""
     client.xgroup_create(STREAM, "sluice", "0", mkstream=True)
     client.eval(FILL, 1, STREAM, REQUESTS, encoding)
 
 
-def ceiling(server, client, encoding):
-    refill(client, encoding)
+def ceiling(directory, server, client, encoding):
+    fill(client, encoding)
     command = [BUILD / "tests/queue_ceiling", server.socket, SOURCE / "lua/settle.lua", str(REQUESTS), str(DIM), encoding]
     return float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
-def daemon_rate(directory, number, server, client, model, encoding):
+def daemon_rate(directory, server, client, encoding):
     """Requests per second over the middle 80 % of the run: the start of the process is not part of the loop."""
-    refill(client, encoding)
-    daemon = Daemon(directory, number, server.socket, model, "default", ["--backend", "null"]).start()
+    model = write_model(os.path.join(directory, "model"), hidden=DIM, heads=12, layers=1)
+    fill(client, encoding)
+    daemon = Daemon(directory, 0, server.socket, model, "default", ["--backend", "null"]).start()
     marks = []
     try:
         for share in (0.9, 0.1):
@@ -62,26 +62,29 @@ def daemon_rate(directory, number, server, client, model, encoding):
     return (left_first - left_last) / (end - begin)
 
 
+def with_server(aof, measure, encoding):
+    """One measurement on a server and a directory of its own; what earlier ones left to the disk is written first."""
+    os.sync()
+    with tempfile.TemporaryDirectory() as directory:
+        server = RedisServer(directory, aof=aof).start()
+        try:
+            return measure(directory, server, server.client(), encoding)
+        finally:
+            server.cleanup()
+
+
 def main():
     print(f"queue loop, null engine, {DIM} floats a reply, {REQUESTS} requests, {ROUNDS} rounds in turn, medians")
     print(f"{'encoding':10}{'AOF':10}{'daemon/s':>12}{'ceiling/s':>12}{'share':>8}")
-    number = 0
     for aof in (None, "everysec"):
         for encoding in ("f32", "json"):
-            pairs = []
-            for _ in range(ROUNDS):
-                with tempfile.TemporaryDirectory() as directory:
-                    number += 1
-                    model = write_model(os.path.join(directory, "model"), hidden=DIM, heads=12, layers=1)
-                    server = RedisServer(directory, aof=aof).start()
-                    try:
-                        client = server.client()
-                        pairs.append((daemon_rate(directory, number, server, client, model, encoding),
-                                      ceiling(server, client, encoding)))
-                    finally:
-                        server.cleanup()
-            daemon, bare = (statistics.median(column) for column in zip(*pairs))
-            share = statistics.median(a / b for a, b in pairs)
+            rates = {daemon_rate: [], ceiling: []}
+            for round_ in range(ROUNDS):
+                order = (daemon_rate, ceiling) if round_ % 2 == 0 else (ceiling, daemon_rate)
+                for measure in order:
+                    rates[measure].append(with_server(aof, measure, encoding))
+            daemon, bare = (statistics.median(values) for values in rates.values())
+            share = statistics.median(a / b for a, b in zip(*rates.values()))
             print(f"{encoding:10}{aof or 'off':10}{daemon:12,.0f}{bare:12,.0f}{share:8.2f}", flush=True)
 
 
