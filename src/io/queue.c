@@ -216,11 +216,6 @@ void queue_close(struct queue *queue)
     }
     queue->state = QUEUE_STOPPED;
     close_links(queue); /* every task becomes a failed event, which nobody hears; its requests are the worker's */
-    while (queue->first) {
-        struct outgoing *outgoing = queue->first;
-        queue->first = outgoing->next;
-        free(outgoing);
-    }
     entries_free(&queue->entries);
     if (queue->retry) {
         event_free(queue->retry);

@@ -36,10 +36,8 @@ struct task {
     bool failed;
 };
 
-struct outgoing {
-    struct outgoing *next;
-    struct event event;
-};
+/* Events that may wait in the outbox: more than a worker ever has actions out, one of each kind and a few settles. */
+enum { OUTBOX_EVENTS = 32 };
 
 struct queue {
     struct queue_options options;
@@ -58,7 +56,8 @@ struct queue {
     uint64_t random;
 
     struct task *tasks;
-    struct outgoing *first, *last;
+    struct event waiting[OUTBOX_EVENTS]; /* a ring, the oldest at `first` */
+    unsigned first, count;
     struct event *outbox;
     bool disconnect_due, fatal_due;
     struct err fatal;

@@ -1,7 +1,9 @@
 /* What is out and what goes out: names of keys, the outbox of events, and the task of each action.
  *
  * Events wait in the outbox until the event loop comes round, so that nothing calls back into the worker while it is
- * still executing actions. A disconnect is told when the outbox is empty: every action is answered before it. */
+ * still executing actions; it has room for all that can be out, so that no lack of memory changes this. A disconnect is
+ * told when the outbox is empty: every action is answered before it. */
+#include <assert.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,12 +61,11 @@ void queue_on_outbox(int fd, short what, void *context)
     struct queue *queue = context;
     (void)fd;
     (void)what;
-    while (queue->first) {
-        struct outgoing *outgoing = queue->first;
-        queue->first = outgoing->next;
-        queue->last = queue->first ? queue->last : NULL;
-        queue_deliver_now(queue, &outgoing->event);
-        free(outgoing);
+    while (queue->count > 0) {
+        struct event event = queue->waiting[queue->first];
+        queue->first = (queue->first + 1) % OUTBOX_EVENTS;
+        queue->count--;
+        queue_deliver_now(queue, &event);
     }
     if (queue->disconnect_due) {
         queue->disconnect_due = false;
@@ -76,26 +77,11 @@ void queue_on_outbox(int fd, short what, void *context)
     }
 }
 
-static void append(struct queue *queue, struct outgoing *outgoing)
-{
-    if (queue->last) {
-        queue->last->next = outgoing;
-    } else {
-        queue->first = outgoing;
-    }
-    queue->last = outgoing;
-    event_active(queue->outbox, EV_TIMEOUT, 1);
-}
-
 void queue_emit(struct queue *queue, const struct event *event)
 {
-    struct outgoing *outgoing = malloc(sizeof *outgoing);
-    if (!outgoing) { /* a lost event would stop the worker for ever: better to say it out of turn */
-        queue_deliver_now(queue, event);
-        return;
-    }
-    *outgoing = (struct outgoing){NULL, *event};
-    append(queue, outgoing);
+    assert(queue->count < OUTBOX_EVENTS);
+    queue->waiting[(queue->first + queue->count++) % OUTBOX_EVENTS] = *event;
+    event_active(queue->outbox, EV_TIMEOUT, 1);
 }
 
 /* --- Tasks ------------------------------------------------------------------------------------------------------- */
