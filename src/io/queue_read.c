@@ -126,7 +126,8 @@ static void on_large_id(void *context, const struct resp_value *reply, const str
         give_up(task, &err);
         return;
     }
-    if (reply->count == 0) {
+    if (reply->count == 0) { /* it went away: the next answer that is too large is about others */
+        queue->own_count = 0;
         deliver_nothing(task);
         return;
     }

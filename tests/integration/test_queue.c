@@ -574,6 +574,52 @@ static void an_oversized_entry_is_answered_unread(void **state)
     desk_close(&desk);
 }
 
+/* Reads the own list from its beginning, over as many connections as it takes. */
+static void read_own_to_the_end(struct desk *desk)
+{
+    struct entry_id after = {0};
+    for (bool more = true; more;) {
+        queue_execute(desk->queue, &(struct action){.kind = ACTION_READ_OWN, .read = {.count = 10, .after = after}});
+        desk_wait(desk, EVENT_ENTRIES);
+        more = desk->last.failed || desk->last.entries.more;
+        after = desk->last.failed ? (struct entry_id){0} : desk->last.entries.last;
+        if (desk->last.failed) {
+            desk_wait(desk, EVENT_CONNECTED);
+        }
+    }
+}
+
+static void an_oversized_entry_that_went_away_leaves_no_suspicion(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_open(&desk, &redis->address, &(struct queue_options){.max_reply_bytes = 20000});
+    desk_wait(&desk, EVENT_CONNECTED);
+    redis_do(redis, "XADD " STREAM " 1-1 text %050000d", 7);
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_READ, .read = {.count = 10}});
+    desk_wait(&desk, EVENT_CONNECTED);
+    for (int count = 64; count > 0; count /= 2) { /* down to 1, and then it is known to be too large */
+        queue_execute(desk.queue, &(struct action){.kind = ACTION_READ_OWN, .read = {.count = 100}});
+        desk_wait(&desk, EVENT_ENTRIES);
+        assert_true(desk.last.failed);
+        desk_wait(&desk, EVENT_CONNECTED);
+    }
+    redis_do(redis, "XACK " STREAM " sluice 1-1");
+    redis_do(redis, "XDEL " STREAM " 1-1");
+    read_own_to_the_end(&desk);
+    for (int i = 2; i <= 5; i++) {
+        redis_do(redis, "XADD " STREAM " %d-1 text %06000d", i, 7);
+    }
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_READ, .read = {.count = 10}});
+    desk_wait(&desk, EVENT_CONNECTED);
+    read_own_to_the_end(&desk);
+    assert_true(desk.held.count >= 4);
+    for (const struct request *request = desk.held.first; request; request = request->next) {
+        assert_int_equal(request->code, CODE_NONE);
+    }
+    desk_close(&desk);
+}
+
 static void an_own_vanished_entry_is_answered(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -740,6 +786,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_full_redis_can_be_joined, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_full_redis_without_a_group_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(an_oversized_entry_that_went_away_leaves_no_suspicion, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_own_vanished_entry_is_answered, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(another_model_is_refused, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_higher_protocol_is_refused, redis_setup, redis_teardown),
