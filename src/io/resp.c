@@ -151,6 +151,9 @@ static size_t announced_bytes(const struct resp_reader *reader)
 {
     const char *at = reader->codec->buf + reader->codec->pos, *end = reader->codec->buf + reader->codec->len;
     size_t bytes = 0;
+    if (reader->codec->ridx < 0 || reader->codec->rstack[reader->codec->ridx].type != REDIS_REPLY_STRING) {
+        return 0; /* half a line of another kind */
+    }
     for (; at < end && *at >= '0' && *at <= '9' && bytes < SIZE_MAX / 16; at++) {
         bytes = bytes * 10 + (size_t)(*at - '0');
     }

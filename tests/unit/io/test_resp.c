@@ -147,6 +147,24 @@ static void an_announced_text_above_the_cap_is_refused(void **state)
     }
 }
 
+/* A number is a number, wherever the bytes happen to be cut. */
+static void a_large_number_in_two_pieces_is_no_announcement(void **state)
+{
+    (void)state;
+    struct resp_reader *reader;
+    const struct resp_value *value;
+    struct err err;
+    assert_int_equal(resp_open(2000, &reader, &err), STATUS_OK);
+    assert_int_equal(resp_feed(reader, "*1\r\n:100000\r", 12, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_null(value);
+    assert_int_equal(resp_feed(reader, "\n", 1, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_non_null(value);
+    assert_int_equal(value->items[0].integer, 100000);
+    resp_close(reader);
+}
+
 /* The cap is on one answer: any number of answers below it pass. */
 static void the_cap_begins_anew_with_each_answer(void **state)
 {
@@ -261,6 +279,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_thirteen_bytes_reserve_nothing),
     cmocka_unit_test(an_answer_above_the_cap_is_refused),
     cmocka_unit_test(an_announced_text_above_the_cap_is_refused),
+    cmocka_unit_test(a_large_number_in_two_pieces_is_no_announcement),
     cmocka_unit_test(the_cap_begins_anew_with_each_answer),
     cmocka_unit_test(clones_outlive_the_reader),
     cmocka_unit_test(error_words_have_a_status),
