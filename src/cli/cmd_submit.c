@@ -114,27 +114,23 @@ static enum status receive_id(struct submission *submission, char *entry, struct
 }
 
 /* Waits for the wake token of a request, which is the id of its entry: others at that key are of earlier requests with
- * the same id. Sets `id` to what names the reply (the entry, where the id could not be used), or to NULL: no token
- * came. */
-static enum status wait_token(struct submission *submission, const char *entry, const char **id, struct err *err)
+ * the same id. */
+static enum status wait_token(struct submission *submission, const char *entry, bool *came, struct err *err)
 {
-    const char *const ids[2] = {reply_id(submission, entry), entry};
-    char wake[2][KEY_MAX], seconds[24];
-    for (int i = 0; i < 2; i++)
-        snprintf(wake[i], KEY_MAX, "sluice:{%s}:wake:%s", submission->queue, ids[i]);
+    char wake[KEY_MAX], seconds[24];
+    snprintf(wake, sizeof wake, "sluice:{%s}:wake:%s", submission->queue, reply_id(submission, entry));
     uint64_t now_ms = clock_now_ms(), ends_ms = now_ms + (uint64_t)submission->own->timeout_s * 1000;
-    *id = NULL;
-    for (; *id == NULL && now_ms < ends_ms; now_ms = clock_now_ms()) {
+    *came = false;
+    for (; !*came && now_ms < ends_ms; now_ms = clock_now_ms()) {
         snprintf(seconds, sizeof seconds, "%.3f", (double)(ends_ms - now_ms) / 1000);
-        const char *const wait[] = {"BLPOP", wake[0], wake[1], seconds};
+        const char *const wait[] = {"BLPOP", wake, seconds};
         const struct resp_value *answer;
-        enum status status = client_send(submission->client, 4, wait, NULL, (uint32_t)(ends_ms - now_ms), err);
+        enum status status = client_send(submission->client, 3, wait, NULL, (uint32_t)(ends_ms - now_ms), err);
         if (status == STATUS_OK)
             status = client_receive(submission->client, &answer, err);
         if (status != STATUS_OK)
             return status;
-        if (answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], entry))
-            *id = ids[resp_equals(&answer->items[0], wake[0]) ? 0 : 1];
+        *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], entry);
     }
     return STATUS_OK;
 }
@@ -142,12 +138,11 @@ static enum status wait_token(struct submission *submission, const char *entry, 
 /* Waits for a request, then prints its reply; without a token only one that is surely its own. */
 static enum status wait_reply(struct submission *submission, const char *entry, struct err *err)
 {
-    const char *id;
-    enum status status = wait_token(submission, entry, &id, err);
+    bool told;
+    enum status status = wait_token(submission, entry, &told, err);
     if (status != STATUS_OK)
         return status;
-    bool told = id != NULL;
-    id = told ? id : reply_id(submission, entry);
+    const char *id = reply_id(submission, entry);
     char key[KEY_MAX];
     snprintf(key, sizeof key, "sluice:{%s}:reply:%s", submission->queue, id);
     const struct resp_value *reply;

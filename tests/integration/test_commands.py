@@ -71,6 +71,18 @@ class CommandLine(SluiceCase):
         self.fails((USAGE, CONFIG, DATAERR), "serve", "--window-ms", "many", says="window")
         self.fails((USAGE, CONFIG, DATAERR), "serve", "--queue", "Upper Case", says="queue")
         self.fails((USAGE, CONFIG, DATAERR), "embed", "--precision", "f64", says="precision")
+        self.fails(USAGE, "submit", "--id", "a b", "text", says="--id")
+        self.fails(USAGE, "submit", "--id", "1700000000000-0", "text", says="--id")
+
+    def test_help_says_how_to_turn_a_switch_off(self):
+        self.assertIn("--no-truncate", self.ok("serve", "--help"))
+        self.assertIn('truncate               false', self.ok("config", "--no-truncate"))
+
+    def test_directory_that_is_no_model(self):
+        text = self.fails(NOINPUT, "tokenize", "--model", self.directory, says="modules.json")
+        self.assertIn("no model", text)
+        text = self.fails(NOINPUT, "embed", "--model", self.path("absent"), says="absent")
+        self.assertEqual(text.count("absent"), 1, text)
         self.fails(USAGE, "serve", "--max-batch-rows", "1025", says="from 1 to 1024")
         self.fails(USAGE, "serve", "--max-text-bytes", "15728641", says="from 1 to 15728640")
 
@@ -278,12 +290,6 @@ class CommandLine(SluiceCase):
         self.assertEqual(struct.pack("<64f", *json.loads(out)["embedding"]), self.reference()("the second"))
         daemon.stop()
         self.fails(TEMPFAIL, "submit", *where, "--wait", "--timeout-s", "1", "--id", "mine", "third", says="no reply for mine")
-
-    def test_submit_wait_finds_the_answer_to_an_unusable_id(self):
-        self.serve()
-        result = self.run_sluice("submit", *self.where, "--wait", "--timeout-s", "20", "--id", "not usable", "hello")
-        self.assertEqual(result.returncode, DATAERR)
-        self.assertEqual(json.loads(result.stdout)["code"], "bad_id")
 
     def test_submit_wait_tells_of_an_error(self):
         self.serve()
