@@ -37,6 +37,15 @@ void read_connected(struct worker *worker, const struct event *event)
     worker->judge_at = after_ms(worker, worker->options.lease_ms);
 }
 
+/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. */
+static double weight(const struct entry *entry, const struct request *request)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < entry->field_count; i++)
+        bytes += entry->fields[i].name_length + entry->fields[i].value_length;
+    return (double)(bytes > request->bytes ? bytes : request->bytes);
+}
+
 static void take_entry(struct worker *worker, const struct entry *entry, enum entry_origin origin)
 {
     struct request *held = held_find(&worker->held, entry->class, entry->id);
@@ -53,7 +62,7 @@ static void take_entry(struct worker *worker, const struct entry *entry, enum en
         return;
     }
     held_add(&worker->held, request);
-    worker_weigh(&worker->mean_bytes, (double)request->bytes);
+    worker_weigh(&worker->mean_bytes, weight(entry, request));
     worker->stats.received++;
     worker->stats.reclaimed += origin == ORIGIN_RECLAIMED;
     worker->stats.unknown_fields += request->unknown_fields;

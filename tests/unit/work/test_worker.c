@@ -459,6 +459,29 @@ static void credit_bounds_what_is_asked_for(void **state)
     worker_close(bench.worker);
 }
 
+/* What a request does not keep, a text that is refused or a field of the user's own, still comes over the line. */
+static void heavy_entries_are_asked_for_in_small_numbers(void **state)
+{
+    (void)state;
+    static char value[10000];
+    static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-note", 6, value, sizeof(value)}};
+    struct worker_options options = default_options();
+    options.credit_bytes = 200000;
+    struct bench bench = begin(options);
+    for (int i = 0; i < 200; i++) {
+        (void)take(&bench, ACTION_READ);
+        struct entry entry = {.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
+        send(&bench,
+             (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = &entry, .count = 1}});
+        prepare_all(&bench, 4);
+        answer_batch(&bench, STATUS_OK);
+        format_all(&bench);
+        settle(&bench, false);
+    }
+    assert_in_range(take(&bench, ACTION_READ).read.count, 1, 20);
+    worker_close(bench.worker);
+}
+
 static void leases_are_renewed_and_judged_late(void **state)
 {
     (void)state;
@@ -656,6 +679,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_lost_reclaim_leaves_suspects),
     cmocka_unit_test(a_deferred_request_is_promoted_when_it_is_due),
     cmocka_unit_test(credit_bounds_what_is_asked_for),
+    cmocka_unit_test(heavy_entries_are_asked_for_in_small_numbers),
     cmocka_unit_test(leases_are_renewed_and_judged_late),
     cmocka_unit_test(a_lost_lease_ends_in_a_new_name),
     cmocka_unit_test(a_drain_finishes_what_runs_and_releases_the_rest),
