@@ -214,7 +214,8 @@ def main():
     packages, source = pick_packages()
     services = Services()
     keep = os.environ.get("KEEP") == "1"
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up then, too
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # cleans up, without a traceback
     try:
         client = services.start()
         print(f"sluice serve with {MODEL.name}; {len(packages)} package names and summaries from {source}:")
