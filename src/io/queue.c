@@ -150,7 +150,11 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
         return false;
     }
     err_prefix(&err, "%s", what);
-    if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || resp_is_error(reply, "WRONGTYPE")) {
+    bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* the stream, then the group says more; or another key */
+    if (wrong_type) {
+        log_warn("redis_refused", log_str("reason", err.message));
+    }
+    if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
         queue_create_group(queue);
     } else if (status == STATUS_DENIED) {
         queue_stop(queue, &err);

@@ -144,6 +144,13 @@ class RedisTrouble(SluiceCase):
         self.client.delete(self.sender.stream)
         self.roundtrip(2)
 
+    def test_parking_place_of_wrong_type(self):
+        """Nothing can be brought back from it, and the log says why."""
+        daemon = self.start_daemon(self.server)
+        self.client.set(f"sluice:{{{self.queue}}}:later", "junk")
+        self.wait_until(lambda: "lua/promote: Redis says: WRONGTYPE" in daemon.read_log(), "a word about it")
+        self.roundtrip(11)
+
     def test_eviction_policy_refused(self):
         for policy in ("allkeys-lru", "volatile-ttl", "allkeys-random"):
             self.client.config_set("maxmemory-policy", policy)
