@@ -11,11 +11,14 @@
 --       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
 --       -3  more fields than a request may have; nothing was changed
 -- The run that failed ended without a crash, so the entry's lonely runs begin anew.
--- May not: take fields from the caller (they are read here, so that what comes back is what was sent), or remove an entry
--- before it is safe in later:data.
+-- An entry that calls itself by a name under which a request is parked already is not that request (a producer wrote the
+-- _id): it is parked under the name that its own entry id gives it.
+-- May not: overwrite a parked request, take fields from the caller (they are read here, so that what comes back is what
+-- was sent), or remove an entry before it is safe in later:data.
 
 local call = redis.call
 local stream, later, data, trouble = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local CLASS = {'high:', '', 'low:'}
 local FIELDS_MAX = 256 -- strings; promote unpacks them
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -35,15 +38,18 @@ local function own_fields(fields, name)
   return own, first_at
 end
 
-local function park(id, name, attempt, delay)
+local function park(id, called, attempt, delay)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then return 0 end
   if pending[2] ~= ARGV[1] then return -1 end
   local message = call('XRANGE', stream, id, id)[1]
   if not message then return -2 end
   if #message[2] > FIELDS_MAX then return -3 end
-  local fields, first_at = own_fields(message[2], name)
-  call('HSET', data, name, cmsgpack.pack({ARGV[2], attempt, first_at, fields}))
+  local fields, first_at = own_fields(message[2], called)
+  local packed = cmsgpack.pack({ARGV[2], attempt, first_at, fields})
+  local there = call('HGET', data, called) -- the same bytes: this very call, which an error had cut short
+  local name = there and there ~= packed and CLASS[ARGV[2] + 1] .. id or called
+  call('HSET', data, name, packed)
   call('ZADD', later, now + delay, name)
   redis.pcall('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id)
   call('XDEL', stream, id)

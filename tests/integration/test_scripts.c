@@ -308,6 +308,36 @@ static void defer_a_second_time_keeps_the_first_age(void **state)
     assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM " - +"), "[_id 1-1 _attempt 3 _first_at 1 text hello]"));
 }
 
+static void defer_overwrites_no_parked_request(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    deliver(redis, "1-1", "me");
+    redis_do(redis, "XADD " STREAM " 5-1 text forged _id 1-1");
+    redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 5-1 1-1 2 0");
+    redis_expect(redis, "[1-1 5-1]", "ZRANGEBYLEX " Q "later - +");
+    redis_expect(redis, "2", "HLEN " Q "later:data");
+    redis_expect_script(redis, "[2 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
+    const char *entries = redis_do(redis, "XRANGE " STREAM " - +");
+    assert_non_null(strstr(entries, "[_id 1-1 _attempt 2 _first_at 1 text hello]"));
+    assert_non_null(strstr(entries, "[_id 5-1 _attempt 2 _first_at 1 text forged]"));
+}
+
+static void defer_cut_short_is_repeated_under_its_name(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    redis_do(redis, "XADD " STREAM " 7-1 _id 1-1 _attempt 2 _first_at 1 text hello");
+    redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
+    redis_do(redis, "SET " Q "later junk");
+    redis_expect_script(redis, "!WRONGTYPE...", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 3 0");
+    redis_do(redis, "DEL " Q "later");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 3 0");
+    redis_expect(redis, "[1-1]", "ZRANGE " Q "later 0 -1");
+}
+
 static void defer_only_by_the_owner_and_only_once(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -590,6 +620,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(settle_works_in_a_full_redis, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(defer_and_promote_keep_the_identity, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(defer_a_second_time_keeps_the_first_age, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(defer_overwrites_no_parked_request, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(defer_cut_short_is_repeated_under_its_name, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(defer_only_by_the_owner_and_only_once, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(defer_says_when_the_message_is_gone, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(defer_works_in_a_full_redis_and_promote_waits, redis_setup, redis_teardown),
