@@ -13,7 +13,13 @@ for part in "${parts[@]}"; do
   echo "== $part"
   case $part in
     engine) "$build/tests/bench_engine" ;;
-    tokenizer) "$build/tests/bench_tokenizer" ;;
+    tokenizer)
+      root=$here/../..
+      venv=$build/../venv
+      "$root/tests/support/venv.sh" "$venv" "$root/tests/requirements.txt"
+      "$venv/bin/python" -B "$here/bench_tokenizer.py" "$build/tests/bench_tokenizer" "$root/config/models/sluice-mini-en" \
+        "$root/tests/demo/packages.tsv"
+      ;;
     queue) /usr/bin/python3 -B "$here/bench_queue.py" "$build" ;;
     latency | layouts | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     *) echo "bench.sh: no part named $part" >&2; exit 64 ;;

@@ -8,6 +8,7 @@ usage: bench_daemon.py BUILD_DIR [latency|layouts|memory ...]
 import os
 import pathlib
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -89,11 +90,11 @@ def latency():
 
 
 def layouts():
-    texts = mixed_texts(2000)
+    texts = mixed_texts(800)
     kinds = {"packed": (), "padded": ("--layout", "padded"), "one by one": ("--max-batch-rows", "1")}
-    rates = {kind: [] for kind in kinds}
+    rates, padding = {kind: [] for kind in kinds}, {}
     with Stage() as stage:
-        for _ in range(3):
+        for _ in range(5):
             for kind, flags in kinds.items():
                 stage.fill(texts)
                 daemon = stage.daemon("--precision", "f32", *flags)
@@ -102,10 +103,12 @@ def layouts():
                 stage.drain()
                 rates[kind].append(first / (time.monotonic() - started))
                 assert daemon.stop() == 0
-                print(f"  {kind}: {rates[kind][-1]:.0f} texts/s; {daemon.read_log().splitlines()[-1]}", flush=True)
-        base = statistics.median(rates["padded"])
+                counters = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", daemon.read_log().splitlines()[-1])}
+                padding[kind] = 1 - counters["tokens"] / counters["computed_tokens"]
         for kind in kinds:
-            print(f"layout {kind:11}{statistics.median(rates[kind]):8.0f} texts/s  {statistics.median(rates[kind]) / base:.2f} of padded")
+            ratio = statistics.median(a / b for a, b in zip(rates[kind], rates["padded"]))
+            print(f"layout {kind:11}{statistics.median(rates[kind]):6.0f} texts/s, {ratio:.2f} of padded, padding share "
+                  f"{100 * padding[kind]:.0f} %", flush=True)
 
 
 def status_kb(pid, name):
