@@ -18,8 +18,9 @@
 enum {
     LIST_MOST = 32,      /* requests in one PREPARE or FORMAT: one crossing for many, several threads for a burst */
     SETTLE_ENTRIES = 64, /* in one call of the script … */
-    SETTLE_BYTES = 128 * 1024, /* … and their reply bytes: longer calls hold up everybody else in Redis */
-    SETTLES_OUT = 4,           /* calls on their way at once, so that one round trip is not the limit */
+    SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
+                                 shrinks its buffers for them (docs/speed.md) */
+    SETTLES_OUT = 4,          /* calls on their way at once, so that one round trip is not the limit */
     RELEASE_ENTRIES = 256,
     READ_MOST = 512, /* entries in one read */
     RECLAIM_MOST = 64,

@@ -17,7 +17,7 @@
 enum {
     READ_COUNT = 512,       /* entries of one XREADGROUP */
     CALL_ENTRIES = 64,      /* entries of one settle … */
-    CALL_BYTES = 128 << 10, /* … or bytes of replies */
+    CALL_BYTES = 32 << 10, /* … or bytes of replies */
     FIELDS = 6,             /* strings of a reply beside those that settle adds: dim, encoding, embedding, … */
     ENTRY_ARGUMENTS = 8 + 2 * FIELDS,
 };

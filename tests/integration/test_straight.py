@@ -111,7 +111,8 @@ class StraightLine(SluiceCase):
     def test_redis_comes_and_goes(self):
         server = self.start_redis(aof="always")
         daemon = self.start_daemon(server)
-        producer = self.producer(server)
+        # The alive key is set a little earlier; a connection that ends before it is ready is not "lost".
+        self.wait_until(lambda: " ready " in daemon.read_log(), "the line that says ready", timeout=30)
         server.kill()
         self.wait_until(lambda: "redis_lost" in daemon.read_log(), "the loss to be seen", timeout=30)
         server.start()

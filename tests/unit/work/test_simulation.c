@@ -206,7 +206,7 @@ static void check_lists(const struct action *action, uint32_t most)
     }
     assert_int_equal(count, action->requests.count);
     assert_in_range(count, action->kind == ACTION_RELEASE ? 0 : 1, most);
-    assert_true(action->kind != ACTION_SETTLE || count == 1 || bytes <= 128 * 1024);
+    assert_true(action->kind != ACTION_SETTLE || count == 1 || bytes <= 32 * 1024);
 }
 
 /* While a suspect runs nothing else may start, and it starts only charged and with nothing else running. */

@@ -324,13 +324,13 @@ static void settles_are_bounded_in_entries_and_bytes(void **state)
     while (waiting(&bench, ACTION_FORMAT) > 0) {
         struct request_list list = take(&bench, ACTION_FORMAT).requests;
         for (struct request *request = list.first; request != NULL; request = request->next) {
-            (void)buffer_reserve(&request->reply, 50 * 1024);
-            request->reply.length = 50 * 1024;
+            (void)buffer_reserve(&request->reply, 12 * 1024);
+            request->reply.length = 12 * 1024;
         }
         send(&bench, (struct event){.kind = EVENT_FORMATTED, .requests = list});
     }
     assert_int_equal(waiting(&bench, ACTION_SETTLE), 4); /* at most four calls are out */
-    assert_int_equal(settle(&bench, false), 2);          /* 2 * 50 KiB fit into 128 KiB */
+    assert_int_equal(settle(&bench, false), 2);          /* 2 * 12 KiB fit into 32 KiB */
     worker_close(bench.worker);
 }
 
