@@ -5,15 +5,9 @@ enum status texts_encode(const struct model *model, const struct line *line, str
 {
     const char *text = line->text;
     size_t length = line->length;
-    if (model->prompt != NULL && model->prompt[0] != '\0') {
-        scratch->length = 0;
-        buffer_string(scratch, model->prompt);
-        buffer_append(scratch, text, length);
-        if (!buffer_ok(scratch))
-            return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", length);
-        text = scratch->data;
-        length = scratch->length;
-    }
+    enum status status = model_put_prompt(model, scratch, &text, &length, err);
+    if (status != STATUS_OK)
+        return status;
     bool truncated;
     return tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, count, &truncated, err);
 }

@@ -189,6 +189,21 @@ void model_release_weights(struct model *model)
     weights_release(model->storage);
 }
 
+enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text, size_t *length,
+                             struct err *err)
+{
+    if (model->prompt == NULL || model->prompt[0] == '\0')
+        return STATUS_OK;
+    scratch->length = 0;
+    buffer_string(scratch, model->prompt);
+    buffer_append(scratch, *text, *length);
+    if (!buffer_ok(scratch))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", *length);
+    *text = scratch->data;
+    *length = scratch->length;
+    return STATUS_OK;
+}
+
 void model_close(struct model *model)
 {
     if (model == NULL)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/err.h"
 #include "model/tokenizer.h"
 
@@ -94,6 +95,12 @@ void model_close(struct model *model);
 
 /* Frees the weights' bytes once an engine has made its own copy; the tensors must not be read after it. */
 void model_release_weights(struct model *model);
+
+/* Puts the model's prompt before a text, as every text is to be tokenised: `*text` and `*length` then tell of both.
+ * Without a prompt they stay as they are; with one they point into `scratch`, whose content is replaced. Owns: the
+ * caller frees `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with a scratch of its own. */
+MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
+                                        size_t *length, struct err *err);
 
 /* Converts `count` elements from `first` on to f32. Shapes: to [count] f32, written. */
 void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to);

@@ -5,29 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text as the model wants it: the prompt, then the text. `own` is what to free, or NULL. */
-struct prompted {
-    const char *bytes;
-    size_t length;
-    char *own;
-};
-
-static bool prompt_put(struct prompted *prompted, const struct row *row, const char *prompt)
-{
-    size_t before = prompt == NULL ? 0 : strlen(prompt);
-    *prompted = (struct prompted){.bytes = row->text, .length = row->text_bytes};
-    if (before == 0)
-        return true;
-    prompted->own = malloc(before + row->text_bytes);
-    if (prompted->own == NULL)
-        return false;
-    memcpy(prompted->own, prompt, before);
-    memcpy(prompted->own + before, row->text, row->text_bytes);
-    prompted->bytes = prompted->own;
-    prompted->length += before;
-    return true;
-}
-
 static void fail(struct request *request, enum status status, const struct err *err)
 {
     enum reply_code code = status == STATUS_NO_MEMORY   ? CODE_OUT_OF_MEMORY
@@ -37,16 +14,15 @@ static void fail(struct request *request, enum status status, const struct err *
 }
 
 /* Counts what a too long text would have needed, so that the error can say it. */
-static void fail_too_long(struct request *request, const struct prompted *text, const struct tokenizer *tokenizer)
+static void fail_too_long(struct request *request, const char *text, size_t length, const struct tokenizer *tokenizer)
 {
-    size_t bound = tokenizer_bound(tokenizer, text->length);
+    size_t bound = tokenizer_bound(tokenizer, length);
     uint32_t most = bound < UINT32_MAX ? (uint32_t)bound : UINT32_MAX;
     int32_t *ids = malloc(most * sizeof(*ids));
     uint32_t count = 0;
     bool truncated;
     struct err err;
-    if (ids == NULL ||
-        tokenizer_encode(tokenizer, text->bytes, text->length, most, ids, &count, &truncated, &err) != STATUS_OK)
+    if (ids == NULL || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK)
         request_fail(request, CODE_TOO_LONG, "text: more than the %u tokens that the model takes, and truncate is 0",
                      request->max_tokens);
     else
@@ -64,22 +40,25 @@ static size_t row_capacity(const struct request *request, const struct row *row,
 
 static void tokenize_row(struct request *request, struct row *row, const struct model *model)
 {
-    struct prompted text;
+    struct buffer prompted = {0};
+    const char *text = row->text;
+    size_t length = row->text_bytes;
     struct err err = {0};
-    if (!prompt_put(&text, row, model->prompt)) {
+    if (model_put_prompt(model, &prompted, &text, &length, &err) != STATUS_OK) {
+        buffer_free(&prompted);
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the text");
         return;
     }
     uint32_t most = (uint32_t)row_capacity(request, row, model);
-    enum status status = tokenizer_encode(model->tokenizer, text.bytes, text.length, most, row->ids, &row->tokens,
-                                          &row->truncated, &err);
+    enum status status =
+        tokenizer_encode(model->tokenizer, text, length, most, row->ids, &row->tokens, &row->truncated, &err);
     if (status != STATUS_OK)
         fail(request, status, &err);
     else if (row->truncated && !request->truncate)
-        fail_too_long(request, &text, model->tokenizer);
+        fail_too_long(request, text, length, model->tokenizer);
     else if (row->tokens == 0)
         request_fail(request, CODE_BAD_REQUEST, "text: has no tokens");
-    free(text.own);
+    buffer_free(&prompted);
 }
 
 /* Vectors first, then the ids of one row after the other. */
