@@ -164,7 +164,7 @@ static void write_defer(const struct queue *queue, const struct batch_call *call
     for (const struct request *request = call->requests.first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
-        command_number(command, request->attempt + 1ull);
+        command_number(command, request->next_attempt);
         command_number(command, request->due_ms);
     }
 }

@@ -32,6 +32,7 @@ void policy_judge(struct policy *policy, struct request *request)
     if (request->retryable && request->attempt < request->max_attempts) {
         request->outcome = OUTCOME_DEFER;
         request->due_ms = policy_backoff_ms(policy, request->attempt);
+        request->next_attempt = request->attempt + 1;
         return;
     }
     bool dead = request->retryable || request->code == CODE_POISON;

@@ -19,17 +19,18 @@ struct entry_id {
     uint64_t seq;
 };
 
-enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48 };
+enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48, RESULTS_NAME_MAX = 64, TENANT_MAX = 64 };
 
-/* Priority classes, each a stream of its own; only normal is read today. */
+/* Priority classes, each a stream of its own. */
 enum request_class { CLASS_HIGH, CLASS_NORMAL, CLASS_LOW, CLASS_COUNT };
 
 /* How an entry came to this worker. */
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
     ORIGIN_OWN,       /* from our own pending list, after a reconnect */
-    ORIGIN_RELEASED,  /* given back by a worker that shut down: not suspect */
+    ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with lonely_runs */
     ORIGIN_RECLAIMED, /* held by a worker that died: suspect, runs alone */
+    ORIGIN_SHED,      /* above the cap of its class: to be answered queue_full */
 };
 
 struct entry_field {
@@ -46,6 +47,7 @@ struct entry {
     enum entry_origin origin;
     uint32_t lonely_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
     bool oversize;        /* its fields were more than the reader takes: answered too_large, unread */
+    bool vanished;        /* pending, but its message was deleted from the stream: answered internal (OUTCOME_GONE) */
     const struct entry_field *fields;
     size_t field_count;
 };
@@ -86,10 +88,12 @@ enum request_state {
 
 /* What becomes of a request in the end; meaningful from REQUEST_READY on. */
 enum outcome {
-    OUTCOME_DONE,  /* lua/settle: the vector. Any holder may say so, also one that has lost its lease */
-    OUTCOME_ERROR, /* lua/settle: an error reply */
-    OUTCOME_DEFER, /* lua/defer: again in `due_ms`, as run number `attempt` + 1 (field `_attempt`) */
-    OUTCOME_DEAD,  /* lua/settle: an error reply and a dead letter (attempts used up, or poison) */
+    OUTCOME_DONE,   /* lua/settle: the vector. Any holder may say so, also one that has lost its lease */
+    OUTCOME_ERROR,  /* lua/settle: an error reply */
+    OUTCOME_DEFER,  /* lua/defer: parked until due, then run number `next_attempt` (field `_attempt`) */
+    OUTCOME_DEAD,   /* lua/settle: an error reply and a dead letter (attempts used up, or poison) */
+    OUTCOME_GONE,   /* lua/settle: an error reply for an entry whose message is no longer in the stream */
+    OUTCOME_CANCEL, /* lua/cancel: this entry cancels another request and ends without a reply of its own */
 };
 
 struct row {
@@ -101,7 +105,9 @@ struct row {
     bool truncated;
     uint8_t passed_over; /* batches cut without it though it waited */
     float *output;       /* [dim], in request->work */
-    struct row *next;    /* in the window */
+    uint64_t hash;       /* of all that its vector depends on (token ids, normalisation), by a prep thread */
+    struct row *twins;   /* rows that wait for the same vector: they get a copy and are not computed themselves */
+    struct row *next;    /* in the window, or in a list of twins */
     uint64_t waiting_ns; /* since when it is in the window */
 };
 
@@ -130,8 +136,16 @@ struct request {
     bool alone;           /* suspect: tokenised and run while nothing else is, in this process */
     bool repeated;        /* a settle of it was out when the connection broke: late may be our own doing */
     bool truncate;
-    bool notify; /* push a wake token */
-    bool late;   /* set by io/ with the answer to settle or charge: somebody else finished it or owns it; forget it */
+    bool notify;                        /* push a wake token */
+    char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
+    bool track;                         /* write `status queued` before it is prepared */
+    bool borrowed_name;                /* `name` is from `_id`: scripts believe it only if `trouble` knows this entry */
+    uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: not to start before, not to start after; 0: none */
+    char tenant[TENANT_MAX + 1];       /* fair share inside a class; "" for none */
+    char target[REQUEST_NAME_MAX];     /* OUTCOME_CANCEL: the name of the request to cancel */
+    uint32_t failed_index;             /* of the first bad row, where row_count > 1 and `code` is one row's */
+    uint32_t retry_after_ms;           /* CODE_QUEUE_FULL */
+    bool late; /* set by io/ with the answer to settle or charge: somebody else finished it or owns it; forget it */
     bool delivered_again; /* while it was held: its group is a new one, and "late" may mean the old one */
     bool again; /* set by io/ with the answer to settle: could not be done now (TRYAGAIN, a full Redis); repeat later */
     uint32_t unknown_fields;
@@ -141,10 +155,12 @@ struct request {
     struct row *rows; /* [row_count] */
     uint32_t row_count;
     uint32_t rows_left;
+    uint32_t rows_out; /* in batches that are out */
     uint32_t dim;
-    uint32_t max_tokens; /* per row */
-    uint64_t due_ms;     /* OUTCOME_DEFER: delay from now */
-    void *work;          /* ids and outputs of all rows, by a prep thread */
+    uint32_t max_tokens;   /* per row */
+    uint64_t due_ms;       /* OUTCOME_DEFER: delay from now; or `due_at_ms`, whichever is later */
+    uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` again after a delay, one more after a failure */
+    void *work;            /* ids and outputs of all rows, by a prep thread */
 
     struct buffer reply; /* the encoded embedding, by a prep thread */
 

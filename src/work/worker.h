@@ -42,10 +42,25 @@ struct worker_options {
     uint32_t read_block_ms;              /* longest XREADGROUP block, <= 2000 */
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
     uint32_t shutdown_timeout_ms;
-    uint64_t seed; /* of the jitter */
+    uint32_t compute_timeout_ms; /* a batch that takes longer hangs: exit without giving anything back; 0: never */
+    uint64_t seed;               /* of the jitter */
 };
 
-enum read_source { READ_NEW, READ_OWN, READ_RECLAIM };
+/* Which action an EVENT_ENTRIES answers. */
+enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
+
+/* What an operator asked of this worker, remotely. */
+enum worker_command { COMMAND_NONE, COMMAND_QUIET, COMMAND_RESUME, COMMAND_DRAIN, COMMAND_STOP };
+
+/* What Redis knows of the queue, each second. */
+struct pulse {
+    uint64_t redis_ms;           /* Redis unix ms, now */
+    bool paused;                 /* the queue is: nobody reads */
+    bool full;                   /* Redis is above 85 % of maxmemory: claim nothing, finish what is held */
+    enum worker_command command; /* for this worker, once */
+    uint64_t depth[CLASS_COUNT]; /* entries that nobody has read */
+    uint64_t cap[CLASS_COUNT];   /* more than so many are shed; 0: no cap */
+};
 
 enum event_kind {
     EVENT_CONNECTED,    /* both connections are up; also the answer to ACTION_REJOIN */
@@ -59,6 +74,10 @@ enum event_kind {
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
     EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
+    EVENT_TRACKED,      /* ACTION_TRACK answered, its requests handed back */
+    EVENT_PULSE,        /* ACTION_PULSE answered */
+    EVENT_QUIET,        /* SIGTSTP: claim nothing more, stay up */
+    EVENT_RESUME,       /* SIGCONT: the opposite */
     EVENT_DRAIN,        /* SIGTERM: finish what is in flight, then exit */
     EVENT_STOP,         /* second SIGTERM: exit at once, entries stay reclaimable */
     EVENT_TICK,         /* the deadline that the last step returned has come */
@@ -69,27 +88,45 @@ struct event {
     union {
         struct {
             enum read_source source;
-            const struct entry *entries; /* [count] */
+            enum request_class class;    /* of the action; entries of READ_NEW may be of several */
+            const struct entry *entries; /* [count]; of one class, in the order of their ids */
             size_t count;
-            bool more; /* READ_OWN: more may follow (as many came as were asked for); RECLAIM: there are more to take */
+            bool more; /* READ_OWN: more may follow (as many came as were asked for); others: there is more to take */
             struct entry_id
-                last; /* READ_OWN: go on behind this one (the last id that Redis gave, also a deleted one) */
+                last; /* READ_OWN, FAIR, SWEEP: go on behind this one (also a deleted one, or one passed by) */
         } entries;
-        struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED, RELEASED: the worker's again */
+        struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED, RELEASED, TRACKED: the worker's again */
+        struct pulse pulse;           /* PULSE */
         struct batch *batch;          /* BATCH */
         bool lease_held;              /* LEASE: false when the alive key is not ours any more */
         struct {
             uint64_t next_due_in_ms; /* PROMOTED: UINT64_MAX when nothing waits */
         } promoted;
+        uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
     };
     bool failed; /* ENTRIES and every script: no answer, or an error as a whole; it may or may not have happened */
 };
 
+/* What a worker says of itself each second. */
+struct heartbeat {
+    const char *state; /* "running", "quiet", "draining", "full" */
+    uint32_t held, waiting, computing;
+    uint64_t done, errors, dead;
+    double rows_per_s; /* what its compute threads could do now, all busy: for the estimated wait */
+};
+
 enum action_kind {
-    ACTION_READ,     /* XREADGROUP '>' on the reader: count, block_ms. At most one of READ and READ_OWN is out */
-    ACTION_READ_OWN, /* XREADGROUP after `after`, at most `count`: what we own and may not know; on either connection */
+    ACTION_READ, /* XREADGROUP '>' on the reader from each class with a count; block_ms. One of READ, READ_OWN is out */
+    ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: what we own and may not know */
     ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
-    ACTION_RECLAIM,  /* lua/reclaim: at most count released entries and, with `judge`, entries of workers not alive */
+    ACTION_RECLAIM,  /* lua/reclaim, one class: at most count released entries and, with `judge`, those of dead workers
+                      */
+    ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest entries above `cap`, to refuse them */
+    ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after`, of other tenants than
+                        those of `enough` */
+    ACTION_SWEEP,    /* lua/sweep, one class: take entries behind `after` that were delivered and are nobody's */
+    ACTION_TRACK,    /* lua/track: write `status queued` for these requests where there is no reply */
+    ACTION_PULSE,    /* lua/pulse: our heartbeat to Redis, the queue's state back */
     ACTION_PREPARE,  /* tokenise these requests on a prep thread */
     ACTION_SUBMIT,   /* run this batch on a compute thread */
     ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
@@ -109,13 +146,20 @@ struct action {
     bool last; /* RELEASE */
     union {
         struct {
-            uint32_t count;
-            uint32_t block_ms;     /* READ: 0 = do not block */
-            struct entry_id after; /* READ_OWN */
-            bool judge;            /* RECLAIM: leases may be judged; false until one lease after each connect */
+            uint32_t counts[CLASS_COUNT]; /* READ: for each class, 0 leaves it out */
+            uint32_t block_ms;            /* READ: 0 = do not block */
+            enum request_class class;     /* all others */
+            uint32_t count;               /* all others */
+            struct entry_id after;        /* READ_OWN, FAIR, SWEEP */
+            bool judge;                   /* RECLAIM: leases may be judged; false until one lease after each connect */
+            uint64_t cap;                 /* SHED */
+            const char (*enough)[TENANT_MAX + 1]; /* FAIR: [enough_count], the worker's, until the step returns */
+            uint32_t enough_count;
         } read;
-        struct request_list requests; /* PREPARE, FORMAT, SETTLE, CHARGE, RELEASE: the executor's until the answer */
-        struct batch *batch;          /* SUBMIT: likewise */
+        struct heartbeat heartbeat; /* PULSE */
+        struct request_list
+            requests;        /* PREPARE, FORMAT, SETTLE, CHARGE, RELEASE, TRACK: the executor's until answered */
+        struct batch *batch; /* SUBMIT: likewise */
         struct {
             bool clean;         /* everything was finished or released */
             enum status status; /* STATUS_OK, or why the worker cannot go on (STATUS_DEVICE_LOST) */

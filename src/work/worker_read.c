@@ -117,6 +117,10 @@ static void answered(struct worker *worker, const struct event *event)
         if (event->failed)
             read_own_again(worker);
         break;
+    case READ_SHED:
+    case READ_FAIR:
+    case READ_SWEEP:
+        break;
     }
 }
 
@@ -196,7 +200,7 @@ static void read_more(struct worker *worker)
     struct action *action = worker_act(worker, ACTION_READ);
     if (action == NULL)
         return;
-    action->read.count = count < READ_MOST ? count : READ_MOST;
+    action->read.counts[CLASS_NORMAL] = action->read.count = count < READ_MOST ? count : READ_MOST;
     action->read.block_ms = worker->options.read_block_ms;
     worker->reading = true;
 }
@@ -206,6 +210,7 @@ static void read_own(struct worker *worker)
     struct action *action = worker_act(worker, ACTION_READ_OWN);
     if (action == NULL)
         return;
+    action->read.class = CLASS_NORMAL;
     action->read.count = worker->own_count;
     action->read.after = worker->own_after;
     worker->reading_own = true;
@@ -221,6 +226,7 @@ static void reclaim(struct worker *worker)
         worker->reclaim_at = after_ms(worker, reclaim_interval_ms(worker));
         return;
     }
+    action->read.class = CLASS_NORMAL;
     action->read.count = count < RECLAIM_MOST ? count : RECLAIM_MOST;
     action->read.judge = worker->now >= worker->judge_at;
     worker->reclaim_asked = action->read.count;
