@@ -200,8 +200,7 @@ static void answer_if_complete(struct task *task)
 /* Puts the script's number for a request where the worker looks for it. */
 static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
-    request->again = false;
-    request->late = result <= 0;
+    request->verdict = result <= 0 ? VERDICT_LATE : VERDICT_DONE;
     if (script == SCRIPT_CHARGE && result > 0) {
         request->lonely_runs = (uint32_t)result;
     }
@@ -240,7 +239,7 @@ static void on_called(void *context, const struct resp_value *reply, const struc
         if (shaped) {
             take_result(queue, call->script, request, reply->items[at++].integer);
         } else {
-            request->again = true;
+            request->verdict = VERDICT_AGAIN;
         }
         request_list_push(&task->answered, request);
     }

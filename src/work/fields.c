@@ -61,6 +61,7 @@ static void take_own_id(struct taking *taking)
     }
     request_name_format(class, id, request->name);
     memcpy(request->id, request->name, sizeof(request->name));
+    request->borrowed_name = true;
     request->first_ms = id.ms;
 }
 

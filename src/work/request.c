@@ -90,6 +90,19 @@ void request_fail(struct request *request, enum reply_code code, const char *for
     va_end(args);
 }
 
+void request_disown(struct request *request)
+{
+    char borrowed[REQUEST_NAME_MAX];
+    memcpy(borrowed, request->name, sizeof(borrowed));
+    request_name_format(request->class, request->entry, request->name);
+    if (strcmp(request->id, borrowed) == 0)
+        memcpy(request->id, request->name, sizeof(request->name));
+    request->borrowed_name = false;
+    request->first_ms = request->entry.ms;
+    request->attempt = 1;
+    request->lonely_runs = 0;
+}
+
 static void set_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
 {
     request->class = entry->class;

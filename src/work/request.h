@@ -96,6 +96,17 @@ enum outcome {
     OUTCOME_CANCEL, /* lua/cancel: this entry cancels another request and ends without a reply of its own */
 };
 
+/* What a script said of one request; set by io/ with the answer to settle, defer, cancel or charge. */
+enum verdict {
+    VERDICT_DONE,             /* settled, parked, charged; the cancel found its request */
+    VERDICT_NOTHING,          /* lua/cancel: there is nothing to cancel; the cancel has ended */
+    VERDICT_LATE,             /* somebody else finished it or owns it: forget it */
+    VERDICT_GONE,             /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
+    VERDICT_NOT_ITS_NAME,     /* `_id` was a forgery; nothing was changed: request_disown, then once more */
+    VERDICT_TOO_MANY_RESULTS, /* one results stream too many; nothing was changed: bad_request, then once more */
+    VERDICT_AGAIN,            /* could not be done now (TRYAGAIN, a full Redis); repeat later */
+};
+
 struct row {
     struct request *request;
     const char *text; /* a slice of the request's own copy of the entry */
@@ -145,9 +156,8 @@ struct request {
     char target[REQUEST_NAME_MAX];     /* OUTCOME_CANCEL: the name of the request to cancel */
     uint32_t failed_index;             /* of the first bad row, where row_count > 1 and `code` is one row's */
     uint32_t retry_after_ms;           /* CODE_QUEUE_FULL */
-    bool late; /* set by io/ with the answer to settle or charge: somebody else finished it or owns it; forget it */
-    bool delivered_again; /* while it was held: its group is a new one, and "late" may mean the old one */
-    bool again; /* set by io/ with the answer to settle: could not be done now (TRYAGAIN, a full Redis); repeat later */
+    enum verdict verdict;              /* of the last script call for it */
+    bool delivered_again;              /* while it was held: its group is a new one, and "late" may mean the old one */
     uint32_t unknown_fields;
     const char *meta; /* [meta_bytes], echoed in the reply; NULL when there is none */
     uint32_t meta_bytes;
@@ -202,6 +212,10 @@ void request_free(struct request *request);
 /* Marks a request as failed, with a message for its producer. The first failure stays; it never echoes foreign bytes.
  */
 void request_fail(struct request *request, enum reply_code code, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* Takes back a name that was not its own (VERDICT_NOT_ITS_NAME): from now on it is called by its own entry, and so is
+ * its reply unless the producer gave an id; all that `_id` had brought with it is forgotten. */
+void request_disown(struct request *request);
 
 const char *reply_code_name(enum reply_code code); /* "bad_request", … */
 bool reply_code_retryable(enum reply_code code);   /* the transient ones */

@@ -69,8 +69,8 @@ enum event_kind {
     EVENT_PREPARED,     /* requests came back from ACTION_PREPARE */
     EVENT_BATCH,        /* a batch came back from ACTION_SUBMIT */
     EVENT_FORMATTED,    /* requests came back from ACTION_FORMAT */
-    EVENT_SETTLED,      /* ACTION_SETTLE answered: late and again are set per request; or failed as a whole */
-    EVENT_CHARGED,      /* ACTION_CHARGE answered: lonely_runs holds the new count, or late is set (not ours) */
+    EVENT_SETTLED,      /* ACTION_SETTLE answered, a verdict for each request; or failed as a whole */
+    EVENT_CHARGED,      /* ACTION_CHARGE answered: lonely_runs holds the new count, or the verdict says why not */
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
     EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */

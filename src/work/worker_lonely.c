@@ -49,7 +49,7 @@ void lonely_charged(struct worker *worker, const struct event *event)
     if (event->failed) {
         worker_call_failed(worker);
         worker->lonely_stage = LONELY_UNSURE;
-    } else if (request->late) {
+    } else if (request->verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (request->lonely_runs > POISON_LONELY_RUNS) {
@@ -93,7 +93,7 @@ static void charge(struct worker *worker)
     struct action *action = worker_act(worker, ACTION_CHARGE);
     if (action == NULL)
         return;
-    worker->lonely->late = false;
+    worker->lonely->verdict = VERDICT_DONE;
     worker->lonely_stage = LONELY_AWAY;
     request_list_push(&action->requests, worker->lonely);
 }

@@ -8,7 +8,7 @@
 void settle_forget(struct worker *worker, struct request *request)
 {
     /* Delivered once more after the script had found it gone: it is pending with us, and nobody else will look. */
-    if (request->late && request->delivered_again)
+    if (request->verdict == VERDICT_LATE && request->delivered_again)
         read_own_again(worker);
     lonely_leave(worker, request);
     held_remove(&worker->held, request);
@@ -43,7 +43,7 @@ static void count(struct worker *worker, const struct request *request)
                                   [OUTCOME_ERROR] = &stats->errors,
                                   [OUTCOME_DEFER] = &stats->deferred,
                                   [OUTCOME_DEAD] = &stats->dead};
-    bool others = request->late && !request->repeated;
+    bool others = request->verdict == VERDICT_LATE && !request->repeated;
     ++*(others ? &stats->late : counters[request->outcome]);
 }
 
@@ -73,7 +73,7 @@ void settle_settled(struct worker *worker, const struct event *event)
             request->state = REQUEST_READY;
             worker->ready_bytes += request->reply.length;
             request_list_push(&unsure, request);
-        } else if (request->again) {
+        } else if (request->verdict == VERDICT_AGAIN) {
             put_off(worker, request);
         } else {
             count(worker, request);
@@ -104,7 +104,7 @@ static void settle_some(struct worker *worker)
         struct request *request = request_list_pop(&worker->ready);
         bytes += next;
         request->state = REQUEST_SETTLING;
-        request->late = request->again = false;
+        request->verdict = VERDICT_DONE;
         request_list_push(&action->requests, request);
     }
     worker->ready_bytes -= bytes;

@@ -61,7 +61,7 @@ static void entry_to_reply(void **state)
     assert_int_equal(desk.held.first->origin, ORIGIN_NEW);
     desk_settle(&desk, OUTCOME_DONE);
     assert_false(desk.last.failed);
-    assert_false(desk.held.first->late || desk.held.first->again);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
     char expected[256];
     snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->name);
     redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
@@ -128,7 +128,7 @@ static void a_second_settle_is_late(void **state)
     desk_read(&desk, 1, 0);
     desk_settle(&desk, OUTCOME_DONE);
     desk_settle(&desk, OUTCOME_DONE);
-    assert_true(desk.held.first->late);
+    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
     desk_close(&desk);
 }
 
@@ -156,7 +156,7 @@ static void deferred_requests_come_back_as_the_next_attempt(void **state)
     desk_read(&desk, 1, 0);
     snprintf(name, sizeof name, "%s", desk.held.first->name);
     desk_settle(&desk, OUTCOME_DEFER);
-    assert_false(desk.held.first->late);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
     request_free(request_list_pop(&desk.held));
     queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
     desk_wait(&desk, EVENT_PROMOTED);
@@ -182,11 +182,11 @@ static void charge_counts_only_for_the_owner(void **state)
     desk_execute(&desk, ACTION_CHARGE, false);
     desk_wait(&desk, EVENT_CHARGED);
     assert_int_equal(desk.held.first->lonely_runs, 1);
-    assert_false(desk.held.first->late);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
     redis_do(redis, "XCLAIM " STREAM " sluice other 0 5-1");
     desk_execute(&desk, ACTION_CHARGE, false);
     desk_wait(&desk, EVENT_CHARGED);
-    assert_true(desk.held.first->late);
+    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
     desk_close(&desk);
 }
 
@@ -372,7 +372,7 @@ static void flushed_scripts_are_loaded_again(void **state)
     desk_read(&desk, 1, 0);
     redis_do(redis, "SCRIPT FLUSH");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_false(desk.held.first->again || desk.held.first->late);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
     redis_expect(redis, "done", "HGET " Q "reply:a status");
     assert_int_equal(queue_stats(desk.queue).scripts_reloaded, 1);
     desk_close(&desk);
@@ -387,9 +387,9 @@ static void a_destroyed_group_is_made_again_at_zero(void **state)
     assert_int_equal(desk_read(&desk, 1, 0), 1);
     redis_do(redis, "XGROUP DESTROY " STREAM " sluice");
     desk_settle(&desk, OUTCOME_DONE);
-    assert_true(desk.held.first->again); /* nothing is pending any more; the entry comes anew */
+    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN); /* nothing is pending any more; the entry comes anew */
     desk_settle(&desk, OUTCOME_DONE);
-    assert_true(desk.held.first->late);
+    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
     request_free(request_list_pop(&desk.held));
     assert_int_equal(desk_read(&desk, 1, 0), 1);
     desk_settle(&desk, OUTCOME_DONE);

@@ -161,6 +161,7 @@ void desk_settle(struct desk *desk, enum outcome outcome)
 {
     for (struct request *request = desk->held.first; request; request = request->next) {
         request->outcome = outcome;
+        request->next_attempt = request->attempt + 1;
         request->started_ns = 1000;
         request->computed_ns = 2000;
         if (outcome == OUTCOME_DONE) {

@@ -115,7 +115,8 @@ static void lonely_ended(struct peer *peer, const struct call *call)
     bool over = peer->draining || peer->lease_lost;
     for (const struct request *request = call->action.requests.first; request != NULL; request = request->next)
         if (request == peer->lonely &&
-            (call->kind == ACTION_CHARGE ? request->late || (call->failed && over) : !call->failed && !request->again))
+            (call->kind == ACTION_CHARGE ? request->verdict == VERDICT_LATE || (call->failed && over)
+                                         : !call->failed && request->verdict != VERDICT_AGAIN))
             peer->lonely = NULL;
 }
 

@@ -351,7 +351,7 @@ static void an_unknown_outcome_is_repeated_after_the_reconnect(void **state)
     send(&bench, (struct event){.kind = EVENT_CONNECTED});
     struct request_list list = take(&bench, ACTION_SETTLE).requests;
     assert_int_equal(list.count, 2);
-    list.first->late = true; /* the first call had come through for this one */
+    list.first->verdict = VERDICT_LATE; /* the first call had come through for this one */
     send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
     assert_int_equal(worker_stats(bench.worker).done, 2);
     assert_int_equal(worker_stats(bench.worker).late, 0);

@@ -208,7 +208,7 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
     struct item *item = item_of_entry(world, request->entry);
     assert_int_equal(request->state, REQUEST_SETTLING);
     if (item == NULL || (item->owner != peer->name && request->outcome != OUTCOME_DONE)) {
-        request->late = true;
+        request->verdict = VERDICT_LATE;
     } else if (request->outcome == OUTCOME_DEFER) {
         assert_int_equal(request->attempt, item->attempt);
         assert_true(request->due_ms > 0);
@@ -226,7 +226,7 @@ static inline void run_settle(struct world *world, struct peer *peer, struct cal
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next)
         if (happens(world, world->faults.again))
-            request->again = true;
+            request->verdict = VERDICT_AGAIN;
         else
             settle_one(world, peer, request);
 }
@@ -235,7 +235,7 @@ static inline void run_charge(struct world *world, struct peer *peer, struct req
 {
     struct item *item = item_of_entry(world, request->entry);
     if (item == NULL || item->owner != peer->name) {
-        request->late = true;
+        request->verdict = VERDICT_LATE;
         return;
     }
     if (item->lonely_by != peer->name)
