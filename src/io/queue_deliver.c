@@ -1,4 +1,4 @@
-/* Ending requests: settle, defer, and charge before a lonely run.
+/* Carrying requests to a script and its verdicts back: settle, defer, and charge before a lonely run.
  *
  * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis while it runs;
  * when the last call is answered, the action is. */
@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "io/queue_private.h"
 
@@ -18,169 +17,6 @@ struct batch_call {
     enum script script;
     struct request_list requests;
 };
-
-/* --- What a script is told of a request --------------------------------------------------------------------------- */
-
-static void add_pair(struct command *command, const char *field, const char *value)
-{
-    command_text(command, field);
-    command_text(command, value);
-}
-
-static void add_milliseconds(struct command *command, const char *field, uint64_t ns)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.3f", (double)ns / (double)NS_PER_MS);
-    add_pair(command, field, text);
-}
-
-/* An error before the start may come from any holder; after it only the owner may say so. */
-static const char *kind_of(const struct request *request)
-{
-    return request->outcome == OUTCOME_DONE   ? "done"
-           : request->outcome == OUTCOME_DEAD ? "dead"
-           : request->started_ns              ? "fail"
-                                              : "error";
-}
-
-static void add_vector(const struct queue *queue, struct command *command, const struct request *request)
-{
-    static const char *const encodings[] = {[ENCODING_JSON] = "json", [ENCODING_F32] = "f32"};
-    uint64_t tokens = 0;
-    bool truncated = false;
-    for (uint32_t i = 0; i < request->row_count; i++) {
-        tokens += request->rows[i].tokens;
-        truncated = truncated || request->rows[i].truncated;
-    }
-    add_pair(command, "id", request->id);
-    command_text(command, "dim");
-    command_number(command, request->dim);
-    add_pair(command, "encoding", encodings[request->encoding]);
-    command_text(command, "embedding");
-    command_bytes(command, request->reply.data, request->reply.length);
-    command_text(command, "tokens");
-    command_number(command, tokens);
-    add_milliseconds(command, "compute_ms", request->computed_ns - request->started_ns);
-    if (request->row_count > 1) {
-        command_text(command, "count");
-        command_number(command, request->row_count);
-    }
-    if (queue->options.precision) {
-        add_pair(command, "precision", queue->options.precision);
-    }
-    if (truncated) {
-        add_pair(command, "truncated", "1");
-    }
-}
-
-static void add_failure(struct command *command, const struct request *request)
-{
-    add_pair(command, "code", reply_code_name(request->code));
-    add_pair(command, "message", request->message);
-    add_pair(command, "retryable", request->retryable ? "1" : "0");
-    command_text(command, "attempts");
-    command_number(command, request->attempt);
-}
-
-/* The fields of a reply. Their number comes before them, so it is patched in: always three digits. */
-static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
-{
-    command_text(command, "000");
-    size_t at = command->buffer.length, words = command->words;
-    if (request->outcome == OUTCOME_DONE) {
-        add_vector(queue, command, request);
-        if (request->attempt > 1) {
-            command_text(command, "attempts");
-            command_number(command, request->attempt);
-        }
-    } else {
-        add_failure(command, request);
-    }
-    if (request->meta) {
-        command_text(command, "meta");
-        command_bytes(command, request->meta, request->meta_bytes);
-    }
-    if (buffer_ok(&command->buffer)) {
-        char digits[8];
-        snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);
-        memcpy(command->buffer.data + at - 5, digits, 3);
-    }
-}
-
-static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
-                        uint64_t now_ns)
-{
-    queue_add_entry_id(command, request->entry);
-    command_text(command, kind_of(request));
-    command_text(command, request->name);
-    command_number(command, request->ttl_s * 1000ull);
-    command_text(command, request->notify ? "1" : "0");
-    command_number(command, request->first_ms);
-    command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
-    add_fields(queue, command, request);
-}
-
-static void begin_settle(const struct queue *queue, const struct batch_call *call, struct command *command)
-{
-    enum request_class class = call->requests.first->class;
-    size_t keys = 3;
-    for (const struct request *request = call->requests.first; request; request = request->next) {
-        keys += request->notify ? 2 : 1;
-    }
-    script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
-    queue_add_stream(queue, command, class);
-    queue_add_key(queue, command, "trouble", "");
-    queue_add_key(queue, command, "dead", "");
-    for (const struct request *request = call->requests.first; request; request = request->next) {
-        queue_add_key(queue, command, "reply:", request->id);
-        if (request->notify) {
-            queue_add_key(queue, command, "wake:", request->id);
-        }
-    }
-    command_text(command, queue->worker);
-    command_text(command, queue->options.model_name);
-    command_text(command, queue->options.revision);
-}
-
-static void write_settle(const struct queue *queue, const struct batch_call *call, struct command *command)
-{
-    uint64_t now_ns = clock_now_ns();
-    begin_settle(queue, call, command);
-    for (const struct request *request = call->requests.first; request; request = request->next) {
-        add_settled(queue, command, request, now_ns);
-    }
-}
-
-static void write_defer(const struct queue *queue, const struct batch_call *call, struct command *command)
-{
-    char class[2] = {(char)('0' + call->requests.first->class), '\0'};
-    script_begin(&queue->scripts, SCRIPT_DEFER, 4, command);
-    queue_add_stream(queue, command, call->requests.first->class);
-    queue_add_key(queue, command, "later", "");
-    queue_add_key(queue, command, "later:data", "");
-    queue_add_key(queue, command, "trouble", "");
-    command_text(command, queue->worker);
-    command_text(command, class);
-    for (const struct request *request = call->requests.first; request; request = request->next) {
-        queue_add_entry_id(command, request->entry);
-        command_text(command, request->name);
-        command_number(command, request->next_attempt);
-        command_number(command, request->due_ms);
-    }
-}
-
-static void write_charge(const struct queue *queue, const struct batch_call *call, struct command *command)
-{
-    script_begin(&queue->scripts, SCRIPT_CHARGE, 2, command);
-    queue_add_stream(queue, command, call->requests.first->class);
-    queue_add_key(queue, command, "trouble", "");
-    command_text(command, queue->worker);
-    for (const struct request *request = call->requests.first; request; request = request->next) {
-        queue_add_entry_id(command, request->entry);
-        command_text(command, request->name);
-        command_number(command, request->attempt);
-    }
-}
 
 /* --- Calls and their answers -------------------------------------------------------------------------------------- */
 
@@ -266,11 +102,11 @@ static void send_call(struct task *task, enum script script, struct request_list
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
     if (script == SCRIPT_SETTLE) {
-        write_settle(task->queue, call, &command);
+        queue_write_settle(task->queue, &call->requests, &command);
     } else if (script == SCRIPT_DEFER) {
-        write_defer(task->queue, call, &command);
+        queue_write_defer(task->queue, &call->requests, &command);
     } else {
-        write_charge(task->queue, call, &command);
+        queue_write_charge(task->queue, &call->requests, &command);
     }
     task->calls++;
     if (!queue_call(task->queue, &command, on_called, call)) {

@@ -3,6 +3,7 @@
  *   queue.c        state, connections, backoff           queue_task.c     keys, tasks, outbox
  *   queue_join.c   from connected to EVENT_CONNECTED     queue_read.c     READ, READ_OWN, RECLAIM
  *   queue_deliver.c SETTLE, CHARGE                       queue_release.c  RELEASE, vanished entries
+ *   queue_settle.c, queue_defer.c  the words of those scripts
  *   queue_lease.c  RENEW, PROMOTE, UNBLOCK */
 #ifndef IO_QUEUE_PRIVATE_H
 #define IO_QUEUE_PRIVATE_H
@@ -109,6 +110,11 @@ void queue_reclaim(struct queue *queue, struct action *action);
 /* queue_deliver.c */
 void queue_settle(struct queue *queue, struct action *action);
 void queue_charge(struct queue *queue, struct action *action);
+
+/* queue_settle.c, queue_defer.c: a whole script call for these requests, which are of one class. */
+void queue_write_settle(const struct queue *queue, const struct request_list *requests, struct command *command);
+void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command);
+void queue_write_charge(const struct queue *queue, const struct request_list *requests, struct command *command);
 
 /* queue_release.c */
 void queue_release(struct queue *queue, struct action *action);

@@ -1,0 +1,33 @@
+/* What lua/defer and lua/charge are told of each request. */
+#include "io/queue_private.h"
+
+void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    char class[2] = {(char)('0' + requests->first->class), '\0'};
+    script_begin(&queue->scripts, SCRIPT_DEFER, 4, command);
+    queue_add_stream(queue, command, requests->first->class);
+    queue_add_key(queue, command, "later", "");
+    queue_add_key(queue, command, "later:data", "");
+    queue_add_key(queue, command, "trouble", "");
+    command_text(command, queue->worker);
+    command_text(command, class);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_number(command, request->next_attempt);
+        command_number(command, request->due_ms);
+    }
+}
+
+void queue_write_charge(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    script_begin(&queue->scripts, SCRIPT_CHARGE, 2, command);
+    queue_add_stream(queue, command, requests->first->class);
+    queue_add_key(queue, command, "trouble", "");
+    command_text(command, queue->worker);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_number(command, request->attempt);
+    }
+}
