@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "work/worker_state.h"
 
-static enum status check_options(const struct worker_options *options, struct err *err)
+enum status worker_check(const struct worker_options *options, struct err *err)
 {
     const char *wrong = NULL;
     if (options->max_batch_tokens == 0)
@@ -29,7 +29,7 @@ static enum status check_options(const struct worker_options *options, struct er
 
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
 {
-    enum status status = check_options(options, err);
+    enum status status = worker_check(options, err);
     if (status != STATUS_OK)
         return status;
     struct worker *worker = calloc(1, sizeof(*worker));
@@ -129,6 +129,13 @@ static void on_disconnected(struct worker *worker, const struct event *event)
     worker->connected = false;
 }
 
+static void on_quiet(struct worker *worker, const struct event *event)
+{
+    worker->quiet = event->kind == EVENT_QUIET;
+    if (worker->quiet)
+        worker_unblock(worker);
+}
+
 static void on_drain(struct worker *worker, const struct event *event)
 {
     (void)event;
@@ -159,6 +166,8 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_LEASE] = read_lease,
     [EVENT_PROMOTED] = read_promoted,
     [EVENT_RELEASED] = settle_released,
+    [EVENT_QUIET] = on_quiet,
+    [EVENT_RESUME] = on_quiet,
     [EVENT_DRAIN] = on_drain,
     [EVENT_STOP] = on_stop,
     [EVENT_TICK] = on_tick,

@@ -43,6 +43,7 @@ struct worker_options {
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
     uint32_t shutdown_timeout_ms;
     uint32_t compute_timeout_ms; /* a batch that takes longer hangs: exit without giving anything back; 0: never */
+    uint32_t sweep_ms;           /* how often to look for entries that were delivered and are nobody's */
     uint64_t seed;               /* of the jitter */
 };
 
@@ -198,5 +199,15 @@ struct worker_stats {
     uint64_t held_bytes;
 };
 struct worker_stats worker_stats(const struct worker *worker);
+
+/* Takes over what may change while it runs: batches, window, credit, retries, times, and the rules for requests that
+ * are still to come. What belongs to the model, the lease, the layout and the number of engine slots stays as it was.
+ * Errors: STATUS_BAD_INPUT: nothing was taken over. */
+MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
+
+/* Shows at most `most` held requests, in no order; `visit` may read what the worker itself writes: names, class, entry,
+ * state, attempt, alone, lonely_runs, received_ns, bytes, tokens. Returns how many are held. */
+uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
+                          void (*visit)(void *context, const struct request *request));
 
 #endif

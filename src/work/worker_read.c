@@ -257,9 +257,11 @@ void read_advance(struct worker *worker)
     if (worker->now >= worker->own_at) {
         if (!worker->reading && !worker->reading_own)
             read_own(worker);
-    } else if (!worker->reading && !worker->reading_own) {
+    } else if (!worker->reading && !worker->reading_own && !worker->quiet) {
         read_more(worker);
     }
+    if (worker->quiet)
+        return;
     if (!worker->reclaiming && worker->own_at == NEVER && worker->now >= worker->reclaim_at)
         reclaim(worker);
     if (!worker->promoting && worker->now >= worker->promote_at && worker_act(worker, ACTION_PROMOTE) != NULL)

@@ -4,7 +4,8 @@
  * worker_read.c     everything that talks about the stream: reads, reclaim, lease, promote
  * worker_compute.c  prepare, window, batches, failures of batches, format
  * worker_lonely.c   suspects: one at a time, while nothing else runs
- * worker_settle.c   outcomes on their way to Redis, release, drain and exit */
+ * worker_settle.c   outcomes on their way to Redis, release, drain and exit
+ * worker_look.c     what the outside may look at and change while it runs */
 #ifndef WORK_WORKER_STATE_H
 #define WORK_WORKER_STATE_H
 
@@ -59,6 +60,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
 
     /* The link to Redis. */
     bool connected, lease_lost;
+    bool quiet;           /* an operator wants nothing more to be claimed */
     uint64_t quiet_until; /* no new call before: one has just failed */
     bool reading, reading_own, reclaiming, renewing, promoting, releasing;
     uint32_t reclaim_asked; /* entries that the reclaim on its way may bring */
@@ -98,6 +100,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
 };
 
 /* worker.c */
+MUST_CHECK enum status worker_check(const struct worker_options *options, struct err *err);
 struct action *worker_act(struct worker *worker, enum action_kind kind); /* NULL (and starved) when memory ran out */
 bool worker_may_call(const struct worker *worker);                       /* connected, and not in a pause */
 void worker_call_failed(struct worker *worker);                          /* starts a pause */
