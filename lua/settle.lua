@@ -86,9 +86,9 @@ local function bury(id, name, first, last)
   return letter_id
 end
 
-local function write_reply(key, kind, id, name, ttl, since, first, last)
+local function write_reply(fresh, key, kind, id, name, ttl, since, first, last)
   local buried = kind == 'dead' and bury(id, name, first, last)
-  call('DEL', key)
+  if not fresh then call('DEL', key) end
   if kind == 'done' then
     local queued = now - math.floor(since)
     call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
@@ -99,6 +99,9 @@ local function write_reply(key, kind, id, name, ttl, since, first, last)
   end
   call('PEXPIRE', key, ttl)
 end
+
+-- Mostly none of the keys to be written is there: one look at all of them saves a look and a DEL for each.
+local none_there, written = call('EXISTS', unpack(KEYS, 4)) == 0, {}
 
 local results, finished, names, wakes = {}, {}, {}, {}
 local argument, key = 4, 4
@@ -115,12 +118,14 @@ while argument <= #ARGV do
   elseif kind == 'gone' and call('XRANGE', stream, id, id)[1] then
     result = -1
   else
-    local before = pcall('HGET', reply, 'entry')
+    local fresh = none_there and not written[reply]
+    local before = not fresh and pcall('HGET', reply, 'entry')
+    written[reply] = true
     if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then return before end
     if type(before) == 'string' and newer(before, name) then
       result = 2
     elseif kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
-      write_reply(reply, kind, id, name, ttl, ARGV[argument + 5] + ARGV[argument + 6], first, last)
+      write_reply(fresh, reply, kind, id, name, ttl, ARGV[argument + 5] + ARGV[argument + 6], first, last)
     end
     finished[#finished + 1], names[#names + 1] = id, name
     if wake then wakes[#wakes + 1] = {KEYS[key + 1], name, ttl} end

@@ -130,6 +130,23 @@ static void settle_age_is_ms_then_sequence_then_class(void **state)
     }
 }
 
+/* The call looks once whether any reply is there; what it has written itself since then counts as well. */
+static void settle_sees_the_replies_of_its_own_call(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    deliver(redis, "1-1", "me");
+    deliver(redis, "2-1", "me");
+    deliver(redis, "3-1", "me");
+    redis_expect_script(redis, "[1 1 2 0 0]", SCRIPT_SETTLE, 6,
+                        SETTLE_KEYS REPLY("a") REPLY("a") REPLY("a") HEAD
+                        "2-1 done 2-1 60000 0 1 0 4 embedding old truncated 1 "
+                        "3-1 done 3-1 60000 0 1 0 2 embedding new "
+                        "1-1 done 1-1 60000 0 1 0 2 embedding oldest");
+    redis_expect(redis, "[3-1 new ~]", "HMGET " REPLY("a") "entry embedding truncated");
+    expect_empty(redis);
+}
+
 static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -608,6 +625,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(settle_done_from_any_holder_failure_from_owner_only, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_keeps_the_reply_of_a_newer_entry, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_age_is_ms_then_sequence_then_class, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(settle_sees_the_replies_of_its_own_call, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_replaces_whatever_stood_at_the_reply_key, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_forgets_the_trouble_of_others, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_skips_side_keys_of_a_wrong_type, redis_setup, redis_teardown),
