@@ -123,6 +123,17 @@ void worker_unblock(struct worker *worker)
         (void)worker_act(worker, ACTION_UNBLOCK); /* without it, the read ends by itself after read_block_ms */
 }
 
+void worker_clock(struct worker *worker, uint64_t redis_ms)
+{
+    worker->redis_ms = redis_ms;
+    worker->redis_ms_at = worker->now;
+}
+
+uint64_t worker_redis_ms(const struct worker *worker)
+{
+    return worker->redis_ms == 0 ? 0 : worker->redis_ms + (worker->now - worker->redis_ms_at) / NS_PER_MS;
+}
+
 static void on_disconnected(struct worker *worker, const struct event *event)
 {
     (void)event;
@@ -177,11 +188,8 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
 static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
-    uint64_t window_ends = NEVER;
-    if (worker->options.window_fixed && worker->window.first != NULL)
-        window_ends = worker->window.first->waiting_ns + worker->options.window_ms * NS_PER_MS;
     uint64_t turn = worker->suspects.first != NULL ? worker->turn_ends : NEVER;
-    uint64_t always[] = {window_ends, turn, worker->drain_ends};
+    uint64_t always[] = {compute_deadline(worker), turn, worker->drain_ends};
     uint64_t linked[] = {worker->quiet_until, worker->renew_at, worker->promote_at,
                          worker->reclaim_at,  worker->own_at,   worker->again_at};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)

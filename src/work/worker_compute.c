@@ -287,9 +287,42 @@ static void advance_window(struct worker *worker)
             return;
 }
 
+/* The highest class first. The others wait here and not in the prep threads' queue, where a late one of a higher class
+ * could not overtake them. */
+static void advance_prepare(struct worker *worker)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        struct request_list *list = &worker->to_prepare[class];
+        while (list->first != NULL && (class == CLASS_HIGH || worker->away < AWAY_MOST))
+            if (!compute_send(worker, ACTION_PREPARE, list, LIST_MOST))
+                return;
+    }
+}
+
+void compute_accept(struct worker *worker, struct request *request)
+{
+    request_list_push(&worker->to_prepare[request->class], request);
+}
+
+bool compute_waits(const struct worker *worker)
+{
+    bool waits = worker->window.first != NULL;
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        waits |= worker->to_prepare[class].first != NULL;
+    return waits;
+}
+
+uint64_t compute_deadline(const struct worker *worker)
+{
+    if (!worker->options.window_fixed || worker->window.first == NULL)
+        return NEVER;
+    return worker->window.first->waiting_ns + worker->options.window_ms * NS_PER_MS;
+}
+
 void compute_unstarted(struct worker *worker, struct request_list *to)
 {
-    request_list_join(to, &worker->to_prepare);
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        request_list_join(to, &worker->to_prepare[class]);
     request_list_join(to, &worker->suspects);
     for (struct row *row = window_pop(&worker->window); row != NULL; row = window_pop(&worker->window))
         request_list_push(to, row->request);
@@ -308,6 +341,5 @@ void compute_advance(struct worker *worker)
     if (lonely_advance(worker))
         return;
     advance_window(worker);
-    while (worker->to_prepare.first != NULL && compute_send(worker, ACTION_PREPARE, &worker->to_prepare, LIST_MOST))
-        ;
+    advance_prepare(worker);
 }

@@ -68,7 +68,7 @@ static bool others_rest(const struct worker *worker)
 
 static bool others_wait(const struct worker *worker)
 {
-    return worker->window.first != NULL || worker->to_prepare.first != NULL || !others_rest(worker);
+    return compute_waits(worker) || !others_rest(worker);
 }
 
 /* Whose turn it is. A turn ends when its time is up and the other side waits, or when nobody is left on this side. */

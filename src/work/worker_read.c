@@ -26,8 +26,8 @@ void read_own_again(struct worker *worker)
 
 void read_connected(struct worker *worker, const struct event *event)
 {
-    (void)event;
     worker->connected = true;
+    worker_clock(worker, event->redis_ms);
     worker->lease_lost = false;
     worker->quiet_until = 0;
     read_own_again(worker);
@@ -73,7 +73,7 @@ static void take_entry(struct worker *worker, const struct entry *entry, enum en
     else if (request->alone)
         lonely_add(worker, request);
     else
-        request_list_push(&worker->to_prepare, request);
+        compute_accept(worker, request);
 }
 
 static void own_answered(struct worker *worker, const struct event *event)

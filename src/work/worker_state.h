@@ -18,6 +18,7 @@
 
 enum {
     LIST_MOST = 32,      /* requests in one PREPARE or FORMAT: one crossing for many, several threads for a burst */
+    AWAY_MOST = 256,     /* requests at the prep threads, from where on only those of the highest class follow */
     SETTLE_ENTRIES = 64, /* in one call of the script … */
     SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
                                  shrinks its buffers for them (docs/speed.md) */
@@ -60,8 +61,9 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
 
     /* The link to Redis. */
     bool connected, lease_lost;
-    bool quiet;           /* an operator wants nothing more to be claimed */
-    uint64_t quiet_until; /* no new call before: one has just failed */
+    uint64_t redis_ms, redis_ms_at; /* what Redis' clock said, and when; 0: not known yet */
+    bool quiet;                     /* an operator wants nothing more to be claimed */
+    uint64_t quiet_until;           /* no new call before: one has just failed */
     bool reading, reading_own, reclaiming, renewing, promoting, releasing;
     uint32_t reclaim_asked; /* entries that the reclaim on its way may bring */
     uint64_t renew_at, promote_at, reclaim_at, judge_at;
@@ -73,7 +75,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     double mean_tokens, mean_bytes; /* of an entry, moving */
 
     /* The stages, in the order of a request's way. */
-    struct request_list to_prepare;
+    struct request_list to_prepare[CLASS_COUNT];
     struct window window;
     struct batch_list retries; /* halves of failed batches */
     struct batch_list running; /* with the executor */
@@ -107,6 +109,8 @@ void worker_call_failed(struct worker *worker);                          /* star
 bool worker_takes_more(const struct worker *worker);                     /* neither draining nor without a lease */
 void worker_weigh(double *mean, double value);                           /* takes one more into a moving mean */
 void worker_unblock(struct worker *worker);                              /* ends a blocked read early */
+void worker_clock(struct worker *worker, uint64_t redis_ms);             /* Redis has said how late it is */
+uint64_t worker_redis_ms(const struct worker *worker);                   /* how late it is there; 0: not known */
 
 /* worker_read.c */
 void read_connected(struct worker *worker, const struct event *event);
@@ -118,6 +122,9 @@ void read_advance(struct worker *worker);
 bool read_quiet(const struct worker *worker); /* no read, reclaim, renewal or promotion is out */
 
 /* worker_compute.c */
+void compute_accept(struct worker *worker, struct request *request); /* to be prepared, when its class has its turn */
+bool compute_waits(const struct worker *worker);                     /* somebody is to be prepared or in the window */
+uint64_t compute_deadline(const struct worker *worker);              /* when compute_advance wants to be called again */
 void compute_prepared(struct worker *worker, const struct event *event);
 void compute_batch(struct worker *worker, const struct event *event);
 void compute_formatted(struct worker *worker, const struct event *event);
