@@ -1,6 +1,6 @@
 # Embeds lua/*.lua into the io layer: one C file with a byte array for each script, in the order of enum script
 # (src/io/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
-set(SLUICE_SCRIPTS settle defer promote reclaim release charge join renew)
+set(SLUICE_SCRIPTS settle defer promote reclaim release charge join renew cancel track pulse shed fair sweep requeue)
 
 if(CMAKE_SCRIPT_MODE_FILE)
   set(arrays "")

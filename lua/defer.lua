@@ -1,35 +1,37 @@
 #!lua flags=allow-oom
--- Takes requests out of the stream until they are due again: a retry after a failure.
+-- Takes requests out of the stream until they are due (again): a delay, or a retry after a failure.
 --
 -- KEYS  1 stream, 2 later, 3 later:data, 4 trouble
 -- ARGV  1 consumer, 2 class (0 high, 1 normal, 2 low), then for each entry:
---         entry id, original name, number of the next attempt, delay in ms
+--         entry id, original name, claims (1: the name comes from `_id`), number of the next attempt,
+--         delay in ms from now, unix ms before which it is not due (0: none); the later one counts
 -- Returns one number for each entry.
 --        1  parked
 --        0  late: no longer pending
---       -1  another consumer owns it: what happens next is that one's decision
+--       -1  another consumer owns it: what happens next is that one's decision. A lonely run of the caller is taken off
+--           the record: it crashed nobody
 --       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
---       -3  more fields than a request may have; nothing was changed
+--       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
+--       -6  more fields than a request may have; nothing was changed, it wants an error reply
 -- The run that failed ended without a crash, so the entry's lonely runs begin anew.
--- An entry that calls itself by a name under which a request is parked already is not that request (a producer wrote the
--- _id): it is parked under the name that its own entry id gives it.
--- May not: overwrite a parked request, take fields from the caller (they are read here, so that what comes back is what
--- was sent), or remove an entry before it is safe in later:data.
+-- May not: park a request in the place of another, take fields from the caller (they are read here, so that what comes
+-- back is what was sent), or remove an entry before it is safe in later and later:data.
 
 local call = redis.call
 local stream, later, data, trouble = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local CLASS = {'high:', '', 'low:'}
+local consumer, class = ARGV[1], ARGV[2]
+local PREFIX = ({['0'] = 'high:', ['1'] = '', ['2'] = 'low:'})[class]
 local FIELDS_MAX = 256 -- strings; promote unpacks them
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- The request's own fields; and when it was first sent, which a promoted entry carries with it.
-local function own_fields(fields, name)
+local function own_fields(fields, name, claims)
   local own, first_at = {}, string.match(name, '(%d+)%-')
   for i = 1, #fields, 2 do
     local field = fields[i]
     if field == '_first_at' then
-      first_at = fields[i + 1]
+      first_at = claims == '1' and fields[i + 1] or first_at
     elseif field ~= '_id' and field ~= '_attempt' then
       own[#own + 1] = field
       own[#own + 1] = fields[i + 1]
@@ -38,27 +40,62 @@ local function own_fields(fields, name)
   return own, first_at
 end
 
-local function park(id, called, attempt, delay)
+-- What `trouble` knows of this name; false for nothing, nil when it has a wrong type, which stops nobody.
+local function known_of(name)
+  local known = redis.pcall('HGET', trouble, name)
+  if type(known) ~= 'table' then return known end
+  if not string.find(known.err, '^WRONGTYPE') then error(known) end
+  return nil
+end
+
+-- Whether a name from `_id` is this entry's: promote wrote into `trouble` which entry carries it, a producer cannot. Where
+-- trouble cannot be read the name is believed, but not to the harm of a request that is parked under it.
+local function carries(id, name, packed)
+  local known = known_of(name)
+  if known == nil then
+    local parked = call('HGET', data, name)
+    return not parked or parked == packed -- the same bytes: this very call, which an error had cut short
+  end
+  return known and string.match(known, '^%d+ %d+ (%S+)') == id and string.match(name, '^%l*:?') == PREFIX
+end
+
+local function uncharge(name)
+  local attempts, id, workers = string.match(known_of(name) or '', '^(%d+) %d+ (%S+) (%S+)$')
+  if not attempts then return end
+  local others = {}
+  for worker in string.gmatch(workers, '[^,]+') do
+    if worker ~= consumer then others[#others + 1] = worker end
+  end
+  local open = others[1] and ' ' .. table.concat(others, ',') or ''
+  call('HSET', trouble, name, attempts .. ' ' .. #others .. ' ' .. id .. open)
+end
+
+local function park(id, name, claims, attempt, delay, due_at)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then return 0 end
-  if pending[2] ~= ARGV[1] then return -1 end
   local message = call('XRANGE', stream, id, id)[1]
   if not message then return -2 end
-  if #message[2] > FIELDS_MAX then return -3 end
-  local fields, first_at = own_fields(message[2], called)
-  local packed = cmsgpack.pack({ARGV[2], attempt, first_at, fields})
-  local there = call('HGET', data, called) -- the same bytes: this very call, which an error had cut short
-  local name = there and there ~= packed and CLASS[ARGV[2] + 1] .. id or called
+  if #message[2] > FIELDS_MAX then return -6 end
+  local fields, first_at = own_fields(message[2], name, claims)
+  local packed = cmsgpack.pack({class, attempt, first_at, fields})
+  if claims == '1' and not carries(id, name, packed) then return -3 end
+  if pending[2] ~= consumer then
+    uncharge(name)
+    return -1
+  end
   call('HSET', data, name, packed)
-  call('ZADD', later, now + delay, name)
-  redis.pcall('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id)
+  call('ZADD', later, math.max(now + delay, due_at), name)
+  if known_of(name) ~= nil then call('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id) end
   call('XDEL', stream, id)
   call('XACK', stream, 'sluice', id)
   return 1
 end
 
+-- A key of a wrong type stops the call here, before anything is written.
+call('ZCARD', later)
+call('HLEN', data)
 local results = {}
-for i = 3, #ARGV, 4 do
-  results[#results + 1] = park(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+for i = 3, #ARGV, 6 do
+  results[#results + 1] = park(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
 end
 return results

@@ -2,36 +2,62 @@
 -- Brings parked requests that are due back to their streams.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 requests:high, 5 requests, 6 requests:low
--- ARGV  1 how many at most
--- Returns { brought back, ms until the next one is due or -1 when none waits, parked names without data (dropped) }
+-- ARGV  1 how many at most (and no more than about 4 MiB of them)
+-- Returns { brought back, ms until the next one is due or -1 when none waits, parked names without readable fields }
 -- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of the
 -- run that is to come), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
--- May not: remove a parked request before it stands in its stream; run when Redis is out of memory (no allow-oom: this adds
--- work).
+-- A name whose fields are gone or unreadable comes back without them and with _lost 1, so that it is answered (internal);
+-- what is not even a name is dropped.
+-- May not: remove a parked request before it stands in its stream; bring one back that it may not remove (it would come
+-- back again and again); run when Redis is out of memory (no allow-oom: this adds work).
 
 local call = redis.call
 local later, data, trouble = KEYS[1], KEYS[2], KEYS[3]
+local STREAM = {['high:'] = KEYS[4], [''] = KEYS[5], ['low:'] = KEYS[6]}
+local FIELDS_MAX, BYTES_MAX = 256, 4194304
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local brought, broken = 0, 0
+local brought, broken, bytes = 0, 0, 0
 
-local function bring_back(name, parked)
-  local class, attempt, first_at, fields = parked[1], parked[2], parked[3], parked[4]
-  local id = call('XADD', KEYS[4 + class], '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
-  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it is skipped
-  local lonely = type(known) == 'string' and string.match(known, '^%d+ (%d+)') or '0'
-  redis.pcall('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id)
+-- What defer has packed; nil when it is anything else.
+local function read(packed)
+  local ok, parked = pcall(cmsgpack.unpack, packed or '')
+  if not ok or type(parked) ~= 'table' or type(parked[4]) ~= 'table' then return nil end
+  local fields = parked[4]
+  if not tonumber(parked[2]) or not tonumber(parked[3]) or #fields > FIELDS_MAX or #fields % 2 == 1 then return nil end
+  for _, text in ipairs(fields) do
+    if type(text) ~= 'string' then return nil end
+  end
+  return parked
 end
 
+local function bring_back(stream, name, first_ms, parked)
+  local attempt, first_at, fields = 1, first_ms, {'_lost', '1'}
+  if parked then attempt, first_at, fields = parked[2], parked[3], parked[4] end
+  local id = call('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
+  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it is skipped
+  if type(known) ~= 'table' then
+    local record = string.match(known or '', '^%d+ %d+ %S+(.*)$') or ''
+    local lonely = string.match(known or '', '^%d+ (%d+)') or '0'
+    call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. record)
+  end
+end
+
+if not redis.acl_check_cmd('ZREM', later, 'x') or not redis.acl_check_cmd('HDEL', data, 'x') then
+  return redis.error_reply('NOPERM lua/promote needs ZREM and HDEL')
+end
 for _, name in ipairs(call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local packed = call('HGET', data, name)
-  if packed then
-    bring_back(name, cmsgpack.unpack(packed))
+  bytes = bytes + #(packed or '')
+  if bytes > BYTES_MAX and brought > 0 then break end
+  local prefix, first_ms = string.match(name, '^(%l*:?)(%d+)%-%d+$')
+  local stream, parked = STREAM[prefix], read(packed)
+  if not parked then broken = broken + 1 end
+  if stream then
+    bring_back(stream, name, first_ms, parked)
     brought = brought + 1
-    call('HDEL', data, name)
-  else
-    broken = broken + 1
   end
+  call('HDEL', data, name)
   call('ZREM', later, name)
 end
 

@@ -5,7 +5,8 @@
 -- ARGV  1 consumer (me), 2 how many at most, 3 bytes at most, 4 name prefix of the class ('', 'high:', 'low:'),
 --       then the consumers in the order of their alive keys (never me); `released` is nobody and never alive
 -- Returns { entries, vanished, oversized, more }
---       entries    each { id, 1 when its worker died or 0 when it was released, lonely runs, { field, value, ... } }, now mine
+--       entries    each { id, 1 when its worker died or 0 when it was released, open lonely runs, { field, value, ... } },
+--                  now mine; with open lonely runs it is suspect, whoever gave it back
 --       vanished   ids whose message is no longer in the stream: XCLAIM would drop them without a word, so they stay
 --                  pending until settle answers them as `gone`
 --       oversized  ids of single entries above the byte limit, not claimed: to be answered unread
@@ -29,6 +30,13 @@ local function size_and_name(id, fields)
   return size, name
 end
 
+-- Open lonely runs of this very entry; of another that has the name they say nothing.
+local function lonely_runs(id, name)
+  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
+  local runs, carrier = string.match(type(known) == 'string' and known or '', '^%d+ (%d+) (%S+)')
+  return carrier == id and tonumber(runs) or 0
+end
+
 -- False when it has to wait for the next call.
 local function take(id, died)
   local message = call('XRANGE', stream, id, id)[1]
@@ -43,10 +51,8 @@ local function take(id, died)
   end
   if bytes + size > max_bytes then return false end
   bytes = bytes + size
-  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
-  local lonely = tonumber(type(known) == 'string' and string.match(known, '^%d+ (%d+)') or 0)
   call('XCLAIM', stream, 'sluice', me, 0, id, 'JUSTID')
-  entries[#entries + 1] = {id, died, lonely, message[2]}
+  entries[#entries + 1] = {id, died, lonely_runs(id, name), message[2]}
   return true
 end
 

@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
 -- Gives back what was claimed and not started, and signs the worker off.
 --
--- KEYS  1 stream, 2 alive, 3 trouble
+-- KEYS  1 stream, 2 alive, 3 trouble, 4 workers
 -- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
---       last  1: give back whatever is still pending with the consumer, too, then drop its alive key and the consumer
+--       last  0: only these ids
+--             1: give back whatever is still pending with the consumer in this stream, too, and delete it there
+--             2: the same, then drop its alive key and what `workers` has of it: for the last of the streams
 -- Returns { given back, 1 when the consumer is deleted }
 -- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record. Those of others
 -- stay: they did.
@@ -11,8 +13,8 @@
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
 
 local call = redis.call
-local stream, alive, trouble = KEYS[1], KEYS[2], KEYS[3]
-local me, prefix = ARGV[1], ARGV[4]
+local stream, alive, trouble, workers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local me, last, prefix = ARGV[1], ARGV[3], ARGV[4]
 local given, deleted = 0, 0
 
 local function uncharge(id, fields)
@@ -21,8 +23,14 @@ local function uncharge(id, fields)
     if fields[i] == '_id' then name = fields[i + 1] end
   end
   local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
-  local attempts, lonely, by = string.match(type(known) == 'string' and known or '', '^(%d+) (%d+) %S+ ?(%S*)')
-  if by == me and lonely ~= '0' then call('HSET', trouble, name, attempts .. ' ' .. (lonely - 1) .. ' ' .. id) end
+  local attempts, carrier, by = string.match(type(known) == 'string' and known or '', '^(%d+) %d+ (%S+) (%S+)$')
+  if carrier ~= id then return end
+  local others = {}
+  for worker in string.gmatch(by, '[^,]+') do
+    if worker ~= me then others[#others + 1] = worker end
+  end
+  local open = others[1] and ' ' .. table.concat(others, ',') or ''
+  call('HSET', trouble, name, attempts .. ' ' .. #others .. ' ' .. id .. open)
 end
 
 local function give_back(id)
@@ -49,12 +57,15 @@ for i = 5, #ARGV do
   local pending = call('XPENDING', stream, 'sluice', ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == me then give_back(ARGV[i]) end
 end
-if ARGV[3] == '1' and call('GET', alive) == ARGV[2] then
+if last ~= '0' and call('GET', alive) == ARGV[2] then
   give_back_all()
   if #call('XPENDING', stream, 'sluice', '-', '+', 1, me) == 0 then
     call('XGROUP', 'DELCONSUMER', stream, 'sluice', me)
     deleted = 1
   end
-  call('DEL', alive)
+  if last == '2' then
+    redis.pcall('HDEL', workers, me, 'command:' .. me) -- a side key
+    call('DEL', alive)
+  end
 end
 return {given, deleted}

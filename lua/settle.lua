@@ -1,31 +1,37 @@
 #!lua flags=allow-oom
 -- Ends requests: writes each reply and takes its entry out of the stream, in one step.
 --
--- KEYS  1 stream, 2 trouble, 3 dead, then for each entry its reply key and, if it wants a wake token, its wake key
--- ARGV  1 consumer, 2 model, 3 revision, then for each entry:
---         entry id, kind, original name, ttl in ms, wake (0 or 1),
+-- KEYS  1 stream, 2 trouble, 3 dead, 4 results (the registry), then the reply key of each entry, then for each entry that
+--       notifies its wake key or its results:<name>
+-- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, then for each entry:
+--         entry id, kind, original name, ttl in ms,
+--         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission, ms since the compute began, n, and n strings: field, value, ...
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
---             dead   like fail, and a dead letter is kept; the body of a poison entry is not touched
+--             dead   like fail, and a dead letter is kept
 --             gone   the message is no longer in the stream (XDEL by hand); whoever finds that says so
 -- Returns one number for each entry, then two counts.
 --        1  settled
 --        2  acknowledged, but the reply of a newer entry with the same id stands
 --        0  late: no longer pending, somebody else was first; nothing was changed
---       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
+--       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone). A lonely run
+--           of the caller is taken off the record: it crashed nobody
+--       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
+--       -4  its results stream would be one too many; nothing was changed
 --       side keys skipped for their type; dead letters trimmed
 -- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is
 -- written, or fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries
 -- pending; then the call is repeated. XDEL comes before XACK for the same reason: "pending" is what the gate asks.
 
 local DEAD_MAX, DEAD_DAYS = 100000, 30
-local BODY_MAX = 256 -- strings of a dead letter's body: unpack has a limit, and this stays far below it
+local BODY_MAX = 256 -- strings of a dead letter's body that stand by themselves: unpack has a limit, and this is far below
+local RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 64, 100000, 86400000
 
 local call, pcall = redis.call, redis.pcall
-local stream, trouble, dead = KEYS[1], KEYS[2], KEYS[3]
-local consumer, model, revision = ARGV[1], ARGV[2], ARGV[3]
+local stream, trouble, dead, registry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local consumer, model, revision, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local skipped, trimmed = 0, 0
@@ -50,38 +56,77 @@ local function newer(name, than)
   return order > 0
 end
 
+-- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
+-- right is no such thing: it stops the script, and the entry stays pending.
 local function side(result)
-  if type(result) == 'table' and result.err then
-    skipped = skipped + 1
-    return nil
+  if type(result) ~= 'table' or not result.err then return result end
+  if string.find(result.err, 'user executing the script', 1, true) then error(result) end
+  skipped = skipped + 1
+  return nil
+end
+
+-- Whether a name from `_id` is this entry's: promote wrote into `trouble` which entry carries it, a producer cannot.
+local function carries(id, name)
+  local known = pcall('HGET', trouble, name)
+  if type(known) == 'table' then return side(known) == nil end
+  local prefix = string.match(stream, ':requests:(%l+)$')
+  return known and string.match(known, '^%d+ %d+ (%S+)') == id and
+    string.match(name, '^%l*:?') == (prefix and prefix .. ':' or '')
+end
+
+-- Takes the caller's lonely run off the record, if there is one.
+local function uncharge(name)
+  local known = pcall('HGET', trouble, name)
+  local attempts, id, workers = string.match(type(known) == 'string' and known or '', '^(%d+) %d+ (%S+) (%S+)$')
+  if not attempts then return end
+  local others = {}
+  for worker in string.gmatch(workers, '[^,]+') do
+    if worker ~= consumer then others[#others + 1] = worker end
   end
-  return result
+  local open = others[1] and ' ' .. table.concat(others, ',') or ''
+  call('HSET', trouble, name, attempts .. ' ' .. #others .. ' ' .. id .. open)
+end
+
+local streams = {} -- results streams that this call may write to
+
+-- The registry keeps the names that were used within a day.
+local function registered(key)
+  if streams[key] then return true end
+  local name = string.match(key, ':results:(.*)$')
+  local known = side(pcall('ZSCORE', registry, name))
+  if known == false and call('ZCARD', registry) >= RESULTS_NAMES then
+    call('ZREMRANGEBYSCORE', registry, '-inf', now - DAY_MS)
+    if call('ZCARD', registry) >= RESULTS_NAMES then return false end
+  end
+  if known ~= nil then call('ZADD', registry, now, name) end
+  streams[key] = true
+  return true
+end
+
+local function body_of(id)
+  local message = call('XRANGE', stream, id, id)[1]
+  local body = {}
+  for i = 1, message and #message[2] or 0, 2 do
+    if string.sub(message[2][i], 1, 1) ~= '_' then
+      body[#body + 1] = message[2][i]
+      body[#body + 1] = message[2][i + 1]
+    end
+  end
+  return #body <= BODY_MAX and body or {'_body', cmsgpack.pack(body)}
 end
 
 -- Keeps a dead letter and returns its id: what the reply says, each field with `_` before it, then the request's own fields.
 local function bury(id, name, first, last)
-  local letter, poison = {'_entry', name}, false
+  local letter = {'_entry', name}
   for i = first, last, 2 do
     letter[#letter + 1] = '_' .. ARGV[i]
     letter[#letter + 1] = ARGV[i + 1]
-    poison = poison or (ARGV[i] == 'code' and ARGV[i + 1] == 'poison')
   end
-  if not poison then
-    local message = call('XRANGE', stream, id, id)[1]
-    local body = message and message[2] or {}
-    if #body <= BODY_MAX then
-      for i = 1, #body, 2 do
-        if string.sub(body[i], 1, 1) ~= '_' then
-          letter[#letter + 1] = body[i]
-          letter[#letter + 1] = body[i + 1]
-        end
-      end
-    end
-  end
+  for _, text in ipairs(body_of(id)) do letter[#letter + 1] = text end
   local letter_id = side(pcall('XADD', dead, '*', unpack(letter)))
   if letter_id then
     trimmed = trimmed + (side(pcall('XTRIM', dead, 'MAXLEN', '~', DEAD_MAX)) or 0)
-    trimmed = trimmed + (side(pcall('XTRIM', dead, 'MINID', '~', now - DEAD_DAYS * 86400000)) or 0)
+    trimmed = trimmed + (side(pcall('XTRIM', dead, 'MINID', '~', now - DEAD_DAYS * DAY_MS)) or 0)
   end
   return letter_id
 end
@@ -100,44 +145,65 @@ local function write_reply(fresh, key, kind, id, name, ttl, since, first, last)
   call('PEXPIRE', key, ttl)
 end
 
--- Mostly none of the keys to be written is there: one look at all of them saves a look and a DEL for each.
-local none_there, written = call('EXISTS', unpack(KEYS, 4)) == 0, {}
-
-local results, finished, names, wakes = {}, {}, {}, {}
-local argument, key = 4, 4
-while argument <= #ARGV do
-  local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
-  local wake, first = ARGV[argument + 4] == '1', argument + 8
-  local last = argument + 7 + ARGV[argument + 7]
-  local reply, result = KEYS[key], 1
+-- Why this entry may not be settled, nil when it may.
+local function refusal(id, kind, name, claims, results)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
-  if not pending then
-    result = 0
-  elseif (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
-    result = -1
-  elseif kind == 'gone' and call('XRANGE', stream, id, id)[1] then
-    result = -1
-  else
+  if not pending then return 0 end
+  if claims and not carries(id, name) then return -3 end
+  if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
+    uncharge(name)
+    return -1
+  end
+  if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end
+  return results and not registered(results) and -4 or nil
+end
+
+-- Mostly none of the replies to be written is there: one look at all of them saves a look and a DEL for each.
+local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
+
+local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
+local argument, notified = 5, 4 + count
+for entry = 1, count do
+  local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
+  local notify, first = ARGV[argument + 4], argument + 9
+  local last = argument + 8 + ARGV[argument + 8]
+  local reply, other = KEYS[4 + entry], nil
+  if notify ~= '0' then
+    notified = notified + 1
+    other = KEYS[notified]
+  end
+  local result = refusal(id, kind, name, ARGV[argument + 5] == '1', notify == 's' and other)
+  if not result then
     local fresh = none_there and not written[reply]
     local before = not fresh and pcall('HGET', reply, 'entry')
     written[reply] = true
     if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then return before end
     if type(before) == 'string' and newer(before, name) then
       result = 2
-    elseif kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
-      write_reply(fresh, reply, kind, id, name, ttl, ARGV[argument + 5] + ARGV[argument + 6], first, last)
+    else
+      result = 1
+      if kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
+        write_reply(fresh, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last)
+      end
     end
     finished[#finished + 1], names[#names + 1] = id, name
-    if wake then wakes[#wakes + 1] = {KEYS[key + 1], name, ttl} end
+    if notify == '1' then wakes[#wakes + 1] = {other, name, ttl} end
+    if notify == 's' then
+      tellings[#tellings + 1] = {other, string.match(reply, ':reply:(.*)$'), kind == 'done' and kind or 'error', name}
+    end
   end
-  results[#results + 1] = result
-  key = key + (wake and 2 or 1)
+  results[entry] = result
   argument = last + 1
 end
 
 for _, wake in ipairs(wakes) do
-  if side(pcall('RPUSH', wake[1], wake[2])) then pcall('PEXPIRE', wake[1], wake[3]) end
+  if side(pcall('RPUSH', wake[1], wake[2])) then side(pcall('PEXPIRE', wake[1], wake[3])) end
 end
+for _, telling in ipairs(tellings) do
+  side(pcall('XADD', telling[1], 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', telling[2], 'status', telling[3],
+    'entry', telling[4]))
+end
+for results_stream in pairs(streams) do side(pcall('PEXPIRE', results_stream, DAY_MS)) end
 if #finished > 0 then
   -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record.
   if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(names))) end

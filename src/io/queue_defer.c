@@ -14,8 +14,10 @@ void queue_write_defer(const struct queue *queue, const struct request_list *req
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
+        command_text(command, "0");
         command_number(command, request->next_attempt);
         command_number(command, request->due_ms);
+        command_number(command, request->due_at_ms);
     }
 }
 
@@ -28,6 +30,7 @@ void queue_write_charge(const struct queue *queue, const struct request_list *re
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
+        command_text(command, "0");
         command_number(command, request->attempt);
     }
 }

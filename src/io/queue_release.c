@@ -37,13 +37,14 @@ static bool send_release(struct task *task, const struct request **next)
     while (end && end->class == class && count++ < RELEASE_ENTRIES) {
         end = end->next;
     }
-    script_begin(&queue->scripts, SCRIPT_RELEASE, 3, &command);
+    script_begin(&queue->scripts, SCRIPT_RELEASE, 4, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "alive:", queue->worker);
     queue_add_key(queue, &command, "trouble", "");
+    queue_add_key(queue, &command, "workers", "");
     command_text(&command, queue->worker);
     command_text(&command, queue->token);
-    command_text(&command, task->action.last && !end ? "1" : "0");
+    command_text(&command, task->action.last && !end ? "2" : "0");
     command_text(&command, prefixes[class]);
     for (; request != end; request = request->next) {
         queue_add_entry_id(&command, request->entry);
@@ -100,18 +101,20 @@ void queue_vanished(struct queue *queue, enum request_class class, struct entry_
     }
     log_warn("entry_vanished", log_str("entry", name));
     struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_SETTLE, 4, &command);
+    script_begin(&queue->scripts, SCRIPT_SETTLE, 5, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "trouble", "");
     queue_add_key(queue, &command, "dead", "");
+    queue_add_key(queue, &command, "results", "");
     queue_add_key(queue, &command, "reply:", reply_id);
     command_text(&command, queue->worker);
     command_text(&command, queue->options.model_name);
     command_text(&command, queue->options.revision);
+    command_number(&command, 1);
     queue_add_entry_id(&command, id);
     command_list(&command, 2, (const char *const[]){"gone", name}, NULL);
     command_number(&command, VANISHED_TTL_MS);
-    command_list(&command, 4, (const char *const[]){"0", "0", "0", "8"}, NULL);
+    command_list(&command, 5, (const char *const[]){"0", "0", "0", "0", "8"}, NULL);
     command_list(&command, 8, fields, NULL);
     if (!queue_call(queue, &command, on_vanished, queue)) {
         return;

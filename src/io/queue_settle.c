@@ -99,6 +99,7 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     command_text(command, request->name);
     command_number(command, request->ttl_s * 1000ull);
     command_text(command, request->notify ? "1" : "0");
+    command_text(command, "0");
     command_number(command, request->first_ms);
     command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
     add_fields(queue, command, request);
@@ -107,7 +108,7 @@ static void add_settled(const struct queue *queue, struct command *command, cons
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     enum request_class class = requests->first->class;
-    size_t keys = 3;
+    size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
         keys += request->notify ? 2 : 1;
     }
@@ -115,8 +116,11 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     queue_add_stream(queue, command, class);
     queue_add_key(queue, command, "trouble", "");
     queue_add_key(queue, command, "dead", "");
+    queue_add_key(queue, command, "results", "");
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_key(queue, command, "reply:", request->id);
+    }
+    for (const struct request *request = requests->first; request; request = request->next) {
         if (request->notify) {
             queue_add_key(queue, command, "wake:", request->id);
         }
@@ -124,6 +128,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     command_text(command, queue->worker);
     command_text(command, queue->options.model_name);
     command_text(command, queue->options.revision);
+    command_number(command, requests->count);
 }
 
 void queue_write_settle(const struct queue *queue, const struct request_list *requests, struct command *command)

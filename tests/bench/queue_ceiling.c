@@ -15,11 +15,11 @@
 #define STREAM "sluice:{default}:requests"
 
 enum {
-    READ_COUNT = 512,       /* entries of one XREADGROUP */
-    CALL_ENTRIES = 64,      /* entries of one settle … */
+    READ_COUNT = 512,      /* entries of one XREADGROUP */
+    CALL_ENTRIES = 64,     /* entries of one settle … */
     CALL_BYTES = 32 << 10, /* … or bytes of replies */
-    FIELDS = 6,             /* strings of a reply beside those that settle adds: dim, encoding, embedding, … */
-    ENTRY_ARGUMENTS = 8 + 2 * FIELDS,
+    FIELDS = 6,            /* strings of a reply beside those that settle adds: dim, encoding, embedding, … */
+    ENTRY_ARGUMENTS = 9 + 2 * FIELDS,
 };
 
 struct bench {
@@ -90,10 +90,28 @@ static void make_embedding(struct bench *bench, unsigned dim)
 static size_t put_entry(const struct bench *bench, const redisReply *id, const char **to, size_t *lengths)
 {
     const char *fields[] = {
-        id->str, "done",       id->str, "3600000",  "0",        "1700000000000", "1",         "12", /* what settle needs
-                                                                                                       to know */
-        "id",    id->str,      "dim",   bench->dim, "encoding", bench->encoding, "embedding", NULL, "tokens",
-        "18",    "compute_ms", "1",
+        id->str,
+        "done",
+        id->str,
+        "3600000",
+        "0",
+        "0",
+        "1700000000000",
+        "1",
+        "12", /* what settle needs
+             to know */
+        "id",
+        id->str,
+        "dim",
+        bench->dim,
+        "encoding",
+        bench->encoding,
+        "embedding",
+        NULL,
+        "tokens",
+        "18",
+        "compute_ms",
+        "1",
     };
     for (size_t i = 0; i < ENTRY_ARGUMENTS; i++) {
         to[i] = fields[i] == NULL ? bench->embedding : fields[i];
@@ -104,22 +122,28 @@ static size_t put_entry(const struct bench *bench, const redisReply *id, const c
 
 static void append_settle(struct bench *bench, redisReply *const *entries, size_t count)
 {
-    static const char *arguments[6 + 3 + CALL_ENTRIES * (1 + ENTRY_ARGUMENTS)];
-    static size_t lengths[6 + 3 + CALL_ENTRIES * (1 + ENTRY_ARGUMENTS)];
-    static char keys[CALL_ENTRIES][80], key_count[16];
+    static const char *arguments[7 + 4 + CALL_ENTRIES * (1 + ENTRY_ARGUMENTS)];
+    static size_t lengths[7 + 4 + CALL_ENTRIES * (1 + ENTRY_ARGUMENTS)];
+    static char keys[CALL_ENTRIES][80], key_count[16], entry_count[16];
     size_t n = 0;
-    snprintf(key_count, sizeof key_count, "%zu", 3 + count);
-    const char *head[] = {
-        "EVALSHA", bench->script, key_count, STREAM, "sluice:{default}:trouble", "sluice:{default}:dead"};
-    for (size_t i = 0; i < 6; i++, n++)
+    snprintf(key_count, sizeof key_count, "%zu", 4 + count);
+    snprintf(entry_count, sizeof entry_count, "%zu", count);
+    const char *head[] = {"EVALSHA",
+                          bench->script,
+                          key_count,
+                          STREAM,
+                          "sluice:{default}:trouble",
+                          "sluice:{default}:dead",
+                          "sluice:{default}:results"};
+    for (size_t i = 0; i < 7; i++, n++)
         arguments[n] = head[i], lengths[n] = strlen(head[i]);
     for (size_t i = 0; i < count; i++, n++) {
         lengths[n] =
             (size_t)snprintf(keys[i], sizeof keys[i], "sluice:{default}:reply:%s", entries[i]->element[0]->str);
         arguments[n] = keys[i];
     }
-    const char *common[] = {"bench", "null", "0000000000000000"};
-    for (size_t i = 0; i < 3; i++, n++)
+    const char *common[] = {"bench", "null", "0000000000000000", entry_count};
+    for (size_t i = 0; i < 4; i++, n++)
         arguments[n] = common[i], lengths[n] = strlen(common[i]);
     for (size_t i = 0; i < count; i++)
         n += put_entry(bench, entries[i]->element[0], arguments + n, lengths + n);

@@ -8,13 +8,13 @@
 
 #define Q "sluice:{q}:"
 #define STREAM Q "requests"
-#define SETTLE_KEYS STREAM " " Q "trouble " Q "dead "
+#define SETTLE_KEYS STREAM " " Q "trouble " Q "dead " Q "results "
 #define REPLY(id) Q "reply:" id " "
 #define WAKE(id) Q "wake:" id " "
-#define HEAD "me m r "
-/* kind is in between: entry id, kind, name, ttl, wake, first ms, ms since start, n, fields */
-#define DONE(id) id " done " id " 60000 0 1 0 2 embedding v "
-#define FAILED(id, kind) id " " kind " " id " 60000 0 1 0 4 code internal message x "
+#define HEAD(entries) "me m r " #entries " "
+/* entry id, kind, name, ttl, notify, claims, first ms, ms since start, n, fields */
+#define DONE(id) id " done " id " 60000 0 0 1 0 2 embedding v "
+#define FAILED(id, kind) id " " kind " " id " 60000 0 0 1 0 4 code internal message x "
 
 static void group(struct redis_fixture *redis)
 {
@@ -41,7 +41,7 @@ static void settle_writes_reply_and_removes_entry(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "[done 1-1 m r v]", "HMGET " REPLY("1-1") "status entry model revision embedding");
     expect_empty(redis);
     assert_true(strtol(redis_do(redis, "PTTL " REPLY("1-1")), NULL, 10) > 50000);
@@ -54,9 +54,9 @@ static void settle_twice_is_late(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_do(redis, "DEL " REPLY("1-1"));
-    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
 }
 
@@ -65,7 +65,7 @@ static void settle_gate_is_closed_for_unread_entries(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     redis_do(redis, "XADD " STREAM " 1-1 text hello");
-    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "1", "XLEN " STREAM);
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
 }
@@ -76,12 +76,12 @@ static void settle_done_from_any_holder_failure_from_owner_only(void **state)
     group(redis);
     deliver(redis, "1-1", "other");
     deliver(redis, "2-1", "other");
-    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD FAILED("1-1", "fail"));
-    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD FAILED("1-1", "dead"));
+    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "fail"));
+    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "dead"));
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
     redis_expect(redis, "0", "EXISTS " Q "dead");
-    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD DONE("1-1") FAILED("2-1", "error"));
+    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
+                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2) DONE("1-1") FAILED("2-1", "error"));
     redis_expect(redis, "[error internal]", "HMGET " REPLY("2-1") "status code");
     expect_empty(redis);
 }
@@ -92,10 +92,10 @@ static void settle_keeps_the_reply_of_a_newer_entry(void **state)
     group(redis);
     deliver(redis, "9-1", "me");
     deliver(redis, "10-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4,
-                        SETTLE_KEYS REPLY("a") HEAD "10-1 done 10-1 60000 0 1 0 2 embedding new");
-    redis_expect_script(redis, "[2 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("a") WAKE("a") HEAD "9-1 done 9-1 60000 1 1 0 2 embedding old");
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5,
+                        SETTLE_KEYS REPLY("a") HEAD(1) "10-1 done 10-1 60000 0 0 1 0 2 embedding new");
+    redis_expect_script(redis, "[2 0 0]", SCRIPT_SETTLE, 6,
+                        SETTLE_KEYS REPLY("a") WAKE("a") HEAD(1) "9-1 done 9-1 60000 1 0 1 0 2 embedding old");
     redis_expect(redis, "[10-1 new]", "HMGET " REPLY("a") "entry embedding");
     redis_expect(redis, "[9-1]", "LRANGE " WAKE("a") "0 -1");
     expect_empty(redis);
@@ -125,8 +125,8 @@ static void settle_age_is_ms_then_sequence_then_class(void **state)
         snprintf(expected, sizeof expected, "[%d 0 0]", cases[i].result);
         deliver(redis, id, "me");
         redis_do(redis, "HSET " REPLY("a") "entry %s", cases[i].there);
-        redis_expect_script(redis, expected, SCRIPT_SETTLE, 4,
-                            SETTLE_KEYS REPLY("a") HEAD "%s done %s 60000 0 1 0 2 embedding v", id, cases[i].name);
+        redis_expect_script(redis, expected, SCRIPT_SETTLE, 5,
+                            SETTLE_KEYS REPLY("a") HEAD(1) "%s done %s 60000 0 0 1 0 2 embedding v", id, cases[i].name);
     }
 }
 
@@ -138,11 +138,11 @@ static void settle_sees_the_replies_of_its_own_call(void **state)
     deliver(redis, "1-1", "me");
     deliver(redis, "2-1", "me");
     deliver(redis, "3-1", "me");
-    redis_expect_script(redis, "[1 1 2 0 0]", SCRIPT_SETTLE, 6,
-                        SETTLE_KEYS REPLY("a") REPLY("a") REPLY("a") HEAD
-                        "2-1 done 2-1 60000 0 1 0 4 embedding old truncated 1 "
-                        "3-1 done 3-1 60000 0 1 0 2 embedding new "
-                        "1-1 done 1-1 60000 0 1 0 2 embedding oldest");
+    redis_expect_script(redis, "[1 1 2 0 0]", SCRIPT_SETTLE, 7,
+                        SETTLE_KEYS REPLY("a") REPLY("a") REPLY("a")
+                            HEAD(3) "2-1 done 2-1 60000 0 0 1 0 4 embedding old truncated 1 "
+                                    "3-1 done 3-1 60000 0 0 1 0 2 embedding new "
+                                    "1-1 done 1-1 60000 0 0 1 0 2 embedding oldest");
     redis_expect(redis, "[3-1 new ~]", "HMGET " REPLY("a") "entry embedding truncated");
     expect_empty(redis);
 }
@@ -155,8 +155,8 @@ static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
     deliver(redis, "2-1", "me");
     redis_do(redis, "SET " REPLY("1-1") "junk");
     redis_do(redis, "HSET " REPLY("2-1") "old field status queued");
-    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD DONE("1-1") DONE("2-1"));
+    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
+                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2) DONE("1-1") DONE("2-1"));
     redis_expect(redis, "done", "HGET " REPLY("1-1") "status");
     redis_expect(redis, "[done ~]", "HMGET " REPLY("2-1") "status old");
 }
@@ -167,7 +167,7 @@ static void settle_forgets_the_trouble_of_others(void **state)
     group(redis);
     deliver(redis, "1-1", "other"); /* which suspected it and charged it, while we had the vector */
     redis_do(redis, "HSET " Q "trouble 1-1 x 2-1 y");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "[2-1 y]", "HGETALL " Q "trouble");
     expect_empty(redis);
 }
@@ -181,9 +181,9 @@ static void settle_skips_side_keys_of_a_wrong_type(void **state)
     redis_do(redis, "SET " WAKE("1-1") "junk");
     redis_do(redis, "SET " Q "trouble junk");
     redis_do(redis, "SET " Q "dead junk");
-    redis_expect_script(redis, "[1 1 3 0]", SCRIPT_SETTLE, 6,
-                        SETTLE_KEYS REPLY("1-1") WAKE("1-1") REPLY("2-1") HEAD
-                        "1-1 done 1-1 60000 1 1 0 2 embedding v " FAILED("2-1", "dead"));
+    redis_expect_script(redis, "[1 1 3 0]", SCRIPT_SETTLE, 7,
+                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") WAKE("1-1")
+                            HEAD(2) "1-1 done 1-1 60000 1 0 1 0 2 embedding v " FAILED("2-1", "dead"));
     redis_expect(redis, "[done error]",
                  "EVAL return{redis.call('HGET',KEYS[1],'status'),redis.call('HGET',KEYS[2],"
                  "'status')} 2 " REPLY("1-1") REPLY("2-1"));
@@ -197,7 +197,7 @@ static void settle_keeps_a_dead_letter_with_its_fields(void **state)
     redis_do(redis, "XADD " STREAM " 1-1 text hello x-mine 7 _id 1-0 _attempt 4");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "HSET " Q "trouble 1-1 x");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD FAILED("1-1", "dead"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "dead"));
     char id[64], expected[256];
     snprintf(id, sizeof id, "%s", redis_do(redis, "HGET " REPLY("1-1") "dead"));
     snprintf(expected, sizeof expected, "[[%s [_entry 1-1 _code internal _message x text hello x-mine 7]]]", id);
@@ -206,8 +206,8 @@ static void settle_keeps_a_dead_letter_with_its_fields(void **state)
     expect_empty(redis);
 }
 
-/* A body of thousands of fields must not reach unpack, whatever the outcome. */
-static void settle_never_unpacks_a_large_or_poison_body(void **state)
+/* A body of thousands of fields must not reach unpack, whatever the outcome: it is kept in one field. */
+static void settle_never_unpacks_a_large_body(void **state)
 {
     struct redis_fixture *redis = *state;
     group(redis);
@@ -220,22 +220,24 @@ static void settle_never_unpacks_a_large_or_poison_body(void **state)
         redis_do(redis, "%s", line);
     }
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("1-1") REPLY("2-1")
-                            HEAD FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 1 0 2 code poison");
+    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
+                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2)
+                            FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 0 1 0 2 code poison");
     redis_expect(redis, "2", "XLEN " Q "dead");
-    assert_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), " v"));
+    const char *letters = redis_do(redis, "XRANGE " Q "dead - +");
+    assert_null(strstr(letters, " v"));
+    assert_non_null(strstr(letters, "_body"));
     expect_empty(redis);
 }
 
-static void settle_poison_keeps_no_body(void **state)
+static void settle_poison_keeps_its_body(void **state)
 {
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4,
-                        SETTLE_KEYS REPLY("1-1") HEAD "1-1 dead 1-1 60000 0 1 0 2 code poison");
-    assert_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), "hello"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5,
+                        SETTLE_KEYS REPLY("1-1") HEAD(1) "1-1 dead 1-1 60000 0 0 1 0 2 code poison");
+    assert_non_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), "[_entry 1-1 _code poison text hello]"));
     redis_expect(redis, "[error poison]", "HMGET " REPLY("1-1") "status code");
 }
 
@@ -244,9 +246,9 @@ static void settle_gone_only_when_the_message_is_gone(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "other");
-    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD FAILED("1-1", "gone"));
+    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
     redis_do(redis, "XDEL " STREAM " 1-1");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD FAILED("1-1", "gone"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
     redis_expect(redis, "[error internal]", "HMGET " REPLY("1-1") "status code");
     expect_empty(redis);
 }
@@ -258,7 +260,7 @@ static void settle_gone_lets_its_own_finished_reply_stand(void **state)
     deliver(redis, "1-1", "other");
     redis_do(redis, "XDEL " STREAM " 1-1");
     redis_do(redis, "HSET " REPLY("1-1") "status done entry 1-1");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD FAILED("1-1", "gone"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
     redis_expect(redis, "done", "HGET " REPLY("1-1") "status");
     expect_empty(redis);
 }
@@ -272,11 +274,11 @@ static void settle_without_a_right_leaves_the_entry_pending(void **state)
     deliver(redis, "1-1", "me");
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
         redis_do(redis, "ACL SETUSER default -%s", rights[i]);
-        redis_expect_script(redis, "!...", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+        redis_expect_script(redis, "!...", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
         redis_do(redis, "ACL SETUSER default +@all");
         redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
     }
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     expect_empty(redis);
 }
 
@@ -287,7 +289,7 @@ static void settle_works_in_a_full_redis(void **state)
     deliver(redis, "1-1", "me");
     redis_do(redis, "CONFIG SET maxmemory 1");
     redis_expect(redis, "!OOM...", "SET x 1");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "done", "HGET " REPLY("1-1") "status");
     expect_empty(redis);
 }
@@ -303,7 +305,7 @@ static void defer_and_promote_keep_the_identity(void **state)
     group(redis);
     redis_do(redis, "XADD " STREAM " 1-1 id order-42 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     expect_empty(redis);
     redis_expect(redis, "[1-1]", "ZRANGE " Q "later 0 -1");
     redis_expect(redis, "1 0 1-1", "HGET " Q "trouble 1-1");
@@ -320,7 +322,8 @@ static void defer_a_second_time_keeps_the_first_age(void **state)
     group(redis);
     redis_do(redis, "XADD " STREAM " 7-1 _id 1-1 _attempt 2 _first_at 1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 3 0");
+    redis_do(redis, "EVAL return(redis.call('HSET',KEYS[1],'1-1','1\\0320\\0327-1')) 1 " Q "trouble"); /* 1 0 7-1 */
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 1 3 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM " - +"), "[_id 1-1 _attempt 3 _first_at 1 text hello]"));
 }
@@ -332,14 +335,15 @@ static void defer_overwrites_no_parked_request(void **state)
     deliver(redis, "1-1", "me");
     redis_do(redis, "XADD " STREAM " 5-1 text forged _id 1-1");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 5-1 1-1 2 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[-3]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 5-1 1-1 1 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 5-1 5-1 0 2 0 0");
     redis_expect(redis, "[1-1 5-1]", "ZRANGEBYLEX " Q "later - +");
     redis_expect(redis, "2", "HLEN " Q "later:data");
     redis_expect_script(redis, "[2 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     const char *entries = redis_do(redis, "XRANGE " STREAM " - +");
     assert_non_null(strstr(entries, "[_id 1-1 _attempt 2 _first_at 1 text hello]"));
-    assert_non_null(strstr(entries, "[_id 5-1 _attempt 2 _first_at 1 text forged]"));
+    assert_non_null(strstr(entries, "[_id 5-1 _attempt 2 _first_at 5 text forged]"));
 }
 
 static void defer_cut_short_is_repeated_under_its_name(void **state)
@@ -349,9 +353,9 @@ static void defer_cut_short_is_repeated_under_its_name(void **state)
     redis_do(redis, "XADD " STREAM " 7-1 _id 1-1 _attempt 2 _first_at 1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "SET " Q "later junk");
-    redis_expect_script(redis, "!WRONGTYPE...", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 3 0");
+    redis_expect_script(redis, "!WRONGTYPE...", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 0 3 0 0");
     redis_do(redis, "DEL " Q "later");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 3 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 0 3 0 0");
     redis_expect(redis, "[1-1]", "ZRANGE " Q "later 0 -1");
 }
 
@@ -360,10 +364,10 @@ static void defer_only_by_the_owner_and_only_once(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "other");
-    redis_expect_script(redis, "[-1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[-1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect(redis, "0", "EXISTS " Q "later");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "other 1 1-1 1-1 2 0");
-    redis_expect_script(redis, "[0]", SCRIPT_DEFER, 4, DEFER_KEYS "other 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "other 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[0]", SCRIPT_DEFER, 4, DEFER_KEYS "other 1 1-1 1-1 0 2 0 0");
     redis_expect(redis, "1", "ZCARD " Q "later");
 }
 
@@ -373,7 +377,7 @@ static void defer_says_when_the_message_is_gone(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "XDEL " STREAM " 1-1");
-    redis_expect_script(redis, "[-2]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[-2]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect(redis, "0", "EXISTS " Q "later");
 }
 
@@ -383,7 +387,7 @@ static void defer_works_in_a_full_redis_and_promote_waits(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "CONFIG SET maxmemory 1");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect_script(redis, "!OOM...", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     redis_do(redis, "CONFIG SET maxmemory 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
@@ -395,7 +399,7 @@ static void promote_brings_back_only_what_is_due(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     deliver(redis, "2-1", "me");
-    redis_expect_script(redis, "[1 1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0 2-1 2-1 2 3600000");
+    redis_expect_script(redis, "[1 1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0 2-1 2-1 0 2 3600000 0");
     const char *text = NULL;
     redis_expect_script(redis, "[1 3...", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     text = redis->text;
@@ -413,18 +417,20 @@ static void promote_returns_each_class_to_its_stream(void **state)
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM ":low >");
     redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4,
                         STREAM ":low " Q "later " Q "later:data " Q "trouble "
-                               "me 2 1-1 low:1-1 2 0");
+                               "me 2 1-1 low:1-1 0 2 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     redis_expect(redis, "1", "XLEN " STREAM ":low");
     assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM ":low - +"), "_id low:1-1"));
 }
 
-static void promote_drops_a_name_without_data(void **state)
+static void promote_brings_back_a_name_without_data_to_be_answered(void **state)
 {
     struct redis_fixture *redis = *state;
     redis_do(redis, "ZADD " Q "later 1 1-1");
-    redis_expect_script(redis, "[0 -1 1]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
+    redis_do(redis, "ZADD " Q "later 1 junk");
+    redis_expect_script(redis, "[1 -1 2]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     redis_expect(redis, "0", "EXISTS " Q "later");
+    assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM " - +"), "[_id 1-1 _attempt 1 _first_at 1 _lost 1]"));
 }
 
 /* --- reclaim, release, charge ------------------------------------------------------------------------------------- */
@@ -487,10 +493,10 @@ static void released_entries_are_not_suspect_nor_charged(void **state)
     group(redis);
     deliver(redis, "1-1", "leaving");
     redis_do(redis, "SET " Q "alive:leaving token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 3,
-                        STREAM " " Q "alive:leaving " Q "trouble leaving token 0 '' 1-1");
-    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 3,
-                        STREAM " " Q "alive:leaving " Q "trouble leaving token 1 ''");
+    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:leaving " Q "trouble " Q "workers leaving token 0 '' 1-1");
+    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:leaving " Q "trouble " Q "workers leaving token 2 ''");
     redis_expect(redis, "0", "EXISTS " Q "alive:leaving");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
@@ -506,7 +512,8 @@ static void release_gives_back_only_its_own_and_spares_vanished_ones(void **stat
     deliver(redis, "3-1", "me");
     redis_do(redis, "XDEL " STREAM " 3-1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 '' 2-1");
+    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 '' 2-1");
     redis_expect(redis, "[3 1-1 3-1 [[me 1] [other 1] [released 1]]]", "XPENDING " STREAM " sluice");
     redis_expect(redis, "0", "EXISTS " Q "alive:me");
 }
@@ -517,7 +524,8 @@ static void release_leaves_a_namesake_alone(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "SET " Q "alive:me other");
-    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
     redis_expect(redis, "other", "GET " Q "alive:me");
     redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
 }
@@ -530,8 +538,9 @@ static void release_takes_a_charged_run_off_the_record(void **state)
     redis_do(redis, "XADD " STREAM " 2-1 text hello _id 1-9");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1 2-1 1-9 2");
-    redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1 2-1 1-9 0 2");
+    redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
     redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
 }
 
@@ -540,11 +549,12 @@ static void release_keeps_the_runs_that_crashed_others(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "dead");
-    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble dead 1-1 1-1 1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble dead 1-1 1-1 0 1");
     redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
     redis_expect(redis, "0 1 1-1 dead", "HGET " Q "trouble 1-1");
 }
 
@@ -553,16 +563,16 @@ static void charge_counts_lonely_runs_of_the_owner(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1");
     redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2,
-                        STREAM " " Q "trouble me 1-1 1-1 1"); /* repeated, not run twice */
+                        STREAM " " Q "trouble me 1-1 1-1 0 1"); /* repeated, not run twice */
     redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
-    redis_expect_script(redis, "[0 0]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble other 1-1 1-1 1 9-9 9-9 1");
+    redis_expect_script(redis, "[0 0]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble other 1-1 1-1 0 1 9-9 9-9 0 1");
     redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
     redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:me you 10 1000 '' me");
-    redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you 1-1 1-1 1");
-    redis_expect(redis, "0 2 1-1 you", "HGET " Q "trouble 1-1");
+    redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you 1-1 1-1 0 1");
+    redis_expect(redis, "0 2 1-1 me,you", "HGET " Q "trouble 1-1");
 }
 
 static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
@@ -573,12 +583,13 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
     deliver(redis, "1-1", "gone");
     redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:gone me 10 1000 '' gone");
-    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 3, STREAM " " Q "alive:me " Q "trouble me token 1 ''");
+    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 4,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 2 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
 }
 
@@ -630,8 +641,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(settle_forgets_the_trouble_of_others, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_skips_side_keys_of_a_wrong_type, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_keeps_a_dead_letter_with_its_fields, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_never_unpacks_a_large_or_poison_body, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(settle_poison_keeps_no_body, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(settle_never_unpacks_a_large_body, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(settle_poison_keeps_its_body, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_gone_only_when_the_message_is_gone, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_gone_lets_its_own_finished_reply_stand, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_without_a_right_leaves_the_entry_pending, redis_setup, redis_teardown),
@@ -645,7 +656,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(defer_works_in_a_full_redis_and_promote_waits, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(promote_brings_back_only_what_is_due, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(promote_returns_each_class_to_its_stream, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(promote_drops_a_name_without_data, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(promote_brings_back_a_name_without_data_to_be_answered, redis_setup,
+                                    redis_teardown),
     cmocka_unit_test_setup_teardown(reclaim_takes_only_from_workers_without_alive, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(reclaim_deletes_a_dead_consumer_only_when_it_holds_nothing, redis_setup,
                                     redis_teardown),

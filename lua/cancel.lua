@@ -1,0 +1,135 @@
+#!lua flags=allow-oom
+-- Ends a request by its name, wherever it is: in its stream, read or not, or parked; and the entry that asked for it.
+--
+-- KEYS  1 stream of the cancel entry, 2 trouble, 3 later, 4 later:data, 5 stream of the target, 6 results (the registry),
+--       7 reply:<id> of the target, 8 its wake:<id> or its results:<name>
+-- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 7, 5 ttl in ms of the reply
+--       unless the target says another, 6 what KEYS 8 is for: 0 nothing, 1 a wake token, s the results stream,
+--       7 its <name>, '' for none
+-- Returns { code, ... }
+--       { 1 }   cancelled: the reply says so, and who computes it now finds the gate closed
+--       { 0 }   nothing to cancel: finished, unknown, or no request; the cancel entry is gone all the same
+--       { 2 }   late: the cancel entry is no longer pending; nothing was changed
+--       { -5, id, notify, results name }  the target's reply has other keys: call again with these; nothing was changed
+-- The first call guesses: <id> = the target's name, notify 0.
+-- May not: write before the gate (is the cancel entry pending?), or remove before the reply is written; end an entry that
+-- is no request under its own name (a retry's new entry id is not a name; a cancel entry has no reply).
+
+local try, call, pcall = pcall, redis.call, redis.pcall
+local stream, trouble, later, data, home, registry, reply, other = unpack(KEYS)
+local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local TTL_MAX_S, META_MAX, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 604800, 4096, 64, 100000, 86400000
+local CLASS = {['high:'] = 0, [''] = 1, ['low:'] = 2}
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
+-- right is no such thing: it stops the script.
+local function side(result)
+  if type(result) ~= 'table' or not result.err then return result end
+  if string.find(result.err, 'user executing the script', 1, true) then error(result) end
+  return nil
+end
+
+local function carrier_of(known)
+  return known and string.match(known, '^%d+ %d+ (%S+)')
+end
+
+local function to_map(fields)
+  local map = {}
+  for i = 1, #fields, 2 do map[fields[i]] = map[fields[i]] or fields[i + 1] end -- the first one counts, as for the worker
+  return map
+end
+
+-- The fields of the request with this name, and the entry that carries it (nil: it is parked).
+local function find()
+  local own = string.match(name, '(%d+%-%d+)$')
+  if not own then return nil end
+  local message = call('XRANGE', home, own, own)[1]
+  if message then
+    local fields = to_map(message[2])
+    local lent = fields._id and carrier_of(side(pcall('HGET', trouble, fields._id))) == own
+    if not lent then return fields, own end
+  end
+  local carrier = carrier_of(side(pcall('HGET', trouble, name)))
+  message = carrier and carrier ~= own and call('XRANGE', home, carrier, carrier)[1]
+  if message then
+    local fields = to_map(message[2])
+    if fields._id == name then return fields, carrier end
+  end
+  local packed = side(pcall('HGET', data, name))
+  if not packed then return nil end
+  local ok, parked = try(cmsgpack.unpack, packed)
+  return ok and type(parked) == 'table' and type(parked[4]) == 'table' and to_map(parked[4]) or {}, nil
+end
+
+-- Where the target wants its answer; a request that is wrong there is answered under its name, and nobody is told.
+local function wishes(target)
+  local id, notify, results = target.id, '0', ''
+  local shaped = id and (string.find(id, '^%d+%-%d+$') or string.find(id, '^high:%d+%-%d+$') or string.find(id, '^low:%d+%-%d+$'))
+  if not id or #id < 1 or #id > 128 or shaped or not string.find(id, '^[%w._:%-]+$') then id = name end
+  local wanted = string.match(target.notify or '', '^stream:([%l%d_.%-]+)$')
+  if target.notify == '1' then notify = '1' end
+  if wanted and #wanted <= 64 then notify, results = 's', wanted end
+  return id, notify, results
+end
+
+-- Is the entry with this name younger than that one? By original time, sequence, then class.
+local function newer(this, than)
+  local class_a, ms_a, seq_a = string.match(this, '^(%l*:?)(%d+)%-(%d+)$')
+  local class_b, ms_b, seq_b = string.match(than, '^(%l*:?)(%d+)%-(%d+)$')
+  if this == than or not ms_a or not ms_b then return false end
+  local function order(a, b)
+    if #a ~= #b then return #a - #b end
+    return a == b and 0 or (a < b and -1 or 1)
+  end
+  local by = order(ms_a, ms_b)
+  if by == 0 then by = order(seq_a, seq_b) end
+  if by == 0 then by = (CLASS[class_a] or 1) - (CLASS[class_b] or 1) end
+  return by > 0
+end
+
+local function write_reply(target)
+  local before = pcall('HGET', reply, 'entry')
+  if type(before) == 'string' and newer(before, name) then return end
+  local seconds = string.match(target.ttl or '', '^%d+$') and tonumber(target.ttl) or 0
+  local ttl = seconds >= 1 and seconds <= TTL_MAX_S and seconds * 1000 or default_ttl
+  call('DEL', reply)
+  call('HSET', reply, 'status', 'cancelled', 'id', given_id, 'entry', name, 'done_at', now)
+  if target.meta and #target.meta >= 1 and #target.meta <= META_MAX then call('HSET', reply, 'meta', target.meta) end
+  call('PEXPIRE', reply, ttl)
+  return ttl
+end
+
+local function tell(notify, results, ttl)
+  if notify == '1' then
+    if side(pcall('RPUSH', other, name)) then side(pcall('PEXPIRE', other, ttl)) end
+  elseif notify == 's' then
+    local known = side(pcall('ZSCORE', registry, results))
+    if known == false and call('ZCARD', registry) >= RESULTS_NAMES then return end -- one too many: the request was wrong
+    if known ~= nil then call('ZADD', registry, now, results) end
+    side(pcall('XADD', other, 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', given_id, 'status', 'cancelled', 'entry', name))
+    side(pcall('PEXPIRE', other, DAY_MS))
+  end
+end
+
+if not call('XPENDING', stream, 'sluice', cancel_id, cancel_id, 1)[1] then return {2} end
+local target, carrier = find()
+local code = 0
+if target and not target.cancel then
+  local id, notify, results = wishes(target)
+  if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] then return {-5, id, notify, results} end
+  local ttl = write_reply(target)
+  tell(notify, results, ttl or default_ttl)
+  if side(pcall('EXISTS', trouble)) == 1 then side(pcall('HDEL', trouble, name)) end
+  if carrier then
+    call('XDEL', home, carrier)
+    call('XACK', home, 'sluice', carrier)
+  end
+  side(pcall('ZREM', later, name))
+  side(pcall('HDEL', data, name))
+  code = 1
+end
+call('XDEL', stream, cancel_id)
+call('XACK', stream, 'sluice', cancel_id)
+return {code}

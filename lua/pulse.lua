@@ -1,0 +1,90 @@
+#!lua flags=allow-oom
+-- A worker's second: says that it is there, publishes the queue's depth and wait for producers, and brings back what the
+-- queue and its operators want.
+--
+-- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low
+-- ARGV  1 consumer, then field, value, ... of its heartbeat: words without spaces, among them rows_per_s
+-- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
+--           normal, low (0: none), side keys skipped for their type }
+-- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
+-- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
+-- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
+-- all entries of one row; -1 when nobody works), later, dead, published_at. Caps come from meta's cap_*.
+-- May not: fail because of a key of a wrong type (the worker must hear of a pause all the same).
+
+local call, pcall = redis.call, redis.pcall
+local meta, workers = KEYS[1], KEYS[2]
+local CLASSES, WEIGHTS, FRESH_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000
+local consumer = ARGV[1]
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local skipped = 0
+
+-- What a key answered, nil when it has a wrong type. A missing right stops the script.
+local function side(result)
+  if type(result) ~= 'table' or not result.err then return result end
+  if string.find(result.err, 'user executing the script', 1, true) then error(result) end
+  skipped = skipped + 1
+  return nil
+end
+
+local function depth_of(stream)
+  local length = side(pcall('XLEN', stream)) or 0
+  local pending = length > 0 and pcall('XPENDING', stream, 'sluice') or {0}
+  if pending.err then pending = string.find(pending.err, '^NOGROUP') and {0} or side(pending) or {0} end
+  return math.max(0, length - pending[1])
+end
+
+-- Rows a second of all workers that spoke lately.
+local function rate()
+  local rows = 0
+  for _, heartbeat in ipairs(side(pcall('HVALS', workers)) or {}) do
+    local seen, per_s = string.match(heartbeat, '^(%d+) .*rows_per_s ([%d.]+)')
+    if seen and now - seen < FRESH_MS then rows = rows + (tonumber(per_s) or 0) end
+  end
+  return rows
+end
+
+-- How long until each class is drained, with the others drained beside it by their weights.
+local function waits(depths, rows)
+  local wait, left, passed = {0, 0, 0}, {depths[1], depths[2], depths[3]}, 0
+  while true do
+    local weight, step = 0, math.huge
+    for class = 1, 3 do
+      if left[class] > 0 then weight = weight + WEIGHTS[class] end
+    end
+    if weight == 0 then return wait end
+    for class = 1, 3 do
+      if left[class] > 0 then step = math.min(step, left[class] * weight / (rows * WEIGHTS[class])) end
+    end
+    passed = passed + step
+    for class = 1, 3 do
+      if left[class] > 0 then
+        left[class] = left[class] - step * rows * WEIGHTS[class] / weight
+        if left[class] < 0.001 then left[class] = 0 end
+        wait[class] = math.ceil(passed * 1000)
+      end
+    end
+  end
+end
+
+local words = {}
+for i = 2, #ARGV do words[#words + 1] = ARGV[i] end
+side(pcall('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
+local command = side(pcall('HGET', workers, 'command:' .. consumer)) or ''
+if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end
+
+local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
+local rows = rate()
+local wait = rows > 0 and waits(depths, rows) or {-1, -1, -1}
+local publish = {'published_at', now, 'later', side(pcall('ZCARD', KEYS[4])) or 0, 'dead', side(pcall('XLEN', KEYS[5])) or 0}
+for class = 1, 3 do
+  for _, word in ipairs({'depth_' .. CLASSES[class], depths[class], 'wait_ms_' .. CLASSES[class], wait[class]}) do
+    publish[#publish + 1] = word
+  end
+end
+side(pcall('HSET', meta, unpack(publish)))
+
+local caps = side(pcall('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
+local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
+return {now, call('EXISTS', KEYS[3]), command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped}

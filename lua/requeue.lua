@@ -1,0 +1,42 @@
+#!lua
+-- Submits a dead letter again: a new request, with the fields and the class of the old one.
+--
+-- KEYS  1 dead, 2 requests:high, 3 requests, 4 requests:low
+-- ARGV  1 id of the letter
+-- Returns { 1, new entry id }, { 0 } when there is no such letter, { -1 } when it holds no fields to submit
+-- It keeps its `id`; age, attempts, deadline and delay begin anew, so `delay`, `not_before`, `expires_in`, `expires_at` are
+-- left out.
+-- May not: remove the letter before the request stands in its stream, or submit one whose letter it may not remove; run
+-- when Redis is out of memory (no allow-oom: this adds work).
+
+local call = redis.call
+local dead, letter_id = KEYS[1], ARGV[1]
+local STREAM = {['high:'] = KEYS[2], [''] = KEYS[3], ['low:'] = KEYS[4]}
+local LEFT_OUT = {delay = true, not_before = true, expires_in = true, expires_at = true}
+local FIELDS_MAX = 4000 -- strings that unpack can take with room to spare
+
+if not redis.acl_check_cmd('XDEL', dead, letter_id) then return redis.error_reply('NOPERM lua/requeue needs XDEL') end
+local letter = call('XRANGE', dead, letter_id, letter_id)[1]
+if not letter then return {0} end
+local body, name = {}, ''
+
+local function keep(fields)
+  for i = 1, #fields - 1, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if field == '_entry' then name = value end
+    if string.sub(field, 1, 1) ~= '_' and not LEFT_OUT[field] then
+      body[#body + 1] = field
+      body[#body + 1] = value
+    elseif field == '_body' then
+      local ok, packed = pcall(cmsgpack.unpack, value)
+      if ok and type(packed) == 'table' then keep(packed) end
+    end
+  end
+end
+
+keep(letter[2])
+local stream = STREAM[string.match(name, '^(%l*:?)%d+%-%d+$') or '']
+if #body == 0 or #body > FIELDS_MAX or not stream then return {-1} end
+local id = call('XADD', stream, '*', unpack(body))
+call('XDEL', dead, letter_id)
+return {1, id}

@@ -1,0 +1,105 @@
+#!lua
+-- Finds what belongs to nobody: entries that were read and are in no consumer's hands (XGROUP DELCONSUMER by hand), parked
+-- requests that no longer wait (ZREM by hand), heartbeats of workers that are long gone.
+--
+-- KEYS  1 stream, 2 trouble, 3 later, 4 later:data, 5 workers
+-- ARGV  1 consumer, 2 look behind this entry id, 3 how many to take, 4 bytes at most, 5 name prefix of the class ('',
+--       'high:', 'low:')
+-- Returns as reclaim does, and how far it looked: { entries, {}, oversized, more, last id }
+--       entries    each { id, 0, open lonely runs, { field, value, ... } }, now the caller's
+--       oversized  ids of single entries above the byte limit, now the caller's too: to be answered unread
+--       more       1 when there is more to look at: call again with the last id
+-- The class without a prefix looks after `later` and `workers`, too.
+-- May not: touch an entry that is pending or unread; look at more than a thousand entries a call.
+
+local call, pcall = redis.call, redis.pcall
+local stream, trouble, later, data, workers = unpack(KEYS)
+local me, most, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local LOOK, CHUNK, LOOK_BYTES, LOST_NAMES, HEARTBEAT_MS = 1000, 50, 4194304, 1000, 3600000
+local entries, oversized, bytes, looked = {}, {}, 0, 0
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- The last id that XREADGROUP has given out; nil when there is no group.
+local function read_until()
+  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
+    local facts = {}
+    for i = 1, #group, 2 do facts[group[i]] = group[i + 1] end
+    if facts.name == 'sluice' then return facts['last-delivered-id'] end
+  end
+end
+
+local function size_and_name(id, fields)
+  local size, name = 0, prefix .. id
+  for i = 1, #fields, 2 do
+    size = size + #fields[i] + #fields[i + 1]
+    if fields[i] == '_id' then name = fields[i + 1] end
+  end
+  return size, name
+end
+
+-- Open lonely runs of this very entry; of another that has the name they say nothing.
+local function lonely_runs(id, name)
+  local known = pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
+  local runs, carrier = string.match(type(known) == 'string' and known or '', '^%d+ (%d+) (%S+)')
+  return carrier == id and tonumber(runs) or 0
+end
+
+-- False when it has to wait for the next call.
+local function look_at(id, fields)
+  local size, name = size_and_name(id, fields)
+  looked = looked + size
+  if call('XPENDING', stream, 'sluice', id, id, 1)[1] then return true end
+  if #entries + #oversized == most or (size <= max_bytes and bytes + size > max_bytes) then return false end
+  call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
+  if size > max_bytes then
+    oversized[#oversized + 1] = id
+  else
+    bytes = bytes + size
+    entries[#entries + 1] = {id, 0, lonely_runs(id, name), fields}
+  end
+  return true
+end
+
+local function sweep_stream(last)
+  local read = call('EXISTS', stream) == 1 and read_until()
+  if not read then return 0, last end
+  for _ = 1, LOOK / CHUNK do
+    local chunk = call('XRANGE', stream, '(' .. last, read, 'COUNT', CHUNK)
+    for _, message in ipairs(chunk) do
+      if looked > LOOK_BYTES or not look_at(message[1], message[2]) then return 1, last end
+      last = message[1]
+    end
+    if #chunk < CHUNK then return 0, last end
+  end
+  return 1, last
+end
+
+-- Parked requests that nothing would bring back are due now. Returns 1 when there may be many more.
+local function sweep_later()
+  local parked, waiting = pcall('HLEN', data), pcall('ZCARD', later)
+  if type(parked) == 'table' or type(waiting) == 'table' or parked == 0 or parked == waiting then return 0 end
+  local put_back = 0
+  for _, name in ipairs(call('HRANDFIELD', data, LOST_NAMES)) do
+    put_back = put_back + call('ZADD', later, 'NX', now, name)
+  end
+  return put_back > LOST_NAMES / 2 and 1 or 0
+end
+
+local function sweep_workers()
+  local all = pcall('HGETALL', workers)
+  for i = 1, all.err and 0 or #all, 2 do
+    local named = string.match(all[i], '^command:(.*)$')
+    local seen = tonumber(string.match(all[i + 1], '^(%d+) ') or 0)
+    if named and call('HEXISTS', workers, named) == 0 or not named and now - seen > HEARTBEAT_MS then
+      call('HDEL', workers, all[i])
+    end
+  end
+end
+
+local more, last = sweep_stream(ARGV[2])
+if prefix == '' then
+  more = math.max(more, sweep_later())
+  sweep_workers()
+end
+return {entries, {}, oversized, more, last}
