@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -14,7 +15,7 @@
 
 /* The process's one log: a sink is the single thing that is better global than passed. */
 static struct {
-    enum log_level least;
+    atomic_int least; /* enum log_level; changes while threads run */
     enum log_format format;
     int fd;
 } sink = {LOG_INFO, LOG_TEXT, 2};
@@ -48,9 +49,14 @@ struct log_field log_double(const char *key, double value)
     return (struct log_field){.key = key, .kind = LOG_KIND_DOUBLE, .real = value};
 }
 
+void log_set_level(enum log_level least)
+{
+    atomic_store_explicit(&sink.least, (int)least, memory_order_relaxed);
+}
+
 void log_setup(enum log_level least, enum log_format format, int fd)
 {
-    sink.least = least;
+    log_set_level(least);
     sink.format = format;
     sink.fd = fd;
 }
@@ -119,7 +125,7 @@ static void put_fields(struct line *line, const struct log_field *fields, size_t
 
 void log_write(enum log_level level, const struct log_line *log_line)
 {
-    if (level < sink.least)
+    if ((int)level < atomic_load_explicit(&sink.least, memory_order_relaxed))
         return;
     uint64_t now_ms = clock_unix_ms();
     time_t seconds = (time_t)(now_ms / 1000);

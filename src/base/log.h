@@ -44,6 +44,9 @@ struct log_field log_double(const char *key, double value);
  * Thread: before other threads start. */
 void log_setup(enum log_level least, enum log_format format, int fd);
 
+/* Changes the least level alone. Thread: any. */
+void log_set_level(enum log_level least);
+
 /* Writes one event with a single write(2), so that lines of several threads never mix. Thread: any. */
 void log_write(enum log_level level, const struct log_line *line);
 
