@@ -59,7 +59,9 @@ static enum status embed(const struct config *config, const struct own *own, str
     if (status != STATUS_OK)
         return status;
     unsigned queued = 3 * threads; /* so that the threads have work while the next window is read */
-    status = compute_open(engine, threads, queued, -1, &compute, err);
+    struct compute_options options = {
+        .engines = &engine, .engine_count = 1, .threads = threads, .queued = queued, .wake_fd = -1};
+    status = compute_open(&options, &compute, err);
     if (status == STATUS_OK) {
         struct embed_job job = {.model = model,
                                 .compute = compute,

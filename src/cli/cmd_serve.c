@@ -15,7 +15,7 @@ static int run(struct invocation *invocation)
     signal(SIGPIPE, SIG_IGN);
     struct server server;
     struct err err;
-    enum status status = server_open(&server, config, &err);
+    enum status status = server_open(&server, config, invocation->config_path, &err);
     if (status != STATUS_OK) {
         server_close(&server);
         return report(invocation, &err);
@@ -31,9 +31,12 @@ static int run(struct invocation *invocation)
 const struct subcommand command_serve = {
     .name = "serve",
     .bit = FOR_SERVE,
-    .summary = "Run the daemon: answer the requests of a queue",
+    .summary = "Run the daemon: answer the requests of one queue or several",
     .explanation =
         "SIGTERM or SIGINT: finish what is running, give the rest back, exit 0; a second one exits at once (75),\n"
-        "and other daemons take over what was left. Exit 77: Redis refuses the login. Exit 70: the device is lost.",
+        "and other daemons take over what was left. SIGTSTP: take nothing more, stay up; SIGCONT: go on.\n"
+        "SIGHUP: read the configuration again. SIGUSR2: write what is held into the log.\n"
+        "Exit 77: Redis refuses the login. Exit 70: the device is lost, or a batch did not come back in time.\n"
+        "Several queues, each with its own model and weight: see `queues` in config/sluice.json.",
     .run = run,
 };

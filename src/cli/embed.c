@@ -101,7 +101,7 @@ static enum status check_finite(struct embedder *embedder, const struct row *row
 /* Waits for one batch and takes its vectors. */
 static enum status collect(struct embedder *embedder, struct err *err)
 {
-    struct batch *batch = compute_wait(embedder->job->compute);
+    struct batch *batch = compute_wait(embedder->job->compute, NULL);
     uint32_t dim = embedder->job->model->dim;
     enum status status = batch->status;
     embedder->out--;
@@ -155,7 +155,7 @@ static enum status submit(struct embedder *embedder, struct window *window, stru
                 return status;
             }
         }
-        compute_put(job->compute, batch);
+        compute_put(job->compute, 0, NULL, batch);
         embedder->out++;
         window->batches_out++;
         at += rows;
@@ -213,7 +213,7 @@ enum status embed_run(const struct embed_job *job, struct err *err)
                                : err_set(err, STATUS_NO_MEMORY, "no memory for windows of %d texts", WINDOW_ROWS);
     /* Batches that are still computed after an error refer to rows: let them end first. */
     for (; embedder->out > 0; embedder->out--)
-        batch_free(compute_wait(job->compute));
+        batch_free(compute_wait(job->compute, NULL));
     window_close(embedder->windows[0]);
     window_close(embedder->windows[1]);
     buffer_free(&embedder->scratch);

@@ -39,7 +39,7 @@ static void print_settings(const struct subcommand *command)
     const struct setting *table = config_settings(&count);
     printf("\nSettings, also from the configuration file and from the environment (SLUICE_<KEY>):\n");
     for (size_t i = 0; i < count; i++)
-        if ((table[i].commands & command->bit) != 0 && !table[i].secret)
+        if ((table[i].commands & command->bit) != 0 && !table[i].secret && table[i].type != SETTING_LIST)
             print_row(&table[i]);
     printf("  %-*s %s\n", COLUMN, "--config FILE", "the configuration file [/etc/sluice/sluice.json if there is one]");
 }

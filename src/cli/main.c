@@ -67,6 +67,8 @@ static enum status load_config(struct invocation *invocation, const char *path, 
     if (status == STATUS_OK && invocation->config.model == NULL)
         status = places_model(&invocation->config.model, err);
     if (status == STATUS_OK)
+        status = config_pick_queue(&invocation->config, err);
+    if (status == STATUS_OK)
         status = config_check(&invocation->config, err);
     return status;
 }

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENGINE_USERS (FOR_SERVE | FOR_EMBED)
-#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_TOKENIZE)
-#define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET)
+#define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* each queue of a daemon may have its own */
+#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
+#define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", NULL};
@@ -30,6 +30,17 @@ static bool is_given(const char *text)
     return text[0] != '\0';
 }
 
+/* The names of the queues, each with its weight unless it is 1. */
+static void format_queues(const void *field, char *text, size_t size)
+{
+    const struct config_queues *queues = field;
+    text[0] = '\0';
+    for (size_t i = 0, used = 0; i < queues->count && used < size; i++, used = strlen(text))
+        snprintf(text + used, size - used, "%s%s%s%s", i == 0 ? "" : ", ", config_queue_value(queues, i, "queue"),
+                 config_queue_value(queues, i, "weight") == NULL ? "" : ":",
+                 config_queue_value(queues, i, "weight") == NULL ? "" : config_queue_value(queues, i, "weight"));
+}
+
 #define TEXT(name, default_value, for_commands, value_name, help_line)                                                 \
     .key = #name, .type = SETTING_TEXT, .offset = offsetof(struct config, name), .fallback = (default_value),          \
     .most = 4096, .commands = (for_commands) | FOR_CONFIG, .value = (value_name), .help = (help_line)
@@ -49,44 +60,49 @@ static const struct setting table[] = {
         .accepts = is_given, .expects = "a redis:// URL or the path of a unix socket", .has_secret = true},
     {TEXT(redis_password, NULL, REDIS_USERS, "TEXT", "the password, where a file of its own is not possible"), .secret = true},
     {TEXT(redis_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is the password")},
-    {TEXT(queue, "default", REDIS_USERS, "NAME", "the queue's name"),
+    {TEXT(queue, "default", REDIS_USERS | FOR_QUEUES, "NAME", "the queue's name"),
         .accepts = is_queue_name, .expects = "1 to 64 of a-z 0-9 _ . -"},
+    {.key = "queues", .type = SETTING_LIST, .offset = offsetof(struct config, queues), .commands = FOR_SERVE | FOR_CONFIG,
+        .value = "LIST", .help = "several queues, each with its own model and weight", .format = format_queues},
+    {INTEGER(weight, "1", 1, 1000, SERVE_QUEUE, "this queue's share of the compute threads beside the daemon's others")},
     {SWITCH(allow_eviction, "false", FOR_SERVE, "start even if Redis may evict keys (maxmemory-policy)")},
 
     {TEXT(model, NULL, MODEL_USERS, "DIR", "a Hugging Face or sentence-transformers directory [the model that comes with Sluice]")},
-    {CHOICE(precision, "auto", precisions, ENGINE_USERS, "arithmetic of the forward pass")},
+    {CHOICE(precision, "auto", precisions, FOR_EMBED | SERVE_QUEUE, "arithmetic of the forward pass")},
     {CHOICE(pooling, "model", poolings, MODEL_USERS, "how token vectors become one, when the model does not say")},
     {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
     {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
     {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
-    {TEXT(backend, "auto", ENGINE_USERS, "NAME", "engine backend: auto, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
-    {INTEGER(threads, "0", 0, 1024, ENGINE_USERS, "compute threads; 0 = the CPUs this process may use")},
+    {TEXT(backend, "auto", FOR_SERVE | FOR_EMBED, "NAME", "engine backend: auto, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
+    {INTEGER(threads, "0", 0, 1024, FOR_SERVE | FOR_EMBED, "compute threads; 0 = the CPUs this process may use")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
 
     {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch lies in memory; padded is for comparison")},
-    {INTEGER(max_batch_tokens, "4096", 1, 1048576, ENGINE_USERS, "tokens in one batch")},
-    {INTEGER(max_batch_rows, "256", 1, 1024, ENGINE_USERS, "texts in one batch")},
-    {CHOICE(window, "idle", windows, FOR_SERVE, "idle: an idle engine starts at once; fixed: always wait window_ms")},
-    {INTEGER(window_ms, "5", 0, 60000, FOR_SERVE, "longest wait for more texts before a batch starts")},
-    {INTEGER(credit_tokens, "131072", 1, 1073741824, FOR_SERVE, "tokens of unfinished requests that this daemon may hold")},
-    {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, FOR_SERVE, "bytes of unfinished requests that it may hold")},
+    {INTEGER(max_batch_tokens, "4096", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch"), .live = true},
+    {INTEGER(max_batch_rows, "256", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch"), .live = true},
+    {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},
+    {INTEGER(window_ms, "5", 0, 60000, SERVE_QUEUE, "longest wait for more texts before a batch starts"), .live = true},
+    {INTEGER(credit_tokens, "131072", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold"), .live = true},
+    {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold"), .live = true},
 
-    {CHOICE(default_encoding, "json", encodings, FOR_SERVE, "encoding of a reply whose request names none")},
-    {INTEGER(default_ttl_s, "3600", 1, 604800, FOR_SERVE, "seconds a reply is kept when the request does not say")},
-    {INTEGER(max_ttl_s, "604800", 1, 604800, FOR_SERVE, "longest ttl that a request may ask for")},
-    {INTEGER(error_ttl_s, "3600", 1, 604800, FOR_SERVE, "seconds that an error reply is kept at least")},
-    {INTEGER(default_max_attempts, "4", 1, 10, FOR_SERVE, "attempts before a request is dead-lettered")},
-    {SWITCH(truncate, "true", FOR_SERVE, "cut texts that are too long; otherwise they are refused")},
-    {INTEGER(max_text_bytes, "1048576", 1, 15728640, FOR_SERVE, "longest text that a request may carry")},
+    {CHOICE(default_encoding, "json", encodings, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},
+    {INTEGER(default_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds a reply is kept when the request does not say"), .live = true},
+    {INTEGER(max_ttl_s, "604800", 1, 604800, SERVE_QUEUE, "longest ttl that a request may ask for"), .live = true},
+    {INTEGER(error_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds that an error reply is kept at least"), .live = true},
+    {INTEGER(default_max_attempts, "4", 1, 10, SERVE_QUEUE, "attempts before a request is dead-lettered"), .live = true},
+    {SWITCH(truncate, "true", SERVE_QUEUE, "cut texts that are too long; otherwise they are refused"), .live = true},
+    {INTEGER(max_text_bytes, "1048576", 1, 15728640, SERVE_QUEUE, "longest text that a request may carry"), .live = true},
 
     {INTEGER(lease_ms, "15000", 100, 600000, FOR_SERVE, "a daemon that is silent this long counts as dead")},
-    {INTEGER(read_block_ms, "2000", 1, 2000, FOR_SERVE, "longest blocking read")},
-    {INTEGER(backoff_ms, "1000", 1, 3600000, FOR_SERVE, "delay before the first retry; it doubles")},
-    {INTEGER(backoff_cap_ms, "60000", 1, 3600000, FOR_SERVE, "longest delay before a retry")},
-    {INTEGER(shutdown_timeout_ms, "25000", 0, 3600000, FOR_SERVE, "time to finish running work after SIGTERM")},
+    {INTEGER(read_block_ms, "2000", 1, 2000, FOR_SERVE, "longest blocking read"), .live = true},
+    {INTEGER(sweep_ms, "60000", 100, 86400000, FOR_SERVE, "how often to look for entries that are nobody's"), .live = true},
+    {INTEGER(compute_timeout_ms, "60000", 0, 86400000, FOR_SERVE, "a batch that runs longer ends the daemon; 0 = never"), .live = true},
+    {INTEGER(backoff_ms, "1000", 1, 3600000, FOR_SERVE, "delay before the first retry; it doubles"), .live = true},
+    {INTEGER(backoff_cap_ms, "60000", 1, 3600000, FOR_SERVE, "longest delay before a retry"), .live = true},
+    {INTEGER(shutdown_timeout_ms, "25000", 0, 3600000, FOR_SERVE, "time to finish running work after SIGTERM"), .live = true},
 
     {CHOICE(log, "text", log_formats, FOR_SERVE, "log lines as text or as JSON")},
-    {CHOICE(log_level, "info", log_levels, EVERYONE, "least level that is logged")},
+    {CHOICE(log_level, "info", log_levels, EVERYONE, "least level that is logged"), .live = true},
     {INTEGER(stats_s, "60", 0, 86400, FOR_SERVE, "seconds between lines of counters at level debug; 0 = none")},
 };
 /* clang-format on */
@@ -109,6 +125,17 @@ enum status config_init(struct config *config, struct err *err)
 void config_free(struct config *config)
 {
     settings_free(table, SETTINGS, config);
+    for (size_t i = 0; i < config->queues.count; i++)
+        for (size_t key = 0; key < SETTINGS; key++)
+            free(config->queues.items[i].values[key]);
+    free(config->queues.items);
+    config->queues = (struct config_queues){0};
+}
+
+const char *config_queue_value(const struct config_queues *queues, size_t number, const char *key)
+{
+    const struct setting *setting = setting_find(table, SETTINGS, key);
+    return setting == NULL ? NULL : queues->items[number].values[setting - table];
 }
 
 enum status config_set(struct config *config, const struct setting *setting, const char *text,
@@ -154,6 +181,8 @@ enum status config_check(const struct config *config, struct err *err)
                        (long long)config->backoff_ms, (long long)config->backoff_cap_ms);
     if (config->redis_password != NULL && config->redis_password_file != NULL)
         return err_set(err, STATUS_BAD_INPUT, "redis_password and redis_password_file are both set; keep one");
+    if (config->queues.count > 0 && config->sources[setting_find(table, SETTINGS, "queue") - table] == SOURCE_FILE)
+        return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
     if (config->prompt != NULL && config->prefix != NULL)
         return err_set(err, STATUS_BAD_INPUT, "prompt and prefix are both set; keep one");
     return STATUS_OK;

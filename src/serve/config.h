@@ -12,17 +12,30 @@ enum command_bit {
     FOR_EMBED = 8,
     FOR_TOKENIZE = 16,
     FOR_CONFIG = 32,
+    FOR_OPERATOR = 64, /* dead, workers, pause, resume, cancel, stats, caps */
+    FOR_DOCTOR = 128,
+    FOR_QUEUES = 256, /* an entry of `queues` may have its own */
 };
 
 /* Where a value came from; a higher one wins whatever the order of loading. */
 enum config_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
 
-enum { CONFIG_SETTINGS_MAX = 64, CONFIG_FILE_MAX_BYTES = 1 << 20 };
+enum { CONFIG_SETTINGS_MAX = 64, CONFIG_QUEUES_MAX = 64, CONFIG_FILE_MAX_BYTES = 1 << 20 };
+
+/* The entries of `queues`, as the file wrote them: a text for each setting that the entry names. */
+struct config_queues {
+    struct config_queue {
+        char *values[CONFIG_SETTINGS_MAX]; /* per row of the table; NULL: as the configuration itself says */
+    } * items;                             /* [count] */
+    size_t count;
+};
 
 /* Fields stand in the order of the table (config_settings) and of config/sluice.json, which explain them. */
 struct config {
     char *redis, *redis_password, *redis_password_file;
     char *queue;
+    struct config_queues queues;
+    int64_t weight;
     bool allow_eviction;
 
     char *model;
@@ -46,6 +59,7 @@ struct config {
     int64_t max_text_bytes;
 
     int64_t lease_ms, read_block_ms;
+    int64_t sweep_ms, compute_timeout_ms;
     int64_t backoff_ms, backoff_cap_ms;
     int64_t shutdown_timeout_ms;
 
@@ -79,6 +93,23 @@ MUST_CHECK enum status config_parse(struct config *config, char *bytes, size_t l
 
 /* Takes SLUICE_<KEY> for every key; an empty variable counts as none. */
 MUST_CHECK enum status config_environment(struct config *config, struct err *err);
+
+/* What an entry of `queues` says of a setting, as text; NULL when it says nothing. */
+const char *config_queue_value(const struct config_queues *queues, size_t number, const char *key);
+
+/* Where the file lists `queues` and no flag or variable names one, the first of them is `queue`. Once all sources are
+ * in. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status config_pick_queue(struct config *config, struct err *err);
+
+/* The settings of each queue to be served: those of the configuration, with what the queue's entry says over them.
+ * One queue when the file lists none, or when a flag or variable picks one. `*out` is [*count].
+ * Owns: the caller ends each with config_free and the array with free. Errors: STATUS_BAD_INPUT, STATUS_NO_MEMORY;
+ * nothing is left behind. */
+MUST_CHECK enum status config_split(const struct config *config, struct config **out, size_t *count, struct err *err);
+
+/* Reads the sources again: the file at `path` (NULL: none) under the flags and variables that `old` was made from.
+ * Owns: the caller ends `out` with config_free, also after an error. Errors: those of config_read and config_check. */
+MUST_CHECK enum status config_reload(const struct config *old, const char *path, struct config *out, struct err *err);
 
 /* Checks what several settings say together, once all sources are in. */
 MUST_CHECK enum status config_check(const struct config *config, struct err *err);

@@ -2,6 +2,7 @@
  * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that stands there twice). */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -63,47 +64,122 @@ static enum status wrong_type(const struct setting *setting, const char *where, 
     return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
 }
 
-/* One member of the file's object. Values go through their text form, so that one parser checks every source. */
-static enum status take_member(struct config *config, const struct setting *setting, const cJSON *item,
-                               const char *where, struct err *err)
+/* Room for an integer of the file as text. */
+struct number_text {
+    char text[32];
+};
+
+/* The text of a member's value, so that one parser checks every source; NULL for a null, which counts as absent. */
+static enum status member_text(const struct setting *setting, const cJSON *item, const char *where,
+                               struct number_text *number, const char **text, struct err *err)
 {
-    char number[32];
-    const char *text = NULL;
+    *text = NULL;
     bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
+    double value = item->valuedouble;
     if (cJSON_IsNull(item) && setting->type == SETTING_TEXT)
-        return STATUS_OK; /* as if it were not there */
+        return STATUS_OK;
     if (cJSON_IsString(item) && wants_string)
-        text = item->valuestring;
+        *text = item->valuestring;
     else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH)
-        text = cJSON_IsTrue(item) ? "true" : "false";
-    else if (cJSON_IsNumber(item) && setting->type == SETTING_INTEGER)
-        text = number;
-    if (text == NULL)
-        return wrong_type(setting, where, err);
-    if (text == number) {
-        if (!(fabs(item->valuedouble) < 9007199254740992.0) || item->valuedouble != floor(item->valuedouble))
-            return wrong_type(setting, where, err);
-        snprintf(number, sizeof number, "%.0f", item->valuedouble);
-    }
-    return config_set(config, setting, text, SOURCE_FILE, where, err);
+        *text = cJSON_IsTrue(item) ? "true" : "false";
+    else if (cJSON_IsNumber(item) && setting->type == SETTING_INTEGER && fabs(value) < 9007199254740992.0 &&
+             value == floor(value))
+        *text = (snprintf(number->text, sizeof number->text, "%.0f", value), number->text);
+    return *text == NULL ? wrong_type(setting, where, err) : STATUS_OK;
+}
+
+static enum status find_setting(const char *key, const char *name, const struct setting **out, struct err *err)
+{
+    size_t count;
+    const struct setting *table = config_settings(&count);
+    *out = setting_find(table, count, key);
+    if (*out == NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name, key,
+                       setting_nearest(table, count, key)->key);
+    return STATUS_OK;
+}
+
+/* One member of an entry of `queues`: checked in a configuration that is thrown away, and kept as text. */
+static enum status take_queue_member(struct config_queue *queue, const cJSON *item, const char *name, struct err *err)
+{
+    const struct setting *setting;
+    const char *text;
+    struct number_text number;
+    size_t count;
+    TRY(find_setting(item->string, name, &setting, err));
+    char where[512];
+    snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
+    if ((setting->commands & FOR_QUEUES) == 0)
+        return err_set(err, STATUS_BAD_INPUT, "%s is the same for all queues of a daemon", where);
+    TRY(member_text(setting, item, where, &number, &text, err));
+    struct config scratch = {0};
+    enum status status = text == NULL ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
+    config_free(&scratch);
+    if (status != STATUS_OK || text == NULL)
+        return status;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
+    queue->values[setting - config_settings(&count)] = copy;
+    return STATUS_OK;
+}
+
+static enum status take_queue(struct config_queues *queues, const cJSON *object, const char *file, struct err *err)
+{
+    char name[256];
+    size_t number = queues->count++;
+    snprintf(name, sizeof name, "%.200s: \"queues\"[%zu]", file, number);
+    if (!cJSON_IsObject(object))
+        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) TRY(take_queue_member(&queues->items[number], item, name, err));
+    const char *queue = config_queue_value(queues, number, "queue");
+    if (queue == NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name);
+    for (size_t i = 0; i < number; i++)
+        if (strcmp(config_queue_value(queues, i, "queue"), queue) == 0)
+            return err_set(err, STATUS_BAD_INPUT, "%s: the queue %s stands there twice", name, queue);
+    return STATUS_OK;
+}
+
+/* The file's `queues`. */
+static enum status take_queues(struct config *config, const cJSON *array, const char *file, struct err *err)
+{
+    int count = cJSON_GetArraySize(array);
+    if (!cJSON_IsArray(array) || count > CONFIG_QUEUES_MAX)
+        return err_set(err, STATUS_BAD_INPUT, "%s: \"queues\" must be an array of at most %d objects", file,
+                       CONFIG_QUEUES_MAX);
+    if (count == 0)
+        return STATUS_OK;
+    config->queues.items = calloc((size_t)count, sizeof(struct config_queue));
+    if (config->queues.items == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count);
+    const cJSON *object;
+    cJSON_ArrayForEach(object, array) TRY(take_queue(&config->queues, object, file, err));
+    size_t rows;
+    const struct setting *table = config_settings(&rows);
+    config->sources[setting_find(table, rows, "queues") - table] = SOURCE_FILE;
+    return STATUS_OK;
 }
 
 static enum status take_object(struct config *config, const cJSON *object, const char *name, struct err *err)
 {
-    size_t count;
-    const struct setting *table = config_settings(&count);
     const cJSON *item;
     cJSON_ArrayForEach(item, object)
     {
-        const struct setting *setting = setting_find(table, count, item->string);
-        if (setting == NULL)
-            return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name,
-                           item->string, setting_nearest(table, count, item->string)->key);
+        const struct setting *setting;
+        TRY(find_setting(item->string, name, &setting, err));
+        if (setting->type == SETTING_LIST) {
+            TRY(take_queues(config, item, name, err));
+            continue;
+        }
         char where[256];
+        const char *text;
+        struct number_text number;
         snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
-        enum status status = take_member(config, setting, item, where, err);
-        if (status != STATUS_OK)
-            return status;
+        TRY(member_text(setting, item, where, &number, &text, err));
+        if (text != NULL)
+            TRY(config_set(config, setting, text, SOURCE_FILE, where, err));
     }
     return STATUS_OK;
 }

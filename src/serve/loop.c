@@ -9,12 +9,17 @@
 
 #include "base/clock.h"
 
+static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGUSR2};
+
+enum { SIGNALS = sizeof signals / sizeof signals[0] };
+
 struct loop {
     struct loop_options options;
     struct event_base *base;
     int wake_fd;
     uint64_t deadline_ns;
-    struct event *deadline, *wake, *term, *interrupt, *period;
+    struct event *deadline, *wake, *period;
+    struct event *signals[SIGNALS];
 };
 
 static void deadline_came(evutil_socket_t fd, short what, void *context)
@@ -65,16 +70,16 @@ static bool add_events(struct loop *loop)
 {
     loop->deadline = event_new(loop->base, -1, 0, deadline_came, loop);
     loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, wake_came, loop);
-    loop->term = evsignal_new(loop->base, SIGTERM, signal_came, loop);
-    loop->interrupt = evsignal_new(loop->base, SIGINT, signal_came, loop);
     loop->period = event_new(loop->base, -1, EV_PERSIST, period_came, loop);
-    if (loop->deadline == NULL || loop->wake == NULL || loop->term == NULL || loop->interrupt == NULL ||
-        loop->period == NULL)
+    if (loop->deadline == NULL || loop->wake == NULL || loop->period == NULL)
         return false;
+    for (int i = 0; i < SIGNALS; i++) {
+        loop->signals[i] = evsignal_new(loop->base, signals[i], signal_came, loop);
+        if (loop->signals[i] == NULL || event_add(loop->signals[i], NULL) != 0)
+            return false;
+    }
     struct timeval every = {.tv_sec = loop->options.period_s};
-    return event_add(loop->wake, NULL) == 0 && event_add(loop->term, NULL) == 0 &&
-           event_add(loop->interrupt, NULL) == 0 &&
-           (loop->options.period_s == 0 || event_add(loop->period, &every) == 0);
+    return event_add(loop->wake, NULL) == 0 && (loop->options.period_s == 0 || event_add(loop->period, &every) == 0);
 }
 
 enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err)
@@ -102,10 +107,13 @@ void loop_close(struct loop *loop)
 {
     if (loop == NULL)
         return;
-    struct event *const events[] = {loop->deadline, loop->wake, loop->term, loop->interrupt, loop->period};
+    struct event *const events[] = {loop->deadline, loop->wake, loop->period};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         if (events[i] != NULL)
             event_free(events[i]);
+    for (int i = 0; i < SIGNALS; i++)
+        if (loop->signals[i] != NULL)
+            event_free(loop->signals[i]);
     if (loop->base != NULL)
         event_base_free(loop->base);
     if (loop->wake_fd >= 0)

@@ -1,4 +1,4 @@
-/* The I/O thread's event loop: one deadline, two signals, one eventfd for finished work, one slow period.
+/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period.
  *
  * libevent stays behind this file (and io/): its `struct event` and the worker's are two things of one name. */
 #ifndef SERVE_LOOP_H
@@ -15,12 +15,12 @@ struct loop_options {
     void *context;
     void (*on_deadline)(void *context);           /* the deadline of loop_set_deadline has come */
     void (*on_wake)(void *context);               /* somebody wrote to loop_wake_fd */
-    void (*on_signal)(void *context, int signal); /* SIGTERM or SIGINT */
+    void (*on_signal)(void *context, int signal); /* see loop_open */
     void (*on_period)(void *context);             /* each period_s seconds */
     uint32_t period_s;                            /* 0: never */
 };
 
-/* Makes a loop; from then on SIGTERM and SIGINT go to on_signal.
+/* Makes a loop; from then on SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR2 go to on_signal.
  * Owns: the caller ends it with loop_close. Errors: STATUS_NO_MEMORY, STATUS_IO. Thread: one, as for all of this. */
 MUST_CHECK enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err);
 void loop_close(struct loop *loop);

@@ -14,16 +14,26 @@ enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
 
 struct prep;
 
-/* Starts the threads. `wake_fd` is an eventfd written when finished requests wait. The model must outlive the pool.
+/* One queue's desk at the pool; lives as long as the pool. */
+struct prep_desk {
+    const struct model *model;
+    struct request_list waiting[PREP_KINDS]; /* the pool's */
+    struct request_list done[PREP_KINDS];    /* finished; the desk's owner empties them */
+    struct prep_desk *next;                  /* the pool's ring of desks */
+};
+
+/* Starts the threads. `wake_fd` is an eventfd written when finished requests wait.
  * Owns: the caller ends it with prep_close. Errors: STATUS_NO_MEMORY, STATUS_IO. */
-MUST_CHECK enum status prep_open(const struct model *model, unsigned threads, int wake_fd, struct prep **out,
-                                 struct err *err);
+MUST_CHECK enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct err *err);
 
-/* Hands requests over; empties the list. Thread: the opener's, as for all of this. */
-void prep_put(struct prep *prep, enum prep_kind kind, struct request_list *requests);
+/* Sets up a desk for requests of this model, which must outlive the pool. */
+void prep_add(struct prep *prep, struct prep_desk *desk, const struct model *model);
 
-/* Moves all finished requests of each kind behind done[kind], and starts waiting ones. */
-void prep_take(struct prep *prep, struct request_list done[PREP_KINDS]);
+/* Hands requests over at a desk; empties the list. Thread: the opener's, as for all of this. */
+void prep_put(struct prep *prep, struct prep_desk *desk, enum prep_kind kind, struct request_list *requests);
+
+/* Moves all finished requests to `done` of their desks, and starts waiting ones: desks take turns. */
+void prep_take(struct prep *prep);
 
 /* Lets the threads finish and joins them. Requests that were not taken stay whose they were: the worker, which knows
  * all of them, frees them. NULL is allowed. */

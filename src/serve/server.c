@@ -2,69 +2,63 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "serve/password.h"
 #include "serve/start.h"
 
-static uint64_t random_seed(void)
+enum { DUMP_MOST = 1000 }; /* lines of SIGUSR2 for each queue */
+
+static void step_all(struct server *server, enum event_kind kind)
 {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
-        seed = clock_now_ns();
-    return seed;
+    for (size_t i = 0; i < server->lane_count; i++)
+        lane_step(&server->lanes[i], &(struct event){.kind = kind});
 }
 
-/* ---- events in, actions out ---- */
+/* ---- what a step of any lane leaves to do ---- */
 
-static void stop(struct server *server, enum status status, bool clean)
+static void feed_compute(struct server *server)
 {
-    server->stopped = true;
-    server->clean = clean;
-    server->ended_with = status != STATUS_OK || clean ? status : STATUS_TIMEOUT;
-    loop_stop(server->loop);
+    size_t who;
+    struct batch *batch;
+    while (compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL)
+        compute_put(server->compute, server->lanes[who].engine_number, &server->lanes[who], batch);
 }
 
-static void execute(struct server *server, struct action *action)
+/* A queue that ends by itself ends the daemon, so that whoever started it sees why: the others give back what they
+ * hold, or nothing when the device is lost. */
+static void end_with(struct server *server, const struct lane *lane)
 {
-    switch (action->kind) {
-    case ACTION_PREPARE:
-        prep_put(server->prep, PREP_PREPARE, &action->requests);
-        break;
-    case ACTION_FORMAT:
-        prep_put(server->prep, PREP_FORMAT, &action->requests);
-        break;
-    case ACTION_SUBMIT:
-        compute_put(server->compute, action->batch);
-        break;
-    case ACTION_EXIT:
-        stop(server, action->exit.status, action->exit.clean);
-        break;
-    default:
-        queue_execute(server->queue, action);
+    server->ending = true;
+    server->ended_with = lane->ended_with;
+    step_all(server, lane->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
+}
+
+static void look_at_ends(struct server *server)
+{
+    size_t stopped = 0;
+    for (size_t i = 0; i < server->lane_count; i++) {
+        const struct lane *lane = &server->lanes[i];
+        stopped += lane->stopped;
+        server->clean &= !lane->stopped || lane->clean;
+        if (lane->stopped && lane->ended_with != STATUS_OK && !server->ending)
+            end_with(server, lane);
     }
+    if (stopped == server->lane_count)
+        loop_stop(server->loop);
 }
 
-/* One step of the worker. Nothing that executes an action calls back into here. */
-static void step(struct server *server, const struct event *event)
+static void on_step(void *context)
 {
-    if (server->stopped)
-        return;
-    server->actions.count = 0;
-    uint64_t deadline_ns = worker_step(server->worker, event, clock_now_ns(), &server->actions);
-    for (size_t i = 0; i < server->actions.count; i++)
-        execute(server, &server->actions.items[i]);
+    struct server *server = context;
+    feed_compute(server);
+    look_at_ends(server);
+    uint64_t deadline_ns = UINT64_MAX;
+    for (size_t i = 0; i < server->lane_count; i++)
+        if (server->lanes[i].deadline_ns < deadline_ns)
+            deadline_ns = server->lanes[i].deadline_ns;
     loop_set_deadline(server->loop, deadline_ns);
-}
-
-static void step_requests(struct server *server, enum event_kind kind, const struct request_list *requests)
-{
-    struct event event = {.kind = kind, .requests = *requests};
-    if (requests->count > 0)
-        step(server, &event);
 }
 
 /* ---- callbacks of the loop ---- */
@@ -73,82 +67,96 @@ static void on_wake(void *context)
 {
     struct server *server = context;
     struct batch *batch;
-    while ((batch = compute_take(server->compute)) != NULL) {
+    void *owner;
+    while ((batch = compute_take(server->compute, &owner)) != NULL) {
         if (batch->status != STATUS_OK)
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
                      log_str("message", batch->err.message));
-        step(server, &(struct event){.kind = EVENT_BATCH, .batch = batch});
+        feed_compute(server);
+        lane_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
-    struct request_list done[PREP_KINDS] = {{0}};
-    prep_take(server->prep, done);
-    step_requests(server, EVENT_PREPARED, &done[PREP_PREPARE]);
-    step_requests(server, EVENT_FORMATTED, &done[PREP_FORMAT]);
+    prep_take(server->prep);
+    for (size_t i = 0; i < server->lane_count; i++)
+        lane_take_prepared(&server->lanes[i]);
 }
 
 static void on_deadline(void *context)
 {
-    step(context, &(struct event){.kind = EVENT_TICK});
+    struct server *server = context;
+    uint64_t now_ns = clock_now_ns();
+    for (size_t i = 0; i < server->lane_count; i++)
+        if (server->lanes[i].deadline_ns <= now_ns)
+            lane_step(&server->lanes[i], &(struct event){.kind = EVENT_TICK});
+    on_step(server); /* also when the timer was early */
+}
+
+static void drain(struct server *server, int number)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < server->lane_count; i++)
+        held += worker_stats(server->lanes[i].worker).held;
+    log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
+             log_int("held", (int64_t)held));
+    bool second = server->draining;
+    server->draining = true;
+    step_all(server, second ? EVENT_STOP : EVENT_DRAIN);
 }
 
 static void on_signal(void *context, int number)
 {
     struct server *server = context;
-    struct worker_stats stats = worker_stats(server->worker);
-    log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
-             log_int("held", stats.held));
-    bool second = server->draining;
-    server->draining = true;
-    step(server, &(struct event){.kind = second ? EVENT_STOP : EVENT_DRAIN});
-}
-
-static void log_stats(const struct server *server, enum log_level level, const char *event)
-{
-    struct worker_stats s = worker_stats(server->worker);
-    log_write(level, &(struct log_line){event,
-                                        {log_int("received", (int64_t)s.received), log_int("done", (int64_t)s.done),
-                                         log_int("errors", (int64_t)s.errors), log_int("dead", (int64_t)s.dead),
-                                         log_int("deferred", (int64_t)s.deferred), log_int("late", (int64_t)s.late),
-                                         log_int("reclaimed", (int64_t)s.reclaimed), log_int("held", s.held),
-                                         log_int("batches", (int64_t)s.batches), log_int("rows", (int64_t)s.rows),
-                                         log_int("tokens", (int64_t)s.tokens),
-                                         log_int("computed_tokens", (int64_t)s.computed_tokens),
-                                         log_int("rectangle_tokens", (int64_t)s.rectangle_tokens)}});
+    switch (number) {
+    case SIGTSTP:
+        log_info("quiet", log_str("signal", "TSTP"));
+        step_all(server, EVENT_QUIET);
+        break;
+    case SIGCONT:
+        log_info("resumed", log_str("signal", "CONT"));
+        step_all(server, EVENT_RESUME);
+        break;
+    case SIGUSR2:
+        for (size_t i = 0; i < server->lane_count; i++)
+            lane_log_held(&server->lanes[i], DUMP_MOST);
+        break;
+    case SIGHUP:
+        server_reload(server);
+        break;
+    default:
+        drain(server, number);
+    }
 }
 
 static void on_period(void *context)
 {
-    log_stats(context, LOG_DEBUG, "stats");
-}
-
-/* ---- callbacks of the queue ---- */
-
-static void on_event(void *context, const struct event *event)
-{
     struct server *server = context;
-    if (event->kind == EVENT_CONNECTED && !server->was_ready) {
-        server->was_ready = true; /* later connections are logged by the queue */
-        log_info("ready", log_str("queue", server->config->queue), log_str("worker", queue_worker_name(server->queue)));
-    }
-    step(server, event);
-}
-
-static void on_fatal(void *context, const struct err *err)
-{
-    log_error("redis_refuses", log_str("status", status_name(err->status)), log_str("message", err->message));
-    stop(context, err->status, false);
+    for (size_t i = 0; i < server->lane_count; i++)
+        lane_log_stats(&server->lanes[i], LOG_DEBUG, "stats");
 }
 
 /* ---- opening, in the order in which parts need each other ---- */
 
-static enum status open_address(struct server *server, struct err *err)
+static enum status open_configs(struct server *server, struct err *err)
 {
-    return password_address(server->config, &server->address, err);
+    TRY(password_address(server->config, &server->address, err));
+    TRY(config_split(server->config, &server->configs, &server->lane_count, err));
+    server->lanes = calloc(server->lane_count, sizeof(struct lane));
+    if (server->lanes == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->lane_count);
+    return STATUS_OK;
 }
 
-static enum status open_engine(struct server *server, struct err *err)
+static enum status open_models(struct server *server, struct err *err)
 {
-    enum status status = start_model(server->config, &server->model, err);
-    return status == STATUS_OK ? start_engine(server->config, server->model, &server->engine, err) : status;
+    TRY(models_open(&server->models, (unsigned)server->lane_count, err));
+    for (size_t i = 0; i < server->lane_count; i++) {
+        struct lane *lane = &server->lanes[i];
+        lane->config = &server->configs[i];
+        lane->number = i;
+        TRY(models_find(&server->models, lane->config, &lane->engine_number, err));
+        lane->model = server->models.items[lane->engine_number].model;
+        lane->engine = server->models.engines[lane->engine_number];
+    }
+    return STATUS_OK;
 }
 
 static enum status open_threads(struct server *server, struct err *err)
@@ -159,121 +167,84 @@ static enum status open_threads(struct server *server, struct err *err)
                                 .on_wake = on_wake,
                                 .on_signal = on_signal,
                                 .on_period = on_period,
-                                .period_s = config->log_level == LOG_DEBUG ? (uint32_t)config->stats_s : 0};
-    enum status status = loop_open(&loop, &server->loop, err);
-    if (status != STATUS_OK)
-        return status;
+                                .period_s = (uint32_t)config->stats_s};
+    TRY(loop_open(&loop, &server->loop, err));
     int wake_fd = loop_wake_fd(server->loop);
-    status = prep_open(server->model, (unsigned)config->prep_threads, wake_fd, &server->prep, err);
-    if (status != STATUS_OK)
-        return status;
-    unsigned ahead = server->threads; /* the worker cuts one batch ahead for each thread */
-    return compute_open(server->engine, server->threads, ahead, wake_fd, &server->compute, err);
+    TRY(prep_open((unsigned)config->prep_threads, wake_fd, &server->prep, err));
+    struct compute_options compute = {.engines = server->models.engines,
+                                      .engine_count = server->models.count,
+                                      .threads = server->threads,
+                                      .queued = server->threads, /* one waits behind each that runs */
+                                      .wake_fd = wake_fd};
+    return compute_open(&compute, &server->compute, err);
 }
 
-static enum status open_worker(struct server *server, struct err *err)
+static enum status open_lanes(struct server *server, struct err *err)
 {
-    const struct config *config = server->config;
-    const struct model *model = server->model;
-    struct worker_options options = {
-        .rules = {.model_name = model->name,
-                  .model_id = model->id,
-                  .encoding = (enum encoding)config->default_encoding,
-                  .dim = model->dim,
-                  .max_tokens = model->max_tokens,
-                  .max_text_bytes = (uint32_t)config->max_text_bytes,
-                  .default_ttl_s = (uint32_t)config->default_ttl_s,
-                  .max_ttl_s = (uint32_t)config->max_ttl_s,
-                  .error_ttl_s = (uint32_t)config->error_ttl_s,
-                  .default_max_attempts = (uint32_t)config->default_max_attempts,
-                  .truncate = config->truncate},
-        .layout = (enum batch_layout)config->layout,
-        .max_batch_tokens = (uint32_t)config->max_batch_tokens,
-        .max_batch_rows = (uint32_t)config->max_batch_rows,
-        .window_ms = (uint32_t)config->window_ms,
-        .window_fixed = config->window == WINDOW_FIXED,
-        .engine_slots = server->threads,
-        .credit_tokens = (uint32_t)config->credit_tokens,
-        .credit_bytes = (uint64_t)config->credit_bytes,
-        .lease_ms = (uint32_t)config->lease_ms,
-        .read_block_ms = (uint32_t)config->read_block_ms,
-        .backoff_ms = (uint32_t)config->backoff_ms,
-        .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
-        .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,
-        .seed = random_seed(),
-    };
-    return worker_open(&options, &server->worker, err);
-}
-
-static enum status open_queue(struct server *server, struct err *err)
-{
-    const struct config *config = server->config;
-    enum precision precision = engine_precision(server->engine);
-    struct queue_options options = {
-        .base = loop_base(server->loop),
-        .address = &server->address,
-        .name = config->queue,
-        .model_name = server->model->name,
-        .model_id = server->model->id,
-        .revision = server->model->revision,
-        .precision = precision == PRECISION_F32 ? NULL : precision_name(precision),
-        .lease_ms = (uint32_t)config->lease_ms,
-        .allow_eviction = config->allow_eviction,
-        .seed = random_seed(),
-        .context = server,
-        .on_event = on_event,
-        .on_fatal = on_fatal,
-    };
-    return queue_open(&options, &server->queue, err);
+    TRY(shares_open(&server->shares, server->lane_count, 2 * (size_t)server->threads, err));
+    server->home = (struct lane_home){.address = &server->address,
+                                      .base = loop_base(server->loop),
+                                      .prep = server->prep,
+                                      .shares = &server->shares,
+                                      .threads = server->threads,
+                                      .context = server,
+                                      .on_step = on_step};
+    for (size_t i = 0; i < server->lane_count; i++)
+        TRY(lane_open(&server->lanes[i], &server->home, err));
+    return STATUS_OK;
 }
 
 static void log_start(const struct server *server)
 {
-    const struct model *model = server->model;
     char address[ADDRESS_TEXT];
     address_print(&server->address, address);
-    log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
-             log_str("revision", model->revision), log_int("dim", model->dim), log_int("max_tokens", model->max_tokens),
-             log_str("backend", engine_backend(server->engine)),
-             log_str("precision", precision_name(engine_precision(server->engine))),
-             log_int("threads", server->threads), log_int("prep_threads", server->config->prep_threads),
-             log_str("queue", server->config->queue), log_str("redis", address));
+    for (size_t i = 0; i < server->lane_count; i++) {
+        const struct lane *lane = &server->lanes[i];
+        const struct model *model = lane->model;
+        log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
+                 log_str("revision", model->revision), log_int("dim", model->dim),
+                 log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(lane->engine)),
+                 log_str("precision", precision_name(engine_precision(lane->engine))),
+                 log_int("threads", server->threads), log_int("prep_threads", server->config->prep_threads),
+                 log_str("queue", lane->config->queue), log_int("weight", lane->config->weight),
+                 log_str("redis", address));
+    }
 }
 
-enum status server_open(struct server *server, const struct config *config, struct err *err)
+enum status server_open(struct server *server, const struct config *config, const char *config_path, struct err *err)
 {
-    *server = (struct server){.config = config};
+    *server = (struct server){.config = config, .config_path = config_path, .clean = true};
     server->threads = start_threads(config);
-    enum status (*const steps[])(struct server *, struct err *) = {open_address, open_engine, open_threads, open_worker,
-                                                                   open_queue};
-    enum status status = STATUS_OK;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == STATUS_OK; i++)
-        status = steps[i](server, err);
-    if (status == STATUS_OK)
-        log_start(server);
-    return status;
+    enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads, open_lanes};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        TRY(steps[i](server, err));
+    log_start(server);
+    return STATUS_OK;
 }
 
 enum status server_run(struct server *server)
 {
-    queue_start(server->queue);
+    for (size_t i = 0; i < server->lane_count; i++)
+        lane_start(&server->lanes[i]);
     loop_run(server->loop);
-    log_stats(server, LOG_INFO, server->clean ? "drained" : "stopped");
+    for (size_t i = 0; i < server->lane_count; i++)
+        lane_log_stats(&server->lanes[i], LOG_INFO, server->lanes[i].clean ? "drained" : "stopped");
     return server->ended_with;
 }
 
-/* Threads end first: from then on nobody but the worker refers to requests and batches, and it frees them. */
+/* Threads end first: from then on nobody but the workers refers to requests and batches, and they free them. */
 void server_close(struct server *server)
 {
     prep_close(server->prep);
     compute_close(server->compute);
-    queue_close(server->queue);
-    worker_close(server->worker);
-    actions_free(&server->actions);
+    for (size_t i = 0; server->lanes != NULL && i < server->lane_count; i++)
+        lane_close(&server->lanes[i]);
+    free(server->lanes);
+    shares_close(&server->shares);
     loop_close(server->loop);
-    if (server->engine != NULL)
-        engine_close(server->engine);
-    if (server->model != NULL)
-        model_close(server->model);
+    models_close(&server->models);
+    for (size_t i = 0; i < server->lane_count; i++)
+        config_free(&server->configs[i]);
+    free(server->configs);
     address_free(&server->address);
 }

@@ -1,52 +1,61 @@
-/* The daemon, wired: one worker (work/), one queue (io/), the prep pool, the compute threads and the event loop.
+/* The daemon, wired: its queues, each a lane with a worker of its own, and what they share: one event loop, one prep
+ * pool, one set of compute threads, and each model once.
  *
- *   queue ──events──► worker_step ──actions──► queue (Redis), prep (tokenise, format), compute (batches), timer
- *   prep, compute ──finished, through channels and one eventfd──► worker_step
+ *   lane ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
+ *   lane ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴── through channels and one eventfd ──► lane
  *
- * The I/O thread owns everything but what a channel has handed to another thread. This file decides nothing: it carries
- * events in and actions out. */
+ * The I/O thread owns everything but what a channel has handed to another thread. */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
 
 #include <stdbool.h>
 
 #include "io/address.h"
-#include "io/queue.h"
-#include "model/model.h"
 #include "serve/compute.h"
 #include "serve/config.h"
+#include "serve/lane.h"
 #include "serve/loop.h"
+#include "serve/models.h"
 #include "serve/prep.h"
-#include "work/worker.h"
+#include "serve/shares.h"
 
-/* Lives in the frame of the serve command; only server.c looks inside. */
+/* Lives in the frame of the serve command; only server.c and reload.c look inside. */
 struct server {
     const struct config *config;
+    const char *config_path; /* of the file, for a reload; NULL for none */
     struct address address;
-    struct model *model;
-    struct engine *engine;
-    unsigned threads;
+    struct config *configs; /* [lane_count]: each queue's own */
+    struct models models;
     struct loop *loop;
     struct prep *prep;
     struct compute *compute;
-    struct worker *worker;
-    struct queue *queue;
-    struct actions actions;
-    bool draining, stopped, clean;
-    bool was_ready;
+    struct shares shares;
+    struct lane_home home;
+    struct lane *lanes; /* [lane_count] */
+    size_t lane_count;
+    unsigned threads;
+    bool draining; /* a signal has said so */
+    bool ending;   /* a lane has ended, and the others were told */
+    bool clean;
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
 
-/* Opens model, engine and threads; nothing is connected yet. `config` must outlive the server.
- * Owns: the caller ends it with server_close, also after an error. Errors: those of model_open, engine_open and
- * address_parse; STATUS_NO_MEMORY, STATUS_IO. */
-MUST_CHECK enum status server_open(struct server *server, const struct config *config, struct err *err);
+/* Opens models, engines and threads; nothing is connected yet. `config` and `config_path` must outlive the server.
+ * Owns: the caller ends it with server_close, also after an error. Errors: those of config_split, model_open,
+ * engine_open and address_parse; STATUS_NO_MEMORY, STATUS_IO. */
+MUST_CHECK enum status server_open(struct server *server, const struct config *config, const char *config_path,
+                                   struct err *err);
 
-/* Serves until a signal, a fatal answer of Redis, or a lost device.
+/* Serves until a signal, a fatal answer of Redis to one of the queues, or a lost device; then all queues end.
  * Errors: STATUS_OK after a clean drain; STATUS_TIMEOUT when it stopped with unfinished work (which others will
- * reclaim); what Redis said when it refuses us; STATUS_DEVICE_LOST. All have been logged. */
+ * reclaim); what Redis said when it refuses us; STATUS_DEVICE_LOST, also for a batch that hangs. All have been logged.
+ */
 MUST_CHECK enum status server_run(struct server *server);
 
 void server_close(struct server *server);
+
+/* SIGHUP: reads the configuration again and takes over what may change while it runs; names in the log what may not.
+ * A configuration that is wrong changes nothing. */
+void server_reload(struct server *server);
 
 #endif

@@ -57,6 +57,9 @@ void setting_describe(const struct setting *setting, char *text, size_t size)
             snprintf(text + used, size - used, "%s%s", i == 0 ? "" : ", ", setting->choices[i]);
         }
         break;
+    case SETTING_LIST:
+        snprintf(text, size, "an array of objects");
+        break;
     }
 }
 
@@ -130,8 +133,54 @@ enum status setting_parse(const struct setting *setting, const char *text, const
         return parse_switch(setting, text, where, target, err);
     case SETTING_CHOICE:
         return parse_choice(setting, text, where, target, err);
+    case SETTING_LIST:
+        return err_set(err, STATUS_BAD_INPUT, "%s: %s can stand in the configuration file only", where, setting->key);
     }
     return err_set(err, STATUS_INTERNAL, "setting %s has an unknown type", setting->key);
+}
+
+enum status setting_copy(const struct setting *setting, const void *from, void *to, struct err *err)
+{
+    const char *const *text;
+    switch (setting->type) {
+    case SETTING_TEXT:
+        text = field(setting, from);
+        if (*text != NULL)
+            return setting_parse(setting, *text, setting->key, to, err);
+        free(*text_field(setting, to));
+        *text_field(setting, to) = NULL;
+        break;
+    case SETTING_INTEGER:
+        *(int64_t *)mutable_field(setting, to) = *(const int64_t *)field(setting, from);
+        break;
+    case SETTING_SWITCH:
+        *(bool *)mutable_field(setting, to) = *(const bool *)field(setting, from);
+        break;
+    case SETTING_CHOICE:
+        *(int *)mutable_field(setting, to) = *(const int *)field(setting, from);
+        break;
+    case SETTING_LIST:
+        break;
+    }
+    return STATUS_OK;
+}
+
+bool setting_equal(const struct setting *setting, const void *a, const void *b)
+{
+    const char *const *text_a = field(setting, a), *const *text_b = field(setting, b);
+    switch (setting->type) {
+    case SETTING_TEXT:
+        return *text_a == NULL || *text_b == NULL ? *text_a == *text_b : strcmp(*text_a, *text_b) == 0;
+    case SETTING_INTEGER:
+        return *(const int64_t *)field(setting, a) == *(const int64_t *)field(setting, b);
+    case SETTING_SWITCH:
+        return *(const bool *)field(setting, a) == *(const bool *)field(setting, b);
+    case SETTING_CHOICE:
+        return *(const int *)field(setting, a) == *(const int *)field(setting, b);
+    case SETTING_LIST:
+        break;
+    }
+    return true;
 }
 
 static void format_text(const struct setting *setting, const char *value, char *text, size_t size)
@@ -161,6 +210,9 @@ void setting_format(const struct setting *setting, const void *target, char *tex
         break;
     case SETTING_CHOICE:
         snprintf(text, size, "%s", setting->choices[*(const int *)at]);
+        break;
+    case SETTING_LIST:
+        setting->format(at, text, size);
         break;
     }
 }

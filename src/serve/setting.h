@@ -17,6 +17,7 @@ enum setting_type {
     SETTING_INTEGER, /* int64_t */
     SETTING_SWITCH,  /* bool; on the command line also without a value, and --no-key */
     SETTING_CHOICE,  /* int, an index into `choices` */
+    SETTING_LIST,    /* in the file only, as an array of objects: the table's owner reads, frees and copies it */
 };
 
 struct setting {
@@ -28,11 +29,13 @@ struct setting {
     const char *const *choices;        /* CHOICE: NULL-terminated */
     bool (*accepts)(const char *text); /* TEXT: a further check, with `expects` saying what it wants */
     const char *expects;
-    const char *value; /* what --help calls the value: FILE, URL, N */
-    const char *help;  /* one line */
-    unsigned commands; /* which commands take it: enum command_bit */
-    bool secret;       /* no flag; `sluice config` and logs never show it */
-    bool has_secret;   /* a URL that may carry a password */
+    const char *value;                                          /* what --help calls the value: FILE, URL, N */
+    const char *help;                                           /* one line */
+    unsigned commands;                                          /* which commands take it: enum command_bit */
+    bool secret;                                                /* no flag; `sluice config` and logs never show it */
+    bool has_secret;                                            /* a URL that may carry a password */
+    bool live;                                                  /* a reload may change it while the daemon runs */
+    void (*format)(const void *field, char *text, size_t size); /* LIST: writes it in a line */
 };
 
 enum { SETTING_NAME_MAX = 64 };
@@ -55,6 +58,13 @@ void setting_describe(const struct setting *setting, char *text, size_t size);
 
 /* Sets every field of the table to its default. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status settings_reset(const struct setting *table, size_t count, void *target, struct err *err);
+
+/* Copies one field, of any type but LIST, from one struct to another. Errors: STATUS_NO_MEMORY; `to` keeps its value.
+ */
+MUST_CHECK enum status setting_copy(const struct setting *setting, const void *from, void *to, struct err *err);
+
+/* Whether the field has the same value in both; of any type but LIST. */
+bool setting_equal(const struct setting *setting, const void *a, const void *b);
 
 /* Frees the texts of the table's fields. */
 void settings_free(const struct setting *table, size_t count, void *target);

@@ -1,4 +1,5 @@
 /* Any bytes as a configuration file: an error that names the file, or settings within their ranges. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fuzz.h"
@@ -17,13 +18,29 @@ static void check(const struct config *config)
         setting_format(&table[i], config, first, sizeof first);
         bool hidden = table[i].secret || table[i].has_secret;
         bool unset = table[i].type == SETTING_TEXT && first[0] == '\0';
-        if (hidden || unset)
+        if (hidden || unset || table[i].type == SETTING_LIST)
             continue;
         FUZZ_CHECK(config_set(&again, &table[i], first, SOURCE_FLAG, "again", &err) == STATUS_OK);
         setting_format(&table[i], &again, second, sizeof second);
         FUZZ_CHECK(strcmp(first, second) == 0);
     }
     config_free(&again);
+}
+
+/* Each queue of the list has settings of its own, or the list is refused. */
+static void split(const struct config *config)
+{
+    struct config *configs;
+    size_t queues;
+    struct err err = {0};
+    if (config_split(config, &configs, &queues, &err) != STATUS_OK)
+        return;
+    FUZZ_CHECK(queues == (config->queues.count == 0 ? 1 : config->queues.count));
+    for (size_t i = 0; i < queues; i++) {
+        FUZZ_CHECK(configs[i].queue != NULL && configs[i].weight >= 1);
+        config_free(&configs[i]);
+    }
+    free(configs);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -35,10 +52,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data, size);
     text[size] = '\0';
     enum status status = config_parse(&config, text, size, "fuzz.json", &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         check(&config);
-    else
+        split(&config);
+    } else {
         FUZZ_CHECK(err.status == status && strstr(err.message, "fuzz.json") != NULL);
+    }
     config_free(&config);
     free(text);
     return 0;

@@ -280,6 +280,7 @@ static void rows_are_complete(void **state)
         assert_non_null(table[i].help);
         assert_true(table[i].commands != 0);
         assert_ptr_equal(setting_find(table, count, table[i].key), &table[i]);
+        assert_true((table[i].type == SETTING_LIST) == (table[i].format != NULL));
         if (table[i].type == SETTING_CHOICE)
             assert_non_null(table[i].choices);
         else if (table[i].type != SETTING_SWITCH)

@@ -21,6 +21,7 @@ struct bench {
     struct engine *engine;
     int wake_fd;
     struct prep *prep;
+    struct prep_desk *desk;
     struct compute *compute;
 };
 
@@ -33,14 +34,19 @@ static struct bench open_bench(unsigned prep_threads, unsigned compute_threads)
     assert_int_equal(model_open(bench.directory, &(struct model_options){0}, &bench.model, &err), STATUS_OK);
     struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32};
     assert_int_equal(engine_open(bench.model, &options, &bench.engine, &err), STATUS_OK);
-    assert_int_equal(prep_open(bench.model, prep_threads, bench.wake_fd, &bench.prep, &err), STATUS_OK);
-    assert_int_equal(compute_open(bench.engine, compute_threads, 0, bench.wake_fd, &bench.compute, &err), STATUS_OK);
+    assert_int_equal(prep_open(prep_threads, bench.wake_fd, &bench.prep, &err), STATUS_OK);
+    bench.desk = calloc(1, sizeof *bench.desk);
+    prep_add(bench.prep, bench.desk, bench.model);
+    struct compute_options compute = {
+        .engines = &bench.engine, .engine_count = 1, .threads = compute_threads, .wake_fd = bench.wake_fd};
+    assert_int_equal(compute_open(&compute, &bench.compute, &err), STATUS_OK);
     return bench;
 }
 
 static void close_bench(struct bench *bench)
 {
     prep_close(bench->prep);
+    free(bench->desk);
     compute_close(bench->compute);
     close(bench->wake_fd);
     engine_close(bench->engine);
@@ -84,14 +90,16 @@ static void wait_wake(const struct bench *bench)
 /* Waits until `count` requests of a kind are back. */
 static struct request_list collect(const struct bench *bench, enum prep_kind kind, uint32_t count)
 {
-    struct request_list done[PREP_KINDS] = {{0}};
+    struct request_list *done = bench->desk->done;
     while (done[kind].count < count) {
         wait_wake(bench);
-        prep_take(bench->prep, done);
+        prep_take(bench->prep);
     }
     assert_int_equal(done[kind].count, count);
     assert_int_equal(done[PREP_KINDS - 1 - kind].count, 0);
-    return done[kind];
+    struct request_list taken = done[kind];
+    done[kind] = (struct request_list){0};
+    return taken;
 }
 
 static void compute_one(const struct bench *bench, struct request *request)
@@ -99,11 +107,13 @@ static void compute_one(const struct bench *bench, struct request *request)
     struct row *row = &request->rows[0];
     struct batch *batch = batch_build(&row, 1, LAYOUT_PACKED, bench->model->dim);
     assert_non_null(batch);
-    compute_put(bench->compute, batch);
+    compute_put(bench->compute, 0, batch, batch);
     struct batch *done;
-    while ((done = compute_take(bench->compute)) == NULL)
+    void *owner;
+    while ((done = compute_take(bench->compute, &owner)) == NULL)
         wait_wake(bench);
     assert_ptr_equal(done, batch);
+    assert_ptr_equal(owner, batch);
     assert_int_equal(batch->status, STATUS_OK);
     assert_true(batch->finished_ns >= batch->started_ns && batch->started_ns > 0);
     memcpy(row->output, batch->engine.output, bench->model->dim * sizeof(float));
@@ -120,9 +130,9 @@ static void run_all(unsigned prep_threads)
         request_list_push(&fresh, make_request(&bench, i));
         expected_sum += i;
         if (i % 97 == 0)
-            prep_put(bench.prep, PREP_PREPARE, &fresh);
+            prep_put(bench.prep, bench.desk, PREP_PREPARE, &fresh);
     }
-    prep_put(bench.prep, PREP_PREPARE, &fresh);
+    prep_put(bench.prep, bench.desk, PREP_PREPARE, &fresh);
     assert_int_equal(fresh.count, 0);
     struct request_list ready = collect(&bench, PREP_PREPARE, REQUESTS * 4);
     struct request *request;
@@ -148,6 +158,40 @@ static void four_threads_prepare_all(void **state)
     run_all(4);
 }
 
+/* Each desk gets its own requests back, and a desk with much to do does not keep another waiting until it is through.
+ */
+static void desks_take_turns(void **state)
+{
+    (void)state;
+    enum { MANY = 60000, FEW = 10 };
+    struct bench bench = open_bench(1, 1);
+    struct prep_desk other;
+    prep_add(bench.prep, &other, bench.model);
+    struct request_list many = {0}, few = {0};
+    for (uint64_t i = 0; i < MANY; i++)
+        request_list_push(&many, make_request(&bench, i));
+    for (uint64_t i = 0; i < FEW; i++)
+        request_list_push(&few, make_request(&bench, MANY + i));
+    prep_put(bench.prep, bench.desk, PREP_PREPARE, &many);
+    prep_put(bench.prep, &other, PREP_PREPARE, &few);
+    while (other.done[PREP_PREPARE].count < FEW) {
+        wait_wake(&bench);
+        prep_take(bench.prep);
+    }
+    assert_true(bench.desk->done[PREP_PREPARE].count < MANY);
+    struct request_list back = collect(&bench, PREP_PREPARE, MANY);
+    struct request *request;
+    while ((request = request_list_pop(&back)) != NULL) {
+        assert_true(request->entry.seq < MANY);
+        request_free(request);
+    }
+    while ((request = request_list_pop(&other.done[PREP_PREPARE])) != NULL) {
+        assert_true(request->entry.seq >= MANY);
+        request_free(request);
+    }
+    close_bench(&bench);
+}
+
 static void a_request_goes_the_whole_way(void **state)
 {
     (void)state;
@@ -155,11 +199,11 @@ static void a_request_goes_the_whole_way(void **state)
     struct request_list list = {0};
     for (uint64_t i = 0; i < 20; i++)
         request_list_push(&list, make_request(&bench, i));
-    prep_put(bench.prep, PREP_PREPARE, &list);
+    prep_put(bench.prep, bench.desk, PREP_PREPARE, &list);
     struct request_list prepared = collect(&bench, PREP_PREPARE, 20);
     for (struct request *request = prepared.first; request != NULL; request = request->next)
         compute_one(&bench, request);
-    prep_put(bench.prep, PREP_FORMAT, &prepared);
+    prep_put(bench.prep, bench.desk, PREP_FORMAT, &prepared);
     struct request_list formatted = collect(&bench, PREP_FORMAT, 20);
     struct request *request;
     while ((request = request_list_pop(&formatted)) != NULL) {
@@ -179,9 +223,8 @@ static void closing_nothing_is_allowed(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(one_thread_prepares_all),
-    cmocka_unit_test(four_threads_prepare_all),
-    cmocka_unit_test(a_request_goes_the_whole_way),
+    cmocka_unit_test(one_thread_prepares_all),    cmocka_unit_test(four_threads_prepare_all),
+    cmocka_unit_test(desks_take_turns),           cmocka_unit_test(a_request_goes_the_whole_way),
     cmocka_unit_test(closing_nothing_is_allowed),
 };
 

@@ -1,0 +1,244 @@
+#include "serve/lane.h"
+
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        seed = clock_now_ns();
+    return seed;
+}
+
+/* ---- events in, actions out ---- */
+
+static void stop(struct lane *lane, enum status status, bool clean)
+{
+    lane->stopped = true;
+    lane->clean = clean;
+    lane->ended_with = status != STATUS_OK || clean ? status : STATUS_TIMEOUT;
+    lane->deadline_ns = UINT64_MAX;
+}
+
+/* The worker gives up on a batch that does not come back: whatever holds it, only a new process helps. */
+static void stop_hung(struct lane *lane)
+{
+    log_error("compute_hangs", log_str("queue", lane->config->queue),
+              log_int("compute_timeout_ms", lane->config->compute_timeout_ms),
+              log_int("batches", worker_stats(lane->worker).computing),
+              log_str("message", "a batch did not come back in time; this process ends, and others take over"));
+    stop(lane, STATUS_DEVICE_LOST, false);
+}
+
+static void execute(struct lane *lane, struct action *action)
+{
+    switch (action->kind) {
+    case ACTION_PREPARE:
+        prep_put(lane->home->prep, &lane->desk, PREP_PREPARE, &action->requests);
+        break;
+    case ACTION_FORMAT:
+        prep_put(lane->home->prep, &lane->desk, PREP_FORMAT, &action->requests);
+        break;
+    case ACTION_SUBMIT:
+        shares_put(lane->home->shares, lane->number, action->batch);
+        break;
+    case ACTION_EXIT:
+        if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT)
+            stop_hung(lane);
+        else
+            stop(lane, action->exit.status, action->exit.clean);
+        break;
+    default:
+        queue_execute(lane->queue, action);
+    }
+}
+
+/* Nothing that executes an action calls back into here. */
+void lane_step(struct lane *lane, const struct event *event)
+{
+    if (lane->stopped)
+        return;
+    lane->actions.count = 0;
+    lane->deadline_ns = worker_step(lane->worker, event, clock_now_ns(), &lane->actions);
+    for (size_t i = 0; i < lane->actions.count; i++)
+        execute(lane, &lane->actions.items[i]);
+    lane->home->on_step(lane->home->context);
+}
+
+void lane_take_prepared(struct lane *lane)
+{
+    static const enum event_kind kinds[PREP_KINDS] = {[PREP_PREPARE] = EVENT_PREPARED, [PREP_FORMAT] = EVENT_FORMATTED};
+    for (int i = 0; i < PREP_KINDS; i++) {
+        struct event event = {.kind = kinds[i], .requests = lane->desk.done[i]};
+        lane->desk.done[i] = (struct request_list){0};
+        if (event.requests.count > 0)
+            lane_step(lane, &event);
+    }
+}
+
+/* ---- callbacks of the queue ---- */
+
+static void on_event(void *context, const struct event *event)
+{
+    struct lane *lane = context;
+    if (event->kind == EVENT_CONNECTED && !lane->was_ready) {
+        lane->was_ready = true; /* later connections are logged by the queue */
+        log_info("ready", log_str("queue", lane->config->queue), log_str("worker", queue_worker_name(lane->queue)));
+    }
+    lane_step(lane, event);
+}
+
+static void on_fatal(void *context, const struct err *err)
+{
+    struct lane *lane = context;
+    log_error("redis_refuses", log_str("queue", lane->config->queue), log_str("status", status_name(err->status)),
+              log_str("message", err->message));
+    stop(lane, err->status, false);
+    lane->home->on_step(lane->home->context);
+}
+
+/* ---- open and close ---- */
+
+static struct worker_options worker_options_of(const struct lane *lane, const struct config *config)
+{
+    const struct model *model = lane->model;
+    return (struct worker_options){
+        .rules = {.model_name = model->name,
+                  .model_id = model->id,
+                  .encoding = (enum encoding)config->default_encoding,
+                  .dim = model->dim,
+                  .max_tokens = model->max_tokens,
+                  .max_text_bytes = (uint32_t)config->max_text_bytes,
+                  .default_ttl_s = (uint32_t)config->default_ttl_s,
+                  .max_ttl_s = (uint32_t)config->max_ttl_s,
+                  .error_ttl_s = (uint32_t)config->error_ttl_s,
+                  .default_max_attempts = (uint32_t)config->default_max_attempts,
+                  .truncate = config->truncate},
+        .layout = (enum batch_layout)config->layout,
+        .max_batch_tokens = (uint32_t)config->max_batch_tokens,
+        .max_batch_rows = (uint32_t)config->max_batch_rows,
+        .window_ms = (uint32_t)config->window_ms,
+        .window_fixed = config->window == WINDOW_FIXED,
+        .engine_slots = lane->home->threads,
+        .credit_tokens = (uint32_t)config->credit_tokens,
+        .credit_bytes = (uint64_t)config->credit_bytes,
+        .lease_ms = (uint32_t)config->lease_ms,
+        .read_block_ms = (uint32_t)config->read_block_ms,
+        .backoff_ms = (uint32_t)config->backoff_ms,
+        .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
+        .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,
+        .compute_timeout_ms = (uint32_t)config->compute_timeout_ms,
+        .sweep_ms = (uint32_t)config->sweep_ms,
+        .seed = random_seed(),
+    };
+}
+
+static enum status open_queue(struct lane *lane, struct err *err)
+{
+    const struct config *config = lane->config;
+    enum precision precision = engine_precision(lane->engine);
+    struct queue_options options = {
+        .base = lane->home->base,
+        .address = lane->home->address,
+        .name = config->queue,
+        .model_name = lane->model->name,
+        .model_id = lane->model->id,
+        .revision = lane->model->revision,
+        .precision = precision == PRECISION_F32 ? NULL : precision_name(precision),
+        .lease_ms = (uint32_t)config->lease_ms,
+        .allow_eviction = config->allow_eviction,
+        .seed = random_seed(),
+        .context = lane,
+        .on_event = on_event,
+        .on_fatal = on_fatal,
+    };
+    return queue_open(&options, &lane->queue, err);
+}
+
+enum status lane_open(struct lane *lane, const struct lane_home *home, struct err *err)
+{
+    lane->home = home;
+    lane->deadline_ns = UINT64_MAX;
+    struct share *share = &home->shares->items[lane->number];
+    share->weight = (uint32_t)lane->config->weight;
+    share->token_cost = model_token_cost(lane->model);
+    prep_add(home->prep, &lane->desk, lane->model);
+    struct worker_options options = worker_options_of(lane, lane->config);
+    TRY(worker_open(&options, &lane->worker, err));
+    return open_queue(lane, err);
+}
+
+void lane_start(struct lane *lane)
+{
+    queue_start(lane->queue);
+}
+
+void lane_close(struct lane *lane)
+{
+    queue_close(lane->queue);
+    worker_close(lane->worker);
+    actions_free(&lane->actions);
+}
+
+enum status lane_tune(struct lane *lane, const struct config *config, struct err *err)
+{
+    struct worker_options options = worker_options_of(lane, config);
+    enum status status = worker_tune(lane->worker, &options, err);
+    if (status == STATUS_OK)
+        lane_step(lane, &(struct event){.kind = EVENT_TICK});
+    return status;
+}
+
+/* ---- what the log tells of it ---- */
+
+void lane_log_stats(const struct lane *lane, enum log_level level, const char *event)
+{
+    struct worker_stats s = worker_stats(lane->worker);
+    log_write(level,
+              &(struct log_line){event,
+                                 {log_str("queue", lane->config->queue), log_int("received", (int64_t)s.received),
+                                  log_int("done", (int64_t)s.done), log_int("errors", (int64_t)s.errors),
+                                  log_int("dead", (int64_t)s.dead), log_int("deferred", (int64_t)s.deferred),
+                                  log_int("late", (int64_t)s.late), log_int("reclaimed", (int64_t)s.reclaimed),
+                                  log_int("held", s.held), log_int("batches", (int64_t)s.batches),
+                                  log_int("rows", (int64_t)s.rows), log_int("tokens", (int64_t)s.tokens),
+                                  log_int("computed_tokens", (int64_t)s.computed_tokens),
+                                  log_int("rectangle_tokens", (int64_t)s.rectangle_tokens)}});
+}
+
+struct held_dump {
+    const struct lane *lane;
+};
+
+static void log_held(void *context, const struct request *request)
+{
+    static const char *const states[] = {
+        [REQUEST_NEW] = "new",
+        [REQUEST_PREPARING] = "preparing",
+        [REQUEST_WAITING] = "waiting",
+        [REQUEST_COMPUTING] = "computing",
+        [REQUEST_FORMATTING] = "formatting",
+        [REQUEST_READY] = "ready",
+        [REQUEST_SETTLING] = "settling",
+    };
+    const struct lane *lane = ((const struct held_dump *)context)->lane;
+    uint64_t age_ns = clock_now_ns() - request->received_ns;
+    log_info("held", log_str("queue", lane->config->queue), log_str("name", request->name),
+             log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
+             log_int("attempt", request->attempt), log_int("alone", request->alone),
+             log_int("lonely_runs", request->lonely_runs), log_int("tokens", request->tokens),
+             log_int("bytes", (int64_t)request->bytes));
+}
+
+void lane_log_held(const struct lane *lane, uint32_t most)
+{
+    struct worker_stats stats = worker_stats(lane->worker);
+    log_info("in_flight", log_str("queue", lane->config->queue), log_str("worker", queue_worker_name(lane->queue)),
+             log_int("held", stats.held), log_int("waiting", stats.waiting), log_int("batches", stats.computing),
+             log_int("tokens", stats.held_tokens), log_int("bytes", (int64_t)stats.held_bytes),
+             log_int("shown", stats.held < most ? stats.held : most));
+    (void)worker_each_held(lane->worker, most, &(struct held_dump){lane}, log_held);
+}

@@ -1,0 +1,75 @@
+/* A lane: one queue of the daemon, with the worker that decides for it and its connections to Redis.
+ *
+ *   queue ──events──► worker_step ──actions──► queue (Redis), prep desk (tokenise, format), shares (compute), deadline
+ *
+ * What lanes share (loop, prep pool, compute threads) belongs to the server. A lane decides nothing: it carries events
+ * in and actions out. Thread: the I/O thread, for all of this. */
+#ifndef SERVE_LANE_H
+#define SERVE_LANE_H
+
+#include <stdbool.h>
+
+#include "base/log.h"
+#include "io/address.h"
+#include "io/queue.h"
+#include "serve/config.h"
+#include "serve/models.h"
+#include "serve/prep.h"
+#include "serve/shares.h"
+#include "work/worker.h"
+
+struct event_base;
+
+/* What the server lends to each of its lanes. */
+struct lane_home {
+    const struct address *address;
+    struct event_base *base;
+    struct prep *prep;
+    struct shares *shares;
+    unsigned threads; /* compute threads */
+    void *context;
+    void (*on_step)(void *context); /* a lane has moved: batches may wait, its deadline may be another one */
+};
+
+struct lane {
+    const struct lane_home *home;
+    const struct config *config; /* this queue's own */
+    const struct model *model;
+    struct engine *engine;
+    unsigned engine_number; /* for the compute threads */
+    size_t number;          /* its share of them */
+
+    struct worker *worker;
+    struct queue *queue;
+    struct prep_desk desk;
+    struct actions actions;
+    uint64_t deadline_ns;
+
+    bool was_ready;
+    bool stopped, clean;
+    enum status ended_with; /* why it stopped; STATUS_OK after a drain */
+};
+
+/* Opens worker and queue of a lane whose config, model and numbers are set; nothing is connected yet.
+ * Owns: the caller ends it with lane_close, also after an error. Errors: STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
+MUST_CHECK enum status lane_open(struct lane *lane, const struct lane_home *home, struct err *err);
+void lane_start(struct lane *lane); /* begins to connect */
+/* No thread may use its requests and batches any more. */
+void lane_close(struct lane *lane);
+
+/* One step of the worker. */
+void lane_step(struct lane *lane, const struct event *event);
+
+/* Steps with what the prep pool has finished. */
+void lane_take_prepared(struct lane *lane);
+
+/* Takes over what a reload may change; `config` is the new one of this queue. Errors: those of worker_tune. */
+MUST_CHECK enum status lane_tune(struct lane *lane, const struct config *config, struct err *err);
+
+/* A line of counters. */
+void lane_log_stats(const struct lane *lane, enum log_level level, const char *event);
+
+/* What the lane holds: a line of sums, and one for each of at most `most` requests. */
+void lane_log_held(const struct lane *lane, uint32_t most);
+
+#endif

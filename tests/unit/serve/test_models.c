@@ -1,0 +1,65 @@
+/* The models of a daemon: opened once for all queues that name the same one in the same way. */
+#include "harness.h"
+
+#include "model_builder.h"
+#include "serve/models.h"
+
+static struct config config_for(const char *directory)
+{
+    struct config config;
+    struct err err;
+    assert_int_equal(config_init(&config, &err), STATUS_OK);
+    config.model = strdup(directory);
+    config.precision = PRECISION_F32;
+    return config;
+}
+
+static void queues_of_one_model_share_it(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *one = model_build(&spec);
+    spec.seed++;
+    char *two = model_build(&spec);
+    struct config configs[4] = {config_for(one), config_for(two), config_for(one), config_for(one)};
+    configs[3].max_tokens = 16; /* the same files, read in another way */
+    struct models models;
+    struct err err;
+    unsigned numbers[4];
+    assert_int_equal(models_open(&models, 4, &err), STATUS_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(models_find(&models, &configs[i], &numbers[i], &err), STATUS_OK);
+    assert_int_equal(models.count, 3);
+    assert_int_equal(numbers[0], 0);
+    assert_int_equal(numbers[1], 1);
+    assert_int_equal(numbers[2], 0);
+    assert_int_equal(numbers[3], 2);
+    assert_int_equal(models.items[2].model->max_tokens, 16);
+    assert_true(model_token_cost(models.items[0].model) > 0);
+    models_close(&models);
+    for (int i = 0; i < 4; i++)
+        config_free(&configs[i]);
+    model_build_remove(one);
+    model_build_remove(two);
+}
+
+static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct config config = config_for("/nowhere/at/all");
+    struct models models;
+    struct err err;
+    unsigned number;
+    assert_int_equal(models_open(&models, 1, &err), STATUS_OK);
+    assert_int_equal(models_find(&models, &config, &number, &err), STATUS_NOT_FOUND);
+    assert_int_equal(models.count, 0);
+    models_close(&models);
+    config_free(&config);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(queues_of_one_model_share_it),
+    cmocka_unit_test(a_model_that_is_not_there_leaves_nothing_behind),
+};
+
+TEST_MAIN(cases)
