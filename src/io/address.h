@@ -1,11 +1,13 @@
-/* Where a Redis server is and who we are there: what --redis means.
+/* Where Redis is and who we are there: what --redis means.
  *
  *     /run/redis/redis.sock                      a bare path: unix socket
  *     unix:/run/redis/redis.sock                 the same, said aloud
  *     redis+unix://[user[:password]@]/path[?db=N]
  *     redis://[user[:password]@]host[:port][/db] percent-encoded where needed, IPv6 in brackets
- *
- * rediss:// (TLS) and sentinel addresses are understood and refused: a later version brings them. */
+ *     redis://…@host[:port],host[:port]/db       several servers: the one that is a master
+ *     redis+sentinel://…@host[:port],…/name[/db] the master that these sentinels know under `name`
+ *     rediss://…, rediss+sentinel://…            the same over TLS
+ */
 #ifndef IO_ADDRESS_H
 #define IO_ADDRESS_H
 
@@ -15,21 +17,32 @@
 
 #include "base/err.h"
 
-enum { ADDRESS_TEXT = 256, ADDRESS_PORT = 6379 };
+enum { ADDRESS_TEXT = 256, ADDRESS_PORT = 6379, ADDRESS_SENTINEL_PORT = 26379, ADDRESS_PLACES_MAX = 16 };
 
-/* Zero-initialise; strings are its own. */
-struct address {
-    char *path; /* unix socket; NULL for TCP */
-    char *host; /* TCP; NULL for a unix socket */
+struct tls;
+
+struct place {
+    char *host;
     uint16_t port;
-    uint32_t db;
-    char *user;     /* NULL: the default user */
-    char *password; /* NULL: none; never printed */
 };
 
-/* Reads an address as the user wrote it.
- * Owns: the caller ends `out` with address_free. Errors: STATUS_BAD_INPUT, STATUS_UNSUPPORTED, STATUS_NO_MEMORY; `out`
- * is then empty, and no message repeats the text (it may hold a password). */
+/* Zero-initialise; strings, places and keys are its own. */
+struct address {
+    char *path;           /* unix socket; NULL for TCP */
+    struct place *places; /* [place_count], TCP: servers, or with `master` sentinels */
+    size_t place_count;
+    char *master; /* Sentinel's name for the server; NULL: `places` are servers */
+    uint32_t db;
+    char *user;              /* NULL: the default user */
+    char *password;          /* NULL: none; never printed */
+    char *sentinel_password; /* what the sentinels want; NULL: nothing */
+    bool encrypted;          /* TLS: nothing connects without `tls` */
+    struct tls *tls;
+};
+
+/* Reads an address as the user wrote it; `tls` and `sentinel_password` stay unset.
+ * Owns: the caller ends `out` with address_free. Errors: STATUS_BAD_INPUT, STATUS_NO_MEMORY; `out` is then empty, and
+ * no message repeats the text (it may hold a password). */
 MUST_CHECK enum status address_parse(const char *text, struct address *out, struct err *err);
 
 /* Sets or replaces user and password (from a file or the environment); NULL leaves what is there.
@@ -37,10 +50,19 @@ MUST_CHECK enum status address_parse(const char *text, struct address *out, stru
 MUST_CHECK enum status address_set_login(struct address *address, const char *user, const char *password,
                                          struct err *err);
 
+/* Sets what the sentinels want to hear. Errors: STATUS_NO_MEMORY; the address is unchanged. */
+MUST_CHECK enum status address_set_sentinel_password(struct address *address, const char *password, struct err *err);
+
+/* Whether it has to be found out which server is meant: there are several, or sentinels know it. */
+bool address_is_plural(const struct address *address);
+
 /* Writes the address for logs and messages: no password, cut at the size of `text`; returns `text`. */
 const char *address_print(const struct address *address, char text[ADDRESS_TEXT]);
 
-/* Frees the strings (the password is wiped first) and leaves an empty address. */
+/* Writes host:port likewise. */
+const char *place_print(const struct place *place, char text[ADDRESS_TEXT]);
+
+/* Frees everything (passwords are wiped first) and leaves an empty address. */
 void address_free(struct address *address);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "io/link.h"
+#include "io/resolver.h"
+#include "io/seek.h"
 
 enum { CLIENT_REPLY_BYTES = 256 << 20 };
 
@@ -15,7 +17,10 @@ struct answer {
 
 struct client {
     struct event_base *base;
+    struct resolver *resolver;
+    struct seek *seek; /* NULL: the address names one server */
     struct link *link;
+    const struct address *address;
     uint32_t timeout_ms;
     bool up;
     struct err err; /* why the link is down */
@@ -59,6 +64,52 @@ static void on_reply(void *context, const struct resp_value *reply, const struct
     event_base_loopbreak(client->base);
 }
 
+static void connect_link(struct client *client, const struct place *place)
+{
+    struct link_options options = {
+        .base = client->base,
+        .address = client->address,
+        .place = place,
+        .resolver = client->resolver,
+        .name = "sluice-cli",
+        .master_only = place != NULL,
+        .connect_timeout_ms = client->timeout_ms,
+        .max_reply_bytes = CLIENT_REPLY_BYTES,
+        .context = client,
+        .on_up = on_up,
+        .on_down = on_down,
+    };
+    if (link_open(&options, &client->link, &client->err)) {
+        client->up = false;
+    }
+}
+
+static void on_master(void *context, const struct place *place)
+{
+    connect_link(context, place);
+}
+
+static enum status start(struct client *client, struct err *err)
+{
+    struct seek_options options = {
+        .base = client->base,
+        .address = client->address,
+        .timeout_ms = client->timeout_ms,
+        .context = client,
+        .on_found = on_master,
+        .on_failed = on_down,
+    };
+    TRY(resolver_open(client->base, &client->resolver, err));
+    if (!address_is_plural(client->address)) {
+        connect_link(client, NULL);
+        return STATUS_OK;
+    }
+    options.resolver = client->resolver;
+    TRY(seek_open(&options, &client->seek, err));
+    seek_start(client->seek);
+    return STATUS_OK;
+}
+
 enum status client_open(const struct address *address, uint32_t timeout_ms, struct client **out, struct err *err)
 {
     struct client *client = calloc(1, sizeof *client);
@@ -66,22 +117,14 @@ enum status client_open(const struct address *address, uint32_t timeout_ms, stru
         free(client);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis client");
     }
+    client->address = address;
     client->timeout_ms = timeout_ms;
-    struct link_options options = {
-        .base = client->base,
-        .address = address,
-        .name = "sluice-cli",
-        .connect_timeout_ms = timeout_ms,
-        .max_reply_bytes = CLIENT_REPLY_BYTES,
-        .context = client,
-        .on_up = on_up,
-        .on_down = on_down,
-    };
-    enum status status = link_open(&options, &client->link, err);
+    enum status status = start(client, err);
     while (!status && !client->up) {
-        event_base_loop(client->base, EVLOOP_ONCE);
         if (client->err.status) {
             status = err_set(err, client->err.status, "%s", client->err.message);
+        } else {
+            event_base_loop(client->base, EVLOOP_ONCE);
         }
     }
     if (status) {
@@ -98,6 +141,8 @@ void client_close(struct client *client)
         return;
     }
     link_close(client->link);
+    seek_close(client->seek);
+    resolver_close(client->resolver);
     while (client->first) {
         struct answer *answer = client->first;
         client->first = answer->next;

@@ -15,11 +15,9 @@
 #include <unistd.h>
 
 struct dial {
-    struct event_base *base;
-    const struct address *address;
-    void (*done)(void *context, int fd, const struct err *err);
-    void *context;
+    struct dial_options options;
     struct event *event; /* the start, then the socket becoming writable */
+    struct lookup *lookup;
     struct addrinfo *found;
     struct addrinfo *next; /* to be tried */
     int fd;                /* being connected, or -1 */
@@ -39,7 +37,8 @@ static void close_fd(struct dial *dial)
 static void fail_errno(struct dial *dial, int error)
 {
     char text[ADDRESS_TEXT];
-    err_set(&dial->err, STATUS_UNAVAILABLE, "%s: %s", address_print(dial->address, text), strerror(error));
+    const char *to = dial->options.path ? dial->options.path : place_print(dial->options.place, text);
+    err_set(&dial->err, STATUS_UNAVAILABLE, "%s: %s", to, strerror(error));
     close_fd(dial);
 }
 
@@ -70,7 +69,7 @@ static void finish(struct dial *dial)
 {
     int fd = dial->fd;
     dial->fd = -1;
-    dial->done(dial->context, fd, fd < 0 ? &dial->err : NULL);
+    dial->options.done(dial->options.context, fd, fd < 0 ? &dial->err : NULL);
 }
 
 /* Tries address after address until one is connected or on its way. */
@@ -114,7 +113,7 @@ static void watch(struct dial *dial)
     if (dial->event) {
         event_free(dial->event);
     }
-    dial->event = event_new(dial->base, dial->fd, EV_WRITE, on_writable, dial);
+    dial->event = event_new(dial->options.base, dial->fd, EV_WRITE, on_writable, dial);
     if (!dial->event || event_add(dial->event, NULL) < 0) {
         fail_errno(dial, ENOMEM);
         finish(dial);
@@ -124,10 +123,10 @@ static void watch(struct dial *dial)
 static void start_unix(struct dial *dial)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (strlen(dial->address->path) >= sizeof to.sun_path) {
+    if (strlen(dial->options.path) >= sizeof to.sun_path) {
         fail_errno(dial, ENAMETOOLONG);
     } else {
-        strcpy(to.sun_path, dial->address->path);
+        strcpy(to.sun_path, dial->options.path);
         if (!try_connect(dial, AF_UNIX, (const struct sockaddr *)&to, sizeof to)) {
             watch(dial);
             return;
@@ -136,18 +135,39 @@ static void start_unix(struct dial *dial)
     finish(dial);
 }
 
+static void on_found(void *context, struct addrinfo *found, const struct err *err)
+{
+    struct dial *dial = context;
+    lookup_close(dial->lookup);
+    dial->lookup = NULL;
+    if (err) {
+        dial->err = *err;
+    }
+    dial->next = dial->found = found;
+    try_next(dial);
+}
+
+/* An address in digits needs no lookup. */
 static void start_tcp(struct dial *dial)
 {
+    const struct place *place = dial->options.place;
     char port[8];
-    snprintf(port, sizeof port, "%u", dial->address->port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    int error = getaddrinfo(dial->address->host, port, &hints, &dial->found);
-    if (error) {
-        err_set(&dial->err, STATUS_UNAVAILABLE, "%s: %s", dial->address->host, gai_strerror(error));
-        dial->found = NULL;
+    snprintf(port, sizeof port, "%u", place->port);
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    if (getaddrinfo(place->host, port, &hints, &dial->found) == 0) {
+        dial->next = dial->found;
+        try_next(dial);
+        return;
     }
-    dial->next = dial->found;
-    try_next(dial);
+    dial->found = NULL;
+    if (!dial->options.resolver) {
+        err_set(&dial->err, STATUS_INTERNAL, "%s: nobody here looks up names", place->host);
+    } else if (!lookup_open(dial->options.resolver, place->host, place->port, on_found, dial, &dial->lookup,
+                            &dial->err)) {
+        return;
+    }
+    finish(dial);
 }
 
 static void on_start(evutil_socket_t fd, short what, void *context)
@@ -155,21 +175,19 @@ static void on_start(evutil_socket_t fd, short what, void *context)
     struct dial *dial = context;
     (void)fd;
     (void)what;
-    if (dial->address->path) {
+    if (dial->options.path) {
         start_unix(dial);
     } else {
         start_tcp(dial);
     }
 }
 
-enum status dial_open(struct event_base *base, const struct address *address,
-                      void (*done)(void *context, int fd, const struct err *err), void *context, struct dial **out,
-                      struct err *err)
+enum status dial_open(const struct dial_options *options, struct dial **out, struct err *err)
 {
     struct dial *dial = malloc(sizeof *dial);
     if (dial) {
-        *dial = (struct dial){.base = base, .address = address, .done = done, .context = context, .fd = -1};
-        dial->event = evtimer_new(base, on_start, dial);
+        *dial = (struct dial){.options = *options, .fd = -1};
+        dial->event = evtimer_new(options->base, on_start, dial);
     }
     struct timeval now = {0};
     if (!dial || !dial->event || event_add(dial->event, &now) < 0) {
@@ -185,6 +203,7 @@ void dial_close(struct dial *dial)
     if (!dial) {
         return;
     }
+    lookup_close(dial->lookup);
     if (dial->event) {
         event_free(dial->event);
     }
@@ -193,4 +212,9 @@ void dial_close(struct dial *dial)
     }
     close_fd(dial);
     free(dial);
+}
+
+const char *dial_stage(const struct dial *dial)
+{
+    return dial->lookup ? "the name service does not answer in time" : "no connection in time";
 }

@@ -1,4 +1,4 @@
-/* One connection: dialling, logging in, up, dead.
+/* One connection: its life, its commands and their answers. How it comes up is link_login.c.
  *
  * Any callback may close the link, so nothing is freed while one of ours is on the stack: `busy` counts them, and the
  * last to leave frees. */
@@ -13,34 +13,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "io/dial.h"
+#include "io/link_private.h"
 
 /* What arrives earns time, a second for a MiB: a large answer on a slow line is no silence, a byte now and then is. */
 enum { EARNED_NS_PER_BYTE = 1000000000 / (1 << 20) };
-
-/* A command that waits for its answer. */
-struct pending {
-    struct pending *next;
-    link_reply_fn *reply;
-    void *context;
-    uint64_t deadline_ns; /* without what the link has earned, before and since */
-};
-
-struct link {
-    struct link_options options;
-    struct dial *dial;
-    struct bufferevent *buffers; /* NULL until connected and when dead */
-    struct resp_reader *reader;
-    struct event *timer;
-    uint64_t timer_ns;   /* when it fires; UINT64_MAX: not armed */
-    uint64_t connect_ns; /* when it has to be up */
-    uint64_t earned_ns;
-    struct pending *first, *last;
-    size_t outstanding;
-    unsigned greetings; /* answers of the login to come */
-    bool up, dead, closed;
-    unsigned busy;
-};
 
 static void destroy(struct link *link)
 {
@@ -53,12 +29,12 @@ static void destroy(struct link *link)
     free(link);
 }
 
-static void enter(struct link *link)
+void link_enter(struct link *link)
 {
     link->busy++;
 }
 
-static void leave(struct link *link)
+void link_leave(struct link *link)
 {
     if (--link->busy == 0 && link->closed) {
         destroy(link);
@@ -87,7 +63,7 @@ static void flush_pending(struct link *link, const struct err *err)
     }
 }
 
-static void die(struct link *link, const struct err *err)
+void link_die(struct link *link, const struct err *err)
 {
     if (link->dead) {
         return;
@@ -101,21 +77,22 @@ static void die(struct link *link, const struct err *err)
     if (link->buffers) {
         bufferevent_free(link->buffers);
         link->buffers = NULL;
+        link->session = NULL;
     }
-    enter(link);
+    link_enter(link);
     if (!link->closed) {
         link->options.on_down(link->options.context, &why);
     }
     flush_pending(link, &why);
-    leave(link);
+    link_leave(link);
 }
 
-static void die_because(struct link *link, enum status status, const char *message)
+void link_die_because(struct link *link, enum status status, const char *message)
 {
     char text[ADDRESS_TEXT];
     struct err err;
-    err_set(&err, status, "%s: %s", address_print(link->options.address, text), message);
-    die(link, &err);
+    err_set(&err, status, "%s: %s", link_peer(link, text), message);
+    link_die(link, &err);
 }
 
 /* Lets the timer fire at this time, unless it fires earlier anyway. */
@@ -143,7 +120,7 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
         next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
     }
     if (next_ns <= now_ns) {
-        die_because(link, STATUS_UNAVAILABLE, link->up ? "no answer in time" : "no connection in time");
+        link_die_because(link, STATUS_UNAVAILABLE, link->up ? "no answer in time" : link_stage(link));
     } else {
         arm(link, next_ns);
     }
@@ -156,7 +133,7 @@ static bool deliver_answers(struct link *link)
     const struct resp_value *value;
     while (!link->dead && !link->closed) {
         if (resp_next(link->reader, &value, &err)) {
-            die_because(link, err.status, err.message);
+            link_die_because(link, err.status, err.message);
             return false;
         }
         if (!value) {
@@ -164,7 +141,7 @@ static bool deliver_answers(struct link *link)
         }
         struct pending *pending = take_pending(link);
         if (!pending) {
-            die_because(link, STATUS_BAD_INPUT, "an answer without a question");
+            link_die_because(link, STATUS_BAD_INPUT, "an answer without a question");
             return false;
         }
         if (pending->reply) {
@@ -175,17 +152,17 @@ static bool deliver_answers(struct link *link)
     return false;
 }
 
-static void on_read(struct bufferevent *buffers, void *context)
+void link_on_read(struct bufferevent *buffers, void *context)
 {
     struct link *link = context;
     struct evbuffer *input = bufferevent_get_input(buffers);
-    enter(link);
+    link_enter(link);
     size_t length;
     while ((length = evbuffer_get_contiguous_space(input)) > 0) {
         struct err err;
         const char *bytes = (const char *)evbuffer_pullup(input, (ev_ssize_t)length);
         if (resp_feed(link->reader, bytes, length, &err)) {
-            die_because(link, err.status, err.message);
+            link_die_because(link, err.status, err.message);
             break;
         }
         evbuffer_drain(input, length);
@@ -194,107 +171,27 @@ static void on_read(struct bufferevent *buffers, void *context)
             break;
         }
     }
-    leave(link);
+    link_leave(link);
 }
 
-static void on_event(struct bufferevent *buffers, short what, void *context)
+static const struct place *place_of(const struct link_options *options)
 {
-    struct link *link = context;
-    (void)buffers;
-    if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) {
-        const char *reason = strerror(EVUTIL_SOCKET_ERROR());
-        die_because(link, STATUS_UNAVAILABLE, what & BEV_EVENT_EOF ? "Redis closed the connection" : reason);
-    }
+    return options->place ? options->place : options->address->places;
 }
 
-static void now_up(struct link *link)
+const char *link_peer(const struct link *link, char text[ADDRESS_TEXT])
 {
-    link->up = true;
-    enter(link);
-    link->options.on_up(link->options.context);
-    leave(link);
+    const struct link_options *options = &link->options;
+    if (options->address->path) {
+        snprintf(text, ADDRESS_TEXT, "%s", options->address->path);
+        return text;
+    }
+    return place_print(place_of(options), text);
 }
 
-/* Answers of the login. AUTH and SELECT have to succeed; a name is a courtesy to CLIENT LIST. */
-static void on_login(void *context, const struct resp_value *reply, const struct err *err)
+const char *link_host(const struct link *link)
 {
-    struct link *link = context;
-    struct err refused;
-    (void)err;
-    if (!reply) {
-        return;
-    }
-    enum status status = resp_check(reply, &refused);
-    if (status) {
-        die_because(link, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
-    } else if (--link->greetings == 0) {
-        now_up(link);
-    }
-}
-
-static void on_named(void *context, const struct resp_value *reply, const struct err *err)
-{
-    struct link *link = context;
-    (void)err;
-    if (reply && --link->greetings == 0) {
-        now_up(link);
-    }
-}
-
-static enum status greet(struct link *link, size_t count, const char *const *words, link_reply_fn *reply,
-                         struct err *err)
-{
-    link->greetings++;
-    return link_command(link, count, words, NULL, link->options.connect_timeout_ms, reply, link, err);
-}
-
-static enum status log_in(struct link *link, struct err *err)
-{
-    const struct address *address = link->options.address;
-    enum status status = STATUS_OK;
-    if (address->password) {
-        const char *user = address->user ? address->user : "default";
-        const char *const words[] = {"AUTH", user, address->password};
-        status = greet(link, 3, words, on_login, err);
-    }
-    if (!status && address->db) {
-        char number[16];
-        snprintf(number, sizeof number, "%u", address->db);
-        status = greet(link, 2, (const char *const[]){"SELECT", number}, on_login, err);
-    }
-    if (!status && link->options.name) {
-        const char *const words[] = {"CLIENT", "SETNAME", link->options.name};
-        status = greet(link, 3, words, on_named, err);
-    }
-    return status;
-}
-
-static void on_dialled(void *context, int fd, const struct err *err)
-{
-    struct link *link = context;
-    enter(link);
-    if (fd < 0) {
-        die(link, err);
-        leave(link);
-        return;
-    }
-    dial_close(link->dial);
-    link->dial = NULL;
-    struct err failed;
-    link->buffers = bufferevent_socket_new(link->options.base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!link->buffers) {
-        evutil_closesocket(fd);
-        die_because(link, STATUS_NO_MEMORY, "no memory for a connection");
-    } else {
-        bufferevent_setcb(link->buffers, on_read, NULL, on_event, link);
-        bufferevent_enable(link->buffers, EV_READ | EV_WRITE);
-        if (log_in(link, &failed)) {
-            die(link, &failed);
-        } else if (link->greetings == 0) {
-            now_up(link);
-        }
-    }
-    leave(link);
+    return place_of(&link->options)->host;
 }
 
 enum status link_open(const struct link_options *options, struct link **out, struct err *err)
@@ -313,7 +210,13 @@ enum status link_open(const struct link_options *options, struct link **out, str
         status = resp_open(options->max_reply_bytes, &link->reader, err);
     }
     if (!status) {
-        status = dial_open(options->base, options->address, on_dialled, link, &link->dial, err);
+        struct dial_options dial = {.base = options->base,
+                                    .path = options->address->path,
+                                    .place = place_of(options),
+                                    .resolver = options->resolver,
+                                    .context = link,
+                                    .done = link_on_dialled};
+        status = dial_open(&dial, &link->dial, err);
     }
     if (status) {
         resp_close(link->reader);
@@ -336,10 +239,10 @@ void link_close(struct link *link)
     struct err err;
     err_set(&err, STATUS_UNAVAILABLE, "the connection was closed");
     link->closed = true;
-    enter(link);
-    die(link, &err);
+    link_enter(link);
+    link_die(link, &err);
     flush_pending(link, &err);
-    leave(link);
+    link_leave(link);
 }
 
 enum status link_send(struct link *link, const char *bytes, size_t length, uint32_t timeout_ms, link_reply_fn *reply,

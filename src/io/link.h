@@ -1,7 +1,7 @@
 /* One connection to Redis, from connect to its end: it never comes back to life, io/queue opens another one.
  *
- * libevent owns the socket and its buffers, io/resp the bytes. Commands are pipelined; answers come in order, each to
- * the callback of its command. Every command has a deadline, because a silent peer is as gone as a closed one; bytes
+ * libevent owns the socket, its buffers and TLS, io/resp the bytes. Commands are pipelined; answers come in order, each
+ * to the callback of its command. Every command has a deadline, because a silent peer is as gone as a closed one; bytes
  * that arrive move it, by a second for a MiB. */
 #ifndef IO_LINK_H
 #define IO_LINK_H
@@ -16,6 +16,7 @@
 
 struct event_base;
 struct link;
+struct resolver;
 
 /* Receives the answer to a command; `reply` lives until it returns. NULL: the link died first, `err` says how, and
  * whether Redis has run the command is unknown. */
@@ -23,9 +24,13 @@ typedef void link_reply_fn(void *context, const struct resp_value *reply, const 
 
 struct link_options {
     struct event_base *base;
-    const struct address *address; /* must outlive the link */
+    const struct address *address; /* must outlive the link, as the next two */
+    const struct place *place;     /* the server that is meant; NULL: the address' first */
+    struct resolver *resolver;     /* for host names; NULL: there are none */
     const char *name;              /* CLIENT SETNAME; NULL for none */
-    uint32_t connect_timeout_ms;   /* connecting, AUTH, SELECT and SETNAME together */
+    bool sentinel;                 /* the peer is one: its own password, no database */
+    bool master_only;              /* down at once unless the server's ROLE is master */
+    uint32_t connect_timeout_ms;   /* connecting, TLS and the login together */
     size_t max_reply_bytes;        /* what one answer may cost in memory */
     void *context;
     void (*on_up)(void *context); /* connected and logged in */

@@ -30,6 +30,7 @@ static void close_links(struct queue *queue)
     queue->reader = queue->writer = NULL;
     queue->scripts.link = NULL;
     queue->reader_ready = queue->writer_ready = queue->rejoining = false;
+    seek_stop(queue->seek);
     link_close(reader);
     link_close(writer);
 }
@@ -110,20 +111,23 @@ static void on_writer_up(void *context)
     queue_join_writer(context);
 }
 
-static void connect_both(struct queue *queue)
+static void connect_both(struct queue *queue, const struct place *place)
 {
     struct err err;
     struct link_options options = {
         .base = queue->options.base,
         .address = queue->options.address,
+        .place = place,
+        .resolver = queue->resolver,
         .name = queue->worker,
+        .master_only = place != NULL,
         .connect_timeout_ms = queue->options.connect_timeout_ms,
         .max_reply_bytes = queue->options.max_reply_bytes,
         .context = queue,
         .on_up = on_writer_up,
         .on_down = on_link_down,
     };
-    queue->state = QUEUE_CONNECTING;
+    queue->place = place;
     enum status status = link_open(&options, &queue->writer, &err);
     options.on_up = on_reader_up;
     options.on_down = on_reader_down;
@@ -135,11 +139,22 @@ static void connect_both(struct queue *queue)
     }
 }
 
+static void on_master(void *context, const struct place *place)
+{
+    connect_both(context, place);
+}
+
 static void on_retry(evutil_socket_t fd, short what, void *context)
 {
+    struct queue *queue = context;
     (void)fd;
     (void)what;
-    connect_both(context);
+    queue->state = QUEUE_CONNECTING;
+    if (queue->seek) {
+        seek_start(queue->seek);
+    } else {
+        connect_both(queue, NULL);
+    }
 }
 
 bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what)
@@ -184,6 +199,22 @@ static void set_defaults(struct queue_options *options)
     options->revision = options->revision ? options->revision : "";
 }
 
+/* What finds the server: names to addresses, and which of several is the master. */
+static enum status open_finders(struct queue *queue, struct err *err)
+{
+    struct seek_options options = {
+        .base = queue->options.base,
+        .address = queue->options.address,
+        .timeout_ms = queue->options.connect_timeout_ms,
+        .context = queue,
+        .on_found = on_master,
+        .on_failed = on_link_down,
+    };
+    TRY(resolver_open(queue->options.base, &queue->resolver, err));
+    options.resolver = queue->resolver;
+    return address_is_plural(queue->options.address) ? seek_open(&options, &queue->seek, err) : STATUS_OK;
+}
+
 enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err)
 {
     if (!name_usable(options->name)) {
@@ -198,7 +229,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     queue->random = options->seed | 1;
     queue->retry = evtimer_new(options->base, on_retry, queue);
     queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
-    if (!queue->retry || !queue->outbox) {
+    if (!queue->retry || !queue->outbox || open_finders(queue, err)) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
     }
@@ -220,6 +251,8 @@ void queue_close(struct queue *queue)
     }
     queue->state = QUEUE_STOPPED;
     close_links(queue); /* every task becomes a failed event, which nobody hears; its requests are the worker's */
+    seek_close(queue->seek);
+    resolver_close(queue->resolver);
     entries_free(&queue->entries);
     if (queue->retry) {
         event_free(queue->retry);

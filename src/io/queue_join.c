@@ -43,7 +43,9 @@ static void up_if_ready(struct queue *queue)
         return;
     }
     char text[ADDRESS_TEXT];
-    log_info("redis_connected", log_str("address", address_print(queue->options.address, text)),
+    log_info("redis_connected",
+             log_str("address",
+                     queue->place ? place_print(queue->place, text) : address_print(queue->options.address, text)),
              log_str("queue", queue->options.name), log_str("worker", queue->worker));
     queue->state = QUEUE_UP;
     queue->stats.connected = true;
@@ -203,6 +205,14 @@ static enum status check_server(struct queue *queue, const char *info, struct er
     char value[64];
     if (info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
         return err_set(err, STATUS_UNAVAILABLE, "Redis is loading its data");
+    }
+    if (info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
+        return err_set(err, STATUS_BAD_INPUT, "this is a Sentinel: its address is redis+sentinel://HOST:PORT/NAME");
+    }
+    if (info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {
+        info_field(info, "master_host", value, sizeof value);
+        return err_set(err, STATUS_UNAVAILABLE, "Redis is a replica of %s: requests are served where it is master",
+                       value);
     }
     if (!info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
         return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);

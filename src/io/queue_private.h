@@ -11,7 +11,9 @@
 #include "io/entries.h"
 #include "io/link.h"
 #include "io/queue.h"
+#include "io/resolver.h"
 #include "io/scripts.h"
+#include "io/seek.h"
 
 #define QUEUE_GROUP "sluice"
 #define QUEUE_RELEASED "released"
@@ -20,7 +22,7 @@ enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, READ_GRACE_MS = 2000 };
 
 enum queue_state {
     QUEUE_IDLE,
-    QUEUE_CONNECTING, /* both connections on their way, or the writer joining */
+    QUEUE_CONNECTING, /* seeking the master, both connections on their way, or the writer joining */
     QUEUE_UP,
     QUEUE_WAITING, /* for the next try */
     QUEUE_STOPPED, /* fatal */
@@ -43,6 +45,9 @@ enum { OUTBOX_EVENTS = 32 };
 struct queue {
     struct queue_options options;
     enum queue_state state;
+    struct resolver *resolver;
+    struct seek *seek;         /* NULL: the address names one server */
+    const struct place *place; /* of the server that it found */
     struct link *reader, *writer;
     struct scripts scripts;
     char worker[QUEUE_WORKER_MAX];

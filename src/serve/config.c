@@ -56,10 +56,15 @@ static void format_queues(const void *field, char *text, size_t size)
 
 /* clang-format off */
 static const struct setting table[] = {
-    {TEXT(redis, "redis://127.0.0.1:6379/0", REDIS_USERS, "URL", "redis://[user:password@]host[:port][/db], or the path of a unix socket"),
+    {TEXT(redis, "redis://127.0.0.1:6379/0", REDIS_USERS, "URL", "redis[s]://[user:password@]host[:port][/db], redis[s]+sentinel://host,host/name[/db], or a unix socket"),
         .accepts = is_given, .expects = "a redis:// URL or the path of a unix socket", .has_secret = true},
     {TEXT(redis_password, NULL, REDIS_USERS, "TEXT", "the password, where a file of its own is not possible"), .secret = true},
     {TEXT(redis_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is the password")},
+    {TEXT(tls_ca_file, NULL, REDIS_USERS, "FILE", "who may sign the server's certificate (PEM) [the system's list]")},
+    {TEXT(tls_cert_file, NULL, REDIS_USERS, "FILE", "our certificate, for servers that want one (PEM)")},
+    {TEXT(tls_key_file, NULL, REDIS_USERS, "FILE", "its key (PEM, unencrypted)")},
+    {TEXT(sentinel_password, NULL, REDIS_USERS, "TEXT", "the password of the sentinels"), .secret = true},
+    {TEXT(sentinel_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is it")},
     {TEXT(queue, "default", REDIS_USERS | FOR_QUEUES, "NAME", "the queue's name"),
         .accepts = is_queue_name, .expects = "1 to 64 of a-z 0-9 _ . -"},
     {.key = "queues", .type = SETTING_LIST, .offset = offsetof(struct config, queues), .commands = FOR_SERVE | FOR_CONFIG,
@@ -181,6 +186,10 @@ enum status config_check(const struct config *config, struct err *err)
                        (long long)config->backoff_ms, (long long)config->backoff_cap_ms);
     if (config->redis_password != NULL && config->redis_password_file != NULL)
         return err_set(err, STATUS_BAD_INPUT, "redis_password and redis_password_file are both set; keep one");
+    if (config->sentinel_password != NULL && config->sentinel_password_file != NULL)
+        return err_set(err, STATUS_BAD_INPUT, "sentinel_password and sentinel_password_file are both set; keep one");
+    if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL))
+        return err_set(err, STATUS_BAD_INPUT, "tls_cert_file and tls_key_file go together; one of them is not set");
     if (config->queues.count > 0 && config->sources[setting_find(table, SETTINGS, "queue") - table] == SOURCE_FILE)
         return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
     if (config->prompt != NULL && config->prefix != NULL)

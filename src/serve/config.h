@@ -33,6 +33,8 @@ struct config_queues {
 /* Fields stand in the order of the table (config_settings) and of config/sluice.json, which explain them. */
 struct config {
     char *redis, *redis_password, *redis_password_file;
+    char *tls_ca_file, *tls_cert_file, *tls_key_file;
+    char *sentinel_password, *sentinel_password_file;
     char *queue;
     struct config_queues queues;
     int64_t weight;

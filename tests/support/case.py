@@ -77,10 +77,14 @@ class SluiceCase(unittest.TestCase):
             file.write(content if isinstance(content, bytes) else content.encode())
         return self.path(name)
 
-    def start_redis(self, name="redis", aof="no", options=()):
+    def new_redis(self, name="redis", aof="no", options=()):
+        """A server that has not been started."""
         server = RedisServer(self.directory, name, aof, options)
         self.children.append(server)
-        return server.start()
+        return server
+
+    def start_redis(self, name="redis", aof="no", options=()):
+        return self.new_redis(name, aof, options).start()
 
     def make_model(self, name="tiny", **shape):
         directory = self.path("models", name)

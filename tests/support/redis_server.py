@@ -38,14 +38,15 @@ class RedisServer:
                    ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return self
 
-    def start_on_tcp(self):
-        """Starts with a TCP port beside the socket and returns it. Another process may grab a free port first: try again."""
+    def start_on_tcp(self, flag="--port"):
+        """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may grab a
+        free port first: try again."""
         options = self.options
         for _ in range(20):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
-            self.options = [*options, "--port", str(port), "--bind", "127.0.0.1"]
+            self.options = [*options, flag, str(port), "--bind", "127.0.0.1"]
             try:
                 self.start()
                 return port

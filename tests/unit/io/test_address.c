@@ -11,7 +11,8 @@ static void expect(const char *text, const char *path, const char *host, unsigne
     if (address_parse(text, &address, &err)) {
         fail_msg("%s: %s", text, err.message);
     }
-    const char *got[] = {address.path, address.host, address.user, address.password};
+    assert_int_equal(address.place_count, host ? 1 : 0);
+    const char *got[] = {address.path, host ? address.places[0].host : NULL, address.user, address.password};
     const char *wanted[] = {path, host, user, password};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(got[i] == NULL, wanted[i] == NULL);
@@ -19,8 +20,11 @@ static void expect(const char *text, const char *path, const char *host, unsigne
             assert_string_equal(got[i], wanted[i]);
         }
     }
-    assert_int_equal(address.port, port);
+    assert_int_equal(host ? address.places[0].port : 0, port);
     assert_int_equal(address.db, db);
+    assert_false(address.encrypted);
+    assert_false(address_is_plural(&address));
+    assert_null(address.master);
     address_free(&address);
 }
 
@@ -55,6 +59,52 @@ static void logins(void **state)
     expect("redis://u:p@ss@h", NULL, "h", 6379, 0, "u", "p@ss");
 }
 
+static void several_servers(void **state)
+{
+    (void)state;
+    struct address address;
+    struct err err;
+    assert_int_equal(address_parse("redis://u:p,q@a,b:7000,[::1]:7001/2", &address, &err), STATUS_OK);
+    assert_true(address_is_plural(&address));
+    assert_int_equal(address.place_count, 3);
+    assert_string_equal(address.places[0].host, "a");
+    assert_int_equal(address.places[0].port, 6379);
+    assert_string_equal(address.places[1].host, "b");
+    assert_int_equal(address.places[1].port, 7000);
+    assert_string_equal(address.places[2].host, "::1");
+    assert_int_equal(address.places[2].port, 7001);
+    assert_string_equal(address.password, "p,q");
+    assert_int_equal(address.db, 2);
+    address_free(&address);
+}
+
+static void sentinels(void **state)
+{
+    (void)state;
+    struct address address;
+    struct err err;
+    assert_int_equal(address_parse("rediss+sentinel://u:p@a,b:7000/my%20master/4", &address, &err), STATUS_OK);
+    assert_true(address_is_plural(&address));
+    assert_true(address.encrypted);
+    assert_int_equal(address.place_count, 2);
+    assert_int_equal(address.places[0].port, 26379);
+    assert_int_equal(address.places[1].port, 7000);
+    assert_string_equal(address.master, "my master");
+    assert_string_equal(address.user, "u");
+    assert_int_equal(address.db, 4);
+    assert_int_equal(address_set_sentinel_password(&address, "one", &err), STATUS_OK);
+    assert_int_equal(address_set_sentinel_password(&address, "two", &err), STATUS_OK);
+    assert_string_equal(address.sentinel_password, "two");
+    assert_string_equal(address.password, "p");
+    address_free(&address);
+    assert_null(address.sentinel_password);
+
+    assert_int_equal(address_parse("redis+sentinel://a/m", &address, &err), STATUS_OK);
+    assert_true(address_is_plural(&address)); /* one sentinel, and still somebody has to ask it */
+    assert_false(address.encrypted);
+    address_free(&address);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -83,9 +133,19 @@ static void refused(void **state)
         {"http://h", STATUS_BAD_INPUT, "scheme"},
         {"redis+unix://run/redis.sock", STATUS_BAD_INPUT, "absolute"},
         {"redis+unix:///a?x=1", STATUS_BAD_INPUT, "?db="},
-        {"rediss://h", STATUS_UNSUPPORTED, "not supported yet"},
-        {"sentinel://h", STATUS_UNSUPPORTED, "not supported yet"},
-        {"redis+sentinel://h", STATUS_UNSUPPORTED, "not supported yet"},
+        {"sentinel://h", STATUS_BAD_INPUT, "redis+sentinel://"},
+        {"redis+sentinel://h", STATUS_BAD_INPUT, "name of the master"},
+        {"redis+sentinel://h/", STATUS_BAD_INPUT, "name of the master"},
+        {"redis+sentinel:///m", STATUS_BAD_INPUT, "no host"},
+        {"redis+sentinel://u:secret@h/m/x", STATUS_BAD_INPUT, "database"},
+        {"redis+sentinel://h/m?db=1", STATUS_BAD_INPUT, "DATABASE"},
+        {"rediss://", STATUS_BAD_INPUT, "no host"},
+        {"redis://a,", STATUS_BAD_INPUT, "no host"},
+        {"redis://,a", STATUS_BAD_INPUT, "no host"},
+        {"redis://u:secret@a:1,,b:2", STATUS_BAD_INPUT, "no host"},
+        {"redis://a:1,b:x", STATUS_BAD_INPUT, "port"},
+        {"redis://a,[::1", STATUS_BAD_INPUT, "bracket"},
+        {"redis://0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16", STATUS_BAD_INPUT, "more than 16"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct address address;
@@ -94,7 +154,7 @@ static void refused(void **state)
             fail_msg("%s: status %d, \"%s\"", cases[i].text, err.status, err.message);
         }
         assert_null(strstr(err.message, "secret"));
-        assert_null(address.host);
+        assert_null(address.places);
         assert_null(address.password);
     }
 }
@@ -110,6 +170,10 @@ static void printed_without_password(void **state)
         {"redis://h", "redis://h:6379"},
         {"redis://u:secret@h:1/2", "redis://u:***@h:1/2"},
         {"redis://:secret@[::1]", "redis://:***@[::1]:6379"},
+        {"rediss://h/1", "rediss://h:6379/1"},
+        {"redis://u:secret@a,[::1]:2,c:3/1", "redis://u:***@a:6379,[::1]:2,c:3/1"},
+        {"redis+sentinel://u:secret@a,b:2/m", "redis+sentinel://u:***@a:26379,b:2/m"},
+        {"rediss+sentinel://a/m/3", "rediss+sentinel://a:26379/m/3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct address address;
@@ -154,6 +218,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(unix_sockets),
     cmocka_unit_test(hosts),
     cmocka_unit_test(logins),
+    cmocka_unit_test(several_servers),
+    cmocka_unit_test(sentinels),
     cmocka_unit_test(refused),
     cmocka_unit_test(printed_without_password),
     cmocka_unit_test(long_addresses_are_cut_when_printed),

@@ -205,9 +205,17 @@ static void settings_that_contradict_are_refused(void **state)
     assert_int_equal(parse(&config, "{\"default_ttl_s\": 10, \"max_ttl_s\": 5}", &err), STATUS_OK);
     assert_int_equal(config_check(&config, &err), STATUS_BAD_INPUT);
     config_free(&config);
-    assert_int_equal(parse(&config, "{\"redis_password\": \"a\", \"redis_password_file\": \"b\"}", &err), STATUS_OK);
-    assert_int_equal(config_check(&config, &err), STATUS_BAD_INPUT);
-    config_free(&config);
+    static const char *const contradictions[] = {
+        "{\"redis_password\": \"a\", \"redis_password_file\": \"b\"}",
+        "{\"sentinel_password\": \"a\", \"sentinel_password_file\": \"b\"}",
+        "{\"tls_cert_file\": \"a\"}",
+        "{\"tls_key_file\": \"a\"}",
+    };
+    for (size_t i = 0; i < sizeof contradictions / sizeof contradictions[0]; i++) {
+        assert_int_equal(parse(&config, contradictions[i], &err), STATUS_OK);
+        assert_int_equal(config_check(&config, &err), STATUS_BAD_INPUT);
+        config_free(&config);
+    }
 }
 
 static void edit_distance_counts_letters(void **state)

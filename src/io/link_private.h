@@ -1,0 +1,53 @@
+/* What link.c (its life, commands and answers) and link_login.c (from a socket to "up") share. */
+#ifndef IO_LINK_PRIVATE_H
+#define IO_LINK_PRIVATE_H
+
+#include "io/dial.h"
+#include "io/link.h"
+
+/* A command that waits for its answer. */
+struct pending {
+    struct pending *next;
+    link_reply_fn *reply;
+    void *context;
+    uint64_t deadline_ns; /* without what the link has earned, before and since */
+};
+
+struct link {
+    struct link_options options;
+    struct dial *dial;
+    struct bufferevent *buffers; /* NULL until connected and when dead */
+    struct ssl_st *session;      /* of TLS, owned by `buffers`; NULL without */
+    struct resp_reader *reader;
+    struct event *timer;
+    uint64_t timer_ns;   /* when it fires; UINT64_MAX: not armed */
+    uint64_t connect_ns; /* when it has to be up */
+    uint64_t earned_ns;
+    struct pending *first, *last;
+    size_t outstanding;
+    unsigned greetings; /* answers of the login to come */
+    bool secured;       /* the TLS handshake is over */
+    bool up, dead, closed;
+    unsigned busy;
+};
+
+/* Any callback may close the link: between these two it is not freed. */
+void link_enter(struct link *link);
+void link_leave(struct link *link);
+
+/* Ends it: on_down, then the commands' NULLs. The second puts the peer's name before the message. */
+void link_die(struct link *link, const struct err *err);
+void link_die_because(struct link *link, enum status status, const char *message);
+
+/* The peer's name for messages; the host that a certificate has to bear. */
+const char *link_peer(const struct link *link, char text[ADDRESS_TEXT]);
+const char *link_host(const struct link *link);
+
+/* A buffer's bytes have come. */
+void link_on_read(struct bufferevent *buffers, void *link);
+
+/* link_login.c: the dial has ended; what to say of a link that was not up in time. */
+void link_on_dialled(void *link, int fd, const struct err *err);
+const char *link_stage(const struct link *link);
+
+#endif

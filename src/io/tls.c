@@ -1,0 +1,176 @@
+/* OpenSSL's context and sessions. What the handshake found wrong is said in tls_explain.c. */
+#include "io/tls.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "io/tls_private.h"
+
+static const char *const file_keys[TLS_FILES] = {"tls_ca_file", "tls_cert_file", "tls_key_file"};
+
+/* --- Files -------------------------------------------------------------------------------------------------------- */
+
+/* What OpenSSL says about a file, behind the setting that names it. Takes the oldest error: it is the reason of the
+ * others. */
+static enum status refuse_file(const struct tls *tls, enum tls_file file, struct err *err)
+{
+    unsigned long code = ERR_peek_error();
+    const char *reason =
+        ERR_GET_LIB(code) == ERR_LIB_SYS ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
+    bool key = file == TLS_KEY;
+    ERR_clear_error();
+    return err_set(err, STATUS_BAD_INPUT, "%s %s: no %s in PEM format that can be used: %s", file_keys[file],
+                   tls->files[file], key ? "unencrypted key of that certificate" : "certificate",
+                   reason ? reason : "unknown");
+}
+
+/* Says plainly when a file is not there or not readable, before OpenSSL says it at length. */
+static enum status look_at_files(struct tls *tls, struct tls_stamp stamps[TLS_FILES], struct err *err)
+{
+    for (int i = 0; i < TLS_FILES; i++) {
+        struct stat info;
+        stamps[i] = (struct tls_stamp){0};
+        if (!tls->files[i]) {
+            continue;
+        }
+        FILE *file = fopen(tls->files[i], "re");
+        if (!file || fstat(fileno(file), &info) < 0) {
+            err_set_errno(err, "%s %s", file_keys[i], tls->files[i]);
+            if (file) {
+                fclose(file);
+            }
+            return err->status;
+        }
+        fclose(file);
+        stamps[i] = (struct tls_stamp){info.st_mtim, info.st_size, info.st_ino};
+    }
+    return STATUS_OK;
+}
+
+/* A key that wants a password is refused; OpenSSL would ask for it on the terminal. */
+static int no_password(char *buffer, int size, int writing, void *context)
+{
+    (void)buffer;
+    (void)size;
+    (void)writing;
+    (void)context;
+    return 0;
+}
+
+static enum status load_files(const struct tls *tls, SSL_CTX *context, struct err *err)
+{
+    const char *const *files = (const char *const *)tls->files;
+    if (files[TLS_CA] ? !SSL_CTX_load_verify_file(context, files[TLS_CA])
+                      : !SSL_CTX_set_default_verify_paths(context)) {
+        return files[TLS_CA] ? refuse_file(tls, TLS_CA, err)
+                             : err_set(err, STATUS_IO, "the system's list of certificate authorities cannot be read");
+    }
+    if (files[TLS_CERT] && SSL_CTX_use_certificate_chain_file(context, files[TLS_CERT]) != 1) {
+        return refuse_file(tls, TLS_CERT, err);
+    }
+    if (files[TLS_KEY] && (SSL_CTX_use_PrivateKey_file(context, files[TLS_KEY], SSL_FILETYPE_PEM) != 1 ||
+                           SSL_CTX_check_private_key(context) != 1)) {
+        return refuse_file(tls, TLS_KEY, err);
+    }
+    return STATUS_OK;
+}
+
+static enum status make_context(struct tls *tls, SSL_CTX **out, struct err *err)
+{
+    ERR_clear_error();
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION)) {
+        SSL_CTX_free(context);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for TLS");
+    }
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_default_passwd_cb(context, no_password);
+    enum status status = load_files(tls, context, err);
+    if (status) {
+        SSL_CTX_free(context);
+        return status;
+    }
+    *out = context;
+    return STATUS_OK;
+}
+
+/* Reads the files unless they are as they were. */
+static enum status refresh(struct tls *tls, struct err *err)
+{
+    struct tls_stamp stamps[TLS_FILES];
+    SSL_CTX *context = NULL;
+    TRY(look_at_files(tls, stamps, err));
+    if (tls->context && memcmp(stamps, tls->stamps, sizeof stamps) == 0) {
+        return STATUS_OK;
+    }
+    TRY(make_context(tls, &context, err));
+    SSL_CTX_free(tls->context); /* sessions of the old one keep it alive */
+    tls->context = context;
+    memcpy(tls->stamps, stamps, sizeof stamps);
+    return STATUS_OK;
+}
+
+/* --- Life --------------------------------------------------------------------------------------------------------- */
+
+enum status tls_open(const struct tls_options *options, struct tls **out, struct err *err)
+{
+    const char *const names[TLS_FILES] = {options->ca_file, options->cert_file, options->key_file};
+    struct tls *tls = calloc(1, sizeof *tls);
+    bool memory = tls != NULL;
+    for (int i = 0; memory && i < TLS_FILES; i++) {
+        tls->files[i] = names[i] ? strdup(names[i]) : NULL;
+        memory = !names[i] || tls->files[i];
+    }
+    enum status status = memory ? refresh(tls, err) : err_set(err, STATUS_NO_MEMORY, "no memory for TLS");
+    if (status) {
+        tls_close(tls);
+        return status;
+    }
+    *out = tls;
+    return STATUS_OK;
+}
+
+void tls_close(struct tls *tls)
+{
+    if (!tls) {
+        return;
+    }
+    SSL_CTX_free(tls->context);
+    for (int i = 0; i < TLS_FILES; i++) {
+        free(tls->files[i]);
+    }
+    free(tls);
+}
+
+/* --- Sessions ----------------------------------------------------------------------------------------------------- */
+
+/* The certificate must bear this host: as an IP address where it is one, else as a name, which the server is also told
+ * (SNI) in case it has several certificates. */
+static bool expect_host(SSL *session, const char *host)
+{
+    X509_VERIFY_PARAM *wanted = SSL_get0_param(session);
+    if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host)) {
+        return true;
+    }
+    X509_VERIFY_PARAM_set_hostflags(wanted, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return X509_VERIFY_PARAM_set1_host(wanted, host, 0) && SSL_set_tlsext_host_name(session, (void *)(uintptr_t)host);
+}
+
+enum status tls_session(struct tls *tls, const char *host, struct ssl_st **out, struct err *err)
+{
+    TRY(refresh(tls, err));
+    SSL *session = SSL_new(tls->context);
+    if (!session || !expect_host(session, host)) {
+        SSL_free(session);
+        ERR_clear_error();
+        return err_set(err, STATUS_NO_MEMORY, "no memory for TLS");
+    }
+    *out = session;
+    return STATUS_OK;
+}

@@ -1,0 +1,25 @@
+/* What tls.c and tls_explain.c share. */
+#ifndef IO_TLS_PRIVATE_H
+#define IO_TLS_PRIVATE_H
+
+#include <sys/types.h>
+#include <time.h>
+
+#include "io/tls.h"
+
+enum tls_file { TLS_CA, TLS_CERT, TLS_KEY, TLS_FILES };
+
+/* What tells one content of a file from the next. */
+struct tls_stamp {
+    struct timespec changed;
+    off_t size;
+    ino_t inode;
+};
+
+struct tls {
+    struct ssl_ctx_st *context;
+    char *files[TLS_FILES]; /* NULL where none is named */
+    struct tls_stamp stamps[TLS_FILES];
+};
+
+#endif

@@ -1,0 +1,131 @@
+"""Which server is the master: asked of sentinels, or of several servers in turn; and what is said when none is."""
+# ctest: threads
+
+from case import SluiceCase
+from corpus import texts
+from resp_server import RespServer, array, error
+from sentinel import Group, TcpRedis
+
+
+class Sentinels(SluiceCase):
+    def group(self, **options):
+        group = Group(self.directory, self.children, **options)
+        self.sender = self.producer(group.servers[0])
+        return group
+
+    def roundtrip(self, seed, count=50):
+        self.wait_finished(self.sender, self.sender.submit_many(texts(count, seed=seed), encoding="f32"))
+
+    def fake_sentinel(self, answer):
+        """Answers SENTINEL GET-MASTER-ADDR-BY-NAME with what `answer` returns."""
+        server = RespServer(lambda words: answer() if words[0] == b"SENTINEL" else error("ERR unknown command"))
+        self.children.append(server)
+        return server
+
+    def submit(self, url, *flags, environment=None):
+        return self.run_sluice("submit", "--redis", url, "--queue", self.queue, *flags, "hello", environment=environment)
+
+    def test_straight_line(self):
+        """Two of three sentinels are gone; the one that is there is asked, and remembered."""
+        group = self.group()
+        group.sentinels[0].kill()
+        group.sentinels[1].kill()
+        daemon = self.start_daemon(group.servers[0], address=group.url())
+        self.roundtrip(1)
+        for _ in range(3):
+            group.servers[0].client().client_kill_filter(_type="normal", skipme=True)
+            self.roundtrip(2)
+        result = self.submit(group.url(), "--wait")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b'"done"', result.stdout)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_passwords(self):
+        """The sentinels' password is one thing, the login of the server in the URL another."""
+        group = self.group(password="sentinel-word", server_password="server-word")
+        secret = self.write("secret", "sentinel-word\n")
+        url = group.url(login=":server-word@")
+        daemon = self.start_daemon(group.servers[0], "--sentinel-password-file", secret, address=url)
+        self.roundtrip(1)
+        result = self.submit(url, "--wait", environment={"SLUICE_SENTINEL_PASSWORD": "sentinel-word"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for wrong in ({}, {"SLUICE_SENTINEL_PASSWORD": "mistaken"}):
+            result = self.submit(url, environment=wrong)
+            self.assertEqual(result.returncode, 77, result.stderr)
+            self.assertRegex(result.stderr.decode(), "NOAUTH|WRONGPASS")
+        self.assertEqual(daemon.stop(), 0)
+        for word in ("sentinel-word", "server-word"):
+            self.assertNotIn(word, daemon.read_log())
+        result = self.submit(f"redis://127.0.0.1:{group.servers[0].port}", "--sentinel-password-file", secret)
+        self.assertEqual(result.returncode, 65, result.stderr)
+        self.assertIn(b"not a redis+sentinel:// address", result.stderr)
+
+    def test_unknown_name(self):
+        group = self.group(replicas=0, sentinels=1)
+        url = group.url().replace(group.NAME, "another")
+        result = self.submit(url)
+        self.assertEqual(result.returncode, 69, result.stderr)
+        self.assertIn(b"this Sentinel knows no master named another", result.stderr)
+        daemon = self.make_daemon(group.servers[0], address=url).start()
+        self.wait_until(lambda: "no master named another" in daemon.read_log(), "a complaint")
+        self.assertTrue(daemon.running())
+
+    def test_sentinel_that_is_behind(self):
+        """It names a server that is a replica by now: not taken, asked again, and taken once it is master."""
+        master, replica = TcpRedis(self.directory, "a"), TcpRedis(self.directory, "b")
+        self.children += [master, replica]
+        replica.follow(master)
+        sentinel = self.fake_sentinel(lambda: array(b"127.0.0.1", b"%d" % replica.port))
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/any"
+        daemon = self.make_daemon(replica, address=url).start()
+        self.wait_until(lambda: f"it is a replica of 127.0.0.1:{master.port}" in daemon.read_log(), "a complaint")
+        self.assertEqual(self.submit(url).returncode, 69)
+        replica.follow(None)
+        daemon.wait_ready(replica.client())
+        self.sender = self.producer(replica)
+        self.roundtrip(1)
+        self.assert_clean(replica)
+
+    def test_sentinels_that_talk_nonsense(self):
+        """Every odd answer is a reason to ask the next one."""
+        server = TcpRedis(self.directory, "a")
+        self.children.append(server)
+        self.sender = self.producer(server)
+        odd = [self.fake_sentinel(lambda: array(b"127.0.0.1", b"99999")), self.fake_sentinel(lambda: b":1\r\n"),
+               self.fake_sentinel(lambda: array(b"", b"1")), self.fake_sentinel(lambda: error("ERR no")),
+               self.fake_sentinel(lambda: array(b"127.0.0.1", b"1", b"2")), self.fake_sentinel(lambda: b"HTTP/1.1 200\r\n")]
+        good = self.fake_sentinel(lambda: array(b"127.0.0.1", b"%d" % server.port))
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in [*odd, good])
+        self.start_daemon(server, address=f"redis+sentinel://{places}/any")
+        self.roundtrip(1)
+        self.assert_clean(server)
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in odd)
+        result = self.submit(f"redis+sentinel://{places}/any")
+        self.assertEqual(result.returncode, 69, result.stderr)
+        self.assertIn(b"no master found", result.stderr)
+
+    def test_sentinel_as_a_server(self):
+        """redis:// at a sentinel's port is a mistake that is named."""
+        group = self.group(replicas=0, sentinels=1)
+        daemon = self.make_daemon(group.servers[0], address=f"redis://127.0.0.1:{group.sentinels[0].port}").start()
+        self.assertNotEqual(daemon.wait_exit(), 0)
+        self.assertIn("redis+sentinel://", daemon.read_log())
+
+    def test_servers_in_turn(self):
+        """Without sentinels: the URL names the servers, and whoever is master is taken."""
+        servers = [TcpRedis(self.directory, name) for name in "abc"]
+        self.children += servers
+        url = "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + "/0"
+        for replica in (servers[0], servers[1]):
+            replica.follow(servers[2])
+        servers[1].kill()
+        daemon = self.start_daemon(servers[2], address=url)
+        self.sender = self.producer(servers[2])
+        self.roundtrip(1)
+        result = self.submit(url, "--wait")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(daemon.stop(), 0)
+        servers[2].kill()
+        result = self.submit(url)
+        self.assertEqual(result.returncode, 69)
+        self.assertRegex(result.stderr.decode(), "no master found: .*is a replica of .*; .*refused; .*refused")

@@ -1,0 +1,155 @@
+"""A master, its replicas and the sentinels that watch them: real processes on loopback ports, and a way to find the master as
+any client would."""
+
+import os
+import socket
+
+import redis
+
+import process
+from redis_server import RedisServer
+from waiting import wait_until
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class TcpRedis(RedisServer):
+    """A server that keeps its port over restarts; replicas and sentinels find each other by TCP."""
+
+    def __init__(self, directory, name, aof="no", password=None):
+        options = ["--repl-diskless-sync-delay", "0"]
+        if password:
+            options += ["--requirepass", password, "--masterauth", password]
+        super().__init__(directory, name, aof, options)
+        self.password = password
+        self.port = self.start_on_tcp()
+
+    def follow(self, master):
+        """Becomes a replica of `master`, or a master again (None); returns when the link stands."""
+        client = self.client()
+        client.execute_command("REPLICAOF", *(("NO", "ONE") if master is None else ("127.0.0.1", master.port)))
+        if master is not None:
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica to follow", timeout=30)
+        return self
+
+    def role(self):
+        return self.client().execute_command("ROLE")[0].decode()
+
+
+class Sentinel:
+    def __init__(self, directory, number, name, master, quorum, password=None):
+        self.directory = os.path.join(directory, f"sentinel-{number}")
+        os.mkdir(self.directory)
+        self.log = os.path.join(self.directory, "sentinel.log")
+        self.name, self.password = name, password
+        for _ in range(20):
+            self.port = free_port()
+            self._configure(master, quorum)
+            self.start()
+            if self._up():
+                return
+            self.cleanup()
+        raise AssertionError(f"no free port for a sentinel:\n{self.read_log()}")
+
+    def _configure(self, master, quorum):
+        lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
+                 f"sentinel monitor {self.name} 127.0.0.1 {master.port} {quorum}",
+                 f"sentinel down-after-milliseconds {self.name} 300", f"sentinel failover-timeout {self.name} 1000"]
+        if self.password:
+            lines += [f"requirepass {self.password}", f"sentinel sentinel-pass {self.password}"]
+        if master.password:
+            lines.append(f"sentinel auth-pass {self.name} {master.password}")
+        self.path = os.path.join(self.directory, "sentinel.conf")
+        with open(self.path, "w", encoding="ascii") as file:
+            file.write("\n".join(lines) + "\n")
+
+    def start(self):
+        self.process = process.start(["redis-server", self.path, "--sentinel"], env=process.clean_environment())
+        return self
+
+    def _up(self):
+        def answers():
+            return self.process.poll() is not None or self.client().ping()
+        wait_until(answers, "a sentinel", timeout=30, ignore=(redis.ConnectionError,))
+        return self.process.poll() is None
+
+    def client(self):
+        return redis.Redis(port=self.port, password=self.password, decode_responses=True)
+
+    def master_port(self):
+        return int(self.client().execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)[1])
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def cleanup(self):
+        process.end(self.process)
+
+    def read_log(self):
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+
+class Group:
+    """Servers of which one is the master, watched by sentinels."""
+
+    NAME = "mymaster"
+
+    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None):
+        self.servers = []
+        for number in range(1 + replicas):
+            self.servers.append(TcpRedis(directory, f"r{number}", password=server_password))
+            children.append(self.servers[-1])
+        for replica in self.servers[1:]:
+            replica.follow(self.servers[0])
+        self.sentinels = []
+        for number in range(sentinels):
+            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password))
+            children.append(self.sentinels[-1])
+        wait_until(self._complete, "the sentinels to know all of it", timeout=30)
+
+    def _complete(self):
+        for sentinel in self.sentinels:
+            seen = sentinel.client().sentinel_master(self.NAME)
+            if seen["num-slaves"] != len(self.servers) - 1 or seen["num-other-sentinels"] != len(self.sentinels) - 1:
+                return False
+        return True
+
+    def url(self, scheme="redis+sentinel", login=""):
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"{scheme}://{login}{places}/{self.NAME}"
+
+    def seeds(self):
+        return "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers) + "/0"
+
+    def by_port(self, port):
+        return next(server for server in self.servers if server.port == port)
+
+    def master(self):
+        """The server that a majority of the sentinels calls the master and that is one."""
+        named = [sentinel.master_port() for sentinel in self.sentinels if sentinel.process.poll() is None]
+        port = max(set(named), key=named.count)
+        server = self.by_port(port)
+        return server if server.process.poll() is None and server.role() == "master" else None
+
+    def wait_master(self, other_than=None, timeout=60):
+        def settled():
+            master = self.master()
+            return master if master is not other_than else None
+        return wait_until(settled, "a new master", timeout=timeout, ignore=(redis.ConnectionError, redis.ResponseError))
+
+    def wait_replicas(self, timeout=60):
+        """Until everybody who runs follows the master."""
+        def followed():
+            master = self.master()
+            return master and master.client().info("replication")["connected_slaves"] == \
+                sum(server.process.poll() is None for server in self.servers) - 1
+        wait_until(followed, "the replicas to follow", timeout=timeout, ignore=(redis.ConnectionError, redis.ResponseError))
