@@ -9,6 +9,8 @@ static int longer_first(const void *left, const void *right)
     const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
     if (a->tokens != b->tokens)
         return a->tokens > b->tokens ? -1 : 1;
+    if (a->request == b->request)
+        return a < b ? -1 : 1;
     return entry_id_compare(a->request->entry, b->request->entry);
 }
 
@@ -48,5 +50,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
 
 void batch_free(struct batch *batch)
 {
+    if (batch != NULL)
+        batch_free(batch->other); /* it has no other half itself */
     free(batch);
 }

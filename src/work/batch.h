@@ -8,13 +8,15 @@
 enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED };
 
 struct batch {
-    struct batch *next; /* in a list of whoever holds it */
-    struct row **rows;  /* [engine.rows] */
+    struct batch *next;  /* in a list of whoever holds it */
+    struct batch *other; /* the other half of a failed batch, waiting for what becomes of this one; owned */
+    struct row **rows;   /* [engine.rows] */
     struct engine_batch engine;
     uint32_t tokens;    /* real ones */
     enum status status; /* of the forward pass, set by the compute thread */
     struct err err;
-    uint64_t submitted_ns, started_ns, finished_ns; /* the first by the worker, the others by the compute thread */
+    uint64_t started_ns, finished_ns;  /* set by the compute thread */
+    uint64_t submitted_ns, watched_ns; /* by the worker; the second: since when no batch is before it */
 };
 
 /* Lays out the given rows as one batch: sorts them by length (longest first), fills ids, start and length, and makes

@@ -117,9 +117,15 @@ struct row {
     uint8_t passed_over; /* batches cut without it though it waited */
     float *output;       /* [dim], in request->work */
     uint64_t hash;       /* of all that its vector depends on (token ids, normalisation), by a prep thread */
-    struct row *twins;   /* rows that wait for the same vector: they get a copy and are not computed themselves */
-    struct row *next;    /* in the window, or in a list of twins */
+    struct row *twins;   /* list, by `twins`, of rows with the same ids: they get a copy, only the first is computed */
     uint64_t waiting_ns; /* since when it is in the window */
+    struct row *next;    /* in the window */
+
+    /* The window's own. */
+    bool in_hand;      /* it is being looked at */
+    struct flow *flow; /* where it waits; NULL: it does not */
+    struct row *previous;
+    struct row *chain, **chained_by;
 };
 
 struct request {
@@ -164,8 +170,8 @@ struct request {
 
     struct row *rows; /* [row_count] */
     uint32_t row_count;
-    uint32_t rows_left;
-    uint32_t rows_out; /* in batches that are out */
+    uint32_t rows_left; /* without a vector; at 0 it is complete */
+    uint32_t rows_out;  /* in batches, as one of the rows or a twin: while there are any, it cannot end */
     uint32_t dim;
     uint32_t max_tokens;   /* per row */
     uint64_t due_ms;       /* OUTCOME_DEFER: delay from now; or `due_at_ms`, whichever is later */

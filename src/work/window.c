@@ -1,43 +1,296 @@
-/* A list in order of age and one pass over its look-ahead per batch: cheap per row, and nobody starves, because the
- * head always goes and who is passed over too often becomes the head. */
+/* Who waits, and whose row is next: three classes, in each a ring of tenants, for each a list in order of age. All of
+ * it is linked through the rows and costs the same however many wait. */
 #include "work/window.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "work/window_state.h"
+
+/* 30 / weight, of the weights 6:3:1. */
+static const uint64_t cost[CLASS_COUNT] = {[CLASS_HIGH] = 5, [CLASS_NORMAL] = 10, [CLASS_LOW] = 30};
+
+static struct window_class *class_of(struct window *window, const struct row *row)
+{
+    return &window->classes[row->request->class];
+}
+
+/* --- flows --- */
+
+static struct flow **bucket_of(struct window *window, enum request_class class, const char *tenant)
+{
+    uint32_t hash = 2166136261u + class; /* FNV-1a: names are short */
+    for (; *tenant != '\0'; tenant++)
+        hash = (hash ^ (unsigned char)*tenant) * 16777619u;
+    return &window->tenants[(hash ^ hash >> 16) % WINDOW_TENANTS];
+}
+
+/* The flow of a row's tenant; NULL when none of its rows waits. */
+static struct flow *find_flow(struct window *window, const struct row *row)
+{
+    const struct request *request = row->request;
+    if (request->tenant[0] == '\0')
+        return &class_of(window, row)->plain;
+    struct flow *flow = *bucket_of(window, request->class, request->tenant);
+    while (flow != NULL && (flow->class != request->class || strcmp(flow->tenant, request->tenant) != 0))
+        flow = flow->chain;
+    return flow;
+}
+
+/* Without memory for a flow, the row waits among those without a tenant. */
+static struct flow *make_flow(struct window *window, const struct row *row)
+{
+    struct flow *flow = find_flow(window, row);
+    if (flow != NULL)
+        return flow;
+    flow = calloc(1, sizeof(*flow));
+    if (flow == NULL)
+        return &class_of(window, row)->plain;
+    struct flow **bucket = bucket_of(window, row->request->class, row->request->tenant);
+    flow->class = row->request->class;
+    memcpy(flow->tenant, row->request->tenant, sizeof(flow->tenant));
+    flow->chain = *bucket;
+    *bucket = flow;
+    return flow;
+}
+
+static void end_flow(struct window *window, struct flow *flow)
+{
+    if (flow->tenant[0] == '\0') {
+        flow->turn = 0;
+        return;
+    }
+    struct flow **at = bucket_of(window, flow->class, flow->tenant);
+    while (*at != flow)
+        at = &(*at)->chain;
+    *at = flow->chain;
+    free(flow);
+}
+
+/* Into the ring, as the last whose turn comes. */
+static void enter_ring(struct window_class *class, struct flow *flow)
+{
+    struct flow *first = class->ring;
+    if (first == NULL) {
+        class->ring = flow->next = flow->previous = flow;
+        return;
+    }
+    flow->next = first;
+    flow->previous = first->previous;
+    flow->previous->next = first->previous = flow;
+}
+
+static void leave_ring(struct window_class *class, struct flow *flow)
+{
+    if (class->ring == flow)
+        class->ring = flow->next == flow ? NULL : flow->next;
+    flow->next->previous = flow->previous;
+    flow->previous->next = flow->next;
+}
+
+/* Flows that had no rows left, unless rows have come back. */
+static void end_idle(struct window *window)
+{
+    for (struct flow *flow; (flow = window->idle) != NULL;) {
+        window->idle = flow->next;
+        end_flow(window, flow);
+    }
+}
+
+static void leave_idle(struct window *window, struct flow *flow)
+{
+    struct flow **at = &window->idle;
+    while (*at != NULL && *at != flow)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = flow->next;
+}
+
+/* --- rows in flows --- */
+
+static void link_last(struct flow *flow, struct row *row)
+{
+    row->flow = flow;
+    row->next = NULL;
+    row->previous = flow->last;
+    *(flow->last == NULL ? &flow->first : &flow->last->next) = row;
+    flow->last = row;
+}
+
+static void link_first(struct flow *flow, struct row *row)
+{
+    row->flow = flow;
+    row->previous = NULL;
+    row->next = flow->first;
+    *(flow->first == NULL ? &flow->last : &flow->first->previous) = row;
+    flow->first = row;
+}
+
+/* The row still knows its flow, which ends with the call at hand if that was its last row. */
+static void unlink_row(struct window *window, struct row *row)
+{
+    struct flow *flow = row->flow;
+    *(row->previous == NULL ? &flow->first : &row->previous->next) = row->next;
+    *(row->next == NULL ? &flow->last : &row->next->previous) = row->previous;
+    row->next = row->previous = NULL;
+    if (flow->first != NULL || flow == &window->overdue)
+        return;
+    leave_ring(class_of(window, row), flow);
+    flow->next = window->idle;
+    window->idle = flow;
+}
+
+static void charge(struct window *window, const struct row *row, int64_t tokens)
+{
+    struct flow *flow = row->flow == &window->overdue ? find_flow(window, row) : row->flow;
+    class_of(window, row)->had += (uint64_t)tokens * cost[row->request->class]; /* wraps back when it is below 0 */
+    if (flow != NULL)
+        flow->turn += tokens;
+}
+
+static void count_in(struct window *window, struct row *row)
+{
+    const struct request *request = row->request;
+    uint64_t expires = request->started_ns == 0 ? request->expires_at_ms : 0;
+    if (expires != 0 && (window->expires_at_ms == 0 || expires < window->expires_at_ms))
+        window->expires_at_ms = expires;
+    row->twins = NULL;
+    window->rows++;
+    window->tokens += row->tokens;
+    equals_add(&window->equals, row);
+}
+
+/* The flow that a row joins; it is in the ring of its class from now on. */
+static struct flow *join_flow(struct window *window, const struct row *row)
+{
+    struct window_class *class = class_of(window, row);
+    struct flow *flow = make_flow(window, row);
+    if (class->ring == NULL && class->had < window->level)
+        class->had = window->level;
+    if (flow->first == NULL)
+        enter_ring(class, flow);
+    return flow;
+}
 
 void window_push(struct window *window, struct row *row, uint64_t now_ns)
 {
     row->waiting_ns = now_ns;
-    row->next = NULL;
-    if (window->last == NULL)
-        window->first = row;
-    else
-        window->last->next = row;
-    window->last = row;
-    window->rows++;
-    window->tokens += row->tokens;
+    row->passed_over = 0;
+    link_last(join_flow(window, row), row);
+    count_in(window, row);
 }
 
 void window_put_back(struct window *window, struct row *row)
 {
-    row->next = window->first;
-    window->first = row;
-    if (window->last == NULL)
-        window->last = row;
-    window->rows++;
-    window->tokens += row->tokens;
+    link_first(join_flow(window, row), row);
+    count_in(window, row);
+}
+
+void window_hold(struct window *window, struct row *row)
+{
+    charge(window, row, row->tokens);
+    unlink_row(window, row);
+    row->in_hand = true;
+}
+
+void window_unhold(struct window *window, struct row *row)
+{
+    struct flow *flow = row->passed_over < WINDOW_PASSED_OVER ? row->flow : &window->overdue;
+    charge(window, row, -(int64_t)row->tokens);
+    row->in_hand = false;
+    if (flow->first == NULL && flow != &window->overdue) {
+        struct window_class *class = class_of(window, row);
+        leave_idle(window, flow);
+        enter_ring(class, flow);
+        class->ring = flow;
+    }
+    link_first(flow, row);
+}
+
+void window_leave(struct window *window, struct row *row)
+{
+    if (!row->in_hand)
+        unlink_row(window, row);
+    row->in_hand = false;
+    row->flow = NULL;
+    window->rows--;
+    window->tokens -= row->tokens;
+    equals_remove(&window->equals, row);
+}
+
+void window_remove(struct window *window, struct row *row)
+{
+    window_leave(window, row);
+    end_idle(window);
+}
+
+void window_close(struct window *window)
+{
+    for (uint32_t i = 0; i < WINDOW_TENANTS; i++)
+        for (struct flow *flow = window->tenants[i], *next; flow != NULL; flow = next) {
+            next = flow->chain;
+            free(flow);
+        }
+    equals_close(&window->equals);
+    *window = (struct window){0};
+}
+
+/* --- whose turn it is --- */
+
+/* Whose turn has ended waits until all the others had theirs. What it took too much is part of its next turn. */
+static struct flow *next_flow(struct window_class *class)
+{
+    while (class->ring->turn >= WINDOW_TURN_TOKENS) {
+        class->ring->turn -= WINDOW_TURN_TOKENS;
+        class->ring = class->ring->next;
+    }
+    return class->ring;
+}
+
+struct row *window_next(struct window *window)
+{
+    struct window_class *least = NULL;
+    if (window->overdue.first != NULL)
+        return window->overdue.first;
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        struct window_class *class = &window->classes[i];
+        if (class->ring != NULL && (least == NULL || class->had < least->had))
+            least = class;
+    }
+    return least == NULL ? NULL : next_flow(least)->first;
+}
+
+static struct row *older(struct row *a, struct row *b)
+{
+    return a == NULL || (b != NULL && b->waiting_ns < a->waiting_ns) ? b : a;
+}
+
+struct row *window_oldest(const struct window *window)
+{
+    struct row *oldest = window->overdue.first;
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        const struct flow *first = window->classes[i].ring, *flow = first;
+        if (first == NULL)
+            continue;
+        do {
+            oldest = older(oldest, flow->first);
+            flow = flow->next;
+        } while (flow != first);
+    }
+    return oldest;
+}
+
+uint64_t window_oldest_ns(const struct window *window)
+{
+    const struct row *oldest = window_oldest(window);
+    return oldest == NULL ? UINT64_MAX : oldest->waiting_ns;
 }
 
 struct row *window_pop(struct window *window)
 {
-    struct row *row = window->first;
-    if (row == NULL)
-        return NULL;
-    window->first = row->next;
-    if (window->first == NULL)
-        window->last = NULL;
-    window->rows--;
-    window->tokens -= row->tokens;
-    row->next = NULL;
+    struct row *row = window_next(window);
+    if (row != NULL)
+        window_remove(window, row);
     return row;
 }
 
@@ -46,116 +299,67 @@ bool window_full(const struct window *window, const struct window_limits *limits
     return window->rows >= limits->rows || window->tokens >= limits->tokens;
 }
 
-/* A batch while it is being filled. */
-struct filling {
-    const struct window_limits *limits;
-    struct row **chosen;
-    uint32_t count, tokens, longest;
-};
-
-static void add(struct filling *filling, struct row *row)
+/* A class that begins to wait counts from where the one stands that has had least, or, when nobody waits, most. */
+void window_taken(struct window *window)
 {
-    filling->chosen[filling->count++] = row;
-    filling->tokens += row->tokens;
-    if (row->tokens > filling->longest)
-        filling->longest = row->tokens;
+    uint64_t least = UINT64_MAX, most = 0;
+    end_idle(window);
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        const struct window_class *class = &window->classes[i];
+        most = class->had > most ? class->had : most;
+        if (class->ring != NULL && class->had < least)
+            least = class->had;
+    }
+    window->level = least == UINT64_MAX ? most : least > window->level ? least : window->level;
 }
 
-static bool fits(const struct filling *filling, const struct row *row)
+/* --- expiry --- */
+
+bool window_row_expired(const struct row *row, uint64_t now_ms)
 {
-    uint64_t tokens = (uint64_t)filling->tokens + row->tokens;
-    if (filling->count >= filling->limits->rows)
-        return false;
-    if (filling->limits->layout == LAYOUT_PACKED)
-        return tokens <= filling->limits->tokens;
-    uint64_t longest = row->tokens > filling->longest ? row->tokens : filling->longest;
-    uint64_t extent = longest * (filling->count + 1);
-    return extent <= filling->limits->tokens && extent * 3 <= tokens * 4;
+    const struct request *request = row->request;
+    return request->expires_at_ms != 0 && request->expires_at_ms <= now_ms && request->started_ns == 0;
 }
 
-/* What was left behind goes back to the front: first the overdue, then the others, each in order of age. `older` of
- * them were passed over: a younger row was chosen. */
-static void leave_behind(struct window *window, struct row **rows, uint32_t count, uint32_t older)
+void window_leave_expired(struct window *window, struct row *row)
 {
-    for (uint32_t i = 0; i < older; i++)
-        if (rows[i]->passed_over < WINDOW_PASSED_OVER)
-            rows[i]->passed_over++;
-    for (int overdue = 0; overdue <= 1; overdue++)
-        for (uint32_t i = count; i-- > 0;)
-            if ((rows[i]->passed_over >= WINDOW_PASSED_OVER) == (overdue == 1))
-                window_put_back(window, rows[i]);
+    window_leave(window, row);
+    row->next = window->expired;
+    window->expired = row;
 }
 
-static void take_packed(struct window *window, struct filling *filling, uint32_t look_ahead)
+static void expire_flow(struct window *window, struct flow *flow, uint64_t now_ms)
 {
-    struct row *left[WINDOW_BATCH_ROWS];
-    uint32_t left_count = 0, older = 0;
-    for (uint32_t seen = 1; seen < look_ahead && window->first != NULL; seen++) {
-        if (filling->count >= filling->limits->rows || filling->tokens >= filling->limits->tokens)
-            break;
-        struct row *row = window_pop(window);
-        if (fits(filling, row)) {
-            add(filling, row);
-            older = left_count;
-        } else {
-            left[left_count++] = row;
+    for (struct row *row = flow->first, *next; row != NULL; row = next) {
+        next = row->next;
+        uint64_t expires = row->request->started_ns == 0 ? row->request->expires_at_ms : 0;
+        if (window_row_expired(row, now_ms))
+            window_leave_expired(window, row);
+        else if (expires != 0 && (window->expires_at_ms == 0 || expires < window->expires_at_ms))
+            window->expires_at_ms = expires;
+    }
+}
+
+void window_expire(struct window *window, uint64_t now_ms)
+{
+    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms)
+        return;
+    window->expires_at_ms = 0;
+    expire_flow(window, &window->overdue, now_ms);
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        struct window_class *class = &window->classes[i];
+        struct flow *last = class->ring == NULL ? NULL : class->ring->previous;
+        for (struct flow *flow = class->ring, *next; flow != NULL; flow = next) {
+            next = flow == last ? NULL : flow->next;
+            expire_flow(window, flow, now_ms);
         }
     }
-    leave_behind(window, left, left_count, older);
+    end_idle(window);
 }
 
-struct neighbour {
-    uint32_t distance; /* in length, to the head */
-    uint32_t age;      /* place in the window */
-    struct row *row;
-};
-
-static int nearer(const void *left, const void *right)
+struct row *window_take_expired(struct window *window)
 {
-    const struct neighbour *a = left, *b = right;
-    if (a->distance != b->distance)
-        return a->distance < b->distance ? -1 : 1;
-    return a->age < b->age ? -1 : 1;
-}
-
-static void take_padded(struct window *window, struct filling *filling, uint32_t look_ahead)
-{
-    struct neighbour near[WINDOW_BATCH_ROWS];
-    struct row *left[WINDOW_BATCH_ROWS];
-    uint32_t count = 0, left_count = 0, older = 0, youngest = 0, anchor = filling->longest;
-    while (count + 1 < look_ahead && window->first != NULL) {
-        struct row *row = window_pop(window);
-        uint32_t distance = row->tokens > anchor ? row->tokens - anchor : anchor - row->tokens;
-        left[count] = row;
-        near[count] = (struct neighbour){distance, count, row};
-        count++;
-    }
-    qsort(near, count, sizeof(near[0]), nearer);
-    for (uint32_t i = 0; i < count; i++)
-        if (fits(filling, near[i].row)) {
-            add(filling, near[i].row);
-            left[near[i].age] = NULL;
-            youngest = near[i].age > youngest ? near[i].age : youngest;
-        }
-    for (uint32_t i = 0; i < count; i++)
-        if (left[i] != NULL) {
-            left[left_count++] = left[i];
-            older += i < youngest;
-        }
-    leave_behind(window, left, left_count, older);
-}
-
-uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen)
-{
-    struct filling filling = {.limits = limits, .chosen = chosen};
-    struct row *head = window_pop(window);
-    if (head == NULL)
-        return 0;
-    add(&filling, head);
-    uint32_t look_ahead = limits->rows > WINDOW_LOOK_AHEAD ? limits->rows : WINDOW_LOOK_AHEAD;
-    if (limits->layout == LAYOUT_PACKED)
-        take_packed(window, &filling, look_ahead);
-    else
-        take_padded(window, &filling, look_ahead);
-    return filling.count;
+    struct row *rows = window->expired;
+    window->expired = NULL;
+    return rows;
 }

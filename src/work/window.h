@@ -2,20 +2,58 @@
  *
  * Greedy (the default): a free compute thread never waits; while all are busy, rows collect, which makes the next batch
  * large without a timer. `fixed`: a plain timer of window_ms, whatever the engine does. Either way a full batch is cut
- * as soon as it is full. */
+ * as soon as it is full.
+ *
+ * Whose row is next:
+ * - Classes share the batches 6:3:1, counted in tokens: next is the class that has had least for its weight. A class
+ *   that did not wait has saved nothing up, so what it leaves goes to the others.
+ * - Inside a class, tenants take turns of WINDOW_TURN_TOKENS; requests without a tenant are one of them.
+ * - Inside a tenant, the oldest row is next. What does not fit is passed over for younger rows, of any class, but only
+ *   WINDOW_PASSED_OVER times: then it is overdue and goes before everybody.
+ * - Every tenth batch begins with the oldest row of all. */
 #ifndef WORK_WINDOW_H
 #define WORK_WINDOW_H
 
 #include "work/batch.h"
+#include "work/equals.h"
 
 enum {
     WINDOW_LOOK_AHEAD = 256,  /* rows among which a batch is chosen (more only where a batch may be larger) */
     WINDOW_PASSED_OVER = 4,   /* so often a row may be left behind for younger ones; then it is the head */
     WINDOW_BATCH_ROWS = 1024, /* the largest max_batch_rows */
+    WINDOW_TURN_TOKENS = 256, /* a tenant's turn, one row more or less */
+    WINDOW_OLDEST_EVERY = 10, /* batches, of which one begins with the oldest row */
+    WINDOW_TENANTS = 256,     /* buckets */
 };
 
+/* Rows of one tenant in one class, oldest first. */
+struct flow {
+    struct row *first, *last;
+    struct flow *next,
+        *previous;      /* in the ring of its class, while it has rows; `next` also in the list of idle ones */
+    struct flow *chain; /* in the table of tenants */
+    int64_t turn;       /* tokens that it has had in this turn; below 0: it is owed some of an earlier one */
+    enum request_class class;
+    char tenant[TENANT_MAX + 1];
+};
+
+struct window_class {
+    struct flow *ring; /* the ring of tenants with rows, at the one whose turn it is; NULL when nobody waits */
+    struct flow plain; /* of requests without a tenant */
+    uint64_t had;      /* tokens so far, each counted 30 / weight */
+};
+
+/* All zero is an empty one. */
 struct window {
-    struct row *first, *last; /* oldest first */
+    struct window_class classes[CLASS_COUNT];
+    struct flow overdue;                  /* rows of any class that were passed over too often */
+    struct flow *tenants[WINDOW_TENANTS]; /* a table of flows, by class and name */
+    struct flow *idle;                    /* flows without rows, until the call at hand is over */
+    struct equals equals;
+    struct row *expired;    /* taken out because they may not start any more; until window_take_expired */
+    uint64_t expires_at_ms; /* not before this time may a row that waits expire; 0: never */
+    uint64_t level;         /* where a class begins to count that did not wait */
+    uint32_t batches;       /* since one began with the oldest row */
     uint32_t rows;
     uint64_t tokens;
 };
@@ -24,22 +62,38 @@ struct window {
 struct window_limits {
     enum batch_layout layout;
     uint32_t tokens;
-    uint32_t rows; /* <= WINDOW_BATCH_ROWS */
+    uint32_t rows;   /* <= WINDOW_BATCH_ROWS */
+    uint64_t now_ms; /* Redis unix ms, for rows that expire; 0: not known, none does */
 };
 
-/* Adds a row as the youngest, or puts one back as the oldest. Owns: the row stays its request's. */
+/* Frees what the window has allocated; the rows stay their requests'. */
+void window_close(struct window *window);
+
+/* Adds a row as the youngest of its tenant, or puts one back as the oldest. Owns: the row stays its request's. */
 void window_push(struct window *window, struct row *row, uint64_t now_ns);
 void window_put_back(struct window *window, struct row *row);
 
-/* Takes the oldest row whatever it is; NULL when there is none. */
+/* Takes out a row that is in it (row->flow is not NULL then). */
+void window_remove(struct window *window, struct row *row);
+
+/* Takes out any row; NULL when there is none. */
 struct row *window_pop(struct window *window);
+
+/* Since when the oldest row waits; UINT64_MAX when there is none. Cost: one look per tenant. */
+uint64_t window_oldest_ns(const struct window *window);
 
 /* Whether a batch of these limits could be full. */
 bool window_full(const struct window *window, const struct window_limits *limits);
 
 /* Takes the rows of the next batch out of the window: the head always (alone, when it is larger than the limits), the
- * rest from the look-ahead. Packed: the oldest that still fit. Padded: the nearest in length, as long as at most a
- * quarter of the batch is padding. Shapes: chosen [limits->rows], written. Returns how many. */
+ * rest from the look-ahead. Packed: the next in turn that still fit. Padded: the nearest in length, as long as at most
+ * a quarter of the batch is padding. Every row takes those along that wait for the same vector (row->twins).
+ * Shapes: chosen [limits->rows], written. Returns how many; 0 when nobody waits (any more: see expired). */
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen);
+
+/* Looks for all rows that have expired by `now_ms`. They, and those that window_take came across, are handed out by
+ * window_take_expired as a list by row->next. */
+void window_expire(struct window *window, uint64_t now_ms);
+struct row *window_take_expired(struct window *window);
 
 #endif

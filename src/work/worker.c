@@ -69,6 +69,7 @@ void worker_close(struct worker *worker)
         return;
     free_batches(&worker->running);
     free_batches(&worker->retries);
+    window_close(&worker->window);
     held_close(&worker->held);
     free(worker);
 }

@@ -193,6 +193,7 @@ struct worker_stats {
     uint64_t received, done, errors, dead, deferred, late, batches, rows, tokens;
     uint64_t computed_tokens;  /* `tokens` and the padding between rows that the layout made */
     uint64_t rectangle_tokens; /* what the same batches would take padded to their longest row */
+    uint64_t rows_shared;      /* rows that got the vector of an equal one */
     uint64_t reclaimed, released, unknown_fields, bisected, out_of_memory;
     uint32_t held, waiting, computing;
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */

@@ -1,8 +1,5 @@
-/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back, and
- * what a failed batch means for each of its rows. */
-#include <stdlib.h>
-#include <string.h>
-
+/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back. What
+ * a batch that is back means for its rows is in worker_rows.c. */
 #include "base/clock.h"
 #include "work/worker_state.h"
 
@@ -17,6 +14,15 @@ static void batch_push(struct batch_list *list, struct batch *batch)
     else
         list->last->next = batch;
     list->last = batch;
+    list->count++;
+}
+
+static void batch_push_first(struct batch_list *list, struct batch *batch)
+{
+    batch->next = list->first;
+    list->first = batch;
+    if (list->last == NULL)
+        list->last = batch;
     list->count++;
 }
 
@@ -43,6 +49,20 @@ static void batch_remove(struct batch_list *list, struct batch *batch)
     *list = rest;
 }
 
+/* The compute threads take batches in turn, so the first so many are being run, as far as this thread can know. */
+static void watch(struct worker *worker)
+{
+    uint32_t slots = worker->options.engine_slots;
+    for (struct batch *batch = worker->running.first; batch != NULL && slots > 0; batch = batch->next, slots--)
+        if (batch->watched_ns == 0)
+            batch->watched_ns = worker->now;
+}
+
+void compute_retry(struct worker *worker, struct batch *batch)
+{
+    batch_push_first(&worker->retries, batch);
+}
+
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
 {
     struct action *action = worker_act(worker, kind);
@@ -60,11 +80,14 @@ bool compute_send(struct worker *worker, enum action_kind kind, struct request_l
 void compute_submit(struct worker *worker, struct action *action, struct batch *batch)
 {
     batch->submitted_ns = worker->now;
-    for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        batch->rows[i]->request->state = REQUEST_COMPUTING;
-        batch->rows[i]->request->started_ns = worker->now;
-    }
+    for (uint32_t i = 0; i < batch->engine.rows; i++)
+        for (struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+            row->request->state = REQUEST_COMPUTING;
+            if (row->request->started_ns == 0)
+                row->request->started_ns = worker->now;
+        }
     batch_push(&worker->running, batch);
+    watch(worker);
     action->batch = batch;
     worker->stats.batches++;
     worker->stats.rows += batch->engine.rows;
@@ -77,7 +100,7 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
 static void to_window(struct worker *worker, struct request *request)
 {
     if (lonely_is(worker, request)) {
-        lonely_stage(worker, LONELY_PREPARED);
+        lonely_prepared(worker);
         return;
     }
     if (worker->draining) {
@@ -117,110 +140,11 @@ void compute_formatted(struct worker *worker, const struct event *event)
     }
 }
 
-/* A request ends with its last row. */
-static void row_ended(struct worker *worker, struct row *row)
-{
-    struct request *request = row->request;
-    if (--request->rows_left > 0)
-        return;
-    request->computed_ns = worker->now;
-    if (request->code != CODE_NONE)
-        settle_finish(worker, request);
-    else if (lonely_is(worker, request))
-        lonely_stage(worker, LONELY_COMPUTED);
-    else
-        request_list_push(&worker->to_format, request);
-}
-
-static void rows_computed(struct worker *worker, const struct batch *batch)
-{
-    for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        struct row *row = batch->rows[i];
-        uint32_t dim = row->request->dim;
-        memcpy(row->output, batch->engine.output + (size_t)i * dim, dim * sizeof(float));
-        row->request->started_ns = batch->started_ns != 0 ? batch->started_ns : batch->submitted_ns;
-        row_ended(worker, row);
-    }
-    budget_good(&worker->budget);
-}
-
-static int younger_first(const void *left, const void *right)
-{
-    const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
-    return entry_id_compare(b->request->entry, a->request->entry);
-}
-
-/* Back to the head of the window in order of age, nobody charged. */
-static void rows_back(struct worker *worker, const struct batch *batch)
-{
-    qsort(batch->rows, batch->engine.rows, sizeof(struct row *), younger_first);
-    for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        struct request *request = batch->rows[i]->request;
-        if (worker->draining && !lonely_is(worker, request)) {
-            settle_release(worker, request);
-        } else {
-            request->state = REQUEST_WAITING;
-            window_put_back(&worker->window, batch->rows[i]);
-        }
-    }
-}
-
-/* Halves of a failed batch run by themselves, so that only the guilty row ends up alone and is charged. */
-static void bisect(struct worker *worker, const struct batch *batch)
-{
-    uint32_t half = batch->engine.rows / 2, dim = batch->rows[0]->request->dim;
-    struct batch *first = batch_build(batch->rows, half, worker->options.layout, dim);
-    struct batch *second = batch_build(batch->rows + half, batch->engine.rows - half, worker->options.layout, dim);
-    if (first == NULL || second == NULL) {
-        batch_free(first);
-        batch_free(second);
-        worker->starved = true;
-        rows_back(worker, batch);
-        return;
-    }
-    worker->stats.bisected++;
-    batch_push(&worker->retries, first);
-    batch_push(&worker->retries, second);
-}
-
-static void row_guilty(struct worker *worker, const struct batch *batch)
-{
-    request_fail(batch->rows[0]->request, policy_code(batch->status), "%.200s",
-                 batch->err.message[0] != '\0' ? batch->err.message : status_name(batch->status));
-    row_ended(worker, batch->rows[0]);
-}
-
-static void batch_failed(struct worker *worker, const struct batch *batch)
-{
-    if (batch->status == STATUS_DEVICE_LOST) { /* nobody's fault: give everything back and let a new process try */
-        enum { LEAVE_MS = 1000 };
-        settle_drain(worker, LEAVE_MS, STATUS_DEVICE_LOST);
-        for (uint32_t i = 0; i < batch->engine.rows; i++)
-            settle_release(worker, batch->rows[i]->request);
-    } else if (batch->engine.rows == 1) {
-        row_guilty(worker, batch);
-    } else if (worker->draining) {
-        rows_back(worker, batch);
-    } else if (batch->status == STATUS_NO_MEMORY) {
-        worker->stats.out_of_memory++;
-        while (worker->budget.tokens > 1 && worker->budget.tokens >= batch->engine.extent)
-            budget_halve(&worker->budget);
-        rows_back(worker, batch);
-    } else {
-        bisect(worker, batch);
-    }
-}
-
 void compute_batch(struct worker *worker, const struct event *event)
 {
-    struct batch *batch = event->batch;
-    batch_remove(&worker->running, batch);
-    if (batch->status == STATUS_OK ||
-        batch->status == STATUS_NON_FINITE) /* format finds the rows that are not finite */
-        rows_computed(worker, batch);
-    else
-        batch_failed(worker, batch);
-    batch_free(batch);
+    batch_remove(&worker->running, event->batch);
+    watch(worker);
+    rows_returned(worker, event->batch);
 }
 
 /* Whether a batch is to be cut now. One batch per compute thread is cut ahead, so that none waits for this thread;
@@ -228,12 +152,12 @@ void compute_batch(struct worker *worker, const struct event *event)
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
 {
     const struct worker_options *options = &worker->options;
-    if (worker->window.first == NULL || worker->running.count >= 2 * options->engine_slots)
+    if (worker->window.rows == 0 || worker->running.count >= 2 * options->engine_slots)
         return false;
     if (window_full(&worker->window, limits))
         return true;
     if (options->window_fixed)
-        return worker->now >= worker->window.first->waiting_ns + options->window_ms * NS_PER_MS;
+        return worker->now >= window_oldest_ns(&worker->window) + options->window_ms * NS_PER_MS;
     return worker->running.count < options->engine_slots;
 }
 
@@ -248,6 +172,20 @@ static void share(const struct worker *worker, struct window_limits *limits)
         limits->tokens = (uint32_t)part;
 }
 
+/* Requests that may not start any more, with all their rows. */
+static void end_expired(struct worker *worker)
+{
+    for (struct row *row = window_take_expired(&worker->window), *next; row != NULL; row = next) {
+        struct request *request = row->request;
+        next = row->next;
+        if (request->code != CODE_NONE) /* by a row before this one */
+            continue;
+        request_fail(request, CODE_EXPIRED, "could not be started before it expired");
+        rows_drop(worker, request);
+        settle_finish(worker, request);
+    }
+}
+
 static bool cut_batch(struct worker *worker, struct window_limits limits)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
@@ -256,14 +194,16 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
         return false;
     share(worker, &limits);
     uint32_t count = window_take(&worker->window, &limits, rows);
-    struct batch *batch = batch_build(rows, count, limits.layout, rows[0]->request->dim);
+    struct batch *batch = count == 0 ? NULL : batch_build(rows, count, limits.layout, rows[0]->request->dim);
+    end_expired(worker);
     if (batch == NULL) {
         while (count > 0)
-            window_put_back(&worker->window, rows[--count]);
+            rows_uncut(worker, rows[--count]);
         worker->actions->count--;
-        worker->starved = true;
+        worker->starved |= worker->window.rows > 0;
         return false;
     }
+    rows_go(worker, batch);
     compute_submit(worker, action, batch);
     return true;
 }
@@ -271,17 +211,29 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 static void advance_retries(struct worker *worker)
 {
     while (worker->retries.first != NULL && worker->running.count < 2 * worker->options.engine_slots) {
+        struct batch *batch = batch_pop(&worker->retries);
+        if (rows_unwanted(worker, batch))
+            continue;
         struct action *action = worker_act(worker, ACTION_SUBMIT);
-        if (action == NULL)
+        if (action == NULL) {
+            batch_push_first(&worker->retries, batch);
             return;
-        compute_submit(worker, action, batch_pop(&worker->retries));
+        }
+        compute_submit(worker, action, batch);
     }
+}
+
+struct window_limits compute_limits(const struct worker *worker)
+{
+    return (struct window_limits){.layout = worker->options.layout,
+                                  .tokens = worker->budget.tokens,
+                                  .rows = worker->options.max_batch_rows,
+                                  .now_ms = worker_redis_ms(worker)};
 }
 
 static void advance_window(struct worker *worker)
 {
-    struct window_limits limits = {
-        .layout = worker->options.layout, .tokens = worker->budget.tokens, .rows = worker->options.max_batch_rows};
+    struct window_limits limits = compute_limits(worker);
     while (cut_now(worker, &limits))
         if (!cut_batch(worker, limits))
             return;
@@ -306,38 +258,86 @@ void compute_accept(struct worker *worker, struct request *request)
 
 bool compute_waits(const struct worker *worker)
 {
-    bool waits = worker->window.first != NULL;
+    bool waits = worker->window.rows > 0;
     for (int class = 0; class < CLASS_COUNT; class ++)
         waits |= worker->to_prepare[class].first != NULL;
     return waits;
 }
 
-uint64_t compute_deadline(const struct worker *worker)
+/* A row that expires is answered then, also when no batch is cut; not more often than this, for it costs a look at all
+ * that wait. */
+static void advance_expired(struct worker *worker)
 {
-    if (!worker->options.window_fixed || worker->window.first == NULL)
-        return NEVER;
-    return worker->window.first->waiting_ns + worker->options.window_ms * NS_PER_MS;
+    enum { EXPIRE_MS = 50 };
+    struct window *window = &worker->window;
+    uint64_t now_ms = worker_redis_ms(worker);
+    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms || worker->now < worker->expire_at)
+        return;
+    worker->expire_at = worker->now + EXPIRE_MS * NS_PER_MS;
+    window_expire(window, now_ms);
+    end_expired(worker);
 }
 
-void compute_unstarted(struct worker *worker, struct request_list *to)
+static uint64_t expiry_at(const struct worker *worker)
+{
+    uint64_t expires_ms = worker->window.expires_at_ms, now_ms = worker_redis_ms(worker);
+    if (expires_ms == 0 || now_ms == 0)
+        return NEVER;
+    uint64_t at = expires_ms > now_ms ? worker->now + (expires_ms - now_ms) * NS_PER_MS : worker->now;
+    return at > worker->expire_at ? at : worker->expire_at;
+}
+
+/* When the first of the batches that are being run has taken too long. */
+static uint64_t hangs_at(const struct worker *worker)
+{
+    uint64_t since = NEVER;
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+        if (batch->watched_ns != 0 && batch->watched_ns < since)
+            since = batch->watched_ns;
+    if (since == NEVER || worker->options.compute_timeout_ms == 0)
+        return NEVER;
+    return since + worker->options.compute_timeout_ms * NS_PER_MS;
+}
+
+uint64_t compute_deadline(const struct worker *worker)
+{
+    uint64_t next = hangs_at(worker), expires = expiry_at(worker);
+    next = expires < next ? expires : next;
+    if (worker->options.window_fixed && worker->window.rows > 0) {
+        uint64_t ends = window_oldest_ns(&worker->window) + worker->options.window_ms * NS_PER_MS;
+        next = ends < next ? ends : next;
+    }
+    return next;
+}
+
+/* Takes back all that has not started. Who has rows out follows when the last of them is back. */
+void compute_unstarted(struct worker *worker)
 {
     for (int class = 0; class < CLASS_COUNT; class ++)
-        request_list_join(to, &worker->to_prepare[class]);
-    request_list_join(to, &worker->suspects);
-    for (struct row *row = window_pop(&worker->window); row != NULL; row = window_pop(&worker->window))
-        request_list_push(to, row->request);
-    for (struct batch *batch = batch_pop(&worker->retries); batch != NULL; batch = batch_pop(&worker->retries)) {
-        for (uint32_t i = 0; i < batch->engine.rows; i++)
-            request_list_push(to, batch->rows[i]->request);
+        request_list_join(&worker->to_release, &worker->to_prepare[class]);
+    request_list_join(&worker->to_release, &worker->suspects);
+    for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
+        rows_drop(worker, row->request);
+        if (row->request->rows_out == 0)
+            settle_release(worker, row->request);
+    }
+    for (struct batch *batch; (batch = batch_pop(&worker->retries)) != NULL;) {
+        rows_back(worker, batch->other);
+        rows_back(worker, batch);
         batch_free(batch);
     }
 }
 
 void compute_advance(struct worker *worker)
 {
+    if (worker->now >= hangs_at(worker)) { /* what hangs cannot be taken back, so nothing is */
+        settle_drain(worker, 0, STATUS_TIMEOUT);
+        return;
+    }
     while (worker->to_format.first != NULL && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
     advance_retries(worker);
+    advance_expired(worker);
     if (lonely_advance(worker))
         return;
     advance_window(worker);

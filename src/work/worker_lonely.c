@@ -16,7 +16,22 @@ void lonely_leave(struct worker *worker, const struct request *request)
     if (worker->lonely != request)
         return;
     worker->lonely = NULL;
+    worker->lonely_rows = NULL;
     worker->lonely_stage = LONELY_NONE;
+}
+
+void lonely_prepared(struct worker *worker)
+{
+    struct request *request = worker->lonely;
+    for (uint32_t i = request->row_count; i-- > 0;)
+        lonely_row_back(worker, &request->rows[i]);
+    worker->lonely_stage = LONELY_PREPARED;
+}
+
+void lonely_row_back(struct worker *worker, struct row *row)
+{
+    row->next = worker->lonely_rows;
+    worker->lonely_rows = row;
 }
 
 void lonely_stage(struct worker *worker, enum lonely_stage stage)
@@ -101,9 +116,7 @@ static void charge(struct worker *worker)
 /* It may be on record as charged, so nobody else may run until that is settled one way or the other. */
 static void charge_again(struct worker *worker)
 {
-    if (worker->draining)
-        settle_release(worker, worker->lonely);
-    else if (worker->lease_lost)
+    if (worker->lease_lost)
         forget(worker, worker->lonely);
     else if (worker_may_call(worker))
         charge(worker);
@@ -126,19 +139,41 @@ static void send(struct worker *worker, enum action_kind kind)
         worker->lonely_stage = LONELY_AWAY;
 }
 
+/* As many of its rows as make one batch, at least one; without twins, so that it is its own vector that is computed. */
+static uint32_t slice(const struct worker *worker, struct row **rows)
+{
+    struct window_limits limits = compute_limits(worker);
+    uint64_t tokens = 0, longest = 0;
+    uint32_t count = 0;
+    for (struct row *row = worker->lonely_rows; row != NULL && count < limits.rows; row = row->next) {
+        tokens += row->tokens;
+        longest = row->tokens > longest ? row->tokens : longest;
+        uint64_t extent = limits.layout == LAYOUT_PADDED ? longest * (count + 1) : tokens;
+        if (count > 0 && extent > limits.tokens)
+            break;
+        row->twins = NULL;
+        rows[count++] = row;
+    }
+    return count;
+}
+
+/* The next slice of its rows; nothing else runs beside it, not even another slice. */
 static void submit(struct worker *worker)
 {
-    struct request *request = worker->lonely;
-    struct row *rows[1] = {&request->rows[0]};
-    struct batch *batch = batch_build(rows, 1, worker->options.layout, request->dim);
+    struct row *rows[WINDOW_BATCH_ROWS];
+    uint32_t count = slice(worker, rows);
+    struct row *rest = rows[count - 1]->next;
+    struct batch *batch = batch_build(rows, count, worker->options.layout, worker->lonely->dim);
     struct action *action = batch == NULL ? NULL : worker_act(worker, ACTION_SUBMIT);
     if (action == NULL) {
         batch_free(batch);
         worker->starved = true;
         return;
     }
-    compute_submit(worker, action, batch);
+    worker->lonely_rows = rest;
     worker->lonely_stage = LONELY_AWAY;
+    rows_go(worker, batch);
+    compute_submit(worker, action, batch);
 }
 
 bool lonely_advance(struct worker *worker)
@@ -148,6 +183,10 @@ bool lonely_advance(struct worker *worker)
             return false;
         if (others_rest(worker))
             choose(worker);
+        return true;
+    }
+    if (worker->draining && worker->lonely_stage != LONELY_AWAY && worker->lonely_stage != LONELY_COMPUTED) {
+        settle_release(worker, worker->lonely); /* which takes its charge back */
         return true;
     }
     switch (worker->lonely_stage) {

@@ -160,7 +160,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
     if (worker->draining)
         return;
     worker->draining = true;
-    compute_unstarted(worker, &worker->to_release);
+    compute_unstarted(worker);
     worker_unblock(worker);
 }
 

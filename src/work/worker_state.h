@@ -2,7 +2,8 @@
  *
  * worker.c          open, close, dispatch of events, the next deadline
  * worker_read.c     everything that talks about the stream: reads, reclaim, lease, promote
- * worker_compute.c  prepare, window, batches, failures of batches, format
+ * worker_compute.c  prepare, window, batches, format
+ * worker_rows.c     what becomes of rows when their batch is back, failed or not
  * worker_lonely.c   suspects: one at a time, while nothing else runs
  * worker_settle.c   outcomes on their way to Redis, release, drain and exit
  * worker_look.c     what the outside may look at and change while it runs */
@@ -77,7 +78,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     /* The stages, in the order of a request's way. */
     struct request_list to_prepare[CLASS_COUNT];
     struct window window;
-    struct batch_list retries; /* halves of failed batches */
+    struct batch_list retries; /* halves of failed batches, the next to run first */
     struct batch_list running; /* with the executor */
     struct request_list to_format;
     struct request_list ready;
@@ -86,12 +87,14 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t again_at;
     uint32_t settles_out, settle_most;
     struct request_list to_release;
-    uint32_t away; /* requests at prep threads */
+    uint32_t away;      /* requests at prep threads */
+    uint64_t expire_at; /* when to look for rows that expire, at the earliest */
 
     /* Suspects. */
     struct request_list suspects;
     struct request *lonely;
     enum lonely_stage lonely_stage;
+    struct row *lonely_rows; /* its rows that wait, by `next` */
     bool lonely_turn;
     uint64_t turn_ends; /* NEVER: not before the first of this turn has run */
 
@@ -131,13 +134,25 @@ void compute_formatted(struct worker *worker, const struct event *event);
 void compute_advance(struct worker *worker);
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);
 void compute_submit(struct worker *worker, struct action *action, struct batch *batch);
-void compute_unstarted(struct worker *worker, struct request_list *to); /* takes back all that has not started */
+void compute_retry(struct worker *worker, struct batch *batch); /* to run before any other */
+struct window_limits compute_limits(const struct worker *worker);
+void compute_unstarted(struct worker *worker); /* releases all that has not started, what has as it comes back */
+
+/* worker_rows.c */
+void rows_go(struct worker *worker, const struct batch *batch); /* a new batch: its rows are out from now on */
+void rows_uncut(struct worker *worker, struct row *row);        /* a row for which there is no batch, with twins */
+void rows_drop(struct worker *worker, struct request *request); /* those of its rows that wait need not run */
+void rows_returned(struct worker *worker, struct batch *batch); /* it has run; ends it */
+void rows_back(struct worker *worker, struct batch *batch);     /* it does not run; the caller ends it */
+bool rows_unwanted(struct worker *worker, struct batch *batch); /* all have failed otherwise: then ends it */
 
 /* worker_lonely.c */
 void lonely_add(struct worker *worker, struct request *request);
 void lonely_forget(struct worker *worker); /* those that wait: without a lease they are not ours to run */
 void lonely_charged(struct worker *worker, const struct event *event);
 bool lonely_advance(struct worker *worker); /* whether the stage is the suspects' now */
+void lonely_prepared(struct worker *worker);
+void lonely_row_back(struct worker *worker, struct row *row); /* is to run once more */
 void lonely_stage(struct worker *worker, enum lonely_stage stage);
 void lonely_leave(struct worker *worker, const struct request *request); /* if it is the one, it is no longer */
 bool lonely_is(const struct worker *worker, const struct request *request);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "work/window.h"
+#include "work/window_state.h"
 
 enum { ROWS = 1200 };
 
@@ -125,7 +125,8 @@ static void nobody_is_passed_over_for_ever(void **state)
     rows[1].passed_over = 3;
     expect_batch(&window, &limits, "0 2 3 4");
     assert_int_equal(rows[1].passed_over, 4);
-    assert_ptr_equal(window.first, &rows[1]);
+    assert_ptr_equal(window.overdue.first, &rows[1]);
+    window_close(&window);
 }
 
 static void the_overdue_become_the_head(void **state)
@@ -136,8 +137,7 @@ static void the_overdue_become_the_head(void **state)
     fill(&window, (uint32_t[]){50, 90, 95, 50, 10}, 5);
     rows[2].passed_over = 3;
     expect_batch(&window, &limits, "0 3");
-    assert_ptr_equal(window.first, &rows[2]);
-    assert_ptr_equal(window.first->next, &rows[1]);
+    assert_ptr_equal(window_next(&window), &rows[2]);
     expect_batch(&window, &limits, "2");
     expect_batch(&window, &limits, "1 4");
 }
@@ -157,7 +157,7 @@ static void random_windows_lose_and_double_nothing(void **state)
         fill(&window, lengths, count);
         bool seen[ROWS] = {false};
         while (window.rows > 0) {
-            struct row *chosen[WINDOW_BATCH_ROWS], *head = window.first;
+            struct row *chosen[WINDOW_BATCH_ROWS], *head = window_next(&window);
             uint32_t size = window_take(&window, &limits, chosen), tokens = 0, longest = 0;
             assert_ptr_equal(chosen[0], head);
             for (uint32_t i = 0; i < size; i++) {

@@ -316,8 +316,13 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
         struct item *item = item_of_entry(world, request->entry);
-        if (item != NULL && item->owner == peer->name)
-            item->owner = RELEASED;
+        if (item == NULL || item->owner != peer->name)
+            continue;
+        item->owner = RELEASED;
+        if (item->lonely_by == peer->name) { /* this run of it has crashed nobody */
+            item->lonely_by = NOBODY;
+            item->lonely_runs--;
+        }
     }
     for (int i = 0; call->action.last && i < world->added; i++)
         if (world->items[i].place == PENDING && world->items[i].owner == peer->name)

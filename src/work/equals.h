@@ -1,0 +1,28 @@
+/* The rows of the window by what their vector depends on, so that equal texts are computed once. Private to work/.
+ *
+ * A hash table whose chains are in the rows, so that adding cannot fail: without memory for buckets, rows are just not
+ * found. */
+#ifndef WORK_EQUALS_H
+#define WORK_EQUALS_H
+
+#include "work/request.h"
+
+/* All zero is an empty one. */
+struct equals {
+    struct row **buckets; /* [mask + 1]; NULL: none yet */
+    uint32_t mask, count;
+};
+
+void equals_close(struct equals *equals);
+
+/* Rows without a hash (0) are not kept. Removing one that is not in it is allowed. */
+void equals_add(struct equals *equals, struct row *row);
+void equals_remove(struct equals *equals, struct row *row);
+
+/* The chain (by row->chain) in which rows equal to this one are, among others; it need not be in it itself. */
+struct row *equals_chain(const struct equals *equals, const struct row *row);
+
+/* Whether two rows have the same token ids, and so the same vector. */
+bool equals_same(const struct row *a, const struct row *b);
+
+#endif
