@@ -26,14 +26,13 @@ static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
  */
 static enum status prepare(struct entries *entries, size_t count, size_t fields, struct err *err)
 {
-    void *items = entries->items, *field_items = entries->fields, *vanished = entries->vanished;
+    void *items = entries->items, *field_items = entries->fields;
     bool ok = grow(&items, &entries->capacity, count, sizeof *entries->items);
     entries->items = items;
     ok = grow(&field_items, &entries->field_capacity, fields + 1, sizeof *entries->fields) && ok;
     entries->fields = field_items;
-    ok = grow(&vanished, &entries->vanished_capacity, count, sizeof *entries->vanished) && ok;
-    entries->vanished = vanished;
-    entries->count = entries->vanished_count = entries->given = 0;
+    entries->count = 0;
+    entries->more = false;
     entries->last = (struct entry_id){0};
     return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for stream entries");
 }
@@ -55,10 +54,10 @@ static bool read_id(const struct resp_value *value, struct entry_id *id)
     return value->type == RESP_STRING && entry_id_parse(value->bytes, value->length, id);
 }
 
-/* Sums the fields of entries whose field list is the item number `at`. False when one has no such item. */
-static bool count_fields(const struct resp_value *list, size_t at, size_t *fields)
+/* Adds up entries, and the fields of those whose field list is the item number `at`. False when an entry has no such
+ * item. */
+static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
 {
-    *fields = 0;
     for (size_t i = 0; i < list->count; i++) {
         const struct resp_value *entry = &list->items[i];
         if (entry->type != RESP_ARRAY || entry->count != at + 1) {
@@ -66,47 +65,73 @@ static bool count_fields(const struct resp_value *list, size_t at, size_t *field
         }
         *fields += entry->items[at].count / 2;
     }
+    *count += list->count;
     return true;
 }
 
-enum status entries_from_read(struct entries *entries, const struct resp_value *answer, enum request_class class,
-                              enum entry_origin origin, struct err *err)
+/* --- XREADGROUP --------------------------------------------------------------------------------------------------- */
+
+/* CLASS_COUNT for a stream that is none of ours. */
+static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
 {
-    if (answer->type == RESP_NIL) {
-        return prepare(entries, 0, 0, err);
+    enum request_class class = CLASS_HIGH;
+    while (class < CLASS_COUNT && !resp_equals(name, streams[class])) {
+        class ++;
     }
-    if (answer->type != RESP_ARRAY || answer->count != 1 || answer->items[0].type != RESP_ARRAY ||
-        answer->items[0].count != 2 || answer->items[0].items[1].type != RESP_ARRAY) {
-        return malformed(err);
-    }
-    const struct resp_value *list = &answer->items[0].items[1];
-    size_t field_count;
-    if (!count_fields(list, 1, &field_count)) {
-        return malformed(err);
-    }
-    enum status status = prepare(entries, list->count, field_count, err);
-    struct entry_field *fields = entries->fields;
-    for (size_t i = 0; !status && i < list->count; i++) {
-        const struct resp_value *fields_value = &list->items[i].items[1];
-        struct entry_id id;
-        if (!read_id(&list->items[i].items[0], &id)) {
-            return malformed(err);
+    return class;
+}
+
+/* Reads one stream's entries behind those that are there; `*fields` moves on. */
+static bool read_stream(struct entries *entries, const struct resp_value *list, enum request_class class,
+                        enum entry_origin origin, struct entry_field **fields)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct resp_value *own = &list->items[i].items[1];
+        struct entry *entry = &entries->items[entries->count++];
+        *entry = (struct entry){.class = class, .origin = origin, .vanished = own->type == RESP_NIL};
+        if (!read_id(&list->items[i].items[0], &entry->id)) {
+            return false;
         }
-        entries->last = id;
-        entries->given++;
-        if (fields_value->type == RESP_NIL) {
-            entries->vanished[entries->vanished_count++] = id;
+        entries->last = entry->id;
+        if (entry->vanished) {
             continue;
         }
-        if (fields_value->type != RESP_ARRAY || !read_fields(fields_value, fields)) {
+        if (own->type != RESP_ARRAY || !read_fields(own, *fields)) {
+            return false;
+        }
+        entry->fields = *fields;
+        entry->field_count = own->count / 2;
+        *fields += entry->field_count;
+    }
+    return true;
+}
+
+enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
+                              const char *const streams[CLASS_COUNT], enum entry_origin origin, struct err *err)
+{
+    size_t count = 0, field_count = 0;
+    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY) {
+        return malformed(err);
+    }
+    for (size_t i = 0; i < answer->count; i++) {
+        const struct resp_value *stream = &answer->items[i];
+        if (stream->type != RESP_ARRAY || stream->count != 2 || class_of(&stream->items[0], streams) == CLASS_COUNT ||
+            stream->items[1].type != RESP_ARRAY || !count_fields(&stream->items[1], 1, &count, &field_count)) {
             return malformed(err);
         }
-        entries->items[entries->count++] = (struct entry){
-            .class = class, .id = id, .origin = origin, .fields = fields, .field_count = fields_value->count / 2};
-        fields += fields_value->count / 2;
+    }
+    enum status status = prepare(entries, count, field_count, err);
+    struct entry_field *fields = entries->fields;
+    for (size_t i = 0; !status && i < answer->count; i++) {
+        const struct resp_value *stream = answer->items[i].items;
+        if (!read_stream(entries, &stream[1], class_of(&stream[0], streams), origin, &fields)) {
+            status = malformed(err);
+        }
     }
     return status;
 }
+
+/* --- Scripts that claim ------------------------------------------------------------------------------------------- */
 
 static bool read_claimed(const struct resp_value *from, enum request_class class, struct entry_field *fields,
                          struct entry *to)
@@ -122,33 +147,48 @@ static bool read_claimed(const struct resp_value *from, enum request_class class
     return read_fields(&from->items[3], fields);
 }
 
-enum status entries_from_reclaim(struct entries *entries, const struct resp_value *answer, enum request_class class,
-                                 bool *more, struct err *err)
+/* Entries of which nothing is known but the id. */
+static bool read_ids(struct entries *entries, const struct resp_value *list, const struct entry *like)
 {
-    size_t field_count;
-    if (answer->type != RESP_ARRAY || answer->count != 4 || answer->items[0].type != RESP_ARRAY ||
-        answer->items[1].type != RESP_ARRAY || answer->items[2].type != RESP_ARRAY ||
-        !count_fields(&answer->items[0], 3, &field_count)) {
+    for (size_t i = 0; i < list->count; i++) {
+        struct entry *entry = &entries->items[entries->count++];
+        *entry = *like;
+        if (!read_id(&list->items[i], &entry->id)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_claim(const struct resp_value *answer)
+{
+    bool ok = answer->type == RESP_ARRAY && (answer->count == 4 || answer->count == 5);
+    for (size_t i = 0; ok && i < 3; i++) {
+        ok = answer->items[i].type == RESP_ARRAY;
+    }
+    return ok && answer->items[3].type == RESP_INTEGER;
+}
+
+enum status entries_from_claim(struct entries *entries, const struct resp_value *answer, enum request_class class,
+                               struct err *err)
+{
+    size_t count = 0, field_count = 0;
+    if (!is_claim(answer) || !count_fields(&answer->items[0], 3, &count, &field_count)) {
         return malformed(err);
     }
     const struct resp_value *claimed = &answer->items[0], *vanished = &answer->items[1], *large = &answer->items[2];
-    enum status status = prepare(entries, claimed->count + vanished->count + large->count, field_count, err);
+    enum status status = prepare(entries, count + vanished->count + large->count, field_count, err);
     struct entry_field *fields = entries->fields;
     bool ok = true;
     for (size_t i = 0; !status && ok && i < claimed->count; i++) {
         ok = read_claimed(&claimed->items[i], class, fields, &entries->items[entries->count]);
         fields += entries->items[entries->count++].field_count;
     }
-    for (size_t i = 0; !status && ok && i < vanished->count; i++) {
-        ok = read_id(&vanished->items[i], &entries->vanished[entries->vanished_count++]);
-    }
-    for (size_t i = 0; !status && ok && i < large->count; i++) {
-        struct entry *entry = &entries->items[entries->count++];
-        *entry = (struct entry){.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
-        ok = read_id(&large->items[i], &entry->id);
-    }
-    *more = answer->items[3].type == RESP_INTEGER && answer->items[3].integer;
-    entries->given = entries->count + entries->vanished_count;
+    struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
+    struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
+    ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
+    ok = ok && (answer->count == 4 || read_id(&answer->items[4], &entries->last));
+    entries->more = answer->items[3].integer != 0;
     return status ? status : ok ? STATUS_OK : malformed(err);
 }
 
@@ -156,6 +196,5 @@ void entries_free(struct entries *entries)
 {
     free(entries->items);
     free(entries->fields);
-    free(entries->vanished);
     *entries = (struct entries){0};
 }

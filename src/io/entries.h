@@ -14,20 +14,20 @@ struct entries {
     size_t count, capacity;
     struct entry_field *fields;
     size_t field_capacity;
-    struct entry_id *vanished; /* ids whose message is gone */
-    size_t vanished_count, vanished_capacity;
-    size_t given;         /* entries that Redis gave, vanished ones included */
-    struct entry_id last; /* the last of them */
+    struct entry_id last; /* of XREADGROUP the last entry; of lua/fair and lua/sweep how far they have looked */
+    bool more;            /* of a script: a limit ended the search */
 };
 
-/* Reads the answer to XREADGROUP of one stream (nil: no entries).
+/* Reads the answer to XREADGROUP (nil: no entries); `streams` are the names of the classes' streams.
  * Errors: STATUS_BAD_INPUT (not of the shape of such an answer), STATUS_NO_MEMORY. */
 MUST_CHECK enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
-                                         enum request_class class, enum entry_origin origin, struct err *err);
+                                         const char *const streams[CLASS_COUNT], enum entry_origin origin,
+                                         struct err *err);
 
-/* Reads the answer of lua/reclaim. Errors: as above. */
-MUST_CHECK enum status entries_from_reclaim(struct entries *entries, const struct resp_value *answer,
-                                            enum request_class class, bool *more, struct err *err);
+/* Reads the answer of lua/reclaim, shed, fair or sweep. The origin is as the script says: RECLAIMED or RELEASED.
+ * Errors: as above. */
+MUST_CHECK enum status entries_from_claim(struct entries *entries, const struct resp_value *answer,
+                                          enum request_class class, struct err *err);
 
 void entries_free(struct entries *entries);
 

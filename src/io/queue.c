@@ -58,6 +58,7 @@ void queue_stop(struct queue *queue, const struct err *err)
     queue->fatal_due = true;
     event_active(queue->outbox, EV_TIMEOUT, 1);
     event_del(queue->retry);
+    event_del(queue->group_retry);
     drop(queue, QUEUE_STOPPED);
 }
 
@@ -91,14 +92,10 @@ static void on_link_down(void *context, const struct err *err)
 
 static void on_reader_down(void *context, const struct err *err)
 {
-    struct queue *queue = context;
-    if (err->status == STATUS_UNSUPPORTED) { /* an answer above the cap: smaller bites, then answered unread */
-        if (queue->own_count == 1) {
-            queue->own_oversize = true;
-        }
-        queue->own_count = queue->own_count > 1 ? queue->own_count / 2 : queue->own_count ? 1 : 64;
+    if (err->status == STATUS_UNSUPPORTED) {
+        queue_read_too_large(context);
     }
-    queue_down(queue, err);
+    queue_down(context, err);
 }
 
 static void on_reader_up(void *context)
@@ -170,7 +167,7 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
         log_warn("redis_refused", log_str("reason", err.message));
     }
     if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
-        queue_create_group(queue);
+        queue_create_groups(queue);
     } else if (status == STATUS_DENIED) {
         queue_stop(queue, &err);
     } else if (status == STATUS_UNAVAILABLE && !resp_is_error(reply, "OOM") && !resp_is_error(reply, "TRYAGAIN")) {
@@ -215,6 +212,15 @@ static enum status open_finders(struct queue *queue, struct err *err)
     return address_is_plural(queue->options.address) ? seek_open(&options, &queue->seek, err) : STATUS_OK;
 }
 
+static void name_streams(struct queue *queue)
+{
+    static const char *const suffix[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        queue_key(queue, suffix[class], "", queue->streams[class]);
+        queue->groups[class] = (struct group){.queue = queue, .class = (enum request_class) class};
+    }
+}
+
 enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err)
 {
     if (!name_usable(options->name)) {
@@ -229,10 +235,12 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     queue->random = options->seed | 1;
     queue->retry = evtimer_new(options->base, on_retry, queue);
     queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
-    if (!queue->retry || !queue->outbox || open_finders(queue, err)) {
+    queue->group_retry = evtimer_new(options->base, queue_on_group_retry, queue);
+    if (!queue->retry || !queue->outbox || !queue->group_retry || open_finders(queue, err)) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
     }
+    name_streams(queue);
     queue_take_name(queue);
     *out = queue;
     return STATUS_OK;
@@ -254,11 +262,11 @@ void queue_close(struct queue *queue)
     seek_close(queue->seek);
     resolver_close(queue->resolver);
     entries_free(&queue->entries);
-    if (queue->retry) {
-        event_free(queue->retry);
-    }
-    if (queue->outbox) {
-        event_free(queue->outbox);
+    struct event *const events[] = {queue->retry, queue->outbox, queue->group_retry};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        if (events[i]) {
+            event_free(events[i]);
+        }
     }
     free(queue);
 }
@@ -274,6 +282,21 @@ void queue_execute(struct queue *queue, struct action *action)
         break;
     case ACTION_RECLAIM:
         queue_reclaim(queue, action);
+        break;
+    case ACTION_SHED:
+        queue_shed(queue, action);
+        break;
+    case ACTION_FAIR:
+        queue_fair(queue, action);
+        break;
+    case ACTION_SWEEP:
+        queue_sweep(queue, action);
+        break;
+    case ACTION_TRACK:
+        queue_track(queue, action);
+        break;
+    case ACTION_PULSE:
+        queue_pulse(queue, action);
         break;
     case ACTION_SETTLE:
         queue_settle(queue, action);

@@ -7,16 +7,17 @@
  *   down ── connect, login ── INFO, SCRIPT LOAD ── lua/join, XGROUP CREATE ── up: EVENT_CONNECTED
  *     ^________________________ any loss: EVENT_DISCONNECTED ____________________|
  *
- * It keeps the executor's promises of work/worker.h for the Redis actions: READ, READ_OWN, UNBLOCK, RECLAIM, SETTLE,
- * CHARGE, RENEW, PROMOTE, RELEASE, REJOIN. What serve/ must know beside them:
+ * It keeps the executor's promises of work/worker.h for all actions but PREPARE, SUBMIT, FORMAT and EXIT. What serve/
+ * must know beside them:
  *  - Events come from the event loop only, one at a time, never from inside queue_execute or queue_start.
  *  - An action that is executed while the queue is down is answered too, with `failed`.
  *  - One ACTION_SETTLE may be several script calls (<= 64 entries or 128 KiB each); its one EVENT_SETTLED comes after
  * the last. Where a call got an error, its requests have `again` set; `failed` means that the connection was lost.
  *  - ACTION_RENEW: lease_held = false means that the alive key expired or is somebody else's; nothing else happens
  * until ACTION_REJOIN, which takes a new name.
- *  - Entries whose message vanished (XDEL by hand) never reach the worker: the queue answers them `internal` itself.
- *    Entries that do not fit into max_reply_bytes come with `oversize` and without fields. */
+ *  - Entries that do not fit into max_reply_bytes come with `oversize` and without fields.
+ *  - A key of another type where the stream of one class belongs costs that class only: reads and claims of it bring
+ *    nothing until it is gone, which is looked for with a backoff. A READ of no other class has failed. */
 #ifndef IO_QUEUE_H
 #define IO_QUEUE_H
 
@@ -79,12 +80,17 @@ const char *queue_worker_name(const struct queue *queue);
 struct queue_stats {
     bool connected;
     uint64_t reconnects;     /* connections lost after they had been up */
-    uint64_t groups_created; /* the group was missing: first start, or destroyed */
+    uint64_t groups_created; /* a stream's group was missing: first start, or destroyed */
     uint64_t scripts_reloaded;
     uint64_t vanished;           /* entries answered without their message */
-    uint64_t side_keys_skipped;  /* wake keys of a wrong type */
+    uint64_t side_keys_skipped;  /* wake keys and results streams of a wrong type */
     uint64_t newer_replies_kept; /* settled, but the reply of a newer entry stood */
     uint64_t dead_trimmed;       /* dead letters that fell out of the cap */
+    uint64_t cancelled, nothing_to_cancel;
+    uint64_t tracked_skipped; /* there was a reply already */
+    uint64_t shed;            /* entries above their class's cap, refused */
+    uint64_t orphans;         /* read entries that nobody had, found by a sweep */
+    uint64_t promoted_broken; /* parked names whose fields were gone or unreadable */
 };
 struct queue_stats queue_stats(const struct queue *queue);
 

@@ -1,4 +1,5 @@
-/* What lua/defer and lua/charge are told of each request. */
+/* What lua/defer, lua/charge and lua/track are told of each request. */
+#include "base/clock.h"
 #include "io/queue_private.h"
 
 void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
@@ -14,7 +15,7 @@ void queue_write_defer(const struct queue *queue, const struct request_list *req
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
-        command_text(command, "0");
+        command_text(command, request->borrowed_name ? "1" : "0");
         command_number(command, request->next_attempt);
         command_number(command, request->due_ms);
         command_number(command, request->due_at_ms);
@@ -30,7 +31,28 @@ void queue_write_charge(const struct queue *queue, const struct request_list *re
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
-        command_text(command, "0");
+        command_text(command, request->borrowed_name ? "1" : "0");
         command_number(command, request->attempt);
+    }
+}
+
+/* When a tracked request's reply may go away unanswered: its ttl after it is due. */
+static uint64_t tracked_ms(const struct queue *queue, const struct request *request)
+{
+    uint64_t now_ms = queue_redis_ms(queue), ttl_ms = request->ttl_s * 1000ull;
+    return request->due_at_ms > now_ms ? request->due_at_ms - now_ms + ttl_ms : ttl_ms;
+}
+
+void queue_write_track(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    script_begin(&queue->scripts, SCRIPT_TRACK, 1 + requests->count, command);
+    queue_add_stream(queue, command, requests->first->class);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_key(queue, command, "reply:", request->id);
+    }
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_number(command, tracked_ms(queue, request));
     }
 }

@@ -1,4 +1,4 @@
-/* Carrying requests to a script and its verdicts back: settle, defer, and charge before a lonely run.
+/* Carrying requests to a script and its verdicts back: settle, defer, cancel, track, and charge before a lonely run.
  *
  * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis while it runs;
  * when the last call is answered, the action is. */
@@ -18,7 +18,7 @@ struct batch_call {
     struct request_list requests;
 };
 
-/* --- Calls and their answers -------------------------------------------------------------------------------------- */
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
 
 static void answer_if_complete(struct task *task)
 {
@@ -29,22 +29,51 @@ static void answer_if_complete(struct task *task)
         queue_task_fail(task);
         return;
     }
-    enum event_kind kind = task->action.kind == ACTION_CHARGE ? EVENT_CHARGED : EVENT_SETTLED;
+    enum event_kind kind = task->action.kind == ACTION_CHARGE  ? EVENT_CHARGED
+                           : task->action.kind == ACTION_TRACK ? EVENT_TRACKED
+                                                               : EVENT_SETTLED;
     queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
 }
 
-/* Puts the script's number for a request where the worker looks for it. */
+void queue_answered(struct task *task, struct request_list *requests)
+{
+    request_list_join(&task->answered, requests);
+    task->calls--;
+    answer_if_complete(task);
+}
+
+/* What a script's number for a request says; the numbers are those of the scripts' heads. */
+static enum verdict verdict_of(enum script script, long long result)
+{
+    if (result > 0 || script == SCRIPT_TRACK) {
+        return VERDICT_DONE;
+    }
+    switch (result) {
+    case 0:
+    case -1:
+        return VERDICT_LATE;
+    case -2:
+        return VERDICT_GONE;
+    case -3:
+        return VERDICT_NOT_ITS_NAME;
+    case -4:
+        return VERDICT_TOO_MANY_RESULTS;
+    default:
+        return VERDICT_AGAIN;
+    }
+}
+
 static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
-    request->verdict = result <= 0 ? VERDICT_LATE : VERDICT_DONE;
+    request->verdict = verdict_of(script, result);
     if (script == SCRIPT_CHARGE && result > 0) {
         request->lonely_runs = (uint32_t)result;
     }
-    if (script == SCRIPT_SETTLE && result == 2) {
-        queue->stats.newer_replies_kept++;
-    }
-    if (script == SCRIPT_DEFER && result == -2) {
-        queue_vanished(queue, request->class, request->entry, request->name, request->id);
+    queue->stats.newer_replies_kept += script == SCRIPT_SETTLE && result == 2;
+    queue->stats.tracked_skipped += script == SCRIPT_TRACK && result == 0;
+    if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
+        queue->stats.vanished++;
+        log_warn("entry_vanished", log_str("entry", request->name));
     }
 }
 
@@ -66,27 +95,45 @@ static void on_called(void *context, const struct resp_value *reply, const struc
     struct batch_call *call = context;
     struct task *task = call->task;
     struct queue *queue = task->queue;
+    enum script script = call->script;
     (void)lost;
-    bool lost_link = !reply, refused = reply && queue_refused(queue, reply, script_sources[call->script].name);
+    bool refused = reply && queue_refused(queue, reply, script_sources[script].name);
     bool shaped = reply && reply->type == RESP_ARRAY && reply->count >= call->requests.count;
     size_t at = 0;
-    struct request *request;
-    while ((request = request_list_pop(&call->requests))) {
+    for (struct request *request = call->requests.first; request; request = request->next) {
         if (shaped) {
-            take_result(queue, call->script, request, reply->items[at++].integer);
+            take_result(queue, script, request, reply->items[at++].integer);
         } else {
             request->verdict = VERDICT_AGAIN;
         }
-        request_list_push(&task->answered, request);
     }
-    if (shaped && call->script == SCRIPT_SETTLE) {
+    if (shaped && script == SCRIPT_SETTLE) {
         take_counts(queue, reply, at);
     }
-    task->failed = task->failed || lost_link || (!shaped && call->script == SCRIPT_CHARGE) ||
-                   (refused && queue->state != QUEUE_UP);
-    task->calls--;
+    bool whole = script == SCRIPT_CHARGE || script == SCRIPT_TRACK; /* these are not answered one by one */
+    task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
+    struct request_list requests = call->requests;
     free(call);
-    answer_if_complete(task);
+    queue_answered(task, &requests);
+}
+
+/* --- Calls -------------------------------------------------------------------------------------------------------- */
+
+static void write_call(const struct queue *queue, const struct batch_call *call, struct command *command)
+{
+    switch (call->script) {
+    case SCRIPT_SETTLE:
+        queue_write_settle(queue, &call->requests, command);
+        break;
+    case SCRIPT_DEFER:
+        queue_write_defer(queue, &call->requests, command);
+        break;
+    case SCRIPT_TRACK:
+        queue_write_track(queue, &call->requests, command);
+        break;
+    default:
+        queue_write_charge(queue, &call->requests, command);
+    }
 }
 
 /* Sends one call; when that fails, its requests come back with the action. */
@@ -101,13 +148,7 @@ static void send_call(struct task *task, enum script script, struct request_list
     }
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
-    if (script == SCRIPT_SETTLE) {
-        queue_write_settle(task->queue, &call->requests, &command);
-    } else if (script == SCRIPT_DEFER) {
-        queue_write_defer(task->queue, &call->requests, &command);
-    } else {
-        queue_write_charge(task->queue, &call->requests, &command);
-    }
+    write_call(task->queue, call, &command);
     task->calls++;
     if (!queue_call(task->queue, &command, on_called, call)) {
         task->calls--;
@@ -117,61 +158,96 @@ static void send_call(struct task *task, enum script script, struct request_list
     }
 }
 
-/* Cuts the requests into calls: one script and one stream each, and not too much at once. */
-static void send_all(struct task *task, struct request_list *requests)
+/* Requests on their way into one call: of one script and one stream, and not too much at once. */
+struct part {
+    enum script script;
+    struct request_list requests;
+    size_t bytes;
+};
+
+static void add_to_part(struct task *task, struct part *part, struct request *request)
 {
-    struct request_list part[2] = {{0}}; /* settle, defer */
-    static const enum script scripts[2] = {SCRIPT_SETTLE, SCRIPT_DEFER};
-    size_t bytes = 0;
-    struct request *request;
-    while ((request = request_list_pop(requests))) {
-        int which = request->outcome == OUTCOME_DEFER;
-        size_t more = which ? 0 : request->reply.length;
-        if (part[which].first && (part[which].count == CALL_ENTRIES || part[which].first->class != request->class ||
-                                  (more && bytes + more > CALL_BYTES))) {
-            send_call(task, scripts[which], &part[which]);
-            bytes = which ? bytes : 0;
-        }
-        bytes += more;
-        request_list_push(&part[which], request);
+    size_t bytes = part->script == SCRIPT_SETTLE ? request->reply.length : 0;
+    const struct request *first = part->requests.first;
+    if (first && (part->requests.count == CALL_ENTRIES || first->class != request->class ||
+                  (bytes && part->bytes + bytes > CALL_BYTES))) {
+        send_call(task, part->script, &part->requests);
+        part->bytes = 0;
     }
-    for (int which = 0; which < 2; which++) {
-        if (part[which].first) {
-            send_call(task, scripts[which], &part[which]);
-        }
+    part->bytes += bytes;
+    request_list_push(&part->requests, request);
+}
+
+static void send_part(struct task *task, struct part *part)
+{
+    if (part->requests.first) {
+        send_call(task, part->script, &part->requests);
     }
 }
 
+/* --- Actions ------------------------------------------------------------------------------------------------------ */
+
+/* Opens the action's task with its requests taken out. The task is held by a call of its own until all are sent. */
 static struct task *open_with_requests(struct queue *queue, struct action *action, struct request_list *requests)
 {
     struct task *task = queue_task_open(queue, action);
     if (task) {
         *requests = action->requests;
         task->action.requests = (struct request_list){0};
+        task->calls = 1;
     }
     action->requests = (struct request_list){0};
     return task;
 }
 
+static void all_sent(struct task *task)
+{
+    queue_answered(task, &(struct request_list){0});
+}
+
 void queue_settle(struct queue *queue, struct action *action)
 {
     struct request_list requests;
+    struct part settle = {.script = SCRIPT_SETTLE}, defer = {.script = SCRIPT_DEFER};
     struct task *task = open_with_requests(queue, action, &requests);
-    if (task) {
-        send_all(task, &requests);
-        answer_if_complete(task);
+    struct request *request;
+    if (!task) {
+        return;
     }
+    while ((request = request_list_pop(&requests))) {
+        if (request->outcome == OUTCOME_CANCEL) {
+            queue_cancel(task, request);
+        } else {
+            add_to_part(task, request->outcome == OUTCOME_DEFER ? &defer : &settle, request);
+        }
+    }
+    send_part(task, &settle);
+    send_part(task, &defer);
+    all_sent(task);
+}
+
+static void send_requests(struct queue *queue, struct action *action, enum script script)
+{
+    struct request_list requests;
+    struct part part = {.script = script};
+    struct task *task = open_with_requests(queue, action, &requests);
+    struct request *request;
+    if (!task) {
+        return;
+    }
+    while ((request = request_list_pop(&requests))) {
+        add_to_part(task, &part, request);
+    }
+    send_part(task, &part);
+    all_sent(task);
 }
 
 void queue_charge(struct queue *queue, struct action *action)
 {
-    struct request_list requests;
-    struct task *task = open_with_requests(queue, action, &requests);
-    if (!task) {
-        return;
-    }
-    if (requests.first) {
-        send_call(task, SCRIPT_CHARGE, &requests);
-    }
-    answer_if_complete(task);
+    send_requests(queue, action, SCRIPT_CHARGE);
+}
+
+void queue_track(struct queue *queue, struct action *action)
+{
+    send_requests(queue, action, SCRIPT_TRACK);
 }

@@ -51,55 +51,40 @@ static void up_if_ready(struct queue *queue)
     queue->stats.connected = true;
     queue->rejoining = false;
     queue->tries = 0;
-    queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED});
+    queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = queue_redis_ms(queue)});
 }
 
-/* --- The group ---------------------------------------------------------------------------------------------------- */
+/* --- The groups and the clock ------------------------------------------------------------------------------------- */
 
-/* True when the group is there now. A full Redis does not even say that it is there already; if it is not, the first
- * read will tell. */
-static bool group_is_there(struct queue *queue, const struct resp_value *reply)
-{
-    struct err err;
-    if (resp_is_error(reply, "BUSYGROUP") || resp_is_error(reply, "OOM")) {
-        return true;
-    }
-    if (resp_is_error(reply, "WRONGTYPE")) {
-        char key[QUEUE_KEY_MAX];
-        err_set(&err, STATUS_UNAVAILABLE, "%s is not a stream; remove or rename that key",
-                queue_stream(queue, CLASS_NORMAL, key));
-        queue_down(queue, &err);
-        return false;
-    }
-    if (queue_refused(queue, reply, "XGROUP CREATE")) {
-        if (queue->state == QUEUE_CONNECTING || queue->rejoining) {
-            resp_check(reply, &err);
-            queue_down(queue, &err);
-        }
-        return false;
-    }
-    queue->stats.groups_created++;
-    log_info("group_created", log_str("queue", queue->options.name));
-    return true;
-}
-
-static void on_group(void *context, const struct resp_value *reply, const struct err *err)
+static void on_time(void *context, const struct resp_value *reply, const struct err *lost)
 {
     struct queue *queue = context;
-    (void)err;
-    if (reply && group_is_there(queue, reply) && (queue->state == QUEUE_CONNECTING || queue->rejoining)) {
+    struct err err;
+    (void)lost;
+    if (!reply) {
+        return; /* the connection is gone, and queue_down knows */
+    }
+    if (resp_check(reply, &err)) {
+        queue_down(queue, &err);
+    } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_STRING ||
+               reply->items[1].type != RESP_STRING) {
+        err_set(&err, STATUS_INTERNAL, "TIME answered in an unknown shape");
+        queue_down(queue, &err);
+    } else {
+        queue_set_redis_ms(queue, strtoull(reply->items[0].bytes, NULL, 10) * 1000 +
+                                      strtoull(reply->items[1].bytes, NULL, 10) / 1000);
         queue->writer_ready = true;
         up_if_ready(queue);
     }
 }
 
-void queue_create_group(struct queue *queue)
+/* TIME is asked behind the groups: when its answer comes, theirs have come. */
+static void finish_joining(struct queue *queue)
 {
-    char key[QUEUE_KEY_MAX];
     struct err err;
-    const char *const words[] = {"XGROUP",    "CREATE", queue_stream(queue, CLASS_NORMAL, key),
-                                 QUEUE_GROUP, "0",      "MKSTREAM"};
-    if (link_command(queue->writer, 6, words, NULL, queue->options.command_timeout_ms, on_group, queue, &err)) {
+    queue_create_groups(queue);
+    if (queue->writer && link_command(queue->writer, 1, (const char *const[]){"TIME"}, NULL,
+                                      queue->options.command_timeout_ms, on_time, queue, &err)) {
         queue_down(queue, &err);
     }
 }
@@ -138,7 +123,7 @@ static void on_joined(void *context, const struct resp_value *reply, const struc
         err_set(&bad, STATUS_INTERNAL, "lua/join answered in an unknown shape");
         queue_down(queue, &bad);
     } else if (reply->items[0].integer == 1) {
-        queue_create_group(queue);
+        finish_joining(queue);
     } else if (reply->items[0].integer == 0) {
         queue_take_name(queue);
         join(queue);
@@ -184,8 +169,7 @@ static void on_scripts(void *context, const struct err *err)
     }
 }
 
-/* Finds `name:value` at the beginning of a line of INFO. */
-static bool info_field(const char *info, const char *name, char *value, size_t size)
+bool queue_info_field(const char *info, const char *name, char *value, size_t size)
 {
     size_t length = strlen(name);
     for (const char *line = info; line; line = strchr(line, '\n')) {
@@ -203,28 +187,28 @@ static bool info_field(const char *info, const char *name, char *value, size_t s
 static enum status check_server(struct queue *queue, const char *info, struct err *err)
 {
     char value[64];
-    if (info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
+    if (queue_info_field(info, "loading", value, sizeof value) && strcmp(value, "0") != 0) {
         return err_set(err, STATUS_UNAVAILABLE, "Redis is loading its data");
     }
-    if (info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
+    if (queue_info_field(info, "redis_mode", value, sizeof value) && strcmp(value, "sentinel") == 0) {
         return err_set(err, STATUS_BAD_INPUT, "this is a Sentinel: its address is redis+sentinel://HOST:PORT/NAME");
     }
-    if (info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {
-        info_field(info, "master_host", value, sizeof value);
+    if (queue_info_field(info, "role", value, sizeof value) && strcmp(value, "master") != 0) {
+        queue_info_field(info, "master_host", value, sizeof value);
         return err_set(err, STATUS_UNAVAILABLE, "Redis is a replica of %s: requests are served where it is master",
                        value);
     }
-    if (!info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
+    if (!queue_info_field(info, "redis_version", value, sizeof value) || atoi(value) < REDIS_MAJOR_LEAST) {
         return err_set(err, STATUS_UNSUPPORTED, "Redis %d.0 or later is needed", REDIS_MAJOR_LEAST);
     }
-    if (!queue->options.allow_eviction && info_field(info, "maxmemory_policy", value, sizeof value) &&
+    if (!queue->options.allow_eviction && queue_info_field(info, "maxmemory_policy", value, sizeof value) &&
         strcmp(value, "noeviction") != 0) {
         return err_set(err, STATUS_BAD_INPUT,
                        "maxmemory-policy is %s: Redis could drop requests and replies when it is full; "
                        "set it to noeviction, or allow it (allow_eviction)",
                        value);
     }
-    if (info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
+    if (queue_info_field(info, "run_id", value, sizeof value) && strcmp(value, queue->run_id) != 0) {
         if (queue->run_id[0]) {
             log_warn("redis_restarted", log_str("run_id", value));
         }

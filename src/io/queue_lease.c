@@ -1,6 +1,7 @@
 /* The small chores: the lease, what is due again, and ending a blocked read. */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "io/queue_private.h"
 
 static void on_renewed(void *context, const struct resp_value *reply, const struct err *err)
@@ -41,6 +42,10 @@ static void on_promoted(void *context, const struct resp_value *reply, const str
         return;
     }
     long long wait = reply->items[1].integer;
+    if (reply->count > 2 && reply->items[2].integer > 0) {
+        task->queue->stats.promoted_broken += (uint64_t)reply->items[2].integer;
+        log_warn("parked_requests_broken", log_int("requests", reply->items[2].integer));
+    }
     queue_task_done(task, &(struct event){.kind = EVENT_PROMOTED,
                                           .promoted.next_due_in_ms = wait < 0 ? UINT64_MAX : (uint64_t)wait});
 }

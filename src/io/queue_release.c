@@ -1,20 +1,16 @@
-/* Giving entries back at a shutdown, and the answer for an entry whose message is gone. */
+/* Giving entries back: some when there is no time for them, all of all streams at a shutdown. */
 #include <stdio.h>
 
-#include "base/log.h"
 #include "io/queue_private.h"
 
-enum { RELEASE_ENTRIES = 500, VANISHED_TTL_MS = 3600 * 1000 };
+enum { RELEASE_ENTRIES = 500 };
 
-/* --- RELEASE ------------------------------------------------------------------------------------------------------ */
+/* What a call does beside giving back its entries. */
+enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
 
-static void on_released(void *context, const struct resp_value *reply, const struct err *lost)
+static void answer_if_complete(struct task *task)
 {
-    struct task *task = context;
-    (void)lost;
-    bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
-    task->failed = task->failed || !ok;
-    if (--task->calls > 0) {
+    if (task->calls > 0) {
         return;
     }
     if (task->failed) {
@@ -24,19 +20,23 @@ static void on_released(void *context, const struct resp_value *reply, const str
     }
 }
 
-/* Sends one call for at most RELEASE_ENTRIES requests from `*next` on, and moves `*next` behind them. */
-static bool send_release(struct task *task, const struct request **next)
+static void on_released(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
+    task->failed = task->failed || !ok;
+    task->calls--;
+    answer_if_complete(task);
+}
+
+/* Sends one call with the entries of these requests, from `first` to before `end`. */
+static void send_release(struct task *task, enum request_class class, int last, const struct request *first,
+                         const struct request *end)
 {
     static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
     struct queue *queue = task->queue;
     struct command command = {0};
-    const struct request *request = *next;
-    enum request_class class = request ? request->class : CLASS_NORMAL;
-    const struct request *end = request;
-    unsigned count = 0;
-    while (end && end->class == class && count++ < RELEASE_ENTRIES) {
-        end = end->next;
-    }
     script_begin(&queue->scripts, SCRIPT_RELEASE, 4, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "alive:", queue->worker);
@@ -44,18 +44,46 @@ static bool send_release(struct task *task, const struct request **next)
     queue_add_key(queue, &command, "workers", "");
     command_text(&command, queue->worker);
     command_text(&command, queue->token);
-    command_text(&command, task->action.last && !end ? "2" : "0");
+    command_number(&command, (uint64_t)last);
     command_text(&command, prefixes[class]);
-    for (; request != end; request = request->next) {
-        queue_add_entry_id(&command, request->entry);
+    for (; first != end; first = first->next) {
+        queue_add_entry_id(&command, first->entry);
     }
-    *next = end;
     task->calls++;
     if (!queue_call(queue, &command, on_released, task)) {
         task->calls--;
-        return false;
+        task->failed = true;
     }
-    return true;
+}
+
+/* Requests that stand together and are of one stream go into one call. */
+static void release_requests(struct task *task)
+{
+    const struct request *first = task->action.requests.first;
+    while (first) {
+        const struct request *end = first;
+        unsigned count = 0;
+        while (end && end->class == first->class && count++ < RELEASE_ENTRIES) {
+            end = end->next;
+        }
+        send_release(task, first->class, ONLY_THESE, first, end);
+        first = end;
+    }
+}
+
+/* Whatever is pending with us, known or not, in each stream that is one; the last call takes the name back. */
+static void sign_off(struct task *task)
+{
+    enum request_class last = CLASS_LOW;
+    while (last > CLASS_HIGH && !queue_serves(task->queue, last)) {
+        last--;
+    }
+    for (int class = 0; class <= (int)last; class ++) {
+        if (class == (int)last || queue_serves(task->queue, (enum request_class) class)) {
+            send_release(task, (enum request_class) class, class == (int)last ? ALL_AND_SIGN_OFF : ALL_OF_STREAM, NULL,
+                         NULL);
+        }
+    }
 }
 
 void queue_release(struct queue *queue, struct action *action)
@@ -64,59 +92,11 @@ void queue_release(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
-    const struct request *next = action->requests.first;
-    bool sent = next || action->last;
-    if (sent) {
-        do {
-            sent = send_release(task, &next);
-        } while (sent && next);
-        task->failed = !sent;
+    task->calls = 1; /* of our own, until all are sent */
+    release_requests(task);
+    if (action->last) {
+        sign_off(task);
     }
-    if (task->calls == 0 && task->failed) {
-        queue_task_fail(task);
-    } else if (task->calls == 0) {
-        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
-    }
-}
-
-/* --- Vanished ----------------------------------------------------------------------------------------------------- */
-
-static void on_vanished(void *context, const struct resp_value *reply, const struct err *lost)
-{
-    struct queue *queue = context;
-    (void)lost;
-    if (reply && !queue_refused(queue, reply, "lua/settle") && reply->type == RESP_ARRAY && reply->count >= 1 &&
-        reply->items[0].integer > 0) {
-        queue->stats.vanished++;
-    }
-}
-
-void queue_vanished(struct queue *queue, enum request_class class, struct entry_id id, const char *name,
-                    const char *reply_id)
-{
-    static const char *const fields[] = {"code",      "internal", "message",  "its message was deleted from the stream",
-                                         "retryable", "1",        "attempts", "0"};
-    if (queue->state != QUEUE_UP) {
-        return; /* it is still pending and will be found again */
-    }
-    log_warn("entry_vanished", log_str("entry", name));
-    struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_SETTLE, 5, &command);
-    queue_add_stream(queue, &command, class);
-    queue_add_key(queue, &command, "trouble", "");
-    queue_add_key(queue, &command, "dead", "");
-    queue_add_key(queue, &command, "results", "");
-    queue_add_key(queue, &command, "reply:", reply_id);
-    command_text(&command, queue->worker);
-    command_text(&command, queue->options.model_name);
-    command_text(&command, queue->options.revision);
-    command_number(&command, 1);
-    queue_add_entry_id(&command, id);
-    command_list(&command, 2, (const char *const[]){"gone", name}, NULL);
-    command_number(&command, VANISHED_TTL_MS);
-    command_list(&command, 5, (const char *const[]){"0", "0", "0", "0", "8"}, NULL);
-    command_list(&command, 8, fields, NULL);
-    if (!queue_call(queue, &command, on_vanished, queue)) {
-        return;
-    }
+    task->calls--;
+    answer_if_complete(task);
 }

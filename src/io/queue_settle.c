@@ -23,6 +23,7 @@ static const char *kind_of(const struct request *request)
 {
     return request->outcome == OUTCOME_DONE   ? "done"
            : request->outcome == OUTCOME_DEAD ? "dead"
+           : request->outcome == OUTCOME_GONE ? "gone"
            : request->started_ns              ? "fail"
                                               : "error";
 }
@@ -64,6 +65,10 @@ static void add_failure(struct command *command, const struct request *request)
     add_pair(command, "retryable", request->retryable ? "1" : "0");
     command_text(command, "attempts");
     command_number(command, request->attempt);
+    if (request->code == CODE_QUEUE_FULL) {
+        command_text(command, "retry_after_ms");
+        command_number(command, request->retry_after_ms);
+    }
 }
 
 /* The fields of a reply. Their number comes before them, so it is patched in: always three digits. */
@@ -98,8 +103,8 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     command_text(command, kind_of(request));
     command_text(command, request->name);
     command_number(command, request->ttl_s * 1000ull);
-    command_text(command, request->notify ? "1" : "0");
-    command_text(command, "0");
+    command_text(command, request->results[0] ? "s" : request->notify ? "1" : "0");
+    command_text(command, request->borrowed_name ? "1" : "0");
     command_number(command, request->first_ms);
     command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
     add_fields(queue, command, request);
@@ -110,7 +115,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     enum request_class class = requests->first->class;
     size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
-        keys += request->notify ? 2 : 1;
+        keys += request->notify || request->results[0] ? 2 : 1;
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);
@@ -121,7 +126,9 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
         queue_add_key(queue, command, "reply:", request->id);
     }
     for (const struct request *request = requests->first; request; request = request->next) {
-        if (request->notify) {
+        if (request->results[0]) {
+            queue_add_key(queue, command, "results:", request->results);
+        } else if (request->notify) {
             queue_add_key(queue, command, "wake:", request->id);
         }
     }

@@ -18,10 +18,9 @@ const char *queue_key(const struct queue *queue, const char *suffix, const char 
     return key;
 }
 
-const char *queue_stream(const struct queue *queue, enum request_class class, char key[QUEUE_KEY_MAX])
+const char *queue_stream(const struct queue *queue, enum request_class class)
 {
-    static const char *const suffix[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
-    return queue_key(queue, suffix[class], "", key);
+    return queue->streams[class];
 }
 
 void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more)
@@ -32,8 +31,7 @@ void queue_add_key(const struct queue *queue, struct command *command, const cha
 
 void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class)
 {
-    char key[QUEUE_KEY_MAX];
-    command_text(command, queue_stream(queue, class, key));
+    command_text(command, queue_stream(queue, class));
 }
 
 void queue_add_entry_id(struct command *command, struct entry_id id)
@@ -86,35 +84,61 @@ void queue_emit(struct queue *queue, const struct event *event)
 
 /* --- Tasks ------------------------------------------------------------------------------------------------------- */
 
-static bool carries_requests(enum action_kind kind)
+enum read_source queue_source(enum action_kind kind)
 {
-    return kind == ACTION_SETTLE || kind == ACTION_CHARGE || kind == ACTION_RELEASE;
+    switch (kind) {
+    case ACTION_READ_OWN:
+        return READ_OWN;
+    case ACTION_RECLAIM:
+        return READ_RECLAIM;
+    case ACTION_SHED:
+        return READ_SHED;
+    case ACTION_FAIR:
+        return READ_FAIR;
+    case ACTION_SWEEP:
+        return READ_SWEEP;
+    default:
+        return READ_NEW;
+    }
+}
+
+static enum event_kind event_of(enum action_kind kind)
+{
+    switch (kind) {
+    case ACTION_SETTLE:
+        return EVENT_SETTLED;
+    case ACTION_CHARGE:
+        return EVENT_CHARGED;
+    case ACTION_RELEASE:
+        return EVENT_RELEASED;
+    case ACTION_TRACK:
+        return EVENT_TRACKED;
+    case ACTION_RENEW:
+        return EVENT_LEASE;
+    case ACTION_PROMOTE:
+        return EVENT_PROMOTED;
+    case ACTION_PULSE:
+        return EVENT_PULSE;
+    default:
+        return EVENT_ENTRIES;
+    }
+}
+
+static bool carries_requests(enum event_kind kind)
+{
+    return kind == EVENT_SETTLED || kind == EVENT_CHARGED || kind == EVENT_RELEASED || kind == EVENT_TRACKED;
 }
 
 static struct event failed_event(const struct action *action)
 {
-    struct event event = {.failed = true};
-    switch (action->kind) {
-    case ACTION_READ:
-    case ACTION_READ_OWN:
-    case ACTION_RECLAIM:
-        event.kind = EVENT_ENTRIES;
-        event.entries.source = action->kind == ACTION_READ       ? READ_NEW
-                               : action->kind == ACTION_READ_OWN ? READ_OWN
-                                                                 : READ_RECLAIM;
-        event.entries.last = action->kind == ACTION_READ_OWN ? action->read.after : (struct entry_id){0};
-        break;
-    case ACTION_RENEW:
-        event.kind = EVENT_LEASE;
-        break;
-    case ACTION_PROMOTE:
-        event.kind = EVENT_PROMOTED;
+    struct event event = {.kind = event_of(action->kind), .failed = true};
+    if (event.kind == EVENT_ENTRIES) {
+        event.entries.source = queue_source(action->kind);
+        event.entries.class = action->read.class;
+        event.entries.last = action->read.after;
+    } else if (event.kind == EVENT_PROMOTED) {
         event.promoted.next_due_in_ms = UINT64_MAX;
-        break;
-    default:
-        event.kind = action->kind == ACTION_SETTLE   ? EVENT_SETTLED
-                     : action->kind == ACTION_CHARGE ? EVENT_CHARGED
-                                                     : EVENT_RELEASED;
+    } else if (carries_requests(event.kind)) {
         event.requests = action->requests;
     }
     return event;
@@ -156,7 +180,7 @@ void queue_task_done(struct task *task, const struct event *event)
 
 void queue_task_fail(struct task *task)
 {
-    if (carries_requests(task->action.kind)) {
+    if (carries_requests(event_of(task->action.kind))) {
         request_list_join(&task->action.requests, &task->answered);
     }
     struct event event = failed_event(&task->action);

@@ -32,7 +32,8 @@ static void on_event(void *context, const struct event *event)
             assert_non_null(request);
             request_list_push(&desk->held, request);
         }
-    } else if (event->kind == EVENT_SETTLED || event->kind == EVENT_CHARGED || event->kind == EVENT_RELEASED) {
+    } else if (event->kind == EVENT_SETTLED || event->kind == EVENT_CHARGED || event->kind == EVENT_RELEASED ||
+               event->kind == EVENT_TRACKED) {
         struct request_list back = event->requests;
         request_list_join(&desk->held, &back);
     }
@@ -44,6 +45,15 @@ static void on_fatal(void *context, const struct err *err)
     struct desk *desk = context;
     desk->fatal = *err;
     event_base_loopbreak(desk->base);
+}
+
+void desk_drop(struct desk *desk, uint32_t count)
+{
+    for (; count > 0; count--) {
+        struct request *request = request_list_pop(&desk->held);
+        assert_non_null(request);
+        request_free(request);
+    }
 }
 
 static void on_late(evutil_socket_t fd, short what, void *context)
@@ -114,11 +124,8 @@ void desk_open(struct desk *desk, const struct address *address, const struct qu
 
 void desk_close(struct desk *desk)
 {
-    struct request *request;
     queue_close(desk->queue);
-    while ((request = request_list_pop(&desk->held))) {
-        request_free(request);
-    }
+    desk_drop(desk, desk->held.count);
     event_base_free(desk->base);
 }
 
@@ -128,7 +135,7 @@ void desk_connect(struct desk *desk, const struct address *address)
     desk_wait(desk, EVENT_CONNECTED);
 }
 
-static size_t read_entries(struct desk *desk, struct action *action)
+size_t desk_take(struct desk *desk, struct action *action)
 {
     queue_execute(desk->queue, action);
     desk_wait(desk, EVENT_ENTRIES);
@@ -137,17 +144,19 @@ static size_t read_entries(struct desk *desk, struct action *action)
 
 size_t desk_read(struct desk *desk, uint32_t count, uint32_t block_ms)
 {
-    return read_entries(desk, &(struct action){.kind = ACTION_READ, .read = {.count = count, .block_ms = block_ms}});
+    struct action action = DESK_READ(count, block_ms);
+    return desk_take(desk, &action);
 }
 
 size_t desk_read_own(struct desk *desk, uint32_t count)
 {
-    return read_entries(desk, &(struct action){.kind = ACTION_READ_OWN, .read = {.count = count}});
+    return desk_take(desk, &(struct action){.kind = ACTION_READ_OWN, .read = {.class = CLASS_NORMAL, .count = count}});
 }
 
 size_t desk_reclaim(struct desk *desk, bool judge)
 {
-    return read_entries(desk, &(struct action){.kind = ACTION_RECLAIM, .read = {.count = 100, .judge = judge}});
+    return desk_take(
+        desk, &(struct action){.kind = ACTION_RECLAIM, .read = {.class = CLASS_NORMAL, .count = 100, .judge = judge}});
 }
 
 void desk_execute(struct desk *desk, enum action_kind kind, bool last)
@@ -162,6 +171,7 @@ void desk_settle(struct desk *desk, enum outcome outcome)
     for (struct request *request = desk->held.first; request; request = request->next) {
         request->outcome = outcome;
         request->next_attempt = request->attempt + 1;
+        request->code = outcome == OUTCOME_GONE ? CODE_NONE : request->code; /* it had no fields to be right */
         request->started_ns = 1000;
         request->computed_ns = 2000;
         if (outcome == OUTCOME_DONE) {

@@ -32,7 +32,14 @@ void desk_wait_fatal(struct desk *desk);
 /* Opens, starts and waits for EVENT_CONNECTED. */
 void desk_connect(struct desk *desk, const struct address *address);
 
-/* Executes a read and waits for its entries; returns how many came. They are requests in `held`. */
+/* A read of new entries of the normal class. */
+#define DESK_READ(most, block)                                                                                         \
+    {                                                                                                                  \
+        .kind = ACTION_READ, .read = {.counts = {[CLASS_NORMAL] = (most)}, .block_ms = (block) }                       \
+    }
+
+/* Executes an action that brings entries and waits for them; returns how many came. They are requests in `held`. */
+size_t desk_take(struct desk *desk, struct action *action);
 size_t desk_read(struct desk *desk, uint32_t count, uint32_t block_ms);
 size_t desk_read_own(struct desk *desk, uint32_t count);
 size_t desk_reclaim(struct desk *desk, bool judge);
@@ -40,6 +47,9 @@ size_t desk_reclaim(struct desk *desk, bool judge);
 /* Gives every held request this outcome (with a two-float vector or an error) and settles them all; waits for the
  * answer. */
 void desk_settle(struct desk *desk, enum outcome outcome);
+
+/* Frees the first `count` of the held requests. */
+void desk_drop(struct desk *desk, uint32_t count);
 
 /* Executes an action that takes all held requests, or none. */
 void desk_execute(struct desk *desk, enum action_kind kind, bool last);

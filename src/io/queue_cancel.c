@@ -1,0 +1,134 @@
+/* Cancelling: each entry that cancels is a call of its own.
+ *
+ * The script knows which request is meant only when it has found it; its reply key is then named by the id that this
+ * one carries, and a script may touch no key that it was not told of. So the first call assumes that the id is the
+ * name, and the script may answer "again, with these keys": it has changed nothing then. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "io/queue_private.h"
+
+enum { ROUNDS_MAX = 4 };
+
+struct cancel {
+    struct task *task;
+    struct request *request;
+    unsigned rounds;
+    char id[REQUEST_ID_MAX + 1];
+    char notify[2]; /* "0", "1" for a wake token, "s" for a results stream */
+    char results[RESULTS_NAME_MAX + 1];
+};
+
+static void end_cancel(struct cancel *cancel, enum verdict verdict)
+{
+    struct task *task = cancel->task;
+    struct request_list requests = {0};
+    cancel->request->verdict = verdict;
+    request_list_push(&requests, cancel->request);
+    free(cancel);
+    queue_answered(task, &requests);
+}
+
+static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost);
+
+static bool send_cancel(struct cancel *cancel)
+{
+    const struct queue *queue = cancel->task->queue;
+    const struct request *request = cancel->request;
+    struct command command = {0};
+    enum request_class target = CLASS_NORMAL;
+    struct entry_id id;
+    if (!request_name_parse(request->target, strlen(request->target), &target, &id)) {
+        target = CLASS_NORMAL; /* there is no such request, and the script will say so */
+    }
+    script_begin(&queue->scripts, SCRIPT_CANCEL, 8, &command);
+    queue_add_stream(queue, &command, request->class);
+    queue_add_key(queue, &command, "trouble", "");
+    queue_add_key(queue, &command, "later", "");
+    queue_add_key(queue, &command, "later:data", "");
+    queue_add_stream(queue, &command, target);
+    queue_add_key(queue, &command, "results", "");
+    queue_add_key(queue, &command, "reply:", cancel->id);
+    if (cancel->notify[0] == 's') {
+        queue_add_key(queue, &command, "results:", cancel->results);
+    } else {
+        queue_add_key(queue, &command, "wake:", cancel->id);
+    }
+    command_text(&command, queue->worker);
+    queue_add_entry_id(&command, request->entry);
+    command_text(&command, request->target);
+    command_text(&command, cancel->id);
+    command_number(&command, request->ttl_s * 1000ull);
+    command_text(&command, cancel->notify);
+    command_text(&command, cancel->results);
+    return queue_call(cancel->task->queue, &command, on_cancelled, cancel);
+}
+
+static bool take_text(const struct resp_value *value, char *to, size_t size)
+{
+    if (value->type != RESP_STRING || value->length >= size) {
+        return false;
+    }
+    memcpy(to, value->bytes, value->length + 1);
+    return true;
+}
+
+/* Whether the call went out again with the keys that the script has named. */
+static bool again(struct cancel *cancel, const struct resp_value *reply)
+{
+    return reply->count >= 4 && ++cancel->rounds < ROUNDS_MAX &&
+           take_text(&reply->items[1], cancel->id, sizeof cancel->id) &&
+           take_text(&reply->items[2], cancel->notify, sizeof cancel->notify) &&
+           take_text(&reply->items[3], cancel->results, sizeof cancel->results) && send_cancel(cancel);
+}
+
+static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct cancel *cancel = context;
+    struct queue *queue = cancel->task->queue;
+    (void)lost;
+    if (!reply || queue_refused(queue, reply, "lua/cancel") || reply->type != RESP_ARRAY || reply->count == 0 ||
+        reply->items[0].type != RESP_INTEGER) {
+        cancel->task->failed = cancel->task->failed || !reply || queue->state != QUEUE_UP;
+        end_cancel(cancel, VERDICT_AGAIN);
+        return;
+    }
+    switch (reply->items[0].integer) {
+    case 1:
+        queue->stats.cancelled++;
+        end_cancel(cancel, VERDICT_DONE);
+        break;
+    case 0:
+        queue->stats.nothing_to_cancel++;
+        log_info("nothing_to_cancel", log_str("request", cancel->request->target));
+        end_cancel(cancel, VERDICT_NOTHING);
+        break;
+    case 2:
+        end_cancel(cancel, VERDICT_LATE);
+        break;
+    default:
+        if (!again(cancel, reply)) {
+            end_cancel(cancel, VERDICT_AGAIN);
+        }
+    }
+}
+
+void queue_cancel(struct task *task, struct request *request)
+{
+    struct cancel *cancel = calloc(1, sizeof *cancel);
+    task->calls++;
+    if (!cancel) {
+        struct request_list requests = {0};
+        request->verdict = VERDICT_AGAIN;
+        request_list_push(&requests, request);
+        queue_answered(task, &requests);
+        return;
+    }
+    *cancel = (struct cancel){.task = task, .request = request, .notify = "0"};
+    memcpy(cancel->id, request->target, strlen(request->target) + 1);
+    if (!send_cancel(cancel)) {
+        task->failed = true;
+        end_cancel(cancel, VERDICT_AGAIN);
+    }
+}

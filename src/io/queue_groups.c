@@ -1,0 +1,97 @@
+/* The groups of the three streams: made where they are missing, at 0, because a stream holds exactly the unfinished
+ * work.
+ *
+ * A key of another type where one of our streams belongs (a producer's SET) costs that class only: it is left out of
+ * all reads and claims, the log names the key, and it is looked at again with a backoff that doubles. */
+#include <event2/event.h>
+
+#include "base/log.h"
+#include "io/queue_private.h"
+
+static void try_later(struct queue *queue)
+{
+    uint64_t wait_ms = queue->options.backoff_ms;
+    for (unsigned i = 0; i < queue->group_tries && wait_ms < queue->options.backoff_cap_ms; i++) {
+        wait_ms *= 2;
+    }
+    wait_ms = wait_ms < queue->options.backoff_cap_ms ? wait_ms : queue->options.backoff_cap_ms;
+    struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000), .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
+    queue->group_tries++;
+    evtimer_add(queue->group_retry, &wait);
+}
+
+/* Another type stands at the key: the class rests until that is over. */
+static void on_wrong_type(struct group *group)
+{
+    struct queue *queue = group->queue;
+    if (!group->unusable) {
+        group->unusable = true;
+        queue->group_tries = 0;
+        log_error("stream_unusable", log_str("key", queue_stream(queue, group->class)),
+                  log_str("reason", "it is not a stream: remove or rename that key"));
+    }
+    if (!evtimer_pending(queue->group_retry, NULL)) {
+        try_later(queue);
+    }
+}
+
+static void on_group(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct group *group = context;
+    struct queue *queue = group->queue;
+    (void)lost;
+    queue->groups_asked--;
+    if (!reply) {
+        return;
+    }
+    if (resp_is_error(reply, "WRONGTYPE")) {
+        on_wrong_type(group);
+        return;
+    }
+    /* A full Redis does not even say that the group is there already; if it is not, the first read will tell. */
+    bool there = resp_is_error(reply, "BUSYGROUP") || resp_is_error(reply, "OOM");
+    if (!there && queue_refused(queue, reply, "XGROUP CREATE")) {
+        return;
+    }
+    if (!there) {
+        queue->stats.groups_created++;
+        log_info("group_created", log_str("key", queue_stream(queue, group->class)));
+    }
+    if (group->unusable) {
+        group->unusable = false;
+        log_info("stream_usable_again", log_str("key", queue_stream(queue, group->class)));
+    }
+}
+
+void queue_create_groups(struct queue *queue)
+{
+    struct err err;
+    if (queue->groups_asked > 0) {
+        return; /* several commands have found out at once */
+    }
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        struct group *group = &queue->groups[class];
+        const char *const words[] = {"XGROUP",    "CREATE", queue_stream(queue, group->class),
+                                     QUEUE_GROUP, "0",      "MKSTREAM"};
+        if (link_command(queue->writer, 6, words, NULL, queue->options.command_timeout_ms, on_group, group, &err)) {
+            queue_down(queue, &err);
+            return;
+        }
+        queue->groups_asked++;
+    }
+}
+
+void queue_on_group_retry(int fd, short what, void *context)
+{
+    struct queue *queue = context;
+    (void)fd;
+    (void)what;
+    if (queue->state == QUEUE_UP) {
+        queue_create_groups(queue);
+    }
+}
+
+bool queue_serves(const struct queue *queue, enum request_class class)
+{
+    return !queue->groups[class].unusable;
+}

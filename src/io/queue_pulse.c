@@ -1,0 +1,182 @@
+/* Once a second: our heartbeat into Redis, what Redis knows of the queue back, and how full Redis is.
+ *
+ * The script and INFO go out together and are one event. Full is a switch with two thresholds: replies are larger than
+ * requests, so what stops claiming at 85 % of maxmemory must see room again before it goes on. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "io/queue_private.h"
+
+enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 4 + 2 * CLASS_COUNT };
+
+void queue_set_redis_ms(struct queue *queue, uint64_t redis_ms)
+{
+    queue->redis_ms = redis_ms;
+    queue->redis_at_ns = clock_now_ns();
+}
+
+uint64_t queue_redis_ms(const struct queue *queue)
+{
+    return queue->redis_ms + (clock_now_ns() - queue->redis_at_ns) / NS_PER_MS;
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------- */
+
+static void weigh_memory(struct queue *queue, const char *info)
+{
+    char used_text[32] = "0", most_text[32] = "0";
+    queue_info_field(info, "used_memory", used_text, sizeof used_text);
+    queue_info_field(info, "maxmemory", most_text, sizeof most_text);
+    double used = strtod(used_text, NULL), most = strtod(most_text, NULL);
+    double percent = most > 0 ? used / most * 100 : 0;
+    bool full = percent >= (queue->full ? ROOM_PERCENT : FULL_PERCENT);
+    if (full && !queue->full) {
+        log_warn("redis_full", log_double("percent", percent),
+                 log_str("now", "claiming nothing until it is below 80 %"));
+    } else if (!full && queue->full) {
+        log_info("redis_has_room", log_double("percent", percent));
+    }
+    queue->full = full;
+}
+
+/* Either of the two answers, in whatever order: a server that has forgotten the script gives its answer second. */
+static void answered(struct task *task, bool ok)
+{
+    task->failed = task->failed || !ok;
+    if (--task->calls > 0) {
+        return;
+    }
+    if (task->failed) {
+        queue_task_fail(task);
+    } else {
+        task->pulse.full = task->queue->full;
+        queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
+    }
+}
+
+static void on_memory(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "INFO memory") && reply->type == RESP_STRING;
+    if (ok) {
+        weigh_memory(task->queue, reply->bytes);
+    }
+    answered(task, ok);
+}
+
+/* --- The script --------------------------------------------------------------------------------------------------- */
+
+static enum worker_command command_of(const struct resp_value *text)
+{
+    static const char *const names[] = {
+        [COMMAND_QUIET] = "quiet", [COMMAND_RESUME] = "resume", [COMMAND_DRAIN] = "drain", [COMMAND_STOP] = "stop"};
+    for (int i = COMMAND_QUIET; i <= COMMAND_STOP; i++) {
+        if (resp_equals(text, names[i])) {
+            return (enum worker_command)i;
+        }
+    }
+    if (text->type == RESP_STRING && text->length > 0) {
+        log_warn("unknown_command", log_bytes("command", text->bytes, text->length));
+    }
+    return COMMAND_NONE;
+}
+
+static uint64_t count_of(const struct resp_value *value)
+{
+    return value->integer > 0 ? (uint64_t)value->integer : 0;
+}
+
+/* Said once, not each second. */
+static void note_skipped(struct queue *queue, uint64_t skipped)
+{
+    if (skipped > 0 && queue->pulse_skipped == 0) {
+        log_warn("wrong_type",
+                 log_str("reason", "of meta, workers, later, dead or the streams, a key has a wrong type"),
+                 log_int("keys", (int64_t)skipped));
+    }
+    queue->pulse_skipped = skipped;
+}
+
+static bool read_pulse(struct queue *queue, const struct resp_value *reply, struct pulse *pulse)
+{
+    if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) {
+        return false;
+    }
+    for (size_t i = 0; i < PULSE_ANSWER; i++) {
+        if (i != 2 && reply->items[i].type != RESP_INTEGER) {
+            return false;
+        }
+    }
+    *pulse = (struct pulse){.redis_ms = count_of(&reply->items[0]),
+                            .paused = reply->items[1].integer != 0,
+                            .command = command_of(&reply->items[2])};
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        pulse->depth[class] = count_of(&reply->items[3 + class]);
+        pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
+    }
+    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 1]));
+    return true;
+}
+
+static void on_pulse(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
+    if (ok) {
+        queue_set_redis_ms(task->queue, task->pulse.redis_ms);
+    }
+    answered(task, ok);
+}
+
+static void add_heartbeat(struct command *command, const struct heartbeat *heartbeat)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {
+        {"held", heartbeat->held}, {"waiting", heartbeat->waiting}, {"computing", heartbeat->computing},
+        {"done", heartbeat->done}, {"errors", heartbeat->errors},   {"dead", heartbeat->dead},
+    };
+    char rate[32];
+    command_text(command, "state");
+    command_text(command, heartbeat->state ? heartbeat->state : "running");
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        command_text(command, counts[i].name);
+        command_number(command, counts[i].value);
+    }
+    snprintf(rate, sizeof rate, "%.3f", heartbeat->rows_per_s);
+    command_text(command, "rows_per_s");
+    command_text(command, rate);
+}
+
+void queue_pulse(struct queue *queue, struct action *action)
+{
+    static const char *const keys[] = {"meta", "workers", "paused", "later", "dead"};
+    struct err err;
+    struct command command = {0};
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT, &command);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        queue_add_key(queue, &command, keys[i], "");
+    }
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        queue_add_stream(queue, &command, (enum request_class) class);
+    }
+    command_text(&command, queue->worker);
+    add_heartbeat(&command, &action->heartbeat);
+    task->calls = 2;
+    if (!queue_call(queue, &command, on_pulse, task)) {
+        answered(task, false);
+    }
+    const char *const words[] = {"INFO", "memory"};
+    if (link_command(queue->writer, 2, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
+        answered(task, false);
+    }
+}
