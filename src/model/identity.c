@@ -59,6 +59,9 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     buffer_format(&text, "pooling=%s normalize=%d dim=%u max_tokens=%u prompt=%zu:", pooling_name(model->pooling),
                   model->normalize, model->dim, model->max_tokens, strlen(model->prompt));
     buffer_string(&text, model->prompt);
+    for (uint32_t i = 0; i < model->prompt_count; i++)
+        buffer_format(&text, "\nprompt %zu:%s=%zu:%s", strlen(model->prompts[i].name), model->prompts[i].name,
+                      strlen(model->prompts[i].text), model->prompts[i].text);
     enum status status = STATUS_OK;
     if (buffer_ok(&text))
         XXH3_128bits_update(state, text.data, text.length);

@@ -146,9 +146,13 @@ static enum status fill(struct model *model, const struct model_options *options
         return status;
     model->pooling = sentence->pooling;
     model->normalize = sentence->normalize;
-    model->pool_prompt = true;
+    model->pool_prompt = sentence->include_prompt;
     model->prompt = sentence->prompt;
     sentence->prompt = NULL;
+    model->prompts = sentence->prompts;
+    model->prompt_count = sentence->prompt_count;
+    sentence->prompts = NULL;
+    sentence->prompt_count = 0;
     status = read_config(model, sentence, err);
     model->dim = model->hidden;
     if (status == STATUS_OK)
@@ -189,19 +193,25 @@ void model_release_weights(struct model *model)
     weights_release(model->storage);
 }
 
-enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text, size_t *length,
-                             struct err *err)
+enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
+                       size_t *length, struct err *err)
 {
-    if (model->prompt == NULL || model->prompt[0] == '\0')
+    if (prompt_bytes == 0)
         return STATUS_OK;
     scratch->length = 0;
-    buffer_string(scratch, model->prompt);
+    buffer_append(scratch, prompt, prompt_bytes);
     buffer_append(scratch, *text, *length);
     if (!buffer_ok(scratch))
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", *length);
     *text = scratch->data;
     *length = scratch->length;
     return STATUS_OK;
+}
+
+enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text, size_t *length,
+                             struct err *err)
+{
+    return prompt_put(model->prompt, model->prompt == NULL ? 0 : strlen(model->prompt), scratch, text, length, err);
 }
 
 void model_close(struct model *model)
@@ -214,6 +224,7 @@ void model_close(struct model *model)
     tokenizer_close(model->tokenizer);
     free(model->layers);
     free(model->prompt);
+    prompts_free(model->prompts, model->prompt_count);
     free(model->name);
     free(model->directory);
     free(model);

@@ -51,11 +51,16 @@ struct model_options {
     const char *prefix; /* this text before every text, where the model's files name no prompt for it (e5) */
 };
 
+/* A text to be put before others, under the name that the model's files give it ("query"). */
+struct model_prompt {
+    char *name, *text;
+};
+
 struct model {
     char *directory;
     char *name;        /* published as `model` in replies: the directory's last path component */
     char revision[17]; /* the first 16 hex digits of the weights' hash */
-    char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompt: hex */
+    char id[33];       /* hash over weights, configuration, tokenizer, pooling, normalisation, prompts: hex */
 
     /* Architecture (BERT family, post-LayerNorm encoder). */
     uint32_t vocabulary, positions, token_types;
@@ -69,8 +74,10 @@ struct model {
     bool normalize;
     uint32_t dim;        /* floats in a vector */
     uint32_t max_tokens; /* per text, special tokens included; at most `positions` */
-    char *prompt;        /* put before every text; empty when there is none */
-    bool pool_prompt;    /* whether prompt tokens count for mean pooling; false is refused at open today */
+    char *prompt;        /* put before every text, unless it asks for another; empty when there is none */
+    bool pool_prompt;    /* whether prompt tokens count for pooling; where they do not, no prompt can be used */
+    struct model_prompt *prompts; /* [prompt_count], all that the files name; no two have the same name */
+    uint32_t prompt_count;
 
     /* Weights. */
     struct tensor word_embeddings;     /* [vocabulary, hidden] */
@@ -96,9 +103,13 @@ void model_close(struct model *model);
 /* Frees the weights' bytes once an engine has made its own copy; the tensors must not be read after it. */
 void model_release_weights(struct model *model);
 
-/* Puts the model's prompt before a text, as every text is to be tokenised: `*text` and `*length` then tell of both.
- * Without a prompt they stay as they are; with one they point into `scratch`, whose content is replaced. Owns: the
- * caller frees `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with a scratch of its own. */
+/* Puts a prompt before a text, as it is to be tokenised: `*text` and `*length` then tell of both. With an empty prompt
+ * they stay as they are; otherwise they point into `scratch`, whose content is replaced. Owns: the caller frees
+ * `scratch`. Errors: STATUS_NO_MEMORY. Thread: any, each with a scratch of its own. */
+MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
+                                  size_t *length, struct err *err);
+
+/* The same with the prompt that the model puts before every text. */
 MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
                                         size_t *length, struct err *err);
 

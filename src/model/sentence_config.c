@@ -187,11 +187,21 @@ enum status sentence_config_read(const char *directory, const struct model_optio
     return status;
 }
 
+void prompts_free(struct model_prompt *prompts, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        free(prompts[i].name);
+        free(prompts[i].text);
+    }
+    free(prompts);
+}
+
 void sentence_config_free(struct sentence_config *config)
 {
     free(config->folder);
     free(config->pooling_folder);
     free(config->prompt);
+    prompts_free(config->prompts, config->prompt_count);
     *config = (struct sentence_config){0};
 }
 

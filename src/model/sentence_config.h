@@ -16,9 +16,11 @@ struct sentence_config {
     uint32_t width;       /* what the pooling file says of the encoder's width, or 0 */
     bool normalize;
     bool include_prompt;
-    bool lower_case;     /* do_lower_case was asked for */
-    uint32_t max_tokens; /* max_seq_length, or 0 */
-    char *prompt;        /* the chosen prompt's text; never NULL */
+    bool lower_case;              /* do_lower_case was asked for */
+    uint32_t max_tokens;          /* max_seq_length, or 0 */
+    char *prompt;                 /* the chosen prompt's text; never NULL */
+    struct model_prompt *prompts; /* [prompt_count], all of them */
+    uint32_t prompt_count;
 };
 
 /* Reads modules.json and the files it leads to. Without modules.json, `options->pooling` must be given.
@@ -28,6 +30,8 @@ struct sentence_config {
 MUST_CHECK enum status sentence_config_read(const char *directory, const struct model_options *options,
                                             struct sentence_config *out, struct err *err);
 void sentence_config_free(struct sentence_config *config);
+
+void prompts_free(struct model_prompt *prompts, uint32_t count);
 
 /* "mean" or "cls". */
 const char *pooling_name(enum pooling pooling);

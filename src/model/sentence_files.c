@@ -223,21 +223,47 @@ enum status sentence_read_normalize(const char *directory, const char *folder, s
     return status;
 }
 
-static enum status pick_prompt(const cJSON *root, const char *wanted, struct sentence_config *out, struct err *err)
+/* All prompts, because a request may choose any of them. */
+static enum status keep_prompts(const cJSON *prompts, struct sentence_config *out, struct err *err)
 {
-    const char *usual = NULL;
-    enum status status = json_string(root, PROMPTS_FILE, "default_prompt_name", &usual, err);
-    if (wanted == NULL)
-        wanted = usual;
-    if (status != STATUS_OK || wanted == NULL || wanted[0] == '\0')
-        return status;
-    const char *text = NULL;
+    int most = cJSON_GetArraySize(prompts);
+    if (most == 0)
+        return STATUS_OK;
+    out->prompts = calloc((size_t)most, sizeof *out->prompts);
+    if (out->prompts == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
+    const cJSON *entry;
+    cJSON_ArrayForEach(entry, prompts)
+    {
+        if (cJSON_IsNull(entry)) /* counts as absent */
+            continue;
+        if (!cJSON_IsString(entry))
+            return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts: %.60s must be a string",
+                           entry->string);
+        struct model_prompt *prompt = &out->prompts[out->prompt_count++];
+        prompt->name = strdup(entry->string);
+        prompt->text = strdup(entry->valuestring);
+        if (prompt->name == NULL || prompt->text == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for the prompts");
+    }
+    return STATUS_OK;
+}
+
+static enum status read_prompts(const cJSON *root, const char *wanted, struct sentence_config *out, struct err *err)
+{
+    const char *usual = NULL, *text = NULL;
     const cJSON *prompts = json_field(root, "prompts");
     if (prompts != NULL && !cJSON_IsObject(prompts))
         return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts must be an object");
-    status = json_string(prompts, PROMPTS_FILE, wanted, &text, err);
-    if (status != STATUS_OK)
-        return status;
+    TRY(keep_prompts(prompts, out, err));
+    TRY(json_string(root, PROMPTS_FILE, "default_prompt_name", &usual, err));
+    if (wanted == NULL)
+        wanted = usual;
+    if (wanted == NULL || wanted[0] == '\0')
+        return STATUS_OK;
+    for (uint32_t i = 0; i < out->prompt_count; i++)
+        if (strcmp(out->prompts[i].name, wanted) == 0)
+            text = out->prompts[i].text;
     if (text == NULL)
         return err_set(err, STATUS_NOT_FOUND, PROMPTS_FILE ": prompts has no prompt named \"%.60s\"", wanted);
     free(out->prompt);
@@ -260,7 +286,7 @@ enum status sentence_read_prompts(const char *directory, const char *wanted, str
     if (status == STATUS_OK && root != NULL)
         status = must_be(root, PROMPTS_FILE, "model_type", "SentenceTransformer", err);
     if (status == STATUS_OK && root != NULL)
-        status = pick_prompt(root, wanted, out, err);
+        status = read_prompts(root, wanted, out, err);
     cJSON_Delete(root);
     return status;
 }

@@ -13,7 +13,7 @@ MUST_CHECK enum status sentence_read_pooling(const char *directory, const char *
                                              struct err *err);
 MUST_CHECK enum status sentence_read_normalize(const char *directory, const char *folder, struct err *err);
 
-/* Picks the prompt `wanted`, or the default one where `wanted` is NULL; "" picks none. */
+/* Keeps all prompts and picks `wanted` for every text, or the default one where `wanted` is NULL; "" picks none. */
 MUST_CHECK enum status sentence_read_prompts(const char *directory, const char *wanted, struct sentence_config *out,
                                              struct err *err);
 
