@@ -67,7 +67,7 @@ struct backend_ops {
     enum status (*linear)(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err);
     enum status (*attention)(struct backend_stream *stream, uint32_t layer, struct err *err);
     enum status (*norm)(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err);
-    enum status (*pool)(struct backend_stream *stream, struct err *err);
+    enum status (*pool)(struct backend_stream *stream, struct err *err); /* normalises nothing: the encoder does */
     enum status (*finish)(struct backend_stream *stream, struct err *err);
 };
 

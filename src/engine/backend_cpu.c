@@ -284,17 +284,6 @@ static enum status cpu_norm(struct backend_stream *stream, uint32_t layer, enum 
     return STATUS_OK;
 }
 
-/* Scales to length 1; the sum of squares in f64, in order. */
-static void normalize(float *vector, uint32_t dim)
-{
-    double squares = 0;
-    for (uint32_t i = 0; i < dim; i++)
-        squares += (double)vector[i] * vector[i];
-    float scale = (float)(1.0 / fmax(sqrt(squares), 1e-12));
-    for (uint32_t i = 0; i < dim; i++)
-        vector[i] *= scale;
-}
-
 static enum status cpu_pool(struct backend_stream *stream, struct err *err)
 {
     (void)err;
@@ -306,8 +295,6 @@ static enum status cpu_pool(struct backend_stream *stream, struct err *err)
         float *vector = pass->output + (size_t)r * model->dim;
         uint32_t pooled = model->pooling == POOLING_CLS ? 1 : pass->length[r];
         weights->kernels->mean(pooled, model->hidden, model->dim, first, vector);
-        if (model->normalize)
-            normalize(vector, model->dim);
     }
     return STATUS_OK;
 }

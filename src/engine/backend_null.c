@@ -1,8 +1,7 @@
-/* A backend that computes nothing: a row's vector is a hash of its ids, spread over [-1, 1] and normalised if the model
- * says so. It needs no weights. It lets the queue be measured without an engine, and tests tell vectors apart. */
+/* A backend that computes nothing: a row's vector is a hash of its ids, spread over [-1, 1]. It needs no weights. It
+ * lets the queue be measured without an engine, and tests tell vectors apart. */
 #include "engine/backend.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct backend_stream {
@@ -88,14 +87,8 @@ static void null_vector(const struct model *model, const int32_t *ids, uint32_t 
     uint64_t seed = length;
     for (uint32_t t = 0; t < length; t++)
         seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull);
-    float squares = 0.0f;
-    for (uint32_t i = 0; i < model->dim; i++) {
+    for (uint32_t i = 0; i < model->dim; i++)
         to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f;
-        squares += to[i] * to[i];
-    }
-    if (model->normalize && squares > 0.0f)
-        for (uint32_t i = 0; i < model->dim; i++)
-            to[i] /= sqrtf(squares);
 }
 
 static enum status null_pool(struct backend_stream *stream, struct err *err)

@@ -8,7 +8,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "engine/vector.h"
+
 struct encoder {
+    const struct engine *engine;
     const struct backend *backend;
     struct backend_stream *stream;
 };
@@ -18,6 +21,7 @@ enum status encoder_open(struct engine *engine, struct encoder **out, struct err
     struct encoder *encoder = calloc(1, sizeof *encoder);
     if (encoder == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
+    encoder->engine = engine;
     encoder->backend = engine->backend;
     enum status status = engine->backend->ops->stream_open(engine->backend, &encoder->stream, err);
     if (status != STATUS_OK) {
@@ -127,5 +131,8 @@ enum status encoder_run(struct encoder *encoder, const struct engine_batch *batc
         TRY(run_pass(encoder, &pass, err));
         first += pass.rows;
     }
-    return check_finite(batch, encoder->backend->model->dim, err);
+    uint32_t dim = encoder->backend->model->dim;
+    for (uint32_t row = 0; row < batch->rows && encoder->engine->normalize; row++)
+        vector_normalize(batch->output + (size_t)row * dim, dim);
+    return check_finite(batch, dim, err);
 }

@@ -6,6 +6,7 @@
 
 struct engine {
     struct backend *backend;
+    bool normalize; /* what a pass has pooled, to length 1 */
 };
 
 #endif

@@ -36,7 +36,9 @@ enum status engine_open(const struct model *model, const struct engine_options *
     enum status status = backend_find(options == NULL ? NULL : options->backend, &ops, err);
     if (status != STATUS_OK)
         return status;
-    return engine_open_with(ops, model, options == NULL ? PRECISION_AUTO : options->precision, out, err);
+    TRY(engine_open_with(ops, model, options == NULL ? PRECISION_AUTO : options->precision, out, err));
+    (*out)->normalize = model->normalize && (options == NULL || !options->raw);
+    return STATUS_OK;
 }
 
 enum status engine_open_with(const struct backend_ops *ops, const struct model *model, enum precision precision,
@@ -55,6 +57,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
         return status;
     }
     engine->backend->ops = ops;
+    engine->normalize = model->normalize;
     *out = engine;
     return STATUS_OK;
 }

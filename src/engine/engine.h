@@ -5,6 +5,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct encoder;
 struct engine_options {
     const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here */
     enum precision precision;
+    bool raw; /* vectors as they were pooled, though the model normalises: the caller does that (engine/vector.h) */
 };
 
 /* Rows of tokens, packed or padded: row r is ids[start[r]] .. ids[start[r] + length[r] - 1]. Packed rows follow each

@@ -1,0 +1,10 @@
+/* Arithmetic on finished sentence vectors, on the host and the same for every backend. */
+#ifndef ENGINE_VECTOR_H
+#define ENGINE_VECTOR_H
+
+#include <stdint.h>
+
+/* Scales a vector to length 1; a zero vector stays zero. Shapes: vector [dim], read and written. */
+void vector_normalize(float *vector, uint32_t dim);
+
+#endif
