@@ -55,7 +55,7 @@ static enum status embed(const struct config *config, const struct own *own, str
     unsigned threads = start_threads(config);
     struct engine *engine = NULL;
     struct compute *compute = NULL;
-    enum status status = start_engine(config, model, &engine, err);
+    enum status status = start_engine(config, model, false, &engine, err);
     if (status != STATUS_OK)
         return status;
     unsigned queued = 3 * threads; /* so that the threads have work while the next window is read */

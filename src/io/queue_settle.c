@@ -30,7 +30,6 @@ static const char *kind_of(const struct request *request)
 
 static void add_vector(const struct queue *queue, struct command *command, const struct request *request)
 {
-    static const char *const encodings[] = {[ENCODING_JSON] = "json", [ENCODING_F32] = "f32"};
     uint64_t tokens = 0;
     bool truncated = false;
     for (uint32_t i = 0; i < request->row_count; i++) {
@@ -39,14 +38,14 @@ static void add_vector(const struct queue *queue, struct command *command, const
     }
     add_pair(command, "id", request->id);
     command_text(command, "dim");
-    command_number(command, request->dim);
-    add_pair(command, "encoding", encodings[request->encoding]);
+    command_number(command, request->dims);
+    add_pair(command, "encoding", encoding_name(request->encoding));
     command_text(command, "embedding");
     command_bytes(command, request->reply.data, request->reply.length);
     command_text(command, "tokens");
     command_number(command, tokens);
     add_milliseconds(command, "compute_ms", request->computed_ns - request->started_ns);
-    if (request->row_count > 1) {
+    if (request->inputs) {
         command_text(command, "count");
         command_number(command, request->row_count);
     }
@@ -62,12 +61,32 @@ static void add_failure(struct command *command, const struct request *request)
 {
     add_pair(command, "code", reply_code_name(request->code));
     add_pair(command, "message", request->message);
-    add_pair(command, "retryable", request->retryable ? "1" : "0");
+    add_pair(command, "retryable", request->retryable || request->code == CODE_QUEUE_FULL ? "1" : "0");
     command_text(command, "attempts");
     command_number(command, request->attempt);
+    if (request->row_failed) {
+        command_text(command, "index");
+        command_number(command, request->failed_index);
+    }
     if (request->code == CODE_QUEUE_FULL) {
         command_text(command, "retry_after_ms");
         command_number(command, request->retry_after_ms);
+    }
+}
+
+/* What a producer finds again in every reply and dead letter. */
+static void add_echo(struct command *command, const struct request *request)
+{
+    if (request->meta) {
+        command_text(command, "meta");
+        command_bytes(command, request->meta, request->meta_bytes);
+    }
+    if (request->tenant[0]) {
+        add_pair(command, "tenant", request->tenant);
+    }
+    if (request->traceparent) {
+        command_text(command, "traceparent");
+        command_bytes(command, request->traceparent, request->traceparent_bytes);
     }
 }
 
@@ -85,10 +104,7 @@ static void add_fields(const struct queue *queue, struct command *command, const
     } else {
         add_failure(command, request);
     }
-    if (request->meta) {
-        command_text(command, "meta");
-        command_bytes(command, request->meta, request->meta_bytes);
-    }
+    add_echo(command, request);
     if (buffer_ok(&command->buffer)) {
         char digits[8];
         snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);

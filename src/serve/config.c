@@ -15,7 +15,7 @@ static const char *const precisions[] = {"auto", "f32", "bf16", NULL};
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
 static const char *const layouts[] = {"packed", "padded", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
-static const char *const encodings[] = {"json", "f32", NULL};
+static const char *const encodings[] = {"json", "f32", "f16", "base64", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
@@ -96,7 +96,8 @@ static const struct setting table[] = {
     {INTEGER(error_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds that an error reply is kept at least"), .live = true},
     {INTEGER(default_max_attempts, "4", 1, 10, SERVE_QUEUE, "attempts before a request is dead-lettered"), .live = true},
     {SWITCH(truncate, "true", SERVE_QUEUE, "cut texts that are too long; otherwise they are refused"), .live = true},
-    {INTEGER(max_text_bytes, "1048576", 1, 15728640, SERVE_QUEUE, "longest text that a request may carry"), .live = true},
+    {INTEGER(max_text_bytes, "1048576", 1, 15728640, SERVE_QUEUE, "bytes of text that a request may carry"), .live = true},
+    {INTEGER(max_inputs, "256", 1, 4096, SERVE_QUEUE, "texts that a request may carry in inputs"), .live = true},
 
     {INTEGER(lease_ms, "15000", 100, 600000, FOR_SERVE, "a daemon that is silent this long counts as dead")},
     {INTEGER(read_block_ms, "2000", 1, 2000, FOR_SERVE, "longest blocking read"), .live = true},

@@ -58,7 +58,7 @@ struct config {
     int64_t default_ttl_s, max_ttl_s, error_ttl_s;
     int64_t default_max_attempts;
     bool truncate;
-    int64_t max_text_bytes;
+    int64_t max_text_bytes, max_inputs;
 
     int64_t lease_ms, read_block_ms;
     int64_t sweep_ms, compute_timeout_ms;

@@ -53,7 +53,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
     models->items[at].config = config;
     models->count++;
     *number = at;
-    return start_engine(config, models->items[at].model, &models->engines[at], err);
+    return start_engine(config, models->items[at].model, true, &models->engines[at], err);
 }
 
 double model_token_cost(const struct model *model)

@@ -13,10 +13,12 @@ enum status start_model(const struct config *config, struct model **out, struct 
     return model_open(config->model, &options, out, err);
 }
 
-enum status start_engine(const struct config *config, struct model *model, struct engine **out, struct err *err)
+enum status start_engine(const struct config *config, struct model *model, bool raw, struct engine **out,
+                         struct err *err)
 {
     model->read_once = true; /* so that file and copy are never in memory whole at once */
-    struct engine_options options = {.backend = config->backend, .precision = (enum precision)config->precision};
+    struct engine_options options = {
+        .backend = config->backend, .precision = (enum precision)config->precision, .raw = raw};
     enum status status = engine_open(model, &options, out, err);
     if (status != STATUS_OK)
         return err_prefix(err, "engine");

@@ -10,9 +10,9 @@
  * Owns: the caller ends it with model_close. Errors: those of model_open. */
 MUST_CHECK enum status start_model(const struct config *config, struct model **out, struct err *err);
 
-/* Opens the configured engine and lets go of the model's weights, of which it has its own copy.
- * Owns: the caller ends it with engine_close. Errors: those of engine_open. */
-MUST_CHECK enum status start_engine(const struct config *config, struct model *model, struct engine **out,
+/* Opens the configured engine and lets go of the model's weights, of which it has its own copy. `raw`: as in
+ * struct engine_options. Owns: the caller ends it with engine_close. Errors: those of engine_open. */
+MUST_CHECK enum status start_engine(const struct config *config, struct model *model, bool raw, struct engine **out,
                                     struct err *err);
 
 /* How many compute threads to run: the configured number, else what this process may use. */

@@ -2,36 +2,24 @@
  *
  * Out of range, empty, doubled or not known here yet: refused by name, never clamped and never silently ignored,
  * because a field that is ignored is a promise that is broken. The order of the table is the order of the checks: name
- * and id come first, so that any error reply finds its reader. */
+ * and id come first, so that any error reply finds its reader, and then what such a reply echoes. */
 #include "work/fields.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/utf8.h"
+#include "work/fields_take.h"
 
-struct taking {
-    const struct request_rules *rules;
-    struct request *request;
-    const char *name;                /* of the field at hand */
-    const struct entry_field *field; /* never NULL */
-    char *copy;                      /* where the next copied bytes go */
-};
+/* --- For the functions that take a field -------------------------------------------------------------------------- */
 
-typedef void (*take_field)(struct taking *taking);
-
-struct known_field {
-    const char *name;
-    take_field take;
-};
-
-static bool equals(const struct entry_field *field, const char *text)
+bool field_is(const struct taking *taking, const char *text)
 {
     size_t length = strlen(text);
-    return field->value_length == length && memcmp(field->value, text, length) == 0;
+    return taking->field->value_length == length && memcmp(taking->field->value, text, length) == 0;
 }
 
-static bool take_number(struct taking *taking, uint64_t least, uint64_t most, uint64_t *out)
+bool take_number(struct taking *taking, uint64_t least, uint64_t most, uint64_t *out)
 {
     if (decimal_parse(taking->field->value, taking->field->value_length, out) && *out >= least && *out <= most)
         return true;
@@ -40,7 +28,16 @@ static bool take_number(struct taking *taking, uint64_t least, uint64_t most, ui
     return false;
 }
 
-static char *copy_value(struct taking *taking)
+bool take_switch(struct taking *taking, bool *out)
+{
+    *out = field_is(taking, "1");
+    if (*out || field_is(taking, "0"))
+        return true;
+    request_fail(taking->request, CODE_BAD_REQUEST, "%s: 0 or 1", taking->name);
+    return false;
+}
+
+char *copy_value(struct taking *taking)
 {
     char *to = taking->copy;
     memcpy(to, taking->field->value, taking->field->value_length);
@@ -48,179 +45,116 @@ static char *copy_value(struct taking *taking)
     return to;
 }
 
-static void take_own_id(struct taking *taking)
+bool take_utf8(struct taking *taking, size_t most, const char **slice)
 {
     const struct entry_field *field = taking->field;
-    struct request *request = taking->request;
-    enum request_class class;
-    struct entry_id id;
-    if (field->value_length >= REQUEST_NAME_MAX ||
-        !request_name_parse(field->value, field->value_length, &class, &id)) {
-        request_fail(request, CODE_BAD_REQUEST, "%s: fields that begin with _ are the daemon's", taking->name);
-        return;
-    }
-    request_name_format(class, id, request->name);
-    memcpy(request->id, request->name, sizeof(request->name));
-    request->borrowed_name = true;
-    request->first_ms = id.ms;
-}
-
-static void take_own_attempt(struct taking *taking)
-{
-    uint64_t attempt;
-    if (take_number(taking, 1, 1000, &attempt))
-        taking->request->attempt = (uint32_t)attempt;
-}
-
-static void take_own_first_at(struct taking *taking)
-{
-    uint64_t ms;
-    if (take_number(taking, 0, UINT64_MAX / 2, &ms))
-        taking->request->first_ms = ms;
-}
-
-static void take_id(struct taking *taking)
-{
-    const struct entry_field *field = taking->field;
-    if (!request_id_usable(field->value, field->value_length)) {
-        request_fail(taking->request, CODE_BAD_ID,
-                     "id: 1 to %d of A-Z a-z 0-9 . _ : -, and not of the shape of an entry id", REQUEST_ID_MAX);
-        return;
-    }
-    memcpy(taking->request->id, field->value, field->value_length);
-    taking->request->id[field->value_length] = '\0';
-}
-
-static void take_ttl(struct taking *taking)
-{
-    uint64_t seconds;
-    if (take_number(taking, 1, taking->rules->max_ttl_s, &seconds))
-        taking->request->ttl_s = (uint32_t)seconds;
-}
-
-static void take_notify(struct taking *taking)
-{
-    if (equals(taking->field, "1"))
-        taking->request->notify = true;
-    else if (!equals(taking->field, "0"))
-        request_fail(taking->request, CODE_BAD_REQUEST, "notify: 0 or 1; stream:<name> is not supported yet");
-}
-
-static void take_meta(struct taking *taking)
-{
-    const struct entry_field *field = taking->field;
-    if (field->value_length == 0 || field->value_length > META_MAX_BYTES)
-        request_fail(taking->request, CODE_BAD_REQUEST, "meta: must have 1 to %d bytes", META_MAX_BYTES);
+    if (field->value_length == 0 || field->value_length > most)
+        request_fail(taking->request, CODE_BAD_REQUEST, "%s: must have 1 to %zu bytes", taking->name, most);
     else if (!utf8_valid(field->value, field->value_length))
-        request_fail(taking->request, CODE_BAD_UTF8, "meta: not valid UTF-8");
+        request_fail(taking->request, CODE_BAD_UTF8, "%s: not valid UTF-8", taking->name);
     else {
-        taking->request->meta = copy_value(taking);
-        taking->request->meta_bytes = (uint32_t)field->value_length;
+        *slice = copy_value(taking);
+        return true;
     }
+    return false;
 }
 
-static void take_max_attempts(struct taking *taking)
-{
-    uint64_t attempts;
-    if (take_number(taking, 1, 10, &attempts))
-        taking->request->max_attempts = (uint32_t)attempts;
-}
-
-static void take_encoding(struct taking *taking)
-{
-    if (equals(taking->field, "json"))
-        taking->request->encoding = ENCODING_JSON;
-    else if (equals(taking->field, "f32"))
-        taking->request->encoding = ENCODING_F32;
-    else
-        request_fail(taking->request, CODE_BAD_REQUEST, "encoding: json or f32 (f16 and base64 are not supported yet)");
-}
-
-static void take_truncate(struct taking *taking)
-{
-    if (equals(taking->field, "0") || equals(taking->field, "1"))
-        taking->request->truncate = equals(taking->field, "1");
-    else
-        request_fail(taking->request, CODE_BAD_REQUEST, "truncate: 0 or 1");
-}
-
-static void take_task(struct taking *taking)
-{
-    if (!equals(taking->field, "embed"))
-        request_fail(taking->request, CODE_UNKNOWN_TASK, "task: this queue does embed");
-}
-
-static void take_model(struct taking *taking)
-{
-    if (!equals(taking->field, taking->rules->model_name) && !equals(taking->field, taking->rules->model_id))
-        request_fail(taking->request, CODE_WRONG_MODEL, "model: this queue serves %.80s (%.40s)",
-                     taking->rules->model_name, taking->rules->model_id);
-}
-
-static void take_text(struct taking *taking)
+bool take_word(struct taking *taking, const char *allowed, char *to, size_t most)
 {
     const struct entry_field *field = taking->field;
-    struct request *request = taking->request;
-    if (field->value_length == 0)
-        request_fail(request, CODE_BAD_REQUEST, "text: must not be empty");
-    else if (field->value_length > taking->rules->max_text_bytes)
-        request_fail(request, CODE_TOO_LARGE, "text: %zu bytes, at most %" PRIu32 " are taken", field->value_length,
-                     taking->rules->max_text_bytes);
-    else if (!utf8_valid(field->value, field->value_length))
-        request_fail(request, CODE_BAD_UTF8, "text: not valid UTF-8 from byte %zu on",
-                     utf8_valid_prefix(field->value, field->value_length));
-    else {
-        request->rows[0].text = copy_value(taking);
-        request->rows[0].text_bytes = (uint32_t)field->value_length;
+    bool good = field->value_length >= 1 && field->value_length <= most;
+    for (size_t i = 0; good && i < field->value_length; i++)
+        good = memchr(allowed, field->value[i], strlen(allowed)) != NULL;
+    if (good) {
+        memcpy(to, field->value, field->value_length);
+        to[field->value_length] = '\0';
     }
+    return good;
 }
 
-static void take_nothing(struct taking *taking)
-{
-    (void)taking;
-}
+/* --- The table ---------------------------------------------------------------------------------------------------- */
 
 static void refuse(struct taking *taking)
 {
     request_fail(taking->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", taking->name);
 }
 
-/* The first three rows are looked up by number, below. */
-enum { FIELD_OWN_ID, FIELD_ID, FIELD_TEXT, FIELD_META };
+enum field {
+    FIELD_OWN_ID,
+    FIELD_OWN_FIRST_AT,
+    FIELD_OWN_ATTEMPT,
+    FIELD_ID,
+    FIELD_META,
+    FIELD_TENANT,
+    FIELD_TRACEPARENT,
+    FIELD_CANCEL,
+    FIELD_TEXT,
+    FIELD_INPUTS,
+    FIELD_TTL,
+    FIELD_NOTIFY,
+    FIELD_TRACK,
+    FIELD_MAX_ATTEMPTS,
+    FIELD_DELAY,
+    FIELD_NOT_BEFORE,
+    FIELD_EXPIRES_IN,
+    FIELD_EXPIRES_AT,
+    FIELD_ENCODING,
+    FIELD_TRUNCATE,
+    FIELD_NORMALIZE,
+    FIELD_DIMS,
+    FIELD_PROMPT,
+    FIELD_PREFIX,
+    FIELD_TASK,
+    FIELD_MODEL,
+    FIELD_QUERY,
+    FIELD_PAIRS,
+    KNOWN_FIELDS,
+};
+_Static_assert((int)KNOWN_FIELDS <= (int)KNOWN_FIELDS_MAX, "struct fields has room for every known field");
 
-static const struct known_field known_fields[] = {
-    [FIELD_OWN_ID] = {"_id", take_own_id}, /* before `id`: it changes the name */
+static const struct known_field {
+    const char *name;
+    take_field take;
+} known_fields[KNOWN_FIELDS] = {
+    [FIELD_OWN_ID] = {"_id", take_own_id},                   /* before `id`: it changes the name */
+    [FIELD_OWN_FIRST_AT] = {"_first_at", take_own_first_at}, /* before the deadlines, which count from it */
+    [FIELD_OWN_ATTEMPT] = {"_attempt", take_own_attempt},
     [FIELD_ID] = {"id", take_id},
-    [FIELD_TEXT] = {"text", take_text},
     [FIELD_META] = {"meta", take_meta},
-    {"_attempt", take_own_attempt},
-    {"_first_at", take_own_first_at},
-    {"ttl", take_ttl},
-    {"notify", take_notify},
-    {"max_attempts", take_max_attempts},
-    {"encoding", take_encoding},
-    {"truncate", take_truncate},
-    {"task", take_task},
-    {"model", take_model},
-    {"traceparent", take_nothing},
-    {"inputs", refuse},
-    {"query", refuse},
-    {"pairs", refuse},
-    {"cancel", refuse},
-    {"delay", refuse},
-    {"not_before", refuse},
-    {"expires_in", refuse},
-    {"expires_at", refuse},
-    {"track", refuse},
-    {"tenant", refuse},
-    {"normalize", refuse},
-    {"prompt", refuse},
-    {"prefix", refuse},
-    {"dims", refuse},
+    [FIELD_TENANT] = {"tenant", take_tenant},
+    [FIELD_TRACEPARENT] = {"traceparent", take_traceparent},
+    [FIELD_CANCEL] = {"cancel", take_cancel},
+    [FIELD_TEXT] = {"text", take_text},
+    [FIELD_INPUTS] = {"inputs", take_inputs},
+    [FIELD_TTL] = {"ttl", take_ttl},
+    [FIELD_NOTIFY] = {"notify", take_notify},
+    [FIELD_TRACK] = {"track", take_track},
+    [FIELD_MAX_ATTEMPTS] = {"max_attempts", take_max_attempts},
+    [FIELD_DELAY] = {"delay", take_delay},
+    [FIELD_NOT_BEFORE] = {"not_before", take_not_before},
+    [FIELD_EXPIRES_IN] = {"expires_in", take_expires_in},
+    [FIELD_EXPIRES_AT] = {"expires_at", take_expires_at},
+    [FIELD_ENCODING] = {"encoding", take_encoding},
+    [FIELD_TRUNCATE] = {"truncate", take_truncate},
+    [FIELD_NORMALIZE] = {"normalize", take_normalize},
+    [FIELD_DIMS] = {"dims", take_dims},
+    [FIELD_PROMPT] = {"prompt", take_prompt},
+    [FIELD_PREFIX] = {"prefix", take_prefix},
+    [FIELD_TASK] = {"task", take_task},
+    [FIELD_MODEL] = {"model", take_model},
+    [FIELD_QUERY] = {"query", refuse},
+    [FIELD_PAIRS] = {"pairs", refuse},
 };
 
-enum { KNOWN_FIELDS = sizeof(known_fields) / sizeof(known_fields[0]) };
-_Static_assert((int)KNOWN_FIELDS <= (int)KNOWN_FIELDS_MAX, "struct fields has room for every known field");
+/* Two ways to say one thing: only one of them. */
+static const enum field either[][2] = {
+    {FIELD_TEXT, FIELD_INPUTS},
+    {FIELD_DELAY, FIELD_NOT_BEFORE},
+    {FIELD_EXPIRES_IN, FIELD_EXPIRES_AT},
+    {FIELD_PROMPT, FIELD_PREFIX},
+};
+
+/* --- Collecting --------------------------------------------------------------------------------------------------- */
 
 static int field_find(const struct entry_field *field)
 {
@@ -238,7 +172,7 @@ static size_t fields_most(const struct entry *entry)
     return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
 }
 
-void fields_collect(struct fields *fields, const struct entry *entry)
+void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
 {
     size_t most = fields_most(entry);
     *fields = (struct fields){.too_many = entry->field_count > most};
@@ -257,26 +191,68 @@ void fields_collect(struct fields *fields, const struct entry *entry)
     for (int i = 0; fields->too_many && i < KNOWN_FIELDS; i++)
         if (i != FIELD_ID && i != FIELD_OWN_ID)
             fields->known[i] = NULL;
+    const struct entry_field *inputs = fields->known[FIELD_INPUTS];
+    if (inputs != NULL)
+        fields->inputs = inputs_measure(inputs->value, inputs->value_length, rules->max_inputs, rules->max_text_bytes);
+}
+
+uint32_t fields_rows(const struct fields *fields)
+{
+    if (fields->known[FIELD_TEXT] != NULL)
+        return 1;
+    bool readable = fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK;
+    return readable ? fields->inputs.count : 0;
 }
 
 size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules)
 {
-    const struct entry_field *text = fields->known[FIELD_TEXT], *meta = fields->known[FIELD_META];
-    size_t bytes = 0;
-    if (text != NULL && text->value_length <= rules->max_text_bytes)
-        bytes += text->value_length;
-    if (meta != NULL && meta->value_length <= META_MAX_BYTES)
-        bytes += meta->value_length;
+    const struct {
+        enum field field;
+        size_t most;
+    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
+                  {FIELD_META, META_MAX_BYTES},
+                  {FIELD_PREFIX, PREFIX_MAX_BYTES},
+                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
+    size_t bytes =
+        fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
+    for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
+        const struct entry_field *field = fields->known[copied[i].field];
+        if (field != NULL && field->value_length <= copied[i].most)
+            bytes += field->value_length;
+    }
     return bytes;
+}
+
+/* --- Applying ----------------------------------------------------------------------------------------------------- */
+
+static void check_either(const struct fields *fields, struct request *request)
+{
+    for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++)
+        if (fields->known[either[i][0]] != NULL && fields->known[either[i][1]] != NULL)
+            request_fail(request, CODE_BAD_REQUEST, "%s: not together with %s", known_fields[either[i][1]].name,
+                         known_fields[either[i][0]].name);
+}
+
+/* A cancel is an errand, not a request with options. */
+static void check_cancel_alone(const struct fields *fields, struct request *request)
+{
+    for (int i = 0; i < KNOWN_FIELDS; i++)
+        if (i != FIELD_CANCEL && fields->known[i] != NULL)
+            request_fail(request, CODE_BAD_REQUEST, "cancel: not together with %s", known_fields[i].name);
 }
 
 void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
 {
-    struct taking taking = {.rules = rules, .request = request, .copy = copy};
+    struct taking taking = {.rules = rules, .fields = fields, .request = request, .copy = copy};
     if (fields->too_many)
         request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
     if (fields->doubled != NULL)
         request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled);
+    check_either(fields, request);
+    if (fields->known[FIELD_CANCEL] != NULL)
+        check_cancel_alone(fields, request);
+    else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL)
+        request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
     for (int i = 0; i < KNOWN_FIELDS; i++) {
         if (fields->known[i] == NULL || fields->doubled == known_fields[i].name)
             continue;
@@ -284,6 +260,4 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
         taking.field = fields->known[i];
         known_fields[i].take(&taking);
     }
-    if (fields->known[FIELD_TEXT] == NULL)
-        request_fail(request, CODE_BAD_REQUEST, "text: missing");
 }

@@ -1,12 +1,19 @@
 /* The fields of a request as a table: name, and the function that checks the value and takes it over.
- * Private to work/: request.c collects and applies, fields.c knows each field. */
+ * Private to work/: request.c collects and applies, fields.c knows which fields there are. */
 #ifndef WORK_FIELDS_H
 #define WORK_FIELDS_H
 
+#include "work/inputs.h"
 #include "work/request.h"
 
-enum { REQUEST_FIELDS_MAX = 64, META_MAX_BYTES = 4096, KNOWN_FIELDS_MAX = 40 };
-enum { RETRY_FIELDS = 3 }; /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
+enum {
+    REQUEST_FIELDS_MAX = 64,
+    META_MAX_BYTES = 4096,
+    PREFIX_MAX_BYTES = 4096,
+    TRACEPARENT_MAX_BYTES = 256,
+    KNOWN_FIELDS_MAX = 40,
+    RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
+};
 
 /* An entry's fields, sorted out: at [i] the value of known field i, or NULL. */
 struct fields {
@@ -14,17 +21,19 @@ struct fields {
     const char *doubled; /* the first known field that came twice */
     bool too_many;
     uint32_t unknown;
+    struct inputs inputs; /* of the field `inputs`, where it was given */
 };
 
-/* Sorts an entry's fields into known and unknown ones. Of a doubled one the first stands; of an entry with too many,
- * only an id is kept, so that the answer can be found. */
-void fields_collect(struct fields *fields, const struct entry *entry);
+/* Sorts an entry's fields into known and unknown ones, and measures `inputs`. Of a doubled one the first stands; of an
+ * entry with too many, only an id is kept, so that the answer can be found. */
+void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules);
 
-/* Bytes that fields_apply copies behind the request: what the caller must allocate. */
+/* What the caller must allocate behind the request: rows, and bytes that fields_apply copies. */
+uint32_t fields_rows(const struct fields *fields);
 size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules);
 
 /* Checks every field and takes it over; the first thing that is wrong becomes the request's code and message.
- * Shapes: copy [fields_copied_bytes], written; the request keeps slices of it. */
+ * Shapes: request->rows [fields_rows], copy [fields_copied_bytes], both written; the request keeps slices of it. */
 void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy);
 
 /* Reads an unsigned decimal number: digits only, no sign, no overflow. */

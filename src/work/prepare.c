@@ -2,20 +2,35 @@
  * and vectors of all rows, made here and not when the entry is read: a backlog costs its texts only. */
 #include "work/prepare.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void fail(struct request *request, enum status status, const struct err *err)
+#include <xxhash.h>
+
+/* A row's failure, under the name of the field that it came from. */
+static void fail(struct request *request, const struct row *row, enum reply_code code, const char *what)
+{
+    uint32_t index = (uint32_t)(row - request->rows);
+    if (request->inputs)
+        request_fail_row(request, index, code, "inputs: text %u: %.200s", index, what);
+    else
+        request_fail_row(request, index, code, "text: %.200s", what);
+}
+
+static void fail_encode(struct request *request, const struct row *row, enum status status, const struct err *err)
 {
     enum reply_code code = status == STATUS_NO_MEMORY   ? CODE_OUT_OF_MEMORY
                            : status == STATUS_BAD_INPUT ? CODE_BAD_UTF8
                                                         : CODE_INTERNAL;
-    request_fail(request, code, "text: %.200s", err->message);
+    fail(request, row, code, err->message);
 }
 
 /* Counts what a too long text would have needed, so that the error can say it. */
-static void fail_too_long(struct request *request, const char *text, size_t length, const struct tokenizer *tokenizer)
+static void fail_too_long(struct request *request, const struct row *row, const char *text, size_t length,
+                          const struct tokenizer *tokenizer)
 {
+    char what[120];
     size_t bound = tokenizer_bound(tokenizer, length);
     uint32_t most = bound < UINT32_MAX ? (uint32_t)bound : UINT32_MAX;
     int32_t *ids = malloc(most * sizeof(*ids));
@@ -23,18 +38,17 @@ static void fail_too_long(struct request *request, const char *text, size_t leng
     bool truncated;
     struct err err;
     if (ids == NULL || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK)
-        request_fail(request, CODE_TOO_LONG, "text: more than the %u tokens that the model takes, and truncate is 0",
-                     request->max_tokens);
+        snprintf(what, sizeof what, "more than the %u tokens that the model takes, and truncate is 0",
+                 request->max_tokens);
     else
-        request_fail(request, CODE_TOO_LONG, "text: %u tokens, the model takes %u, and truncate is 0", count,
-                     request->max_tokens);
+        snprintf(what, sizeof what, "%u tokens, the model takes %u, and truncate is 0", count, request->max_tokens);
     free(ids);
+    fail(request, row, CODE_TOO_LONG, what);
 }
 
 static size_t row_capacity(const struct request *request, const struct row *row, const struct model *model)
 {
-    size_t prompt = model->prompt == NULL ? 0 : strlen(model->prompt);
-    size_t bound = tokenizer_bound(model->tokenizer, prompt + row->text_bytes);
+    size_t bound = tokenizer_bound(model->tokenizer, request->prompt_bytes + (size_t)row->text_bytes);
     return bound < request->max_tokens ? bound : request->max_tokens;
 }
 
@@ -44,20 +58,21 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     const char *text = row->text;
     size_t length = row->text_bytes;
     struct err err = {0};
-    if (model_put_prompt(model, &prompted, &text, &length, &err) != STATUS_OK) {
+    if (prompt_put(request->prompt, request->prompt_bytes, &prompted, &text, &length, &err) != STATUS_OK) {
         buffer_free(&prompted);
-        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the text");
+        fail(request, row, CODE_OUT_OF_MEMORY, err.message);
         return;
     }
     uint32_t most = (uint32_t)row_capacity(request, row, model);
     enum status status =
         tokenizer_encode(model->tokenizer, text, length, most, row->ids, &row->tokens, &row->truncated, &err);
     if (status != STATUS_OK)
-        fail(request, status, &err);
+        fail_encode(request, row, status, &err);
     else if (row->truncated && !request->truncate)
-        fail_too_long(request, text, length, model->tokenizer);
+        fail_too_long(request, row, text, length, model->tokenizer);
     else if (row->tokens == 0)
-        request_fail(request, CODE_BAD_REQUEST, "text: has no tokens");
+        fail(request, row, CODE_BAD_REQUEST, "has no tokens");
+    row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));
     buffer_free(&prompted);
 }
 
@@ -82,6 +97,10 @@ static bool allocate_work(struct request *request, const struct model *model)
 
 void prepare_request(struct request *request, const struct model *model)
 {
+    if (request->prompt == NULL && model->prompt != NULL) {
+        request->prompt = model->prompt;
+        request->prompt_bytes = (uint32_t)strlen(model->prompt);
+    }
     if (!allocate_work(request, model)) {
         request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
         return;

@@ -1,4 +1,4 @@
-/* Floats to reply bytes. JSON is the default encoding and the dearest step of a reply, hence a formatter of our own.
+/* Floats to text. JSON is the default encoding and the dearest step of a reply, hence a formatter of our own.
  *
  * Nine significant digits identify every f32. A float is exact in double, one multiplication by a power of ten brings
  * it into [1e8, 1e9), and rounding gives the nine digits as an integer. The product is off by at most three roundings
@@ -107,71 +107,4 @@ size_t reply_put_float(char *to, float value)
     bool plain = exponent >= -5 && exponent < SIGNIFICANT;
     at = plain ? put_plain(at, digits, count, exponent) : put_scientific(at, digits, count, exponent);
     return (size_t)(at - to);
-}
-
-static bool all_finite(const struct request *request)
-{
-    for (uint32_t r = 0; r < request->row_count; r++)
-        for (uint32_t i = 0; i < request->dim; i++)
-            if (!isfinite(request->rows[r].output[i]))
-                return false;
-    return true;
-}
-
-/* Shapes: one row is an array, several are an array of arrays (when a request asked for several). */
-static void put_json(struct request *request)
-{
-    size_t row_most = (size_t)request->dim * (REPLY_FLOAT_MAX + 1) + 2;
-    char *start = buffer_reserve(&request->reply, request->row_count * row_most + 2);
-    if (start == NULL)
-        return;
-    char *at = start;
-    if (request->row_count > 1)
-        *at++ = '[';
-    for (uint32_t r = 0; r < request->row_count; r++) {
-        if (r > 0)
-            *at++ = ',';
-        *at++ = '[';
-        for (uint32_t i = 0; i < request->dim; i++) {
-            if (i > 0)
-                *at++ = ',';
-            at += reply_put_float(at, request->rows[r].output[i]);
-        }
-        *at++ = ']';
-    }
-    if (request->row_count > 1)
-        *at++ = ']';
-    request->reply.length += (size_t)(at - start);
-}
-
-static void put_f32(struct request *request)
-{
-    static const union {
-        uint16_t number;
-        unsigned char low;
-    } order = {1};
-    for (uint32_t r = 0; r < request->row_count; r++)
-        for (uint32_t i = 0; i < request->dim && order.low != 1; i++) {
-            uint32_t bits;
-            memcpy(&bits, &request->rows[r].output[i], sizeof(bits));
-            unsigned char bytes[4] = {bits & 255, bits >> 8 & 255, bits >> 16 & 255, bits >> 24};
-            buffer_append(&request->reply, bytes, sizeof(bytes));
-        }
-    for (uint32_t r = 0; r < request->row_count && order.low == 1; r++)
-        buffer_append(&request->reply, request->rows[r].output, request->dim * sizeof(float));
-}
-
-void reply_format(struct request *request)
-{
-    static void (*const put[])(struct request *) = {[ENCODING_JSON] = put_json, [ENCODING_F32] = put_f32};
-    buffer_free(&request->reply);
-    if (!all_finite(request)) {
-        request_fail(request, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
-        return;
-    }
-    put[request->encoding](request);
-    if (!buffer_ok(&request->reply)) {
-        buffer_free(&request->reply);
-        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");
-    }
 }

@@ -1,5 +1,5 @@
 /* A request's life as a struct: made from an entry in one allocation (with its rows and its copies of text and meta
- * behind it), moved in lists, freed once. What the fields mean is in fields.c. */
+ * behind it), moved in lists, freed once. What the fields mean is in fields*.c. */
 #include "work/request.h"
 
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "work/fields.h"
+#include "work/reply.h"
 
 static const struct {
     const char *name;
@@ -30,6 +31,13 @@ static const struct {
     [CODE_INTERNAL] = {"internal", true},
     [CODE_POISON] = {"poison", false},
 };
+
+const char *encoding_name(enum encoding encoding)
+{
+    static const char *const names[ENCODING_COUNT] = {
+        [ENCODING_JSON] = "json", [ENCODING_F32] = "f32", [ENCODING_F16] = "f16", [ENCODING_BASE64] = "base64"};
+    return names[encoding];
+}
 
 const char *reply_code_name(enum reply_code code)
 {
@@ -78,16 +86,33 @@ void request_list_join(struct request_list *list, struct request_list *more)
     *more = (struct request_list){0};
 }
 
+static void fail(struct request *request, enum reply_code code, const char *format, va_list args)
+{
+    request->code = code;
+    request->retryable = reply_code_retryable(code);
+    vsnprintf(request->message, sizeof(request->message), format, args);
+}
+
 void request_fail(struct request *request, enum reply_code code, const char *format, ...)
 {
     if (request->code != CODE_NONE)
         return;
-    request->code = code;
-    request->retryable = reply_code_retryable(code);
     va_list args;
     va_start(args, format);
-    vsnprintf(request->message, sizeof(request->message), format, args);
+    fail(request, code, format, args);
     va_end(args);
+}
+
+void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
+{
+    if (request->code != CODE_NONE)
+        return;
+    va_list args;
+    va_start(args, format);
+    fail(request, code, format, args);
+    va_end(args);
+    request->row_failed = request->inputs;
+    request->failed_index = index;
 }
 
 void request_disown(struct request *request)
@@ -109,7 +134,7 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->entry = entry->id;
     request->origin = entry->origin;
     request->lonely_runs = entry->lonely_runs;
-    request->alone = entry->origin == ORIGIN_RECLAIMED;
+    request->alone = entry->origin == ORIGIN_RECLAIMED || entry->lonely_runs > 0;
     request_name_format(entry->class, entry->id, request->name);
     memcpy(request->id, request->name, sizeof(request->name));
     request->first_ms = entry->id.ms;
@@ -118,30 +143,46 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->max_attempts = rules->default_max_attempts;
     request->attempt = 1;
     request->truncate = rules->truncate;
-    request->dim = rules->dim;
+    request->dim = request->dims = rules->dim;
+    request->normalize = rules->normalize;
     request->max_tokens = rules->max_tokens;
 }
 
-/* What the request will weigh until it ends: an English word piece has about four bytes, a float of JSON about twelve.
- */
+/* What the request will weigh until it ends. Tokens are a guess: an English word piece has about four bytes. Bytes are
+ * a bound: a text has at most as many tokens as bytes, beside the special ones. */
 static void estimate(struct request *request, size_t allocated)
 {
-    enum { BYTES_PER_TOKEN = 4, BYTES_PER_JSON_FLOAT = 12 };
-    request->tokens = 0;
+    enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
+    size_t ids = 0;
+    request->bytes = allocated;
+    if (request->code != CODE_NONE)
+        return;
     for (uint32_t i = 0; i < request->row_count; i++) {
-        uint32_t tokens = request->rows[i].text_bytes / BYTES_PER_TOKEN + 2;
-        request->tokens += tokens < request->max_tokens ? tokens : request->max_tokens;
+        size_t bytes = request->rows[i].text_bytes + (size_t)request->prompt_bytes, most = request->max_tokens;
+        request->tokens +=
+            (uint32_t)(bytes / BYTES_PER_TOKEN + SPECIAL < most ? bytes / BYTES_PER_TOKEN + SPECIAL : most);
+        ids += bytes + SPECIAL < most ? bytes + SPECIAL : most;
     }
     size_t floats = (size_t)request->row_count * request->dim;
-    size_t reply = floats * (request->encoding == ENCODING_JSON ? BYTES_PER_JSON_FLOAT : sizeof(float));
-    request->bytes = allocated + request->tokens * sizeof(int32_t) + floats * sizeof(float) + reply;
+    request->bytes += ids * sizeof(int32_t) + floats * sizeof(float) + reply_bound(request);
+}
+
+/* What is wrong with an entry whatever its fields say. */
+static void judge_entry(struct request *request, const struct entry *entry)
+{
+    if (entry->vanished)
+        request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
+    else if (entry->oversize)
+        request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
+    else if (entry->origin == ORIGIN_SHED)
+        request_fail(request, CODE_QUEUE_FULL, "more requests wait than the queue takes; try again later");
 }
 
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
 {
     struct fields fields;
-    fields_collect(&fields, entry);
-    uint32_t row_count = 1;
+    fields_collect(&fields, entry, rules);
+    uint32_t row_count = fields_rows(&fields);
     size_t head = sizeof(struct request) + row_count * sizeof(struct row);
     size_t size = head + fields_copied_bytes(&fields, rules);
     struct request *request = malloc(size);
@@ -155,8 +196,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     request->received_ns = now_ns;
     request->unknown_fields = fields.unknown;
     set_defaults(request, rules, entry);
-    if (entry->oversize)
-        request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
+    judge_entry(request, entry);
     fields_apply(&fields, rules, request, (char *)request + head);
     estimate(request, size);
     return request;

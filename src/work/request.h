@@ -1,8 +1,7 @@
 /* One request, from the stream entry to its reply: the data model of the daemon.
  *
  * A request owns everything that belongs to it (one allocation, one free) and has one holder at a time: the worker, a
- * prep thread, or a batch. Its rows are what the planner schedules; it ends with its last row. Today a request has one
- * row; nothing outside request.c relies on that. */
+ * prep thread, or a batch. Its rows are what the planner schedules; it ends with its last row. */
 #ifndef WORK_REQUEST_H
 #define WORK_REQUEST_H
 
@@ -12,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
+#include "model/model.h"
 
 /* A stream entry's id. */
 struct entry_id {
@@ -74,7 +74,8 @@ enum reply_code {
     CODE_COUNT,
 };
 
-enum encoding { ENCODING_JSON, ENCODING_F32 };
+/* Of the vectors in a reply; raw floats are little-endian, base64 is of f32. */
+enum encoding { ENCODING_JSON, ENCODING_F32, ENCODING_F16, ENCODING_BASE64, ENCODING_COUNT };
 
 enum request_state {
     REQUEST_NEW,        /* parsed */
@@ -115,8 +116,8 @@ struct row {
     uint32_t tokens;
     bool truncated;
     uint8_t passed_over; /* batches cut without it though it waited */
-    float *output;       /* [dim], in request->work */
-    uint64_t hash;       /* of all that its vector depends on (token ids, normalisation), by a prep thread */
+    float *output;       /* [dim], in request->work: as pooled, neither cut nor normalised */
+    uint64_t hash;       /* of its token ids, by a prep thread: equal ids, equal output */
     struct row *twins;   /* list, by `twins`, of rows with the same ids: they get a copy, only the first is computed */
     uint64_t waiting_ns; /* since when it is in the window */
     struct row *next;    /* in the window */
@@ -160,20 +161,28 @@ struct request {
     uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: not to start before, not to start after; 0: none */
     char tenant[TENANT_MAX + 1];       /* fair share inside a class; "" for none */
     char target[REQUEST_NAME_MAX];     /* OUTCOME_CANCEL: the name of the request to cancel */
-    uint32_t failed_index;             /* of the first bad row, where row_count > 1 and `code` is one row's */
+    bool row_failed;                   /* `code` is that of one of several texts: of number `failed_index` */
+    uint32_t failed_index;             /* from 0 */
     uint32_t retry_after_ms;           /* CODE_QUEUE_FULL */
     enum verdict verdict;              /* of the last script call for it */
     bool delivered_again;              /* while it was held: its group is a new one, and "late" may mean the old one */
     uint32_t unknown_fields;
     const char *meta; /* [meta_bytes], echoed in the reply; NULL when there is none */
     uint32_t meta_bytes;
+    const char *traceparent; /* [traceparent_bytes], likewise */
+    uint32_t traceparent_bytes;
 
-    struct row *rows; /* [row_count] */
-    uint32_t row_count;
+    bool inputs;        /* came as an array of texts: the reply has `count` and an array of arrays, also for one text */
+    struct row *rows;   /* [row_count] */
+    uint32_t row_count; /* 0 for a cancel, and where the texts could not be read */
     uint32_t rows_left; /* without a vector; at 0 it is complete */
     uint32_t rows_out;  /* in batches, as one of the rows or a twin: while there are any, it cannot end */
-    uint32_t dim;
-    uint32_t max_tokens;   /* per row */
+    uint32_t dim;       /* floats of a row's output: the model's */
+    uint32_t dims;      /* floats of a vector in the reply: the first of them, 1..dim */
+    bool normalize;     /* the vectors in the reply have length 1 */
+    uint32_t max_tokens; /* per row */
+    const char *prompt;  /* [prompt_bytes], put before each text; NULL: what the model says */
+    uint32_t prompt_bytes;
     uint64_t due_ms;       /* OUTCOME_DEFER: delay from now; or `due_at_ms`, whichever is later */
     uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` again after a delay, one more after a failure */
     void *work;            /* ids and outputs of all rows, by a prep thread */
@@ -183,7 +192,7 @@ struct request {
     /* Stamps, monotonic ns; 0 until reached. */
     uint64_t received_ns, prepared_ns, started_ns, computed_ns;
 
-    size_t bytes;    /* memory that this request holds or will hold: what credit counts */
+    size_t bytes;    /* memory that this request holds or will hold, at most: what credit counts */
     uint32_t tokens; /* likewise: estimated from the text until it is tokenised */
 };
 
@@ -202,11 +211,16 @@ struct request_rules {
     const char *model_id;
     enum encoding encoding;
     uint32_t dim;
-    uint32_t max_tokens; /* per row */
-    uint32_t max_text_bytes;
+    uint32_t max_tokens;     /* per row */
+    uint32_t max_text_bytes; /* of all texts of a request together */
+    uint32_t max_inputs;     /* texts of a request */
     uint32_t default_ttl_s, max_ttl_s, error_ttl_s;
     uint32_t default_max_attempts;
     bool truncate;
+    bool normalize;                     /* as the model does */
+    const struct model_prompt *prompts; /* [prompt_count], the model's; they outlive every request */
+    uint32_t prompt_count;
+    bool no_prompt; /* the model cannot take any */
 };
 
 /* Reads a stream entry into a request. A malformed entry is a request, too: its `code` and `message` say what is wrong
@@ -219,11 +233,16 @@ void request_free(struct request *request);
  */
 void request_fail(struct request *request, enum reply_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 
+/* Likewise because of one of its texts: a reply to `inputs` says which. */
+void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
+    PRINTF_LIKE(4, 5);
+
 /* Takes back a name that was not its own (VERDICT_NOT_ITS_NAME): from now on it is called by its own entry, and so is
  * its reply unless the producer gave an id; all that `_id` had brought with it is forgotten. */
 void request_disown(struct request *request);
 
 const char *reply_code_name(enum reply_code code); /* "bad_request", … */
+const char *encoding_name(enum encoding encoding); /* "json", … */
 bool reply_code_retryable(enum reply_code code);   /* the transient ones */
 int entry_id_compare(struct entry_id a, struct entry_id b);
 void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT]);

@@ -193,9 +193,8 @@ static void row_guilty(struct worker *worker, const struct batch *batch)
     struct row *row = batch->rows[0], *twins = row->twins;
     struct request *request = row->request;
     if (request->code == CODE_NONE) {
-        request_fail(request, policy_code(batch->status), "%.200s",
-                     batch->err.message[0] != '\0' ? batch->err.message : status_name(batch->status));
-        request->failed_index = (uint32_t)(row - request->rows);
+        request_fail_row(request, (uint32_t)(row - request->rows), policy_code(batch->status), "%.200s",
+                         batch->err.message[0] != '\0' ? batch->err.message : status_name(batch->status));
         rows_drop(worker, request);
     }
     row_ended(worker, row);

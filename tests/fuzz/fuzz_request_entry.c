@@ -57,7 +57,7 @@ static void check_request(const struct request *request, size_t field_count)
     check_address(request);
     FUZZ_CHECK(request->ttl_s >= 1 && request->ttl_s <= rules.max_ttl_s);
     FUZZ_CHECK(request->max_attempts >= 1 && request->max_attempts <= 10 && request->attempt >= 1);
-    FUZZ_CHECK(request->unknown_fields <= field_count && request->row_count == 1 && request->rows_left == 1);
+    FUZZ_CHECK(request->unknown_fields <= field_count && request->rows_left == request->row_count);
     FUZZ_CHECK(request->meta_bytes <= 4096 && utf8_valid(request->meta, request->meta_bytes));
     if (request->code != CODE_NONE) {
         FUZZ_CHECK(!request->retryable && request->message[0] != '\0');

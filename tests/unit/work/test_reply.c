@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "engine/vector.h"
 #include "work/reply.h"
 
 static void reads_back(uint32_t bits)
@@ -77,40 +78,121 @@ static void floats_print_short(void **state)
     }
 }
 
-static struct request *request_of(enum encoding encoding, struct row *rows, uint32_t row_count, uint32_t dim)
+/* A computed request of `row_count` rows over the given floats, [row_count, dim]. */
+static struct request *request_of(enum encoding encoding, float *floats, uint32_t row_count, uint32_t dim)
 {
     static struct request request;
-    request = (struct request){.encoding = encoding, .rows = rows, .row_count = row_count, .dim = dim};
+    static struct row rows[4];
+    for (uint32_t r = 0; r < row_count; r++)
+        rows[r] = (struct row){.request = &request, .output = floats + r * dim};
+    request = (struct request){
+        .encoding = encoding, .rows = rows, .row_count = row_count, .inputs = row_count > 1, .dim = dim, .dims = dim};
     return &request;
+}
+
+static void expect_reply(struct request *request, const void *bytes, size_t length)
+{
+    size_t bound = reply_bound(request);
+    reply_format(request);
+    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->reply.length, length);
+    assert_memory_equal(request->reply.data, bytes, length);
+    assert_true(request->reply.capacity <= bound);
+    buffer_free(&request->reply);
 }
 
 static void json_is_an_array_or_an_array_of_arrays(void **state)
 {
     (void)state;
-    float one[] = {1, -0.5f, 0.25f}, two[] = {0, 2, 3};
-    struct row rows[] = {{.output = one}, {.output = two}};
-    struct request *request = request_of(ENCODING_JSON, rows, 1, 3);
-    reply_format(request);
-    assert_int_equal(request->reply.length, 13);
-    assert_memory_equal(request->reply.data, "[1,-0.5,0.25]", 13);
-    buffer_free(&request->reply);
-    request = request_of(ENCODING_JSON, rows, 2, 3);
-    reply_format(request);
-    assert_int_equal(request->reply.length, 23);
-    assert_memory_equal(request->reply.data, "[[1,-0.5,0.25],[0,2,3]]", 23);
-    buffer_free(&request->reply);
+    float floats[] = {1, -0.5f, 0.25f, 0, 2, 3};
+    expect_reply(request_of(ENCODING_JSON, floats, 1, 3), "[1,-0.5,0.25]", 13);
+    expect_reply(request_of(ENCODING_JSON, floats, 2, 3), "[[1,-0.5,0.25],[0,2,3]]", 23);
+    struct request *one_of_inputs = request_of(ENCODING_JSON, floats, 1, 3);
+    one_of_inputs->inputs = true;
+    expect_reply(one_of_inputs, "[[1,-0.5,0.25]]", 15);
 }
 
 static void f32_is_little_endian_bytes(void **state)
 {
     (void)state;
-    float one[] = {1, -2};
-    struct row row = {.output = one};
-    struct request *request = request_of(ENCODING_F32, &row, 1, 2);
-    reply_format(request);
-    assert_int_equal(request->reply.length, 8);
-    assert_memory_equal(request->reply.data, "\0\0\x80\x3f\0\0\0\xc0", 8);
-    buffer_free(&request->reply);
+    float floats[] = {1, -2};
+    expect_reply(request_of(ENCODING_F32, floats, 1, 2), "\0\0\x80\x3f\0\0\0\xc0", 8);
+    expect_reply(request_of(ENCODING_F32, floats, 2, 1), "\0\0\x80\x3f\0\0\0\xc0", 8);
+}
+
+static void f16_is_little_endian_halves(void **state)
+{
+    (void)state;
+    float floats[] = {1, -2, 65504, 0x1p-24f};
+    expect_reply(request_of(ENCODING_F16, floats, 2, 2), "\0\x3c\0\xc0\xff\x7b\1\0", 8);
+    static const float large[] = {65520, -65520, 3e38f};
+    for (int i = 0; i < 3; i++) {
+        float floats_too_large[] = {1, 1, 1, large[i]};
+        struct request *request = request_of(ENCODING_F16, floats_too_large, 2, 2);
+        reply_format(request);
+        assert_int_equal(request->code, CODE_BAD_REQUEST);
+        assert_non_null(strstr(request->message, "encoding"));
+        assert_true(request->row_failed && request->failed_index == 1 && !request->retryable);
+    }
+}
+
+static double value_of_half(uint16_t half)
+{
+    int exponent = half >> 10 & 31;
+    double mantissa = half & 1023;
+    double value = exponent == 0 ? ldexp(mantissa, -24) : ldexp(mantissa + 1024, exponent - 25);
+    return half & 0x8000 ? -value : value;
+}
+
+/* Every half comes back; what lies between two goes to the nearer one, from the middle to the even one. */
+static void halves_are_the_nearest(void **state)
+{
+    (void)state;
+    for (uint32_t half = 0; half < 0x7c00; half++) {
+        double value = value_of_half((uint16_t)half), next = value_of_half((uint16_t)(half + 1));
+        if (half == 0x7bff)
+            next = 65536;
+        float middle = (float)((value + next) / 2);
+        uint32_t even = half % 2 == 0 ? half : half + 1;
+        assert_int_equal(reply_half((float)value), half);
+        assert_int_equal(reply_half(-(float)value), half | 0x8000);
+        assert_int_equal(reply_half(nextafterf(middle, 0)), half);
+        if (half < 0x7bff) {
+            assert_int_equal(reply_half(middle), even);
+            assert_int_equal(reply_half(nextafterf(middle, INFINITY)), half + 1);
+        }
+    }
+}
+
+/* Lengths that leave each possible rest of three. The texts are from Python: b64encode(struct.pack("<nf", …)). */
+static void base64_is_of_the_f32_bytes(void **state)
+{
+    (void)state;
+    float floats[] = {1, -2.5f, 1e-7f};
+    expect_reply(request_of(ENCODING_BASE64, floats, 1, 1), "AACAPw==", 8);
+    expect_reply(request_of(ENCODING_BASE64, floats, 1, 2), "AACAPwAAIMA=", 12);
+    expect_reply(request_of(ENCODING_BASE64, floats, 3, 1), "AACAPwAAIMCVv9Yz", 16);
+}
+
+static void vectors_are_cut_and_then_normalised(void **state)
+{
+    (void)state;
+    float plain[] = {3, 4, 12, 0, 2, 5}, cut[] = {3, 4, 12, 0, 2, 5}, both[] = {3, 4, 12, 0, 2, 5};
+    float first[] = {3, 4, 12}, second[] = {0, 2, 5}, expected[6];
+    vector_normalize(first, 3);
+    vector_normalize(second, 3);
+    memcpy(expected, first, sizeof(first));
+    memcpy(expected + 3, second, sizeof(second));
+    struct request *request = request_of(ENCODING_F32, plain, 2, 3);
+    request->normalize = true;
+    expect_reply(request, expected, sizeof(expected));
+    request = request_of(ENCODING_JSON, cut, 2, 3);
+    request->dims = 2;
+    expect_reply(request, "[[3,4],[0,2]]", 13);
+    request = request_of(ENCODING_JSON, both, 2, 3);
+    request->dims = 2;
+    request->normalize = true;
+    expect_reply(request, "[[0.600000024,0.800000012],[0,1]]", 33);
 }
 
 static void what_is_not_finite_never_leaves(void **state)
@@ -119,11 +201,11 @@ static void what_is_not_finite_never_leaves(void **state)
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 6; i++) {
         float output[] = {1, bad[i / 2], 2};
-        struct row row = {.output = output};
-        struct request *request = request_of(i % 2 == 0 ? ENCODING_JSON : ENCODING_F32, &row, 1, 3);
+        struct request *request = request_of(i % 2 == 0 ? ENCODING_JSON : ENCODING_F32, output, 3, 1);
         reply_format(request);
         assert_int_equal(request->code, CODE_NON_FINITE);
         assert_true(request->retryable);
+        assert_true(request->row_failed && request->failed_index == 1);
         assert_int_equal(request->reply.length, 0);
     }
 }
@@ -134,6 +216,10 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(floats_print_short),
     cmocka_unit_test(json_is_an_array_or_an_array_of_arrays),
     cmocka_unit_test(f32_is_little_endian_bytes),
+    cmocka_unit_test(f16_is_little_endian_halves),
+    cmocka_unit_test(halves_are_the_nearest),
+    cmocka_unit_test(base64_is_of_the_f32_bytes),
+    cmocka_unit_test(vectors_are_cut_and_then_normalised),
     cmocka_unit_test(what_is_not_finite_never_leaves),
 };
 

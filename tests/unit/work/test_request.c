@@ -1,50 +1,5 @@
-/* Every field of a request: what is taken, what is refused, and under which code and name. */
-#include "harness.h"
-
-#include <stdlib.h>
-
-#include "work/request.h"
-
-static const struct request_rules rules = {
-    .model_name = "mini",
-    .model_id = "0123abcd",
-    .encoding = ENCODING_JSON,
-    .dim = 4,
-    .max_tokens = 16,
-    .max_text_bytes = 100,
-    .default_ttl_s = 3600,
-    .max_ttl_s = 7 * 86400,
-    .error_ttl_s = 3600,
-    .default_max_attempts = 4,
-    .truncate = true,
-};
-
-/* Parses an entry of name, value, name, value, … NULL. */
-static struct request *parse_as(enum request_class class, enum entry_origin origin, const char *const *pairs)
-{
-    static struct entry_field fields[200];
-    size_t count = 0;
-    for (; pairs[2 * count] != NULL; count++)
-        fields[count] = (struct entry_field){pairs[2 * count], strlen(pairs[2 * count]), pairs[2 * count + 1],
-                                             strlen(pairs[2 * count + 1])};
-    struct entry entry = {
-        .class = class, .id = {1795252518106, 7}, .origin = origin, .fields = fields, .field_count = count};
-    struct request *request = request_parse(&rules, &entry, 42);
-    assert_non_null(request);
-    return request;
-}
-
-#define PARSE(...) parse_as(CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
-
-static void expect(struct request *request, enum reply_code code, const char *named)
-{
-    if (request->code != code)
-        print_message("%s: %s\n", reply_code_name(request->code), request->message);
-    assert_int_equal(request->code, code);
-    if (named != NULL && strstr(request->message, named) == NULL)
-        fail_msg("'%s' does not name %s", request->message, named);
-    request_free(request);
-}
+/* From an entry to a request: what surrounds the fields. The fields themselves are in test_fields.c. */
+#include "parsing.h"
 
 static void plain_text_gets_the_defaults(void **state)
 {
@@ -66,29 +21,19 @@ static void plain_text_gets_the_defaults(void **state)
     assert_true(request->truncate);
     assert_false(request->notify);
     assert_false(request->alone);
+    assert_false(request->inputs);
+    assert_false(request->track);
+    assert_true(request->normalize);
+    assert_int_equal(request->dims, 4);
+    assert_int_equal(request->due_at_ms, 0);
+    assert_int_equal(request->expires_at_ms, 0);
+    assert_string_equal(request->tenant, "");
+    assert_string_equal(request->results, "");
+    assert_string_equal(request->target, "");
+    assert_null(request->prompt);
     assert_null(request->meta);
+    assert_null(request->traceparent);
     request_free(request);
-}
-
-static void every_field_is_taken(void **state)
-{
-    (void)state;
-    struct request *request = PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts",
-                                    "10", "truncate", "0", "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model",
-                                    "mini", "traceparent", "00-ab", "x-mine", "1", "odd", "2");
-    assert_int_equal(request->code, CODE_NONE);
-    assert_string_equal(request->id, "order-42");
-    assert_string_equal(request->name, "1795252518106-7");
-    assert_int_equal(request->encoding, ENCODING_F32);
-    assert_int_equal(request->ttl_s, 604800);
-    assert_int_equal(request->max_attempts, 10);
-    assert_false(request->truncate);
-    assert_true(request->notify);
-    assert_int_equal(request->meta_bytes, 7);
-    assert_memory_equal(request->meta, "{\"a\":1}", 7);
-    assert_int_equal(request->unknown_fields, 1);
-    request_free(request);
-    expect(PARSE("text", "t", "model", "0123abcd"), CODE_NONE, NULL);
 }
 
 static void classes_have_prefixed_names(void **state)
@@ -100,80 +45,6 @@ static void classes_have_prefixed_names(void **state)
     assert_string_equal(low->id, "low:1795252518106-7");
     request_free(high);
     request_free(low);
-}
-
-static void unusable_ids_are_answered_under_the_name(void **state)
-{
-    (void)state;
-    char long_id[130];
-    memset(long_id, 'a', 129);
-    long_id[129] = '\0';
-    const char *const bad[] = {"", "a b", "a/b", "é", "1-0", "1795252518106-0", "high:1-1", "low:00-7", long_id};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct request *request = PARSE("text", "t", "id", bad[i]);
-        assert_string_equal(request->id, request->name);
-        expect(request, CODE_BAD_ID, "id");
-    }
-    const char *const good[] = {"a", "-", "1-", "-1", "1-2-3", "mid:1-1", "A.b_c:d-9", long_id + 1};
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        struct request *request = PARSE("text", "t", "id", good[i]);
-        assert_string_equal(request->id, good[i]);
-        expect(request, CODE_NONE, NULL);
-    }
-}
-
-static void text_must_be_there_whole_and_valid(void **state)
-{
-    (void)state;
-    char large[102];
-    memset(large, 'x', 101);
-    large[101] = '\0';
-    expect(PARSE("id", "a"), CODE_BAD_REQUEST, "text");
-    expect(PARSE("text", ""), CODE_BAD_REQUEST, "text");
-    expect(PARSE("text", large), CODE_TOO_LARGE, "text");
-    expect(PARSE("text", large + 1), CODE_NONE, NULL);
-    expect(PARSE("text", "ab\xff"), CODE_BAD_UTF8, "byte 2");
-    expect(PARSE("text", "\xed\xa0\x80"), CODE_BAD_UTF8, "text");
-    struct entry_field nul = {"text", 4, "a\0b", 3};
-    struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = &nul, .field_count = 1};
-    struct request *request = request_parse(&rules, &entry, 0);
-    assert_int_equal(request->rows[0].text_bytes, 3);
-    expect(request, CODE_NONE, NULL);
-}
-
-static void values_out_of_range_are_refused_by_name(void **state)
-{
-    (void)state;
-    static const char *const bad[][2] = {
-        {"ttl", "0"},          {"ttl", "604801"},      {"ttl", ""},         {"ttl", "-1"},
-        {"ttl", "1.5"},        {"ttl", "+1"},          {"ttl", " 1"},       {"ttl", "99999999999999999999"},
-        {"max_attempts", "0"}, {"max_attempts", "11"}, {"truncate", "2"},   {"truncate", ""},
-        {"truncate", "true"},  {"notify", "2"},        {"notify", ""},      {"notify", "stream:web"},
-        {"encoding", "JSON"},  {"encoding", ""},       {"encoding", "f16"}, {"encoding", "base64"},
-        {"meta", ""},          {"_id", "x"},           {"_attempt", "0"},   {"_first_at", "soon"},
-    };
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        expect(PARSE("text", "t", bad[i][0], bad[i][1]), CODE_BAD_REQUEST, bad[i][0]);
-    expect(PARSE("text", "t", "task", "rerank"), CODE_UNKNOWN_TASK, "task");
-    expect(PARSE("text", "t", "model", "other"), CODE_WRONG_MODEL, "mini");
-    expect(PARSE("text", "t", "model", ""), CODE_WRONG_MODEL, "model");
-    expect(PARSE("text", "t", "meta", "\xff"), CODE_BAD_UTF8, "meta");
-    static char large[4098];
-    memset(large, 'm', 4097);
-    expect(PARSE("text", "t", "meta", large), CODE_BAD_REQUEST, "meta");
-    struct request *request = PARSE("text", "t", "meta", large + 1);
-    assert_int_equal(request->meta_bytes, 4096);
-    expect(request, CODE_NONE, NULL);
-}
-
-static void fields_of_later_versions_are_refused_not_ignored(void **state)
-{
-    (void)state;
-    static const char *const later[] = {"inputs",     "query",      "pairs",      "cancel", "delay",
-                                        "not_before", "expires_in", "expires_at", "track",  "tenant",
-                                        "normalize",  "prompt",     "prefix",     "dims"};
-    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
-        expect(PARSE("text", "t", later[i], "1"), CODE_BAD_REQUEST, later[i]);
 }
 
 static void doubled_fields_are_refused(void **state)
@@ -244,15 +115,17 @@ static void promoted_retries_keep_their_identity(void **state)
     expect(request, CODE_NONE, NULL);
 }
 
-static void reclaimed_entries_run_alone(void **state)
+static void suspects_run_alone(void **state)
 {
     (void)state;
-    const char *const pairs[] = {"text", "t", NULL};
     static const enum entry_origin origins[] = {ORIGIN_NEW, ORIGIN_OWN, ORIGIN_RELEASED, ORIGIN_RECLAIMED};
-    for (size_t i = 0; i < 4; i++) {
-        struct request *request = parse_as(CLASS_NORMAL, origins[i], pairs);
-        assert_int_equal(request->alone, origins[i] == ORIGIN_RECLAIMED);
-        request_free(request);
+    struct entry_field text = {"text", 4, "t", 1};
+    for (size_t i = 0; i < 8; i++) {
+        struct entry entry = {
+            .id = {1, 1}, .origin = origins[i / 2], .lonely_runs = i % 2, .fields = &text, .field_count = 1};
+        struct request *request = request_parse(&rules, &entry, 0);
+        assert_int_equal(request->alone, origins[i / 2] == ORIGIN_RECLAIMED || i % 2 == 1);
+        expect(request, CODE_NONE, NULL);
     }
 }
 
@@ -261,6 +134,46 @@ static void an_unread_entry_is_too_large(void **state)
     (void)state;
     struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .oversize = true};
     expect(request_parse(&rules, &entry, 0), CODE_TOO_LARGE, NULL);
+}
+
+static void a_vanished_entry_is_an_internal_error(void **state)
+{
+    (void)state;
+    struct entry entry = {.class = CLASS_LOW, .id = {1, 1}, .vanished = true};
+    struct request *request = request_parse(&rules, &entry, 0);
+    assert_string_equal(request->id, "low:1-1");
+    assert_int_equal(request->row_count, 0);
+    expect(request, CODE_INTERNAL, "deleted");
+}
+
+static void a_shed_entry_finds_its_queue_full(void **state)
+{
+    (void)state;
+    const char *const pairs[] = {"text", "t", "id", "mine", "meta", "m", "notify", "1", NULL};
+    struct request *request = parse_as(CLASS_HIGH, ORIGIN_SHED, pairs);
+    assert_string_equal(request->id, "mine");
+    assert_true(request->notify);
+    assert_int_equal(request->meta_bytes, 1);
+    assert_false(request->retryable); /* by us */
+    expect(request, CODE_QUEUE_FULL, NULL);
+    const char *const bad[] = {"text", "", NULL};
+    expect(parse_as(CLASS_HIGH, ORIGIN_SHED, bad), CODE_QUEUE_FULL, NULL);
+}
+
+/* What credit counts must be what can be held at most: the parts are added up here by hand. */
+static void the_weight_bounds_what_is_held(void **state)
+{
+    (void)state;
+    struct request *request = PARSE("inputs", "[\"a\", \"bb\", \"cccccccccccccccccccc\"]", "encoding", "f32");
+    size_t allocated = sizeof(struct request) + 3 * sizeof(struct row) + 23;
+    size_t ids = (3 + 4 + 16) * sizeof(int32_t), floats = 3 * 4 * sizeof(float), reply = 64;
+    assert_int_equal(request->bytes, allocated + ids + floats + reply);
+    assert_int_equal(request->tokens, 2 + 2 + 7);
+    expect(request, CODE_NONE, NULL);
+    request = PARSE("text", "t", "ttl", "0");
+    assert_int_equal(request->bytes, sizeof(struct request) + sizeof(struct row) + 1);
+    assert_int_equal(request->tokens, 0);
+    expect(request, CODE_BAD_REQUEST, "ttl");
 }
 
 static void entry_ids_are_read_strictly(void **state)
@@ -299,19 +212,17 @@ static void lists_keep_order_and_count(void **state)
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(plain_text_gets_the_defaults),
-    cmocka_unit_test(every_field_is_taken),
     cmocka_unit_test(classes_have_prefixed_names),
-    cmocka_unit_test(unusable_ids_are_answered_under_the_name),
-    cmocka_unit_test(text_must_be_there_whole_and_valid),
-    cmocka_unit_test(values_out_of_range_are_refused_by_name),
-    cmocka_unit_test(fields_of_later_versions_are_refused_not_ignored),
     cmocka_unit_test(doubled_fields_are_refused),
     cmocka_unit_test(too_many_fields_get_no_echo_but_their_id),
     cmocka_unit_test(a_retry_has_room_for_the_daemons_fields),
     cmocka_unit_test(errors_keep_id_ttl_and_meta),
     cmocka_unit_test(promoted_retries_keep_their_identity),
-    cmocka_unit_test(reclaimed_entries_run_alone),
+    cmocka_unit_test(suspects_run_alone),
     cmocka_unit_test(an_unread_entry_is_too_large),
+    cmocka_unit_test(a_vanished_entry_is_an_internal_error),
+    cmocka_unit_test(a_shed_entry_finds_its_queue_full),
+    cmocka_unit_test(the_weight_bounds_what_is_held),
     cmocka_unit_test(entry_ids_are_read_strictly),
     cmocka_unit_test(lists_keep_order_and_count),
 };

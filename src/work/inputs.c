@@ -1,0 +1,186 @@
+/* One scanner for both passes: the first goes without a place to write to, so that what was counted is what is written.
+ * Everything between two escapes is one run that is copied as it stands. */
+#include "work/inputs.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+struct scanner {
+    const unsigned char *at, *end;
+    const unsigned char *valid_end; /* up to here it is UTF-8 */
+    char *copy;                     /* where decoded bytes go; NULL while measuring */
+    size_t copied;
+    struct row *rows; /* likewise */
+};
+
+static void put(struct scanner *scanner, const void *bytes, size_t length)
+{
+    if (scanner->copy != NULL)
+        memcpy(scanner->copy + scanner->copied, bytes, length);
+    scanner->copied += length;
+}
+
+static void skip_space(struct scanner *scanner)
+{
+    while (scanner->at < scanner->end &&
+           (*scanner->at == ' ' || *scanner->at == '\n' || *scanner->at == '\t' || *scanner->at == '\r'))
+        scanner->at++;
+}
+
+static bool take(struct scanner *scanner, char expected)
+{
+    if (scanner->at == scanner->end || *scanner->at != (unsigned char)expected)
+        return false;
+    scanner->at++;
+    return true;
+}
+
+/* Four hex digits behind \u. */
+static bool take_hex(struct scanner *scanner, uint32_t *out)
+{
+    uint32_t value = 0;
+    if (scanner->end - scanner->at < 4)
+        return false;
+    for (int i = 0; i < 4; i++) {
+        unsigned c = scanner->at[i], letter = c | 0x20;
+        if (c >= '0' && c <= '9')
+            value = value << 4 | (c - '0');
+        else if (letter >= 'a' && letter <= 'f')
+            value = value << 4 | (letter - 'a' + 10);
+        else
+            return false;
+    }
+    scanner->at += 4;
+    *out = value;
+    return true;
+}
+
+/* What stands behind \u: a code point, or the first half of one whose second half must follow. */
+static enum inputs_problem scan_code_point(struct scanner *scanner)
+{
+    uint32_t first, second;
+    char utf8[4];
+    if (!take_hex(scanner, &first))
+        return INPUTS_BAD_STRING;
+    if (first >= 0xdc00 && first <= 0xdfff)
+        return INPUTS_BAD_UTF8;
+    if (first >= 0xd800 && first <= 0xdbff) {
+        if (!take(scanner, '\\') || !take(scanner, 'u') || !take_hex(scanner, &second))
+            return INPUTS_BAD_UTF8;
+        if (second < 0xdc00 || second > 0xdfff)
+            return INPUTS_BAD_UTF8;
+        first = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+    }
+    put(scanner, utf8, utf8_put(utf8, first));
+    return INPUTS_OK;
+}
+
+/* What stands behind a backslash. */
+static enum inputs_problem scan_escape(struct scanner *scanner)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    if (take(scanner, 'u'))
+        return scan_code_point(scanner);
+    const char *letter = scanner->at == scanner->end ? NULL : memchr(letters, (char)*scanner->at, sizeof letters - 1);
+    if (letter == NULL)
+        return INPUTS_BAD_STRING;
+    scanner->at++;
+    put(scanner, &meanings[letter - letters], 1);
+    return INPUTS_OK;
+}
+
+/* One string, from behind its opening quote. */
+static enum inputs_problem scan_string(struct scanner *scanner)
+{
+    for (;;) {
+        const unsigned char *run = scanner->at;
+        while (scanner->at < scanner->end && *scanner->at != '"' && *scanner->at != '\\' && *scanner->at >= ' ')
+            scanner->at++;
+        if (scanner->at > scanner->valid_end) {
+            scanner->at = scanner->valid_end;
+            return INPUTS_BAD_UTF8;
+        }
+        put(scanner, run, (size_t)(scanner->at - run));
+        if (take(scanner, '"'))
+            return INPUTS_OK;
+        if (!take(scanner, '\\'))
+            return INPUTS_BAD_STRING;
+        enum inputs_problem problem = scan_escape(scanner);
+        if (problem != INPUTS_OK)
+            return problem;
+    }
+}
+
+static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
+{
+    size_t before = scanner->copied;
+    skip_space(scanner);
+    if (!take(scanner, '"'))
+        return scanner->at == scanner->end ? INPUTS_NOT_ARRAY : INPUTS_NOT_TEXT;
+    enum inputs_problem problem = scan_string(scanner);
+    if (problem == INPUTS_OK && scanner->copied == before)
+        return INPUTS_EMPTY_TEXT;
+    if (problem == INPUTS_OK && scanner->rows != NULL) {
+        scanner->rows[index].text = scanner->copy + before;
+        scanner->rows[index].text_bytes = (uint32_t)(scanner->copied - before);
+    }
+    return problem;
+}
+
+/* The texts up to the closing bracket. */
+static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *inputs, uint32_t most_texts,
+                                      size_t most_bytes)
+{
+    for (;;) {
+        enum inputs_problem problem = scan_text(scanner, inputs->count);
+        if (problem != INPUTS_OK)
+            return problem;
+        if (inputs->count == most_texts)
+            return INPUTS_TOO_MANY;
+        if (scanner->copied > most_bytes)
+            return INPUTS_TOO_LARGE;
+        inputs->count++;
+        skip_space(scanner);
+        if (take(scanner, ']'))
+            return INPUTS_OK;
+        if (!take(scanner, ','))
+            return INPUTS_NOT_ARRAY;
+    }
+}
+
+static enum inputs_problem scan_array(struct scanner *scanner, struct inputs *inputs, uint32_t most_texts,
+                                      size_t most_bytes)
+{
+    skip_space(scanner);
+    if (!take(scanner, '['))
+        return INPUTS_NOT_ARRAY;
+    skip_space(scanner);
+    bool empty = take(scanner, ']');
+    enum inputs_problem problem = empty ? INPUTS_NO_TEXTS : scan_texts(scanner, inputs, most_texts, most_bytes);
+    if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS)
+        return problem;
+    skip_space(scanner);
+    return scanner->at == scanner->end ? problem : INPUTS_NOT_ARRAY;
+}
+
+struct inputs inputs_measure(const char *json, size_t length, uint32_t most_texts, size_t most_bytes)
+{
+    const unsigned char *start = (const unsigned char *)json;
+    struct scanner scanner = {.at = start, .end = start + length, .valid_end = start + utf8_valid_prefix(json, length)};
+    struct inputs inputs = {0};
+    inputs.problem = scan_array(&scanner, &inputs, most_texts, most_bytes);
+    inputs.bytes = scanner.copied;
+    inputs.at = (size_t)(scanner.at - start);
+    return inputs;
+}
+
+void inputs_decode(const char *json, size_t length, char *copy, struct row *rows)
+{
+    const unsigned char *start = (const unsigned char *)json;
+    struct scanner scanner = {
+        .at = start, .end = start + length, .valid_end = start + length, .copy = copy, .rows = rows};
+    struct inputs inputs = {0};
+    inputs.problem = scan_array(&scanner, &inputs, UINT32_MAX, SIZE_MAX);
+}

@@ -1,0 +1,359 @@
+/* Every field of a request: what is taken, what is refused, and under which code and name. */
+#include "parsing.h"
+
+static void every_field_is_taken(void **state)
+{
+    (void)state;
+    struct request *request =
+        PARSE("id", "order-42", "text", "t", "encoding", "f32", "ttl", "604800", "max_attempts", "10", "truncate", "0",
+              "notify", "1", "meta", "{\"a\":1}", "task", "embed", "model", "mini", "traceparent", "00-ab", "x-mine",
+              "1", "odd", "2", "tenant", "acme:7", "track", "1", "normalize", "0", "dims", "3", "prefix", "say: ");
+    assert_int_equal(request->code, CODE_NONE);
+    assert_string_equal(request->id, "order-42");
+    assert_string_equal(request->name, "1795252518106-7");
+    assert_int_equal(request->encoding, ENCODING_F32);
+    assert_int_equal(request->ttl_s, 604800);
+    assert_int_equal(request->max_attempts, 10);
+    assert_false(request->truncate);
+    assert_true(request->notify);
+    assert_int_equal(request->meta_bytes, 7);
+    assert_memory_equal(request->meta, "{\"a\":1}", 7);
+    assert_int_equal(request->traceparent_bytes, 5);
+    assert_memory_equal(request->traceparent, "00-ab", 5);
+    assert_string_equal(request->tenant, "acme:7");
+    assert_true(request->track);
+    assert_false(request->normalize);
+    assert_int_equal(request->dims, 3);
+    assert_int_equal(request->dim, 4);
+    assert_int_equal(request->prompt_bytes, 5);
+    assert_memory_equal(request->prompt, "say: ", 5);
+    assert_int_equal(request->unknown_fields, 1);
+    request_free(request);
+    expect(PARSE("text", "t", "model", "0123abcd"), CODE_NONE, NULL);
+}
+
+static void every_encoding_is_taken(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"json", "f32", "f16", "base64"};
+    for (int i = 0; i < ENCODING_COUNT; i++) {
+        struct request *request = PARSE("text", "t", "encoding", names[i]);
+        assert_int_equal(request->encoding, i);
+        assert_string_equal(encoding_name(request->encoding), names[i]);
+        expect(request, CODE_NONE, NULL);
+    }
+}
+
+static void unusable_ids_are_answered_under_the_name(void **state)
+{
+    (void)state;
+    char long_id[130];
+    memset(long_id, 'a', 129);
+    long_id[129] = '\0';
+    const char *const bad[] = {"", "a b", "a/b", "é", "1-0", "1795252518106-0", "high:1-1", "low:00-7", long_id};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct request *request = PARSE("text", "t", "id", bad[i]);
+        assert_string_equal(request->id, request->name);
+        expect(request, CODE_BAD_ID, "id");
+    }
+    const char *const good[] = {"a", "-", "1-", "-1", "1-2-3", "mid:1-1", "A.b_c:d-9", long_id + 1};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        struct request *request = PARSE("text", "t", "id", good[i]);
+        assert_string_equal(request->id, good[i]);
+        expect(request, CODE_NONE, NULL);
+    }
+}
+
+static void text_must_be_there_whole_and_valid(void **state)
+{
+    (void)state;
+    char large[102];
+    memset(large, 'x', 101);
+    large[101] = '\0';
+    expect(PARSE("id", "a"), CODE_BAD_REQUEST, "text");
+    expect(PARSE("text", ""), CODE_BAD_REQUEST, "text");
+    expect(PARSE("text", large), CODE_TOO_LARGE, "text");
+    expect(PARSE("text", large + 1), CODE_NONE, NULL);
+    expect(PARSE("text", "ab\xff"), CODE_BAD_UTF8, "byte 2");
+    expect(PARSE("text", "\xed\xa0\x80"), CODE_BAD_UTF8, "text");
+    struct entry_field nul = {"text", 4, "a\0b", 3};
+    struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = &nul, .field_count = 1};
+    struct request *request = request_parse(&rules, &entry, 0);
+    assert_int_equal(request->rows[0].text_bytes, 3);
+    expect(request, CODE_NONE, NULL);
+}
+
+static void inputs_become_rows(void **state)
+{
+    (void)state;
+    struct request *request = PARSE("meta", "m", "inputs", "[\"one\", \"t\\u0077o\", \"\\u0000\"]", "prefix", "p");
+    assert_int_equal(request->code, CODE_NONE);
+    assert_true(request->inputs);
+    assert_int_equal(request->row_count, 3);
+    assert_int_equal(request->rows_left, 3);
+    static const char *const texts[] = {"one", "two", "\0"};
+    static const size_t lengths[] = {3, 3, 1};
+    for (int i = 0; i < 3; i++) {
+        assert_ptr_equal(request->rows[i].request, request);
+        assert_int_equal(request->rows[i].text_bytes, lengths[i]);
+        assert_memory_equal(request->rows[i].text, texts[i], lengths[i]);
+    }
+    assert_memory_equal(request->meta, "m", 1);
+    assert_memory_equal(request->prompt, "p", 1);
+    request_free(request);
+    request = PARSE("inputs", "[\"one\"]");
+    assert_true(request->inputs);
+    assert_int_equal(request->row_count, 1);
+    expect(request, CODE_NONE, NULL);
+}
+
+static void bad_inputs_say_which_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *inputs;
+        enum reply_code code;
+        int index; /* -1: none */
+    } cases[] = {
+        {"", CODE_BAD_REQUEST, -1},
+        {"one", CODE_BAD_REQUEST, -1},
+        {"\"one\"", CODE_BAD_REQUEST, -1},
+        {"{}", CODE_BAD_REQUEST, -1},
+        {"[]", CODE_BAD_REQUEST, -1},
+        {"[\"a\"", CODE_BAD_REQUEST, -1},
+        {"[\"a\",]", CODE_BAD_REQUEST, 1},
+        {"[\"a\"] x", CODE_BAD_REQUEST, -1},
+        {"[\"a\", \"\"]", CODE_BAD_REQUEST, 1},
+        {"[1]", CODE_BAD_REQUEST, 0},
+        {"[\"a\", [\"b\"]]", CODE_BAD_REQUEST, 1},
+        {"[\"a\", \"b\", null]", CODE_BAD_REQUEST, 2},
+        {"[\"a\", \"\\x\"]", CODE_BAD_REQUEST, 1},
+        {"[\"a\nb\"]", CODE_BAD_REQUEST, 0},
+        {"[\"a\", \"\xff\"]", CODE_BAD_UTF8, 1},
+        {"[\"\\ud800\"]", CODE_BAD_UTF8, 0},
+        {"[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\"]", CODE_TOO_MANY_INPUTS, -1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct request *request = PARSE("inputs", cases[i].inputs);
+        assert_int_equal(request->row_count, 0);
+        assert_int_equal(request->row_failed, cases[i].index >= 0);
+        if (cases[i].index >= 0)
+            assert_int_equal(request->failed_index, cases[i].index);
+        expect(request, cases[i].code, "inputs");
+    }
+    char large[120] = "[\"a\",\"";
+    memset(large + 6, 'x', 100);
+    strcpy(large + 106, "\"]");
+    expect(PARSE("inputs", large), CODE_TOO_LARGE, "inputs");
+    strcpy(large + 105, "\"]");
+    expect(PARSE("inputs", large), CODE_NONE, NULL);
+}
+
+static void there_is_one_thing_to_do(void **state)
+{
+    (void)state;
+    expect(PARSE("x-a", "1"), CODE_BAD_REQUEST, "text");
+    expect(PARSE("x-a", "1"), CODE_BAD_REQUEST, "inputs");
+    expect(PARSE("text", "t", "inputs", "[\"a\"]"), CODE_BAD_REQUEST, "inputs");
+    expect(PARSE("inputs", "[\"a\", \"b\"]", "text", "t"), CODE_BAD_REQUEST, "text");
+    expect(PARSE("inputs", "[\"a\"]", "inputs", "[\"a\"]"), CODE_BAD_REQUEST, "inputs");
+}
+
+static void values_out_of_range_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"ttl", "0"},
+        {"ttl", "604801"},
+        {"ttl", ""},
+        {"ttl", "-1"},
+        {"ttl", "1.5"},
+        {"ttl", "+1"},
+        {"ttl", " 1"},
+        {"ttl", "99999999999999999999"},
+        {"max_attempts", "0"},
+        {"max_attempts", "11"},
+        {"truncate", "2"},
+        {"truncate", ""},
+        {"truncate", "true"},
+        {"normalize", "2"},
+        {"normalize", ""},
+        {"normalize", "01"},
+        {"track", "2"},
+        {"track", ""},
+        {"track", "yes"},
+        {"dims", "0"},
+        {"dims", "5"},
+        {"dims", ""},
+        {"dims", "2.0"},
+        {"notify", "2"},
+        {"notify", ""},
+        {"notify", "stream"},
+        {"notify", "stream:"},
+        {"notify", "stream:Web"},
+        {"notify", "stream:a/b"},
+        {"encoding", "JSON"},
+        {"encoding", ""},
+        {"encoding", "f8"},
+        {"encoding", "base64 "},
+        {"meta", ""},
+        {"tenant", ""},
+        {"tenant", "a b"},
+        {"tenant", "\xc3\xa9"},
+        {"traceparent", ""},
+        {"traceparent", "a b"},
+        {"traceparent", "a\x7f"},
+        {"traceparent", "\xc3\xa9"},
+        {"prompt", ""},
+        {"prompt", "Query"},
+        {"prompt", "query "},
+        {"prefix", ""},
+        {"delay", ""},
+        {"delay", "-1"},
+        {"delay", "2592000001"},
+        {"not_before", ""},
+        {"not_before", "tomorrow"},
+        {"not_before", "1797844518107"},
+        {"not_before", "18446744073709551615"},
+        {"expires_in", ""},
+        {"expires_in", "0"},
+        {"expires_in", "31622400001"},
+        {"expires_at", ""},
+        {"expires_at", "0"},
+        {"expires_at", "9007199254740992"},
+        {"query", "q"},
+        {"pairs", "[]"},
+        {"_id", "x"},
+        {"_id", ""},
+        {"_attempt", "1"},
+        {"_first_at", "1"},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        expect(PARSE("text", "t", bad[i][0], bad[i][1]), CODE_BAD_REQUEST, bad[i][0]);
+    expect(PARSE("text", "t", "_id", "1-1", "_attempt", "0"), CODE_BAD_REQUEST, "_attempt");
+    expect(PARSE("text", "t", "_id", "1-1", "_first_at", "soon"), CODE_BAD_REQUEST, "_first_at");
+    expect(PARSE("text", "t", "task", "rerank"), CODE_UNKNOWN_TASK, "task");
+    expect(PARSE("text", "t", "task", ""), CODE_UNKNOWN_TASK, "task");
+    expect(PARSE("text", "t", "model", "other"), CODE_WRONG_MODEL, "mini");
+    expect(PARSE("text", "t", "model", ""), CODE_WRONG_MODEL, "model");
+    expect(PARSE("text", "t", "meta", "\xff"), CODE_BAD_UTF8, "meta");
+    expect(PARSE("text", "t", "prefix", "\xff"), CODE_BAD_UTF8, "prefix");
+}
+
+/* One more than the longest is refused, the longest is taken. */
+static void lengths_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field;
+        size_t most;
+    } bounded[] = {{"meta", 4096}, {"prefix", 4096}, {"traceparent", 256}, {"tenant", 64}};
+    char value[4098];
+    for (size_t i = 0; i < sizeof(bounded) / sizeof(bounded[0]); i++) {
+        memset(value, 'm', sizeof(value));
+        value[bounded[i].most + 1] = '\0';
+        expect(PARSE("text", "t", bounded[i].field, value), CODE_BAD_REQUEST, bounded[i].field);
+        expect(PARSE("text", "t", bounded[i].field, value + 1), CODE_NONE, NULL);
+    }
+    char results[7 + 66] = "stream:";
+    memset(results + 7, 'r', 65);
+    expect(PARSE("text", "t", "notify", results), CODE_BAD_REQUEST, "notify");
+    results[7 + 64] = '\0';
+    struct request *request = PARSE("text", "t", "notify", results);
+    assert_string_equal(request->results, results + 7);
+    assert_false(request->notify);
+    expect(request, CODE_NONE, NULL);
+}
+
+static void expect_times(struct request *request, uint64_t due_at_ms, uint64_t expires_at_ms)
+{
+    assert_int_equal(request->due_at_ms, due_at_ms);
+    assert_int_equal(request->expires_at_ms, expires_at_ms);
+    expect(request, CODE_NONE, NULL);
+}
+
+static void times_are_absolute_and_count_from_the_first_submission(void **state)
+{
+    (void)state;
+    expect_times(PARSE("text", "t", "delay", "0"), 0, 0);
+    expect_times(PARSE("text", "t", "delay", "1"), ENTRY_MS + 1, 0);
+    expect_times(PARSE("text", "t", "delay", "2592000000", "expires_in", "5"), ENTRY_MS + 2592000000, ENTRY_MS + 5);
+    expect_times(PARSE("text", "t", "not_before", "77", "expires_at", "78"), 77, 78);
+    expect_times(PARSE("text", "t", "not_before", "1797844518106"), ENTRY_MS + 2592000000, 0);
+    expect_times(PARSE("_id", "1000-1", "text", "t", "delay", "5", "expires_in", "6"), 1005, 1006);
+    expect_times(PARSE("text", "t", "delay", "5", "expires_in", "6", "_id", "1000-1", "_first_at", "2000"), 2005, 2006);
+    expect_times(PARSE("_id", "18446744073709551615-1", "text", "t", "delay", "5"), UINT64_MAX, 0);
+}
+
+static void two_ways_to_say_it_are_refused_together(void **state)
+{
+    (void)state;
+    expect(PARSE("text", "t", "delay", "1", "not_before", "1"), CODE_BAD_REQUEST, "not_before");
+    expect(PARSE("text", "t", "expires_in", "1", "expires_at", "1"), CODE_BAD_REQUEST, "expires_at");
+    expect(PARSE("text", "t", "prompt", "query", "prefix", "p"), CODE_BAD_REQUEST, "prefix");
+}
+
+static void prompts_are_the_models(void **state)
+{
+    (void)state;
+    struct request *request = PARSE("text", "t", "prompt", "query");
+    assert_int_equal(request->prompt_bytes, 7);
+    assert_memory_equal(request->prompt, "query: ", 7);
+    expect(request, CODE_NONE, NULL);
+    request = PARSE("text", "t", "prompt", "empty");
+    assert_non_null(request->prompt); /* none, although the model may have one */
+    assert_int_equal(request->prompt_bytes, 0);
+    expect(request, CODE_NONE, NULL);
+    struct request_rules none = rules;
+    none.no_prompt = true;
+    const char *const names[] = {"prompt", "prefix"};
+    for (int i = 0; i < 2; i++) {
+        struct entry_field fields[] = {{"text", 4, "t", 1}, {names[i], 6, "query", 5}};
+        struct entry entry = {.class = CLASS_NORMAL, .id = {1, 1}, .fields = fields, .field_count = 2};
+        expect(request_parse(&none, &entry, 0), CODE_BAD_REQUEST, names[i]);
+    }
+}
+
+static void a_cancel_names_a_request_and_stands_alone(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"1-2", "1-2"}, {"high:1-2", "high:1-2"}, {"low:1-2", "low:1-2"}, {"007-0", "7-0"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct request *request = PARSE("cancel", names[i][0], "x-why", "late", "unknown", "1");
+        assert_string_equal(request->target, names[i][1]);
+        assert_int_equal(request->row_count, 0);
+        assert_int_equal(request->tokens, 0);
+        expect(request, CODE_NONE, NULL);
+    }
+    static const char *const bad[] = {
+        "", "order-42", "1", "1-", "mid:1-1", "1-2 ", "*", "18446744073709551616-0", "high:high:1-1"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct request *request = PARSE("cancel", bad[i]);
+        assert_string_equal(request->target, "");
+        assert_string_equal(request->id, request->name);
+        expect(request, CODE_BAD_REQUEST, "cancel");
+    }
+    static const char *const beside[][2] = {{"text", "t"},   {"inputs", "[\"a\"]"}, {"id", "me"},  {"ttl", "5"},
+                                            {"notify", "1"}, {"delay", "5"},        {"meta", "m"}, {"_id", "1-1"}};
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
+        expect(PARSE("cancel", "1-1", beside[i][0], beside[i][1]), CODE_BAD_REQUEST, "cancel");
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(every_field_is_taken),
+    cmocka_unit_test(every_encoding_is_taken),
+    cmocka_unit_test(unusable_ids_are_answered_under_the_name),
+    cmocka_unit_test(text_must_be_there_whole_and_valid),
+    cmocka_unit_test(inputs_become_rows),
+    cmocka_unit_test(bad_inputs_say_which_one),
+    cmocka_unit_test(there_is_one_thing_to_do),
+    cmocka_unit_test(values_out_of_range_are_refused_by_name),
+    cmocka_unit_test(lengths_are_bounded),
+    cmocka_unit_test(times_are_absolute_and_count_from_the_first_submission),
+    cmocka_unit_test(two_ways_to_say_it_are_refused_together),
+    cmocka_unit_test(prompts_are_the_models),
+    cmocka_unit_test(a_cancel_names_a_request_and_stands_alone),
+};
+
+TEST_MAIN(cases)
