@@ -93,12 +93,21 @@ static void finish_joining(struct queue *queue)
 
 static void join(struct queue *queue);
 
+static const char *precision_of(const struct queue *queue)
+{
+    return queue->options.precision ? queue->options.precision : "f32";
+}
+
 static void refuse_queue(struct queue *queue, long long code, const char *text)
 {
     struct err err;
     if (code == -1) {
         err_set(&err, STATUS_UNSUPPORTED, "queue %s speaks protocol %s, this program speaks %d: use a newer one",
                 queue->options.name, text, QUEUE_PROTOCOL);
+    } else if (code == -3) {
+        err_set(&err, STATUS_BAD_INPUT,
+                "queue %s wants precision %s (precision in its meta), this worker computes in %s", queue->options.name,
+                text, precision_of(queue));
     } else {
         err_set(
             &err, STATUS_BAD_INPUT,
@@ -143,6 +152,7 @@ static void join(struct queue *queue)
     command_text(&command, queue->options.model_id);
     command_text(&command, queue->token);
     command_number(&command, queue->options.lease_ms);
+    command_text(&command, precision_of(queue));
     if (!queue_call(queue, &command, on_joined, queue)) {
         err_set(&err, STATUS_NO_MEMORY, "no memory for a Redis command");
         queue_down(queue, &err);

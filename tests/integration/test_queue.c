@@ -653,6 +653,17 @@ static void another_model_is_refused(void **state)
     desk_close(&desk);
 }
 
+static void a_pinned_precision_is_kept_to(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    redis_do(redis, "HSET " Q "meta precision bf16");
+    expect_fatal(redis, NULL, STATUS_BAD_INPUT, "wants precision bf16");
+    desk_open(&desk, &redis->address, &(struct queue_options){.precision = "bf16"});
+    desk_wait(&desk, EVENT_CONNECTED);
+    desk_close(&desk);
+}
+
 static void a_higher_protocol_is_refused(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -781,6 +792,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(an_oversized_entry_that_went_away_leaves_no_suspicion, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_own_vanished_entry_is_handed_over, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(another_model_is_refused, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_pinned_precision_is_kept_to, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_higher_protocol_is_refused, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_evicting_redis_is_refused_unless_allowed, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_password_is_needed_and_taken, redis_setup, redis_teardown),
