@@ -2,7 +2,7 @@
  *
  * Of a failed batch only the guilty row is to be charged, so the batch is halved until that row has failed alone. When
  * the first half turns out well, the fault must be in the second: that one is halved at once, without a try. So one bad
- * row in n costs at most 2 * log2(n) forward passes more.
+ * row in n costs at most 2 * log2(n) forward passes more, whatever n.
  *
  * Out of memory is nobody's fault as long as there are rows to part: the budget halves and they wait once more. A lost
  * device is nobody's fault at all. */

@@ -1,0 +1,621 @@
+/* Requests of several rows, equal texts, and what a failed batch means for each of its rows. */
+#include <inttypes.h>
+
+#include "rows_bench.h"
+
+static struct worker_options wide_options(void)
+{
+    struct worker_options options = rows_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 4096;
+    options.window_fixed = true; /* so that all are in one batch to begin with */
+    return options;
+}
+
+/* --- in halves --- */
+
+/* One bad row among n, as n requests or as one: what that costs, and who is charged. */
+static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint32_t slots)
+{
+    struct worker_options options = wide_options();
+    options.engine_slots = slots;
+    struct bench *bench = rows_begin(options);
+    struct asked asked = {.rows = one_request ? n : 1, .tokens = 3, .step = 1};
+    bench->bad[position] = true;
+    rows_ask(bench, CLASS_NORMAL, one_request ? 1 : n, asked);
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 5);
+    rows_run_all(bench);
+    assert_true(bench->forwards - 1 <= 2 * log2(n)); /* the promise is one more */
+    for (uint32_t i = 0; i < bench->entries; i++)
+        rows_expect(bench, i, 1, one_request || i == position ? OUTCOME_DEFER : OUTCOME_DONE);
+    if (one_request)
+        assert_int_equal(bench->asked[0].failed_index, position);
+    rows_end(bench);
+}
+
+static void one_bad_row_costs_little_at_every_place(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 33; n++)
+        for (uint32_t position = 0; position < n; position++)
+            for (uint32_t slots = 1; slots <= 2; slots++) {
+                check_one_bad(n, position, false, slots);
+                check_one_bad(n, position, true, slots);
+            }
+}
+
+static void only_bad_rows_are_charged_however_many(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 200; round++) {
+        struct worker_options options = wide_options();
+        options.engine_slots = 1 + round % 3;
+        struct bench *bench = rows_begin(options);
+        bench->random = round;
+        bench->shuffled = true;
+        uint32_t n = 1 + rows_chance(bench, 60);
+        for (uint32_t i = 0; i < n; i++)
+            bench->bad[i] = rows_chance(bench, 6) == 0;
+        rows_ask(bench, CLASS_NORMAL, n, (struct asked){.rows = 1, .tokens = 2, .step = 1});
+        rows_prepare_all(bench);
+        rows_tick_ms(bench, 5);
+        rows_run_all(bench);
+        for (uint32_t i = 0; i < n; i++)
+            rows_expect(bench, i, 1, bench->bad[i] ? OUTCOME_DEFER : OUTCOME_DONE);
+        rows_end(bench);
+    }
+}
+
+/* A batch that fails for no reason that comes back charges nobody. */
+static void a_fault_that_does_not_come_back_charges_nobody(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(wide_options());
+    bench->flaky[5] = 1;
+    rows_ask(bench, CLASS_NORMAL, 20, (struct asked){.rows = 1, .tokens = 2, .step = 1});
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 5);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 20, OUTCOME_DONE);
+    rows_end(bench);
+}
+
+/* When all rows of a request are bad, the first one that is found ends it; the others are not tried one by one. */
+static void a_request_that_is_bad_throughout_ends_at_once(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(wide_options());
+    for (int i = 0; i < 64; i++)
+        bench->bad[i] = true;
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 5);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DEFER);
+    assert_in_range(bench->forwards, 1, 1 + 2 * 6);
+    rows_end(bench);
+}
+
+/* --- out of memory, not finite --- */
+
+static void out_of_memory_halves_first_and_grows_back(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    bench->memory = 20;
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DONE);
+    assert_int_equal(worker_stats(bench->worker).bisected, 0);
+    assert_in_range(worker_stats(bench->worker).out_of_memory, 1, 2);
+    assert_int_equal(worker_stats(bench->worker).batch_tokens, 16); /* half of 32, the extent that did not fit */
+    bench->memory = UINT32_MAX;
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 4 * 16, .tokens = 4, .number = 100, .step = 1});
+    rows_run_all(bench);
+    assert_int_equal(worker_stats(bench->worker).batch_tokens, 32); /* after 16 good batches */
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8 * 16, .tokens = 4, .number = 200, .step = 1});
+    rows_run_all(bench);
+    assert_int_equal(worker_stats(bench->worker).batch_tokens, 64);
+    rows_expect(bench, 0, 3, OUTCOME_DONE);
+    rows_end(bench);
+}
+
+static void one_row_that_needs_too_much_is_charged(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    bench->memory = 0; /* no two rows fit together */
+    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 2, .tokens = 4, .step = 1});
+    rows_run_all(bench);
+    rows_expect(bench, 0, 3, OUTCOME_DONE); /* one by one they do */
+    rows_end(bench);
+}
+
+static void what_is_not_finite_is_never_done(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    bench->infinite[13] = true;
+    rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 5, .tokens = 4, .step = 1, .hashed = true});
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 13, .hashed = true});
+    rows_run_all(bench);
+    rows_expect(bench, 0, 2, OUTCOME_DONE);
+    rows_expect(bench, 2, 1, OUTCOME_DEFER);
+    rows_expect(bench, 3, 1, OUTCOME_DONE);
+    rows_expect(bench, 4, 1, OUTCOME_DEFER);
+    assert_int_equal(bench->asked[2].code, CODE_NON_FINITE);
+    rows_end(bench);
+}
+
+/* --- rows, not requests --- */
+
+static void a_request_spans_batches_and_shares_them(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 100, .tokens = 4, .step = 1});
+    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 4, .number = 500});
+    rows_prepare_all(bench);
+    for (int i = 0; i < 4; i++) { /* one runs, one is cut ahead: the third has the other request's row */
+        assert_int_equal(bench->asked[1].ends, 0);
+        rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
+        while (rows_waiting(bench, ACTION_FORMAT) > 0)
+            rows_answer(bench, rows_take(bench, ACTION_FORMAT));
+        while (rows_waiting(bench, ACTION_SETTLE) > 0)
+            rows_answer(bench, rows_take(bench, ACTION_SETTLE));
+        if (bench->asked[1].ends == 1)
+            break;
+    }
+    assert_int_equal(bench->asked[1].ends, 1);
+    assert_int_equal(bench->asked[0].ends, 0);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 2, OUTCOME_DONE);
+    assert_int_equal(bench->forwards, 13); /* 101 rows, 8 at a time */
+    assert_int_equal(bench->most_rows, 8);
+    assert_in_range(bench->most_tokens, 1, 64);
+    rows_end(bench);
+}
+
+static void a_row_larger_than_the_budget_runs_alone(void **state)
+{
+    (void)state;
+    struct worker_options options = rows_options();
+    options.max_batch_tokens = 10;
+    struct bench *bench = rows_begin(options);
+    rows_ask(bench, CLASS_NORMAL, 2, (struct asked){.rows = 3, .tokens = 30, .step = 1});
+    rows_run_all(bench);
+    rows_expect(bench, 0, 2, OUTCOME_DONE);
+    assert_int_equal(bench->forwards, 6);
+    rows_end(bench);
+}
+
+static void the_first_bad_row_ends_the_whole_request(void **state)
+{
+    (void)state;
+    struct worker_options options = rows_options();
+    options.max_batch_rows = 1;
+    struct bench *bench = rows_begin(options);
+    bench->bad[2] = bench->bad[7] = true;
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1000, .tokens = 4, .step = 1});
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DEFER);
+    assert_int_equal(bench->asked[0].failed_index, 2);
+    assert_in_range(bench->forwards, 3, 4); /* one was out already; the other 996 need not run */
+    assert_int_equal(worker_stats(bench->worker).waiting, 0);
+    assert_int_equal(worker_stats(bench->worker).held, 0);
+    rows_end(bench);
+}
+
+/* --- equal texts --- */
+
+static void equal_texts_are_computed_once(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(wide_options());
+    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 10, .tokens = 4, .number = 9, .hashed = true});
+    rows_ask(bench, CLASS_LOW, 2, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true, .tenant = "t"});
+    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 4, .tokens = 4, .number = 8, .step = 1, .hashed = true});
+    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 5, .number = 9, .hashed = true}); /* longer */
+    rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 2, .tokens = 4, .number = 9}); /* nobody knows what it is */
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 5);
+    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 1);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 8, OUTCOME_DONE);
+    assert_int_equal(bench->forwards, 1);
+    assert_int_equal(worker_stats(bench->worker).rows, 4 + 1 + 2); /* 8 to 11, the longer one, the unknown ones */
+    assert_int_equal(worker_stats(bench->worker).rows_shared, 30 + 2);
+    rows_end(bench);
+}
+
+static void a_bad_text_is_charged_to_each_that_brought_it(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(wide_options());
+    bench->bad[9] = true;
+    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 5, .tokens = 4, .number = 9, .hashed = true});
+    rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 20, .step = 1, .hashed = true});
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 5);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 4, OUTCOME_DEFER);
+    rows_expect(bench, 4, 3, OUTCOME_DONE);
+    assert_in_range(bench->forwards, 1, 1 + 2 * 2 + 3); /* four rows in halves, then the three other requests alone */
+    rows_end(bench);
+}
+
+/* What failed by bad luck has cost its leader, but not those who only rode along. */
+static void twins_of_a_row_that_failed_try_it_themselves(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(wide_options());
+    bench->flaky[9] = 1;
+    rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 5);
+    rows_run_all(bench);
+    int deferred = 0;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(bench->asked[i].ends, 1);
+        deferred += bench->asked[i].outcome == OUTCOME_DEFER;
+    }
+    assert_int_equal(deferred, 1);
+    assert_int_equal(bench->forwards, 2);
+    rows_end(bench);
+}
+
+/* --- expiry --- */
+
+static void rows_expire_in_the_window(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    uint64_t now_ms = bench->now / NS_PER_MS;
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .step = 1});
+    rows_ask(bench, CLASS_NORMAL, 3,
+             (struct asked){.rows = 3, .tokens = 4, .number = 100, .step = 1, .expires_at_ms = now_ms + 100});
+    rows_ask(bench, CLASS_NORMAL, 1,
+             (struct asked){.rows = 3, .tokens = 4, .number = 200, .step = 1, .expires_at_ms = now_ms + 5000});
+    rows_prepare_all(bench);
+    assert_true(bench->wakes_at <= bench->now + 100 * NS_PER_MS);
+    rows_tick_ms(bench, 99);
+    assert_int_equal(rows_waiting(bench, ACTION_SETTLE), 0);
+    rows_tick_ms(bench, 1);
+    rows_answer(bench, rows_take(bench, ACTION_SETTLE)); /* though no batch was cut */
+    rows_expect(bench, 1, 1, OUTCOME_ERROR);
+    rows_run_all(bench);
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(bench->asked[i].code, CODE_EXPIRED);
+    rows_expect(bench, 1, 3, OUTCOME_ERROR);
+    rows_expect(bench, 0, 1, OUTCOME_DONE);
+    rows_expect(bench, 4, 1, OUTCOME_DONE);
+    rows_end(bench);
+}
+
+/* Between two looks, too, nothing is started that has expired; also not as somebody's twin. */
+static void nothing_is_started_after_it_expired(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    uint64_t now_ms = bench->now / NS_PER_MS;
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 16, .tokens = 4, .step = 1, .hashed = true});
+    rows_ask(bench, CLASS_NORMAL, 1,
+             (struct asked){.rows = 1, .tokens = 4, .number = 100, .expires_at_ms = now_ms + 10});
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 200, .hashed = true});
+    rows_ask(bench, CLASS_NORMAL, 1,
+             (struct asked){.rows = 1, .tokens = 4, .number = 200, .hashed = true, .expires_at_ms = now_ms + 30});
+    rows_prepare_all(bench);
+    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 2);
+    rows_tick_ms(bench, 10); /* the next look is due after 50 ms */
+    bench->now += 25 * NS_PER_MS;
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DONE);
+    rows_expect(bench, 1, 1, OUTCOME_ERROR);
+    rows_expect(bench, 2, 1, OUTCOME_DONE);
+    rows_expect(bench, 3, 1, OUTCOME_ERROR);
+    assert_int_equal(worker_stats(bench->worker).rows_shared, 0);
+    rows_end(bench);
+}
+
+/* What has started once is finished, however long that takes. */
+static void what_has_started_does_not_expire(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    rows_ask(bench, CLASS_NORMAL, 1,
+             (struct asked){.rows = 40, .tokens = 4, .step = 1, .expires_at_ms = bench->now / NS_PER_MS + 50});
+    rows_prepare_all(bench);
+    rows_tick_ms(bench, 100);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DONE);
+    rows_end(bench);
+}
+
+/* --- drain, lost device, watchdog --- */
+
+static void a_drain_releases_each_request_once_when_its_last_row_is_back(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8, .tokens = 4, .step = 1});                 /* out */
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .number = 50, .step = 1});  /* half out */
+    rows_ask(bench, CLASS_NORMAL, 2, (struct asked){.rows = 20, .tokens = 4, .number = 100, .step = 1}); /* waiting */
+    rows_prepare_all(bench);
+    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 2);
+    rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+    rows_answer(bench, rows_take(bench, ACTION_RELEASE));
+    assert_int_equal(bench->asked[0].released + bench->asked[1].released, 0);
+    assert_int_equal(bench->asked[2].released + bench->asked[3].released, 2);
+    rows_run_all(bench);
+    assert_int_equal(bench->asked[0].ends, 1);
+    assert_int_equal(bench->asked[1].released, 1);
+    assert_int_equal(bench->asked[1].ends, 0);
+    assert_int_equal(bench->forwards, 2);
+    assert_int_equal(worker_stats(bench->worker).held, 0);
+    rows_end(bench);
+}
+
+/* Halves that wait for their turn have not started, whatever the whole did. */
+static void a_drain_between_two_halves_releases_what_is_left(void **state)
+{
+    (void)state;
+    for (int steps = 1; steps < 8; steps++) {
+        struct bench *bench = rows_begin(wide_options());
+        bench->bad[11] = true;
+        rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 4, .tokens = 4, .step = 1, .hashed = true});
+        rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 11, .hashed = true});
+        rows_prepare_all(bench);
+        rows_tick_ms(bench, 5);
+        for (int i = 0; i < steps && rows_waiting(bench, ACTION_SUBMIT) > 0; i++)
+            rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
+        rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+        rows_run_all(bench);
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(bench->asked[i].ends + bench->asked[i].released, 1);
+        assert_int_equal(worker_stats(bench->worker).held, 0);
+        rows_end(bench);
+    }
+}
+
+static void a_lost_device_gives_every_request_back_once(void **state)
+{
+    (void)state;
+    struct worker_options options = rows_options();
+    options.engine_slots = 2;
+    struct bench *bench = rows_begin(options);
+    rows_ask(bench, CLASS_NORMAL, 5, (struct asked){.rows = 7, .tokens = 4, .number = 3, .hashed = true, .step = 1});
+    rows_prepare_all(bench);
+    bench->device_lost = true;
+    rows_run_all(bench);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(bench->asked[i].released, 1);
+        assert_int_equal(bench->asked[i].ends, 0);
+    }
+    assert_int_equal(worker_stats(bench->worker).held, 0);
+    rows_end(bench);
+}
+
+static void a_batch_that_hangs_ends_the_worker(void **state)
+{
+    (void)state;
+    struct worker_options options = rows_options();
+    options.compute_timeout_ms = 1000;
+    struct bench *bench = rows_begin(options);
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 30, .tokens = 4, .step = 1});
+    rows_prepare_all(bench);
+    assert_true(bench->wakes_at <= bench->now + 1000 * NS_PER_MS);
+    bench->now += 900 * NS_PER_MS;
+    rows_answer(bench, rows_take(bench, ACTION_SUBMIT)); /* the second one runs from now on */
+    rows_tick_ms(bench, 999);
+    assert_int_equal(rows_waiting(bench, ACTION_EXIT), 0);
+    bench->now += NS_PER_MS;
+    struct actions actions = {0};
+    worker_step(bench->worker, &(struct event){.kind = EVENT_TICK}, bench->now, &actions);
+    const struct action *last = &actions.items[actions.count - 1];
+    assert_int_equal(last->kind, ACTION_EXIT);
+    assert_int_equal(last->exit.status, STATUS_TIMEOUT);
+    assert_false(last->exit.clean);
+    for (size_t i = 0; i < actions.count; i++)
+        assert_true(actions.items[i].kind != ACTION_RELEASE); /* all of it may be the reason */
+    actions_free(&actions);
+    rows_end(bench);
+}
+
+/* --- suspects --- */
+
+static void rows_suspect(struct bench *bench, struct asked asked)
+{
+    while (rows_waiting(bench, ACTION_RECLAIM) == 0)
+        rows_tick_ms(bench, 100);
+    asked.origin = ORIGIN_RECLAIMED;
+    rows_ask(bench, CLASS_NORMAL, 1, asked);
+}
+
+/* Its rows in batches within the limits, one after the other, charged once; nobody else's row among them. */
+static void a_suspect_of_many_rows_runs_in_slices(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    bench->memory = 40;
+    rows_suspect(bench, (struct asked){.rows = 50, .tokens = 6, .number = 7, .hashed = true}); /* equal ones, even */
+    rows_answer(bench, rows_take(bench, ACTION_CHARGE));
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 6, .number = 7, .hashed = true});
+    rows_prepare_all(bench);
+    uint32_t rows = 0;
+    while (bench->asked[0].ends == 0) {
+        assert_in_range(rows_waiting(bench, ACTION_SUBMIT), 0, 1);
+        for (size_t i = 0; i < bench->count; i++)
+            if (bench->out[i].kind == ACTION_SUBMIT) {
+                rows += bench->out[i].batch->engine.rows;
+                for (uint32_t r = 0; r < bench->out[i].batch->engine.rows; r++)
+                    assert_int_equal(bench->out[i].batch->rows[r]->request->entry.ms, 1);
+            }
+        assert_true(rows_answer_one(bench));
+    }
+    assert_int_equal(rows, 50 + 8); /* the first 8 twice: they were too much for memory */
+    assert_int_equal(bench->charges, 1);
+    assert_int_equal(worker_stats(bench->worker).rows_shared, 0);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 2, OUTCOME_DONE);
+    rows_end(bench);
+}
+
+static void a_bad_row_of_a_suspect_is_found(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    bench->bad[13] = true;
+    rows_suspect(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DEFER);
+    assert_int_equal(bench->asked[0].failed_index, 13);
+    assert_in_range(bench->forwards, 2, 2 + 2 * 3);
+    rows_end(bench);
+}
+
+static void a_drain_ends_a_suspect_after_its_slice(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    rows_suspect(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
+    rows_answer(bench, rows_take(bench, ACTION_CHARGE));
+    rows_prepare_all(bench);
+    rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
+    rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+    rows_run_all(bench);
+    assert_int_equal(bench->forwards, 2);
+    assert_int_equal(bench->asked[0].released, 1);
+    assert_int_equal(bench->asked[0].ends, 0);
+    rows_end(bench);
+}
+
+/* --- everything at once --- */
+
+static void ask_at_random(struct bench *bench)
+{
+    struct asked asked = {.rows = 1 + rows_chance(bench, rows_chance(bench, 4) == 0 ? 60 : 3),
+                          .tokens = 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 60 : 10),
+                          .number = (int)rows_chance(bench, 40),
+                          .step = (int)rows_chance(bench, 2),
+                          .hashed = rows_chance(bench, 3) > 0,
+                          .tenant = rows_chance(bench, 2) == 0   ? NULL
+                                    : rows_chance(bench, 2) == 0 ? "a"
+                                                                 : "b"};
+    if (rows_chance(bench, 5) == 0)
+        asked.expires_at_ms = bench->now / NS_PER_MS + rows_chance(bench, 50);
+    if (rows_waiting(bench, ACTION_READ) > 0)
+        rows_ask(bench, (enum request_class)rows_chance(bench, CLASS_COUNT), 1 + rows_chance(bench, 3), asked);
+    asked.expires_at_ms = 0;
+    asked.origin = ORIGIN_RECLAIMED;
+    if (rows_waiting(bench, ACTION_RECLAIM) > 0)
+        rows_ask(bench, CLASS_NORMAL, 1, asked);
+}
+
+static bool has_number(const struct asked *asked, const bool numbers[NUMBERS])
+{
+    bool has = false;
+    for (uint32_t r = 0; r < asked->rows; r++)
+        has |= numbers[asked->number + (int)r * asked->step];
+    return has;
+}
+
+static void check_end(const struct bench *bench, const struct asked *asked, bool drained)
+{
+    assert_int_equal(asked->ends + asked->released, 1);
+    assert_true(drained || asked->released == 0);
+    if (asked->ends == 0 || asked->code == CODE_EXPIRED) {
+        assert_true(asked->ends == 0 || (asked->expires_at_ms != 0 && asked->outcome == OUTCOME_ERROR));
+        return;
+    }
+    bool bad = has_number(asked, bench->bad), infinite = has_number(asked, bench->infinite);
+    if (asked->outcome == OUTCOME_DONE)
+        assert_false(bad || infinite);
+    else
+        assert_true(asked->code == CODE_INTERNAL ? bad : asked->code == CODE_NON_FINITE && infinite);
+}
+
+static void random_histories_end_every_request_once(void **state)
+{
+    (void)state;
+    uint64_t shared = 0, bisected = 0, out_of_memory = 0, released = 0, expired = 0, failed = 0, charges = 0;
+    for (uint32_t seed = 0; seed < 400; seed++) {
+        struct worker_options options = rows_options();
+        options.engine_slots = 1 + seed % 3;
+        options.layout = seed % 4 == 0 ? LAYOUT_PADDED : LAYOUT_PACKED;
+        options.max_batch_rows = 1 + seed % 20;
+        options.window_fixed = seed % 5 == 0;
+        struct bench *bench = rows_begin(options);
+        bench->random = seed * 977 + 5;
+        bench->shuffled = true;
+        bench->memory = 20 + rows_chance(bench, 200);
+        for (int i = 0; i < 120; i++) {
+            bench->bad[i] = rows_chance(bench, 40) == 0;
+            bench->infinite[i] = rows_chance(bench, 60) == 0;
+        }
+        bool drain = rows_chance(bench, 2) == 0;
+        for (int i = 0; i < 300; i++) {
+            if (rows_chance(bench, 10) == 0)
+                rows_tick_ms(bench, 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 200 : 20));
+            if (rows_chance(bench, 4) == 0 && i < 200 && !bench->device_lost)
+                ask_at_random(bench);
+            rows_answer_one(bench);
+            if (rows_chance(bench, 300) == 0)
+                bench->device_lost = drain;
+            if (i == 250 && drain)
+                rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+        }
+        for (int i = 0; i < 60; i++) { /* suspects and others take turns */
+            rows_run_all(bench);
+            rows_tick_ms(bench, 20);
+        }
+        for (uint32_t i = 0; i < bench->entries; i++) {
+            check_end(bench, &bench->asked[i], drain);
+            released += (uint64_t)bench->asked[i].released;
+            expired += bench->asked[i].code == CODE_EXPIRED;
+            failed += bench->asked[i].outcome == OUTCOME_DEFER;
+        }
+        struct worker_stats stats = worker_stats(bench->worker);
+        assert_int_equal(stats.held, 0);
+        shared += stats.rows_shared;
+        bisected += stats.bisected;
+        out_of_memory += stats.out_of_memory;
+        charges += (uint64_t)bench->charges;
+        rows_end(bench);
+    }
+    printf("shared %" PRIu64 " bisected %" PRIu64 " out of memory %" PRIu64 " released %" PRIu64 " expired %" PRIu64
+           " failed %" PRIu64 " charges %" PRIu64 "\n",
+           shared, bisected, out_of_memory, released, expired, failed, charges);
+    assert_true(shared > 1000 && bisected > 1000 && out_of_memory > 100);
+    assert_true(released > 100 && expired > 100 && failed > 1000 && charges > 100);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(one_bad_row_costs_little_at_every_place),
+    cmocka_unit_test(only_bad_rows_are_charged_however_many),
+    cmocka_unit_test(a_fault_that_does_not_come_back_charges_nobody),
+    cmocka_unit_test(a_request_that_is_bad_throughout_ends_at_once),
+    cmocka_unit_test(out_of_memory_halves_first_and_grows_back),
+    cmocka_unit_test(one_row_that_needs_too_much_is_charged),
+    cmocka_unit_test(what_is_not_finite_is_never_done),
+    cmocka_unit_test(a_request_spans_batches_and_shares_them),
+    cmocka_unit_test(a_row_larger_than_the_budget_runs_alone),
+    cmocka_unit_test(the_first_bad_row_ends_the_whole_request),
+    cmocka_unit_test(equal_texts_are_computed_once),
+    cmocka_unit_test(a_bad_text_is_charged_to_each_that_brought_it),
+    cmocka_unit_test(twins_of_a_row_that_failed_try_it_themselves),
+    cmocka_unit_test(rows_expire_in_the_window),
+    cmocka_unit_test(nothing_is_started_after_it_expired),
+    cmocka_unit_test(what_has_started_does_not_expire),
+    cmocka_unit_test(a_drain_releases_each_request_once_when_its_last_row_is_back),
+    cmocka_unit_test(a_drain_between_two_halves_releases_what_is_left),
+    cmocka_unit_test(a_lost_device_gives_every_request_back_once),
+    cmocka_unit_test(a_batch_that_hangs_ends_the_worker),
+    cmocka_unit_test(a_suspect_of_many_rows_runs_in_slices),
+    cmocka_unit_test(a_bad_row_of_a_suspect_is_found),
+    cmocka_unit_test(a_drain_ends_a_suspect_after_its_slice),
+    cmocka_unit_test(random_histories_end_every_request_once),
+};
+
+TEST_MAIN(cases)
