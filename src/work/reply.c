@@ -1,62 +1,83 @@
 /* Floats to text. JSON is the default encoding and the dearest step of a reply, hence a formatter of our own.
  *
- * Nine significant digits identify every f32. A float is exact in double, one multiplication by a power of ten brings
- * it into [1e8, 1e9), and rounding gives the nine digits as an integer. The product is off by at most three roundings
- * of a double, 4e-7 of the last digit, while two neighbouring floats are at least 5.9 of them apart: it always reads
- * back. */
+ * A float gets as few digits as still read back to it: fewer bytes for every hand that they go through. Any decimal
+ * nearer to it than half the distance to its neighbours does, its reach. A power of ten brings the reach into (0.5, 5]:
+ * there the nearest integer always reads back, one that ends in 0 perhaps, and nothing rounder that would not be one of
+ * these two. Float, reach and most powers are exact in double and the products off by less than 1e-7, so the reach is
+ * cut by as much; that also keeps the text away from the middle between two floats, where readers that go through
+ * double would err. */
 #include "work/reply.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { SIGNIFICANT = 9, POWER_LEAST = -30, POWER_MOST = 54 };
+enum { DIGITS = 9, POWER_LEAST = -31, POWER_MOST = 46 };
 
 /* Powers of ten, from POWER_LEAST on. */
 static const double powers[POWER_MOST - POWER_LEAST + 1] = {
-    1e-30, 1e-29, 1e-28, 1e-27, 1e-26, 1e-25, 1e-24, 1e-23, 1e-22, 1e-21, 1e-20, 1e-19, 1e-18, 1e-17, 1e-16,
-    1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9,  1e-8,  1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  1e-1,
-    1e0,   1e1,   1e2,   1e3,   1e4,   1e5,   1e6,   1e7,   1e8,   1e9,   1e10,  1e11,  1e12,  1e13,  1e14,
-    1e15,  1e16,  1e17,  1e18,  1e19,  1e20,  1e21,  1e22,  1e23,  1e24,  1e25,  1e26,  1e27,  1e28,  1e29,
-    1e30,  1e31,  1e32,  1e33,  1e34,  1e35,  1e36,  1e37,  1e38,  1e39,  1e40,  1e41,  1e42,  1e43,  1e44,
-    1e45,  1e46,  1e47,  1e48,  1e49,  1e50,  1e51,  1e52,  1e53,  1e54,
+    1e-31, 1e-30, 1e-29, 1e-28, 1e-27, 1e-26, 1e-25, 1e-24, 1e-23, 1e-22, 1e-21, 1e-20, 1e-19, 1e-18, 1e-17, 1e-16,
+    1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9,  1e-8,  1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  1e-1,  1e0,
+    1e1,   1e2,   1e3,   1e4,   1e5,   1e6,   1e7,   1e8,   1e9,   1e10,  1e11,  1e12,  1e13,  1e14,  1e15,  1e16,
+    1e17,  1e18,  1e19,  1e20,  1e21,  1e22,  1e23,  1e24,  1e25,  1e26,  1e27,  1e28,  1e29,  1e30,  1e31,  1e32,
+    1e33,  1e34,  1e35,  1e36,  1e37,  1e38,  1e39,  1e40,  1e41,  1e42,  1e43,  1e44,  1e45,  1e46,
 };
 
-static const char digit_pairs[201] = "0001020304050607080910111213141516171819"
-                                     "2021222324252627282930313233343536373839"
-                                     "4041424344454647484950515253545556575859"
-                                     "6061626364656667686970717273747576777879"
-                                     "8081828384858687888990919293949596979899";
+/* A number of at most nine digits, of which `places` stand behind the point. */
+struct decimal {
+    uint32_t digits;
+    uint32_t ends_in_zero; /* 0 or 1 */
+    int places;
+};
 
-/* Writes nine digits and returns how many remain without trailing zeros (at least one). */
-static int put_digits(char digits[SIGNIFICANT], uint32_t value)
+/* Of a positive finite value. */
+static struct decimal shortest(float value)
 {
-    for (int at = SIGNIFICANT - 2; at > 0; at -= 2) {
-        memcpy(digits + at, digit_pairs + (size_t)(value % 100) * 2, 2);
-        value /= 100;
-    }
-    digits[0] = (char)('0' + value);
-    int count = SIGNIFICANT;
-    while (count > 1 && digits[count - 1] == '0')
-        count--;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    bits--;
+    float below; /* at least as near as the next above */
+    memcpy(&below, &bits, sizeof(below));
+    double reach = ((double)value - (double)below) / 2; /* a power of two */
+    uint64_t reach_bits;
+    memcpy(&reach_bits, &reach, sizeof(reach_bits));
+    int binary = (int)(reach_bits >> 52) - 1023;
+    int places = ((-1 - binary) * 1233 + (64 << 12)) / 4096 - 63; /* floor(log10(0.5 / reach)) + 1 */
+    double power = powers[places - POWER_LEAST], scaled = value * power;
+    uint32_t nearest = (uint32_t)(scaled + 0.5), ten = (uint32_t)(scaled * 0.1 + 0.5) * 10;
+    uint32_t take_ten = fabs(ten - scaled) < reach * power - 1e-7; /* cannot be foreseen, hence no branch */
+    return (struct decimal){nearest ^ ((nearest ^ ten) & -take_ten), take_ten, places};
+}
+
+/* Writes nine digits, with zeros before a smaller number, and returns how many remain without trailing zeros. Eight of
+ * them are split side by side in the bytes of one word: in halves, quarters and single digits. */
+static int put_digits(char *to, struct decimal decimal)
+{
+    uint32_t first = decimal.digits / 100000000, low = decimal.digits % 100000000;
+    uint64_t split = low / 10000 | (uint64_t)(low % 10000) << 32;
+    uint64_t hundreds = (split * 10486 >> 20) & 0x7f0000007full;
+    split = hundreds | (split - 100 * hundreds) << 16;
+    uint64_t tens = (split * 103 >> 10) & 0xf000f000f000full;
+    split = tens | (split - 10 * tens) << 8;
+    uint64_t text = split | 0x3030303030303030ull;
+    const char eight[8] = {(char)text,         (char)(text >> 8),  (char)(text >> 16), (char)(text >> 24),
+                           (char)(text >> 32), (char)(text >> 40), (char)(text >> 48), (char)(text >> 56)};
+    to[0] = (char)('0' + first);
+    memcpy(to + 1, eight, sizeof(eight));
+    int count = DIGITS - (int)decimal.ends_in_zero;
+    if (split >> 48 == 0)
+        while (count > 1 && to[count - 1] == '0')
+            count--;
     return count;
 }
 
-/* Splits a positive finite value into nine digits and the decimal exponent of the first: value = d.dddddddd *
- * 10^exponent. The estimate from the binary exponent is right or one too small. */
-static uint32_t nine_digits(double value, int *exponent)
+/* Below one: nearly all that a normalised vector has, so the digits go straight to their place. */
+static char *put_fraction(char *to, struct decimal decimal)
 {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    int binary = (int)(bits >> 52) - 1023;
-    int decimal = (binary * 1233 - (binary < 0 ? 4095 : 0)) / 4096; /* floor(binary * log10(2)) */
-    double scaled = value * powers[SIGNIFICANT - 1 - decimal - POWER_LEAST];
-    if (scaled >= 999999999.5) {
-        decimal++;
-        scaled = value * powers[SIGNIFICANT - 1 - decimal - POWER_LEAST];
-    }
-    *exponent = decimal;
-    uint32_t digits = (uint32_t)(scaled + 0.5);
-    return digits < 100000000u ? 100000000u : digits;
+    memset(to, '0', 8);
+    char *digits = to + 2 + decimal.places - DIGITS; /* with eight places, their leading zero is where the point goes */
+    char *end = digits + put_digits(digits, decimal);
+    to[1] = '.';
+    return end;
 }
 
 static char *put_scientific(char *to, const char *digits, int count, int exponent)
@@ -67,24 +88,18 @@ static char *put_scientific(char *to, const char *digits, int count, int exponen
         memcpy(to, digits + 1, (size_t)count - 1);
         to += count - 1;
     }
+    unsigned size = (unsigned)(exponent < 0 ? -exponent : exponent);
     *to++ = 'e';
     *to++ = exponent < 0 ? '-' : '+';
-    unsigned size = (unsigned)(exponent < 0 ? -exponent : exponent);
-    memcpy(to, digit_pairs + (size_t)(size % 100) * 2, 2);
-    return to + 2;
+    *to++ = (char)('0' + size / 10 % 10);
+    *to++ = (char)('0' + size % 10);
+    return to;
 }
 
 static char *put_plain(char *to, const char *digits, int count, int exponent)
 {
-    if (exponent < 0) {
-        memset(to, '0', 7);
-        to[1] = '.';
-        to += 1 - exponent;
-        memcpy(to, digits, SIGNIFICANT); /* a fixed length is one move; only `count` of them stay */
-        return to + count;
-    }
     int whole = exponent + 1;
-    memcpy(to, digits, SIGNIFICANT); /* trailing zeros are still there: 100 keeps its own */
+    memcpy(to, digits, DIGITS); /* trailing zeros are still there: 100 keeps its own */
     if (count <= whole)
         return to + whole;
     to[whole] = '.';
@@ -92,19 +107,30 @@ static char *put_plain(char *to, const char *digits, int count, int exponent)
     return to + count + 1;
 }
 
+/* Any other: d.dddddddd * 10^exponent. */
+static char *put_other(char *to, struct decimal decimal)
+{
+    char digits[DIGITS];
+    int shift = 0;
+    for (; decimal.digits < 100000000; decimal.digits *= 10)
+        shift++;
+    decimal.ends_in_zero |= shift > 0;
+    int count = put_digits(digits, decimal);
+    int exponent = DIGITS - 1 - shift - decimal.places;
+    bool plain = exponent >= 0 && exponent < DIGITS;
+    return plain ? put_plain(to, digits, count, exponent) : put_scientific(to, digits, count, exponent);
+}
+
 size_t reply_put_float(char *to, float value)
 {
-    char *at = to;
-    if (signbit(value))
-        *at++ = '-';
+    char *at = to + (signbit(value) != 0);
+    *to = '-';
+    value = fabsf(value);
     if (value == 0) {
         memcpy(at, "0.0", 3); /* "-0" would be read as an integer and lose its sign */
-        return (size_t)(at + (signbit(value) ? 3 : 1) - to);
+        return at == to ? 1 : 4;
     }
-    char digits[SIGNIFICANT];
-    int exponent;
-    int count = put_digits(digits, nine_digits(fabs((double)value), &exponent));
-    bool plain = exponent >= -5 && exponent < SIGNIFICANT;
-    at = plain ? put_plain(at, digits, count, exponent) : put_scientific(at, digits, count, exponent);
+    struct decimal decimal = shortest(value);
+    at = value < 1 && value >= 1e-5f ? put_fraction(at, decimal) : put_other(at, decimal);
     return (size_t)(at - to);
 }

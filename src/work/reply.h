@@ -19,8 +19,9 @@ void reply_format(struct request *request);
 /* The memory that request->reply takes at most, once it is written. */
 size_t reply_bound(const struct request *request);
 
-/* Writes a finite float as JSON text of at most nine significant digits that reads back to the same f32; no NUL behind.
- * Returns the number of bytes, at most REPLY_FLOAT_MAX. */
+/* Writes a finite float as JSON text with as few digits as read back to the same f32, straight or through a double (one
+ * more for some powers of two and large integers; at most nine); no NUL behind. Returns the number of bytes, at most
+ * REPLY_FLOAT_MAX. */
 size_t reply_put_float(char *to, float value);
 
 /* The bits of the nearest f16, ties to even. `value` is below REPLY_HALF_LIMIT. */
