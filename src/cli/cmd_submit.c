@@ -2,27 +2,33 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/lines.h"
 #include "cli/reply_print.h"
+#include "cli/span.h"
 #include "io/client.h"
 #include "serve/password.h"
 #include "work/request.h"
 
-enum { TIMEOUT_MS = 5000, PIPELINE = 256, ENTRY_MAX = 64, KEY_MAX = 256, FIELDS_MAX = 16 };
+enum { TIMEOUT_MS = 5000, PIPELINE = 256, KEY_MAX = 256, WORDS_MAX = 40 };
 
 struct own {
-    char *input, *id;
+    char *input, *id, *delay, *expires_in, *tenant, *meta, *results;
     int encoding; /* enum own_encoding */
-    int64_t ttl, timeout_s;
-    bool wait;
+    int class;    /* enum request_class */
+    int64_t ttl, timeout_s, max_attempts;
+    bool wait, inputs, track;
 };
 
 enum own_encoding { OWN_DEFAULT, OWN_JSON, OWN_F32 };
 
 static const char *const encodings[] = {"default", "json", "f32", NULL};
+static const char *const classes[] = {"high", "normal", "low", NULL};
+static const char *const streams[] = {"requests:high", "requests", "requests:low"};
+static const char *const prefixes[] = {"high:", "", "low:"}; /* of the names of their requests */
 
 static bool is_id(const char *text)
 {
@@ -41,6 +47,18 @@ static const struct setting own_settings[] = {
     {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encodings, .help = "of the reply in Redis"},
     {OWN(ttl), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 604800, .value = "SECONDS",
         .help = "how long the reply is kept; 0: as the daemon says"},
+    {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = classes, .help = "priority"},
+    {OWN(inputs), .type = SETTING_SWITCH, .fallback = "false", .help = "all texts are one request: all of them or none"},
+    {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
+        .accepts = span_is, .expects = SPAN_EXPECTS},
+    {OWN(expires_in), .type = SETTING_TEXT, .value = "SPAN", .help = "answered `expired` when it has not started by then",
+        .accepts = span_is, .expects = SPAN_EXPECTS},
+    {OWN(max_attempts), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 10, .value = "N",
+        .help = "tries before it becomes a dead letter; 0: as the daemon says"},
+    {OWN(tenant), .type = SETTING_TEXT, .value = "NAME", .help = "whose it is: tenants of a class take turns"},
+    {OWN(meta), .type = SETTING_TEXT, .value = "TEXT", .most = 4096, .help = "comes back with the reply"},
+    {OWN(results), .type = SETTING_TEXT, .value = "NAME", .help = "add an entry to the queue's stream results:NAME when it is finished"},
+    {OWN(track), .type = SETTING_SWITCH, .fallback = "false", .help = "let the reply say `queued` until it is there"},
 };
 /* clang-format on */
 
@@ -48,14 +66,15 @@ struct submission {
     const struct own *own;
     const char *queue;
     struct client *client;
-    char entries[PIPELINE][ENTRY_MAX];
+    char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
+    struct buffer inputs; /* with --inputs: the array so far */
 };
 
 /* A command under construction: pointers into the caller's strings. */
 struct words {
-    const char *bytes[FIELDS_MAX];
-    size_t lengths[FIELDS_MAX];
+    const char *bytes[WORDS_MAX];
+    size_t lengths[WORDS_MAX];
     size_t count;
 };
 
@@ -71,35 +90,68 @@ static void field(struct words *words, const char *name, const char *value)
     word(words, value, strlen(value));
 }
 
-static enum status send_text(struct submission *submission, const char *text, size_t length, struct err *err)
+/* Room for the options that become numbers. */
+struct numbers {
+    char ttl[24], delay[24], expires_in[24], max_attempts[24], notify[80];
+};
+
+static void span_field(struct words *words, const char *name, const char *span, char number[24])
 {
-    const struct own *own = submission->own;
-    char stream[128], ttl[24];
-    snprintf(stream, sizeof stream, "sluice:{%s}:requests", submission->queue);
-    snprintf(ttl, sizeof ttl, "%lld", (long long)own->ttl);
+    uint64_t ms;
+    if (span == NULL || !span_parse(span, &ms))
+        return;
+    snprintf(number, 24, "%llu", (unsigned long long)ms);
+    field(words, name, number);
+}
+
+static void option_fields(const struct own *own, struct words *words, struct numbers *numbers)
+{
+    snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)own->ttl);
+    snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)own->max_attempts);
+    snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", own->results == NULL ? "" : own->results);
+    if (own->id != NULL)
+        field(words, "id", own->id);
+    if (own->encoding != OWN_DEFAULT)
+        field(words, "encoding", encodings[own->encoding]);
+    if (own->ttl > 0)
+        field(words, "ttl", numbers->ttl);
+    if (own->max_attempts > 0)
+        field(words, "max_attempts", numbers->max_attempts);
+    span_field(words, "delay", own->delay, numbers->delay);
+    span_field(words, "expires_in", own->expires_in, numbers->expires_in);
+    if (own->tenant != NULL)
+        field(words, "tenant", own->tenant);
+    if (own->meta != NULL)
+        field(words, "meta", own->meta);
+    if (own->track)
+        field(words, "track", "1");
+    if (own->wait || own->results != NULL)
+        field(words, "notify", own->wait ? "1" : numbers->notify);
+}
+
+/* Sends one request; `name` is `text` or `inputs`. */
+static enum status send_request(struct submission *submission, const char *name, const char *value, size_t length,
+                                struct err *err)
+{
+    char stream[128];
     struct words words = {.count = 0};
+    struct numbers numbers;
+    snprintf(stream, sizeof stream, "sluice:{%s}:%s", submission->queue, streams[submission->own->class]);
     field(&words, "XADD", stream);
     word(&words, "*", 1);
-    word(&words, "text", 4);
-    word(&words, text, length);
-    if (own->id != NULL)
-        field(&words, "id", own->id);
-    if (own->encoding != OWN_DEFAULT)
-        field(&words, "encoding", encodings[own->encoding]);
-    if (own->ttl > 0)
-        field(&words, "ttl", ttl);
-    if (own->wait)
-        field(&words, "notify", "1");
+    word(&words, name, strlen(name));
+    word(&words, value, length);
+    option_fields(submission->own, &words, &numbers);
     return client_send(submission->client, words.count, words.bytes, words.lengths, 0, err);
 }
 
-/* What names the reply: the producer's id, else the id of the entry. */
-static const char *reply_id(const struct submission *submission, const char *entry)
+/* What names the reply: the producer's id, else the name of the request. */
+static const char *reply_id(const struct submission *submission, const char *name)
 {
-    return submission->own->id != NULL ? submission->own->id : entry;
+    return submission->own->id != NULL ? submission->own->id : name;
 }
 
-static enum status receive_id(struct submission *submission, char *entry, struct err *err)
+static enum status receive_id(struct submission *submission, char name[REQUEST_NAME_MAX], struct err *err)
 {
     const struct resp_value *answer;
     enum status status = client_receive(submission->client, &answer, err);
@@ -107,18 +159,18 @@ static enum status receive_id(struct submission *submission, char *entry, struct
         return status;
     if (answer->bytes == NULL)
         return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
-    snprintf(entry, ENTRY_MAX, "%s", answer->bytes);
+    snprintf(name, REQUEST_NAME_MAX, "%s%s", prefixes[submission->own->class], answer->bytes);
     if (!submission->own->wait)
-        puts(reply_id(submission, entry));
+        puts(reply_id(submission, name));
     return STATUS_OK;
 }
 
-/* Waits for the wake token of a request, which is the id of its entry: others at that key are of earlier requests with
+/* Waits for the wake token of a request, which is its name: others at that key are of earlier requests with
  * the same id. */
-static enum status wait_token(struct submission *submission, const char *entry, bool *came, struct err *err)
+static enum status wait_token(struct submission *submission, const char *name, bool *came, struct err *err)
 {
     char wake[KEY_MAX], seconds[24];
-    snprintf(wake, sizeof wake, "sluice:{%s}:wake:%s", submission->queue, reply_id(submission, entry));
+    snprintf(wake, sizeof wake, "sluice:{%s}:wake:%s", submission->queue, reply_id(submission, name));
     uint64_t now_ms = clock_now_ms(), ends_ms = now_ms + (uint64_t)submission->own->timeout_s * 1000;
     *came = false;
     for (; !*came && now_ms < ends_ms; now_ms = clock_now_ms()) {
@@ -130,19 +182,19 @@ static enum status wait_token(struct submission *submission, const char *entry, 
             status = client_receive(submission->client, &answer, err);
         if (status != STATUS_OK)
             return status;
-        *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], entry);
+        *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], name);
     }
     return STATUS_OK;
 }
 
 /* Waits for a request, then prints its reply; without a token only one that is surely its own. */
-static enum status wait_reply(struct submission *submission, const char *entry, struct err *err)
+static enum status wait_reply(struct submission *submission, const char *name, struct err *err)
 {
     bool told;
-    enum status status = wait_token(submission, entry, &told, err);
+    enum status status = wait_token(submission, name, &told, err);
     if (status != STATUS_OK)
         return status;
-    const char *id = reply_id(submission, entry);
+    const char *id = reply_id(submission, name);
     char key[KEY_MAX];
     snprintf(key, sizeof key, "sluice:{%s}:reply:%s", submission->queue, id);
     const struct resp_value *reply;
@@ -150,7 +202,7 @@ static enum status wait_reply(struct submission *submission, const char *entry, 
     if (status != STATUS_OK)
         return status;
     const struct resp_value *of = reply_field(reply, "entry");
-    if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, entry))))
+    if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, name))))
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
                        (long long)submission->own->timeout_s, submission->queue, id);
@@ -163,16 +215,50 @@ static enum status flush(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
     for (unsigned i = 0; i < submission->sent && status == STATUS_OK; i++)
-        status = receive_id(submission, submission->entries[i], err);
+        status = receive_id(submission, submission->names[i], err);
     for (unsigned i = 0; submission->own->wait && i < submission->sent && status == STATUS_OK; i++)
-        status = wait_reply(submission, submission->entries[i], err);
+        status = wait_reply(submission, submission->names[i], err);
     submission->sent = 0;
     return status;
 }
 
+/* Appends a text to the array of --inputs. */
+static void add_input(struct buffer *inputs, const char *text, size_t length)
+{
+    buffer_format(inputs, "%s\"", inputs->length == 0 ? "[" : ",");
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            buffer_format(inputs, "\\%c", c);
+        else if (c < 0x20)
+            buffer_format(inputs, "\\u%04x", c);
+        else
+            buffer_append(inputs, &text[i], 1);
+    }
+    buffer_append(inputs, "\"", 1);
+}
+
+/* The one request of --inputs. */
+static enum status submit_inputs(struct submission *submission, struct err *err)
+{
+    struct buffer *inputs = &submission->inputs;
+    if (inputs->length == 0)
+        return STATUS_OK;
+    buffer_append(inputs, "]", 1);
+    if (!buffer_ok(inputs))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
+    TRY(send_request(submission, "inputs", inputs->data, inputs->length, err));
+    submission->sent++;
+    return STATUS_OK;
+}
+
 static enum status submit_text(struct submission *submission, const char *text, size_t length, struct err *err)
 {
-    enum status status = send_text(submission, text, length, err);
+    if (submission->own->inputs) {
+        add_input(&submission->inputs, text, length);
+        return STATUS_OK;
+    }
+    enum status status = send_request(submission, "text", text, length, err);
     if (status == STATUS_OK && ++submission->sent == PIPELINE)
         status = flush(submission, err);
     return status;
@@ -186,7 +272,7 @@ static enum status submit_lines(struct submission *submission, const char *path,
     if (status != STATUS_OK)
         return status;
     while ((status = lines_next(&lines, &line, err)) == STATUS_OK && line.text != NULL) {
-        if (submission->own->id != NULL && lines.number > 1) {
+        if (submission->own->id != NULL && lines.number > 1 && !submission->own->inputs) {
             status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines", lines.name);
             break;
         }
@@ -210,6 +296,8 @@ static enum status submit(struct submission *submission, const struct invocation
         else
             status = submit_text(submission, text, strlen(text), err);
     }
+    if (status == STATUS_OK)
+        status = submit_inputs(submission, err);
     struct err first = *err;
     enum status rest = flush(submission, err); /* what was sent before a bad line has an id, too */
     if (status != STATUS_OK)
@@ -223,7 +311,9 @@ static int check_usage(const struct invocation *invocation)
     const char *problem = NULL;
     if (own->input != NULL && invocation->operand_count > 0)
         problem = "texts and --input were both given; which one?";
-    else if (own->id != NULL && invocation->operand_count > 1)
+    else if (own->wait && own->results != NULL)
+        problem = "--wait needs the wake token, so --results cannot be told too";
+    else if (own->id != NULL && invocation->operand_count > 1 && !own->inputs)
         problem = "--id names one request, but there are several texts";
     if (problem != NULL)
         fprintf(stderr, "sluice submit: %s\n", problem);
@@ -245,6 +335,7 @@ static int run(struct invocation *invocation)
         status = submit(&submission, invocation, &err);
         client_close(submission.client);
     }
+    buffer_free(&submission.inputs);
     address_free(&address);
     if (status != STATUS_OK)
         return report(invocation, &err);
@@ -256,7 +347,8 @@ const struct subcommand command_submit = {
     .bit = FOR_SUBMIT,
     .operands = "[TEXT...]",
     .summary = "Enqueue texts and print their ids, or with --wait their replies",
-    .explanation = "Each TEXT is a request; without one, each line of --input or of standard input is.\n"
+    .explanation = "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or "
+                   "of standard input is.\n"
                    "With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],

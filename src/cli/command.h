@@ -28,7 +28,8 @@ struct subcommand {
     int (*run)(struct invocation *invocation); /* returns the exit code */
 };
 
-extern const struct subcommand command_serve, command_submit, command_get, command_embed, command_tokenize,
+extern const struct subcommand command_serve, command_submit, command_get, command_cancel, command_stats,
+    command_workers, command_dead, command_caps, command_pause, command_resume, command_embed, command_tokenize,
     command_config, command_version;
 
 /* Prints "sluice COMMAND: message" and returns the exit code of its status. */

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -64,21 +65,31 @@ static bool is_plain_number(const struct resp_value *value)
     return value->length > 0 && points <= 1 && !leading_zero;
 }
 
-static enum status print_floats(FILE *to, const struct resp_value *value, struct err *err)
+/* Floats as an array; of several texts (`row` floats each) as an array of arrays. */
+static enum status print_floats(FILE *to, const struct resp_value *value, size_t row, struct err *err)
 {
     if (value->length % sizeof(float) != 0)
         return err_set(err, STATUS_BAD_INPUT, "the embedding has %zu bytes, which are no whole floats", value->length);
-    putc('[', to);
-    for (size_t at = 0; at < value->length; at += sizeof(float)) {
+    size_t count = value->length / sizeof(float);
+    fputs(row > 0 ? "[[" : "[", to);
+    for (size_t i = 0; i < count; i++) {
         float number;
-        memcpy(&number, value->bytes + at, sizeof number);
+        memcpy(&number, value->bytes + i * sizeof number, sizeof number);
         if (!isfinite(number))
             return err_set(err, STATUS_BAD_INPUT, "the embedding has a value that is not finite");
         char text[REPLY_FLOAT_MAX];
-        fprintf(to, "%s%.*s", at == 0 ? "" : ",", (int)reply_put_float(text, number), text);
+        const char *between = i == 0 ? "" : row > 0 && i % row == 0 ? "],[" : ",";
+        fprintf(to, "%s%.*s", between, (int)reply_put_float(text, number), text);
     }
-    putc(']', to);
+    fputs(row > 0 ? "]]" : "]", to);
     return STATUS_OK;
+}
+
+/* Floats of one text in a reply to several; 0 in a reply to one. */
+static size_t floats_per_text(const struct resp_value *reply)
+{
+    const struct resp_value *count = reply_field(reply, "count"), *dim = reply_field(reply, "dim");
+    return count == NULL || dim == NULL || dim->bytes == NULL ? 0 : strtoul(dim->bytes, NULL, 10);
 }
 
 static enum status print_embedding(FILE *to, const struct resp_value *reply, const struct resp_value *value,
@@ -86,7 +97,7 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
 {
     const struct resp_value *encoding = reply_field(reply, "encoding");
     if (encoding != NULL && equals(encoding, "f32"))
-        return print_floats(to, value, err);
+        return print_floats(to, value, floats_per_text(reply), err);
     if (value->bytes == NULL || value->bytes[0] != '[' || strspn(value->bytes, "[]0123456789+-.eE, ") != value->length)
         return err_set(err, STATUS_BAD_INPUT, "the embedding is not an array of numbers");
     fwrite(value->bytes, 1, value->length, to);

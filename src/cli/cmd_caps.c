@@ -1,0 +1,69 @@
+/* The caps of a queue: how many unread entries a class may have before the newest are refused. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/session.h"
+
+struct own {
+    int64_t high, normal, low;
+};
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+/* clang-format off */
+#define CAP(name, text) {OWN(name), .type = SETTING_INTEGER, .fallback = "-1", .least = -1, .most = 1000000000000, .value = "N", .help = text}
+static const struct setting own_settings[] = {
+    CAP(high, "unread entries of class high that may wait; 0 = no cap, -1 = as it is"),
+    CAP(normal, "the same for class normal"),
+    CAP(low, "the same for class low, which has no cap unless you give it one"),
+};
+/* clang-format on */
+
+static enum status set_cap(struct session *session, const char *field, int64_t cap, struct err *err)
+{
+    char key[SESSION_KEY], number[24];
+    const struct resp_value *reply;
+    if (cap < 0)
+        return STATUS_OK;
+    snprintf(number, sizeof number, "%" PRId64, cap);
+    return SESSION_ASK(session, &reply, err, "HSET", session_key(session, "meta", "", key), field, number);
+}
+
+static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+{
+    const struct own *own = invocation->own;
+    TRY(set_cap(session, "cap_high", own->high, err));
+    TRY(set_cap(session, "cap_normal", own->normal, err));
+    TRY(set_cap(session, "cap_low", own->low, err));
+    static const char *const classes[] = {"high", "normal", "low"};
+    char key[SESSION_KEY];
+    const struct resp_value *caps;
+    session_key(session, "meta", "", key);
+    TRY(SESSION_ASK(session, &caps, err, "HMGET", key, "cap_high", "cap_normal", "cap_low"));
+    for (size_t i = 0; i < 3 && i < caps->count; i++) {
+        long long cap = atoll(session_text(&caps->items[i]));
+        if (cap > 0)
+            printf("%-6s %lld\n", classes[i], cap);
+        else
+            printf("%-6s none\n", classes[i]);
+    }
+    return STATUS_OK;
+}
+
+static int run(struct invocation *invocation)
+{
+    return session_run(invocation, body);
+}
+
+const struct subcommand command_caps = {
+    .name = "caps",
+    .bit = FOR_OPERATOR,
+    .summary = "Show or set how many unread requests a queue may have",
+    .explanation =
+        "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which to\n"
+        "try again. Without options: the caps in effect.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};

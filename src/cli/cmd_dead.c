@@ -1,0 +1,210 @@
+/* Dead letters: requests that used up their attempts, or were poison. Look at them, submit them again, remove them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "cli/letters.h"
+#include "cli/print.h"
+#include "cli/span.h"
+
+struct own {
+    char *code, *id, *older_than, *newer_than;
+    bool all, dry_run;
+};
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+/* clang-format off */
+static const struct setting own_settings[] = {
+    {OWN(code), .type = SETTING_TEXT, .value = "CODE", .help = "only letters of this code: poison, internal, timeout, ..."},
+    {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "only the letters of the request with this id or name"},
+    {OWN(older_than), .type = SETTING_TEXT, .value = "SPAN", .help = "only what was buried at least so long ago: 90s, 2h, 7d",
+        .accepts = span_is, .expects = SPAN_EXPECTS},
+    {OWN(newer_than), .type = SETTING_TEXT, .value = "SPAN", .help = "only what was buried at most so long ago",
+        .accepts = span_is, .expects = SPAN_EXPECTS},
+    {OWN(all), .type = SETTING_SWITCH, .fallback = "false", .help = "all letters that the filters let through: needed without LETTER"},
+    {OWN(dry_run), .type = SETTING_SWITCH, .fallback = "false", .help = "only list what would be done"},
+};
+/* clang-format on */
+
+/* One run of a verb: what it does to a letter, and how many there were. */
+struct work {
+    struct session *session;
+    bool dry_run;
+    char digest[SCRIPT_DIGEST + 1]; /* of lua/requeue */
+    uint64_t done, bodiless;
+};
+
+static enum status list_letter(void *context, const struct letter *letter, struct err *err)
+{
+    (void)err;
+    struct work *work = context;
+    char age[SPAN_TEXT];
+    const struct resp_value *message = letter_field(letter, "_message");
+    printf("%-20s %-14s %-24s %s attempts, %s ago: ", letter->id, session_text(letter_field(letter, "_code")),
+           session_text(letter_field(letter, "_entry")), session_text(letter_field(letter, "_attempts")),
+           span_format(letter->age_ms, age));
+    if (message != NULL && message->bytes != NULL)
+        print_bytes(stdout, message->bytes, message->length);
+    putchar('\n');
+    work->done++;
+    return STATUS_OK;
+}
+
+static enum status show_letter(void *context, const struct letter *letter, struct err *err)
+{
+    (void)err;
+    struct work *work = context;
+    printf("letter: %s\n", letter->id);
+    for (size_t i = 0; i + 1 < letter->fields->count; i += 2) {
+        const struct resp_value *name = &letter->fields->items[i], *value = name + 1;
+        print_bytes(stdout, session_text(name), name->length);
+        fputs(": ", stdout);
+        print_bytes(stdout, session_text(value), value->length);
+        putchar('\n');
+    }
+    work->done++;
+    return STATUS_OK;
+}
+
+static enum status delete_letter(void *context, const struct letter *letter, struct err *err)
+{
+    struct work *work = context;
+    char key[SESSION_KEY];
+    long long removed;
+    if (work->dry_run)
+        return list_letter(context, letter, err);
+    TRY(SESSION_ASK_NUMBER(work->session, &removed, err, "XDEL", session_key(work->session, "dead", "", key),
+                           letter->id));
+    work->done += (uint64_t)removed;
+    return STATUS_OK;
+}
+
+static enum status requeue_letter(void *context, const struct letter *letter, struct err *err)
+{
+    struct work *work = context;
+    if (work->dry_run)
+        return list_letter(context, letter, err);
+    char dead[SESSION_KEY], high[SESSION_KEY], normal[SESSION_KEY], low[SESSION_KEY];
+    struct session *session = work->session;
+    if (work->digest[0] == '\0')
+        TRY(session_load(session, SCRIPT_REQUEUE, work->digest, err));
+    const struct resp_value *reply;
+    TRY(SESSION_ASK(session, &reply, err, "EVALSHA", work->digest, "4", session_key(session, "dead", "", dead),
+                    session_key(session, "requests:high", "", high), session_key(session, "requests", "", normal),
+                    session_key(session, "requests:low", "", low), letter->id));
+    if (reply->type != RESP_ARRAY || reply->count == 0)
+        return err_set(err, STATUS_INTERNAL, "lua/requeue answered in an unknown shape");
+    if (reply->items[0].integer == 1 && reply->count == 2) {
+        printf("%s requeued as %s\n", letter->id, session_text(&reply->items[1]));
+        work->done++;
+    } else if (reply->items[0].integer == -1) {
+        fprintf(stderr, "sluice dead: %s holds no fields to submit again; it stays\n", letter->id);
+        work->bodiless++;
+    }
+    return STATUS_OK;
+}
+
+struct verb {
+    const char *name;
+    enum status (*visit)(void *context, const struct letter *letter, struct err *err);
+    const char *did, *would; /* for the count at the end; NULL: none */
+    bool takes_letters, changes;
+};
+
+static const struct verb verbs[] = {
+    {"list", list_letter, NULL, NULL, false, false},
+    {"show", show_letter, NULL, NULL, true, false},
+    {"requeue", requeue_letter, "requeued", "would be requeued", true, true},
+    {"delete", delete_letter, "deleted", "would be deleted", true, true},
+    {"purge", delete_letter, "deleted", "would be deleted", false, true},
+};
+
+static const struct verb *find_verb(const struct invocation *invocation)
+{
+    const char *name = invocation->operand_count == 0 ? "list" : invocation->operands[0];
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static bool filtered(const struct own *own)
+{
+    return own->code != NULL || own->id != NULL || own->older_than != NULL || own->newer_than != NULL;
+}
+
+/* Why these arguments make no sense; NULL when they do. */
+static const char *find_problem(const struct invocation *invocation, const struct verb *verb)
+{
+    const struct own *own = invocation->own;
+    size_t letters = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
+    if (verb == NULL)
+        return "the first word must be list, show, requeue, delete or purge";
+    if (letters > 0 && !verb->takes_letters)
+        return "list and purge take no letters, only filters";
+    if (letters > 0 && (filtered(own) || own->all))
+        return "name letters, or use filters and --all, not both";
+    if (strcmp(verb->name, "show") == 0 && letters == 0 && !filtered(own) && !own->all)
+        return "show needs a letter (the first column of sluice dead list), a filter, or --all";
+    if (verb->changes && letters == 0 && !own->all && !own->dry_run)
+        return "this may change many letters: name them, or say --all (all that the filters let through); --dry-run "
+               "lists them";
+    return NULL;
+}
+
+static struct letter_filter read_filter(const struct own *own)
+{
+    struct letter_filter filter = {.code = own->code, .id = own->id};
+    if (own->older_than != NULL)
+        (void)span_parse(own->older_than, &filter.older_than_ms);
+    if (own->newer_than != NULL)
+        (void)span_parse(own->newer_than, &filter.newer_than_ms);
+    return filter;
+}
+
+static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+{
+    const struct own *own = invocation->own;
+    const struct verb *verb = find_verb(invocation);
+    struct work work = {.session = session, .dry_run = own->dry_run};
+    enum status status = STATUS_OK;
+    if (invocation->operand_count > 1) {
+        for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++)
+            status = letters_find(session, invocation->operands[i], &work, verb->visit, err);
+    } else {
+        struct letter_filter filter = read_filter(own);
+        status = letters_walk(session, &filter, &work, verb->visit, err);
+    }
+    if (verb->did != NULL)
+        printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did);
+    if (status == STATUS_OK && work.bodiless > 0)
+        return err_set(err, STATUS_BAD_INPUT, "%" PRIu64 " letters could not be requeued", work.bodiless);
+    return status;
+}
+
+static int run(struct invocation *invocation)
+{
+    const char *problem = find_problem(invocation, find_verb(invocation));
+    if (problem != NULL) {
+        fprintf(stderr, "sluice dead: %s\n", problem);
+        return EX_USAGE;
+    }
+    return session_run(invocation, body);
+}
+
+const struct subcommand command_dead = {
+    .name = "dead",
+    .bit = FOR_OPERATOR,
+    .operands = "list|show|requeue|delete|purge [LETTER...]",
+    .summary = "Look at dead letters, submit them again, remove them",
+    .explanation = "list     a line for each: letter, code, request, attempts, age, message\n"
+                   "show     all fields: the request's own, and what the daemon says of it, with _ before the name\n"
+                   "requeue  submit again, as a new request with the same id; the letter is gone then\n"
+                   "delete   remove; purge is the same for many\n\n"
+                   "LETTER is the first column of list. Without one, --all means all that the filters let through.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};

@@ -1,0 +1,144 @@
+/* What waits in a queue, and who works on it: counted now, not what a worker last published. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/heartbeats.h"
+#include "work/request.h"
+
+struct own {
+    bool json;
+};
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+static const struct setting own_settings[] = {
+    {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON"},
+};
+
+struct counts {
+    struct {
+        long long unread, pending, wait_ms; /* wait_ms: -1 when nobody could say */
+    } classes[CLASS_COUNT];
+    long long later, dead, paused;
+    size_t workers, quiet; /* alive; of these, quiet */
+    uint64_t published_ms_ago;
+};
+
+static const char *const class_names[CLASS_COUNT] = {"high", "normal", "low"};
+static const char *const streams[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
+
+/* Pending entries of a stream; 0 when it is not there, or has no group yet. */
+static enum status count_pending(struct session *session, const char *key, long long *out, struct err *err)
+{
+    const struct resp_value *reply;
+    *out = 0;
+    enum status status = SESSION_ASK(session, &reply, err, "XPENDING", key, "sluice");
+    if (status != STATUS_OK && reply != NULL && resp_is_error(reply, "NOGROUP"))
+        return STATUS_OK;
+    if (status == STATUS_OK && reply->type == RESP_ARRAY && reply->count > 0)
+        *out = reply->items[0].integer;
+    return status;
+}
+
+static enum status count_classes(struct session *session, struct counts *counts, struct err *err)
+{
+    char key[SESSION_KEY], field[32];
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        const struct resp_value *reply;
+        long long length, pending;
+        session_key(session, streams[i], "", key);
+        TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", key));
+        TRY(count_pending(session, key, &pending, err));
+        counts->classes[i].pending = pending;
+        counts->classes[i].unread = length > pending ? length - pending : 0;
+        snprintf(field, sizeof field, "wait_ms_%s", class_names[i]);
+        TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "meta", "", key), field));
+        counts->classes[i].wait_ms = reply->bytes == NULL ? -1 : atoll(reply->bytes);
+    }
+    return STATUS_OK;
+}
+
+static enum status count(struct session *session, struct counts *counts, struct err *err)
+{
+    char key[SESSION_KEY], state[32];
+    const struct resp_value *reply;
+    TRY(count_classes(session, counts, err));
+    TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
+    TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
+    TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
+    TRY(SESSION_ASK(session, &reply, err, "HGET", session_key(session, "meta", "", key), "published_at"));
+    uint64_t published = strtoull(session_text(reply), NULL, 10);
+    counts->published_ms_ago = session->redis_ms > published ? session->redis_ms - published : 0;
+    struct heartbeats heartbeats;
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    for (size_t i = 0; i < heartbeats.count; i++) {
+        const struct heartbeat_line *line = &heartbeats.lines[i];
+        counts->workers += line->alive;
+        counts->quiet += line->alive && strcmp(heartbeat_value(line, "state", state, sizeof state), "quiet") == 0;
+    }
+    heartbeats_free(&heartbeats);
+    if (counts->published_ms_ago > HEARTBEAT_FRESH_MS) /* an estimate of a worker that is gone */
+        for (int i = 0; i < CLASS_COUNT; i++)
+            counts->classes[i].wait_ms = -1;
+    return status;
+}
+
+static void print_text(const struct session *session, const struct counts *counts)
+{
+    printf("queue    %s%s\n", session->queue, counts->paused ? " (paused)" : "");
+    printf("%-8s %10s %10s %14s\n", "class", "unread", "pending", "wait");
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        printf("%-8s %10lld %10lld ", class_names[i], counts->classes[i].unread, counts->classes[i].pending);
+        if (counts->classes[i].wait_ms < 0)
+            printf("%14s\n", "unknown");
+        else
+            printf("%11lld ms\n", counts->classes[i].wait_ms);
+    }
+    printf("later    %lld\ndead     %lld\nworkers  %zu alive, %zu of them quiet\n", counts->later, counts->dead,
+           counts->workers, counts->quiet);
+}
+
+static void print_json(const struct session *session, const struct counts *counts)
+{
+    printf("{\"queue\":\"%s\",\"paused\":%s,\"classes\":{", session->queue, counts->paused ? "true" : "false");
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        printf("%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
+               counts->classes[i].unread, counts->classes[i].pending);
+        if (counts->classes[i].wait_ms < 0)
+            fputs("null}", stdout);
+        else
+            printf("%lld}", counts->classes[i].wait_ms);
+    }
+    printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu}\n", counts->later, counts->dead,
+           counts->workers, counts->quiet);
+}
+
+static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+{
+    const struct own *own = invocation->own;
+    struct counts counts = {0};
+    TRY(count(session, &counts, err));
+    if (own->json)
+        print_json(session, &counts);
+    else
+        print_text(session, &counts);
+    return STATUS_OK;
+}
+
+static int run(struct invocation *invocation)
+{
+    return session_run(invocation, body);
+}
+
+const struct subcommand command_stats = {
+    .name = "stats",
+    .bit = FOR_OPERATOR,
+    .summary = "Show what waits in a queue, for how long, and who works on it",
+    .explanation =
+        "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
+        "the workers estimate it. later: delayed or to be retried. dead: dead letters.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};

@@ -1,0 +1,168 @@
+/* The workers of a queue: who is there, and orders for one of them, which it takes with its next heartbeat. */
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "cli/heartbeats.h"
+#include "cli/print.h"
+#include "cli/span.h"
+
+struct own {
+    bool all;
+};
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+static const struct setting own_settings[] = {
+    {OWN(all), .type = SETTING_SWITCH, .fallback = "false", .help = "the order is for every worker of the queue"},
+};
+
+static const char *const orders[] = {"quiet", "resume", "drain", "stop"};
+
+static const char *verb_of(const struct invocation *invocation)
+{
+    return invocation->operand_count == 0 ? "list" : invocation->operands[0];
+}
+
+static bool is_order(const char *verb)
+{
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++)
+        if (strcmp(orders[i], verb) == 0)
+            return true;
+    return false;
+}
+
+static void print_worker(const struct heartbeat_line *line)
+{
+    static const char *const words[] = {"state", "held",   "waiting", "computing",
+                                        "done",  "errors", "dead",    "rows_per_s"};
+    char value[64], age[SPAN_TEXT];
+    print_bytes(stdout, line->worker, strlen(line->worker));
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        heartbeat_value(line, words[i], value, sizeof value);
+        printf(" %s=", words[i]);
+        print_bytes(stdout, value, strlen(value));
+    }
+    printf(" spoke=%s alive=%s", span_format(line->age_ms, age), line->alive ? "yes" : "no");
+    if (line->command[0] != '\0') {
+        fputs(" ordered=", stdout);
+        print_bytes(stdout, line->command, strlen(line->command));
+    }
+    putchar('\n');
+}
+
+static enum status list(const struct session *session, const struct heartbeats *heartbeats)
+{
+    for (size_t i = 0; i < heartbeats->count; i++)
+        print_worker(&heartbeats->lines[i]);
+    if (heartbeats->count == 0)
+        printf("no worker has joined queue %s\n", session->queue);
+    return STATUS_OK;
+}
+
+/* Health of this host's workers, each by its own heartbeat: nothing goes through the queue, so that neither a long
+ * backlog nor another host's worker decides. */
+static enum status check(const struct session *session, const struct heartbeats *heartbeats, struct err *err)
+{
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    size_t length = strlen(host), here = 0;
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        const struct heartbeat_line *line = &heartbeats->lines[i];
+        if (strncmp(line->worker, host, length) != 0 || line->worker[length] != '-')
+            continue;
+        here += line->alive;
+        if (line->alive && line->age_ms > HEARTBEAT_FRESH_MS)
+            return err_set(err, STATUS_UNAVAILABLE, "%s has said nothing for %llu ms", line->worker,
+                           (unsigned long long)line->age_ms);
+    }
+    if (here == 0)
+        return err_set(err, STATUS_UNAVAILABLE, "no worker of %s is alive on queue %s", host, session->queue);
+    printf("%zu alive\n", here);
+    return STATUS_OK;
+}
+
+static enum status send_order(struct session *session, const char *worker, const char *order, struct err *err)
+{
+    char key[SESSION_KEY], field[SESSION_KEY];
+    const struct resp_value *reply;
+    snprintf(field, sizeof field, "command:%s", worker);
+    TRY(SESSION_ASK(session, &reply, err, "HSET", session_key(session, "workers", "", key), field, order));
+    printf("%s: %s\n", worker, order);
+    return STATUS_OK;
+}
+
+static const struct heartbeat_line *find_worker(const struct heartbeats *heartbeats, const char *name)
+{
+    for (size_t i = 0; i < heartbeats->count; i++)
+        if (strcmp(heartbeats->lines[i].worker, name) == 0)
+            return &heartbeats->lines[i];
+    return NULL;
+}
+
+static enum status order(struct session *session, const struct invocation *invocation,
+                         const struct heartbeats *heartbeats, struct err *err)
+{
+    const struct own *own = invocation->own;
+    for (size_t i = 1; i < invocation->operand_count; i++) {
+        const struct heartbeat_line *line = find_worker(heartbeats, invocation->operands[i]);
+        if (line == NULL || !line->alive)
+            return err_set(err, STATUS_NOT_FOUND, "no worker %s is alive on queue %s (see sluice workers list)",
+                           invocation->operands[i], session->queue);
+    }
+    for (size_t i = 1; i < invocation->operand_count; i++)
+        TRY(send_order(session, invocation->operands[i], invocation->operands[0], err));
+    for (size_t i = 0; own->all && i < heartbeats->count; i++)
+        if (heartbeats->lines[i].alive)
+            TRY(send_order(session, heartbeats->lines[i].worker, invocation->operands[0], err));
+    return STATUS_OK;
+}
+
+static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+{
+    const char *verb = verb_of(invocation);
+    struct heartbeats heartbeats;
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    if (status == STATUS_OK)
+        status = is_order(verb)               ? order(session, invocation, &heartbeats, err)
+                 : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
+                                              : list(session, &heartbeats);
+    heartbeats_free(&heartbeats);
+    return status;
+}
+
+static int run(struct invocation *invocation)
+{
+    const struct own *own = invocation->own;
+    const char *verb = verb_of(invocation), *problem = NULL;
+    size_t names = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
+    bool looks = strcmp(verb, "list") == 0 || strcmp(verb, "check") == 0;
+    if (!is_order(verb) && !looks)
+        problem = "the first word must be list, check, quiet, resume, drain or stop";
+    else if (looks && (names > 0 || own->all))
+        problem = "list and check take no names";
+    else if (!looks && (names > 0) == own->all)
+        problem = "an order is for the workers that are named, or for all with --all";
+    if (problem != NULL) {
+        fprintf(stderr, "sluice workers: %s\n", problem);
+        return EX_USAGE;
+    }
+    return session_run(invocation, body);
+}
+
+const struct subcommand command_workers = {
+    .name = "workers",
+    .bit = FOR_OPERATOR,
+    .operands = "list|check|quiet|resume|drain|stop [NAME...]",
+    .summary = "List the workers of a queue, check them, give one an order",
+    .explanation = "list     a line for each worker that has spoken within the last hour\n"
+                   "check    exit 0 when this host has a living worker and each of them has spoken within 10 s: for "
+                   "health checks\n"
+                   "quiet    take nothing more, stay up (as SIGTSTP)      resume   go on (SIGCONT)\n"
+                   "drain    finish, give the rest back, exit (SIGTERM)   stop     exit at once (a second SIGTERM)\n"
+                   "An order waits in Redis until the worker takes it, within a second.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};

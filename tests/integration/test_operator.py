@@ -1,0 +1,266 @@
+"""The commands of an operator: dead letters, workers, caps, pause, cancel, stats. Their rights are in test_acl.py."""
+
+import json
+import os
+import re
+
+from case import SluiceCase
+from corpus import texts
+from vectors import decode_f32
+
+USAGE, DATAERR, NOINPUT, UNAVAILABLE = 64, 65, 66, 69
+
+
+class Operator(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def sluice(self, *arguments, code=0):
+        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr.decode()}")
+        return (result.stdout if code == 0 else result.stdout + result.stderr).decode()
+
+    def bury(self, name, code="internal", text="some words", age_ms=0, **fields):
+        """A dead letter as lua/settle writes it; returns its id."""
+        now = self.now_ms() - age_ms
+        letter = {"_entry": name, "_code": code, "_message": "the engine said no", "_attempts": "4", "text": text, **fields}
+        return self.client.xadd(self.sender.key("dead"), letter, id=f"{now}-*").decode()
+
+    def now_ms(self):
+        seconds, micros = self.client.time()
+        return seconds * 1000 + micros // 1000
+
+    def letters(self):
+        return [id.decode() for id, _ in self.client.xrange(self.sender.key("dead"))]
+
+    # dead
+
+    def test_dead_list_and_show(self):
+        first = self.bury("5-0", age_ms=7_200_000)
+        second = self.bury("high:6-1", code="poison", id="order-7")
+        lines = self.sluice("dead", "list").splitlines()
+        self.assertEqual([line.split()[0] for line in lines], [first, second])
+        self.assertRegex(lines[0], rf"^{first} +internal +5-0 +4 attempts, 2h ago: the engine said no$")
+        self.assertRegex(lines[1], rf"^{second} +poison +high:6-1 ")
+        self.assertEqual([line.split()[0] for line in self.sluice("dead").splitlines()], [first, second])
+        shown = self.sluice("dead", "show", second).splitlines()
+        self.assertEqual(shown[0], f"letter: {second}")
+        self.assertIn("id: order-7", shown)
+        self.assertIn("_code: poison", shown)
+        self.assertIn("text: some words", shown)
+        self.assertIn("there is no dead letter 1-1", self.sluice("dead", "show", "1-1", code=NOINPUT))
+
+    def test_dead_filters(self):
+        old = self.bury("5-0", age_ms=10_000_000)
+        poison = self.bury("6-0", code="poison", age_ms=5_000_000, id="order-7")
+        new = self.bury("7-0")
+
+        def listed(*filters):
+            return [line.split()[0] for line in self.sluice("dead", "list", *filters).splitlines()]
+        self.assertEqual(listed("--code", "poison"), [poison])
+        self.assertEqual(listed("--code", "timeout"), [])
+        self.assertEqual(listed("--older-than", "1h"), [old, poison])
+        self.assertEqual(listed("--newer-than", "2h"), [poison, new])
+        self.assertEqual(listed("--older-than", "1h", "--newer-than", "2h"), [poison])
+        self.assertEqual(listed("--id", "order-7"), [poison])
+        self.assertEqual(listed("--id", "5-0"), [old])
+        self.sluice("dead", "list", "--older-than", "soon", code=USAGE)
+
+    def test_dead_of_many_pages(self):
+        for number in range(257):
+            self.bury(f"{number + 1}-0", code="poison" if number % 2 else "internal", age_ms=300 - number)
+        self.assertEqual(len(self.sluice("dead", "list").splitlines()), 257)
+        self.assertEqual(self.sluice("dead", "delete", "--all", "--code", "poison"), "128 deleted\n")
+        self.assertEqual(self.sluice("dead", "purge", "--all"), "129 deleted\n")
+        self.assertEqual(self.letters(), [])
+
+    def test_dead_mass_actions_need_all(self):
+        letter = self.bury("5-0")
+        for verb in ("requeue", "delete", "purge"):
+            self.assertIn("--all", self.sluice("dead", verb, code=USAGE))
+            self.assertIn("--all", self.sluice("dead", verb, "--code", "internal", code=USAGE))
+        self.assertIn("not both", self.sluice("dead", "delete", letter, "--all", code=USAGE))
+        self.sluice("dead", "bury", code=USAGE)
+        self.assertEqual(self.letters(), [letter])
+
+    def test_dead_dry_run_changes_nothing(self):
+        first, second = self.bury("5-0"), self.bury("6-0", code="poison")
+        before = self.client.xrange(self.sender.key("dead"))
+        self.assertRegex(self.sluice("dead", "requeue", "--dry-run", "--code", "poison"), rf"^{second} .*\n1 would be requeued\n$")
+        self.assertRegex(self.sluice("dead", "purge", "--all", "--dry-run"), rf"(?s)^{first} .*{second} .*\n2 would be deleted\n$")
+        self.assertEqual(self.client.xrange(self.sender.key("dead")), before)
+        self.assertEqual(self.client.xlen(self.sender.stream), 0)
+
+    def test_dead_delete(self):
+        first, second, third = self.bury("5-0"), self.bury("6-0"), self.bury("7-0")
+        self.assertEqual(self.sluice("dead", "delete", first, third), "2 deleted\n")
+        self.assertEqual(self.letters(), [second])
+        self.assertIn("no dead letter", self.sluice("dead", "delete", "1-1", code=NOINPUT))
+
+    def test_dead_requeue_is_answered(self):
+        """A letter that is submitted again is a request as any other, under its old id."""
+        letters = [self.bury(f"{number + 1}-0", text=text, id=f"again-{number}") for number, text in enumerate(texts(5, seed=2))]
+        other = self.bury("9-0", code="poison", id="not-this-one")
+        self.start_daemon(self.server)
+        out = self.sluice("dead", "requeue", letters[0])
+        self.assertRegex(out, rf"^{letters[0]} requeued as \d+-\d+\n1 requeued\n$")
+        self.assertTrue(self.sluice("dead", "requeue", "--all", "--code", "internal").endswith("\n4 requeued\n"))
+        self.assertEqual(self.letters(), [other])
+        reference = self.reference()
+        reference.learn(texts(5, seed=2))
+        for number, text in enumerate(texts(5, seed=2)):
+            key = self.sender.key(f"reply:again-{number}")
+            self.wait_until(lambda: self.client.hget(key, "status") == b"done", f"the reply of again-{number}")
+            self.assertEqual(decode_f32("json", self.client.hget(key, "embedding")), reference.known[text])
+        self.assertEqual(self.client.exists(self.sender.key("reply:not-this-one")), 0)
+
+    def test_dead_requeue_without_a_body(self):
+        letter = self.client.xadd(self.sender.key("dead"), {"_entry": "5-0", "_code": "poison"}).decode()
+        self.assertIn("holds no fields", self.sluice("dead", "requeue", "--all", code=DATAERR))
+        self.assertEqual(self.letters(), [letter])
+
+    def test_dead_bytes_of_others_stay_on_their_line(self):
+        self.bury("5-0", text=b"a\x1b[2J\r\nforged: line\xff\xc2\x9bx \xc3\xa4", _message=b"no\n1-1 forged")
+        lines = self.sluice("dead", "list").splitlines()
+        self.assertEqual(len(lines), 1)
+        self.assertIn("no\\x0a1-1 forged", lines[0])
+        shown = self.sluice("dead", "show", "--all")
+        self.assertIn("text: a\\x1b[2J\\x0d\\x0aforged: line\\xff\\xc2\\x9bx ä\n", shown)
+
+    # workers
+
+    def heartbeat(self, name, state="running", ago_ms=100, alive=True):
+        self.client.hset(self.sender.key("workers"), name, f"{self.now_ms() - ago_ms} state {state} held 3 waiting 1 computing 2 "
+                         "done 40 errors 5 dead 6 rows_per_s 12.500")
+        if alive:
+            self.client.set(self.sender.key("alive:" + name), "token", px=60000)
+
+    def test_workers_list(self):
+        self.assertIn("no worker", self.sluice("workers"))
+        self.heartbeat("host-1-aa")
+        self.heartbeat("host-2-bb", state="quiet", ago_ms=90_000, alive=False)
+        self.client.hset(self.sender.key("workers"), "command:host-1-aa", "drain")
+        lines = sorted(self.sluice("workers", "list").splitlines())
+        self.assertEqual(len(lines), 2)
+        self.assertRegex(lines[0], r"^host-1-aa state=running held=3 waiting=1 computing=2 done=40 errors=5 dead=6 rows_per_s=12.500 "
+                                   r"spoke=\d+ms alive=yes ordered=drain$")
+        self.assertRegex(lines[1], r"^host-2-bb state=quiet .* spoke=90s alive=no$")
+
+    def test_workers_orders(self):
+        self.heartbeat("host-1-aa")
+        self.heartbeat("host-2-bb")
+        self.heartbeat("host-3-cc", alive=False)
+        key = self.sender.key("workers")
+        self.assertEqual(self.sluice("workers", "quiet", "host-1-aa"), "host-1-aa: quiet\n")
+        self.assertEqual(self.client.hget(key, "command:host-1-aa"), b"quiet")
+        self.assertEqual(len(self.sluice("workers", "drain", "--all").splitlines()), 2)
+        self.assertEqual([self.client.hget(key, f"command:host-{n}") for n in ("1-aa", "2-bb", "3-cc")], [b"drain", b"drain", None])
+        self.sluice("workers", "stop", "host-3-cc", code=NOINPUT)
+        self.sluice("workers", "stop", "nobody", code=NOINPUT)
+        self.sluice("workers", "stop", code=USAGE)
+        self.sluice("workers", "stop", "host-1-aa", "--all", code=USAGE)
+        self.sluice("workers", "list", "host-1-aa", code=USAGE)
+        self.sluice("workers", "dance", code=USAGE)
+
+    def test_workers_check(self):
+        """The workers of this host, each by its own heartbeat; those of other hosts decide nothing."""
+        host = os.uname().nodename
+        self.heartbeat("elsewhere-1-aa")
+        self.assertIn("no worker of", self.sluice("workers", "check", code=UNAVAILABLE))
+        self.heartbeat(f"{host}-1-bb")
+        self.assertEqual(self.sluice("workers", "check"), "1 alive\n")
+        self.heartbeat(f"{host}-2-cc", ago_ms=60_000)
+        self.assertIn("has said nothing for", self.sluice("workers", "check", code=UNAVAILABLE))
+        self.heartbeat(f"{host}-2-cc", ago_ms=60_000)
+        self.client.delete(self.sender.key(f"alive:{host}-2-cc"))  # it is gone and was replaced
+        self.assertEqual(self.sluice("workers", "check"), "1 alive\n")
+
+    # pause, caps, cancel, stats
+
+    def test_pause_and_resume(self):
+        self.assertEqual(self.sluice("resume"), "queue test was not paused\n")
+        self.assertEqual(self.sluice("pause"), "queue test is paused\n")
+        self.assertEqual(self.sluice("pause"), "queue test was already paused\n")
+        self.assertEqual(self.client.exists(self.sender.key("paused")), 1)
+        self.assertEqual(self.sluice("resume"), "queue test goes on\n")
+        self.assertEqual(self.client.exists(self.sender.key("paused")), 0)
+
+    def test_caps(self):
+        self.assertEqual(self.sluice("caps").split(), ["high", "none", "normal", "none", "low", "none"])
+        self.assertEqual(self.sluice("caps", "--normal", "5000", "--high", "10").split(), ["high", "10", "normal", "5000", "low", "none"])
+        self.assertEqual(self.sluice("caps", "--high", "0").split(), ["high", "none", "normal", "5000", "low", "none"])
+        self.assertEqual(self.client.hget(self.sender.key("meta"), "cap_normal"), b"5000")
+        self.sluice("caps", "--high", "many", code=USAGE)
+
+    def test_cancel(self):
+        self.assertEqual(self.sluice("cancel", "5-0", "low:6-1"), "5-0: asked to cancel\nlow:6-1: asked to cancel\n")
+        fields = [fields for _, fields in self.client.xrange(self.sender.key("requests:high"))]
+        self.assertEqual(fields, [{b"cancel": b"5-0"}, {b"cancel": b"low:6-1"}])
+        self.sluice("cancel", code=USAGE)
+        self.sluice("cancel", "5-0", "order-7", code=USAGE)
+        self.assertEqual(self.client.xlen(self.sender.key("requests:high")), 2)
+
+    def test_stats(self):
+        self.assertRegex(self.sluice("stats"), r"workers +0 alive")
+        self.client.xadd(self.sender.key("requests:low"), {"text": "x"})
+        self.client.xgroup_create(self.sender.stream, "sluice", id="0", mkstream=True)
+        for _ in range(5):
+            self.client.xadd(self.sender.stream, {"text": "x"})
+        self.client.xreadgroup("sluice", "me", {self.sender.stream: ">"}, count=2)
+        self.bury("5-0")
+        self.client.zadd(self.sender.key("later"), {"6-0": 1})
+        self.heartbeat("host-1-aa", state="quiet")
+        self.client.set(self.sender.key("paused"), 1)
+        self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_normal": 1234, "wait_ms_low": -1})
+        stats = json.loads(self.sluice("stats", "--json"))
+        self.assertEqual(stats, {
+            "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1,
+            "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None}, "normal": {"unread": 3, "pending": 2, "wait_ms": 1234},
+                        "low": {"unread": 1, "pending": 0, "wait_ms": None}}})
+        text = self.sluice("stats")
+        self.assertRegex(text, r"(?m)^queue +test \(paused\)$")
+        self.assertRegex(text, r"(?m)^normal +3 +2 +1234 ms$")
+        self.assertRegex(text, r"(?m)^low +1 +0 +unknown$")
+        self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() - 60_000)
+        self.assertIsNone(json.loads(self.sluice("stats", "--json"))["classes"]["normal"]["wait_ms"], "an old estimate is none")
+
+    def test_wrong_type_is_named(self):
+        self.client.set(self.sender.key("dead"), "x")
+        self.assertRegex(self.sluice("dead", "list", code=70), "XRANGE: .*wrong kind of value")
+
+    # submit
+
+    def test_submit_options_become_fields(self):
+        self.sluice("submit", "--class", "low", "--delay", "2h", "--expires-in", "3d", "--max-attempts", "2", "--tenant", "acme",
+                    "--meta", "m", "--results", "web-1", "--track", "a text")
+        fields = self.client.xrange(self.sender.key("requests:low"))[0][1]
+        self.assertEqual(fields, {b"text": b"a text", b"delay": b"7200000", b"expires_in": b"259200000", b"max_attempts": b"2",
+                                  b"tenant": b"acme", b"meta": b"m", b"notify": b"stream:web-1", b"track": b"1"})
+        out = self.sluice("submit", "--class", "high", "x").strip()
+        self.assertEqual(out, "high:" + self.client.xrange(self.sender.key("requests:high"))[0][0].decode())
+        self.sluice("submit", "--delay", "5", "x", code=USAGE)
+        self.sluice("submit", "--wait", "--results", "web", "x", code=USAGE)
+
+    def test_submit_inputs_is_one_request(self):
+        awkward = ['plain', 'with "quotes" and \\', 'tab\there', 'ä世界', '']
+        self.sluice("submit", "--inputs", "--id", "bulk", *awkward)
+        entries = self.client.xrange(self.sender.stream)
+        self.assertEqual(len(entries), 1)
+        self.assertEqual(json.loads(entries[0][1][b"inputs"]), awkward)
+        self.assertEqual(entries[0][1][b"id"], b"bulk")
+        lines = self.write("lines", "".join(text + "\n" for text in texts(20)))
+        self.sluice("submit", "--inputs", "--input", lines)
+        self.assertEqual(json.loads(self.client.xrange(self.sender.stream)[1][1][b"inputs"]), texts(20))
+        self.sluice("submit", "--inputs", "--input", os.devnull)
+        self.assertEqual(self.client.xlen(self.sender.stream), 2)
+
+    def test_help_lists_the_commands(self):
+        listing = self.run_sluice("--help").stdout.decode()
+        with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
+            readme = file.read()
+        for command in ("cancel", "stats", "workers", "dead", "caps", "pause", "resume"):
+            self.assertRegex(listing, rf"(?m)^  {command} +[A-Z]")
+            self.assertTrue(re.search(rf"sluice {command}\b", readme), f"README does not mention sluice {command}")
