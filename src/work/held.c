@@ -60,6 +60,21 @@ static void grow(struct held *held)
     free(before);
 }
 
+static struct held_sum *sum_of(struct held *held, const struct request *request)
+{
+    return request->origin == ORIGIN_FAIR ? &held->ahead[request->class] : &held->sums[request->class];
+}
+
+struct held_sum held_all(const struct held *held)
+{
+    struct held_sum all = {.count = held->count};
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        all.tokens += held->sums[class].tokens + held->ahead[class].tokens;
+        all.bytes += held->sums[class].bytes + held->ahead[class].bytes;
+    }
+    return all;
+}
+
 void held_add(struct held *held, struct request *request)
 {
     if (held->count > held->mask)
@@ -68,8 +83,10 @@ void held_add(struct held *held, struct request *request)
     request->chain = held->buckets[at];
     held->buckets[at] = request;
     held->count++;
-    held->tokens += request->tokens;
-    held->bytes += request->bytes;
+    struct held_sum *sum = sum_of(held, request);
+    sum->count++;
+    sum->tokens += request->tokens;
+    sum->bytes += request->bytes;
 }
 
 void held_remove(struct held *held, struct request *request)
@@ -79,13 +96,16 @@ void held_remove(struct held *held, struct request *request)
         at = &(*at)->chain;
     *at = request->chain;
     held->count--;
-    held->tokens -= request->tokens;
-    held->bytes -= request->bytes;
+    struct held_sum *sum = sum_of(held, request);
+    sum->count--;
+    sum->tokens -= request->tokens;
+    sum->bytes -= request->bytes;
 }
 
 void held_weigh(struct held *held, struct request *request, uint32_t tokens)
 {
-    held->tokens += tokens;
-    held->tokens -= request->tokens;
+    struct held_sum *sum = sum_of(held, request);
+    sum->tokens += tokens;
+    sum->tokens -= request->tokens;
     request->tokens = tokens;
 }

@@ -5,16 +5,24 @@
 
 #include "work/request.h"
 
+/* Of some of the requests: what credit counts. */
+struct held_sum {
+    uint32_t count;
+    uint64_t tokens, bytes;
+};
+
 struct held {
     struct request **buckets; /* [mask + 1] */
     uint32_t mask, count;
-    uint64_t tokens, bytes; /* sums over the requests: what credit counts */
+    struct held_sum sums[CLASS_COUNT];  /* of all but … */
+    struct held_sum ahead[CLASS_COUNT]; /* … those that came by ORIGIN_FAIR */
 };
 
 MUST_CHECK enum status held_open(struct held *held, struct err *err);
 void held_close(struct held *held); /* frees every request in it */
 
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id);
+struct held_sum held_all(const struct held *held);
 void held_add(struct held *held, struct request *request);
 void held_remove(struct held *held, struct request *request);
 

@@ -30,6 +30,7 @@ enum entry_origin {
     ORIGIN_OWN,       /* from our own pending list, after a reconnect */
     ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with lonely_runs */
     ORIGIN_RECLAIMED, /* held by a worker that died: suspect, runs alone */
+    ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */
     ORIGIN_SHED,      /* above the cap of its class: to be answered queue_full */
 };
 
@@ -85,6 +86,7 @@ enum request_state {
     REQUEST_FORMATTING, /* at a prep thread, reply being written */
     REQUEST_READY,      /* has its outcome; to be settled or deferred */
     REQUEST_SETTLING,   /* the script is on its way */
+    REQUEST_LEAVING,    /* to be released, unfinished */
 };
 
 /* What becomes of a request in the end; meaningful from REQUEST_READY on. */
@@ -165,6 +167,8 @@ struct request {
     uint32_t failed_index;             /* from 0 */
     uint32_t retry_after_ms;           /* CODE_QUEUE_FULL */
     enum verdict verdict;              /* of the last script call for it */
+    uint32_t refusals;                 /* how often that was VERDICT_AGAIN */
+    uint64_t again_ns;                 /* after it: when to try once more, monotonic */
     bool delivered_again;              /* while it was held: its group is a new one, and "late" may mean the old one */
     uint32_t unknown_fields;
     const char *meta; /* [meta_bytes], echoed in the reply; NULL when there is none */

@@ -46,8 +46,11 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
                                      .error_ttl_s = options->rules.error_ttl_s,
                                      .random = options->seed};
     worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
-    worker->mean_tokens = options->rules.max_tokens;
-    worker->mean_bytes = (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        worker->classes[class].mean_tokens = options->rules.max_tokens;
+        worker->classes[class].mean_bytes =
+            (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
+    }
     worker->settle_most = SETTLE_ENTRIES;
     worker->own_count = OWN_MOST;
     worker->own_at = worker->again_at = worker->drain_ends = NEVER;
@@ -118,10 +121,10 @@ void worker_weigh(double *mean, double value)
     *mean += (value - *mean) / 32;
 }
 
-void worker_unblock(struct worker *worker)
+bool worker_claims(const struct worker *worker)
 {
-    if (worker->reading && worker->connected)
-        (void)worker_act(worker, ACTION_UNBLOCK); /* without it, the read ends by itself after read_block_ms */
+    bool let = worker->pulse_known && !worker->pulse.paused && !worker->pulse.full && !worker->quiet;
+    return let && worker_takes_more(worker);
 }
 
 void worker_clock(struct worker *worker, uint64_t redis_ms)
@@ -144,8 +147,6 @@ static void on_disconnected(struct worker *worker, const struct event *event)
 static void on_quiet(struct worker *worker, const struct event *event)
 {
     worker->quiet = event->kind == EVENT_QUIET;
-    if (worker->quiet)
-        worker_unblock(worker);
 }
 
 static void on_drain(struct worker *worker, const struct event *event)
@@ -175,8 +176,10 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_FORMATTED] = compute_formatted,
     [EVENT_SETTLED] = settle_settled,
     [EVENT_CHARGED] = lonely_charged,
-    [EVENT_LEASE] = read_lease,
-    [EVENT_PROMOTED] = read_promoted,
+    [EVENT_LEASE] = chores_lease,
+    [EVENT_PROMOTED] = chores_promoted,
+    [EVENT_TRACKED] = take_tracked,
+    [EVENT_PULSE] = pulse_answered,
     [EVENT_RELEASED] = settle_released,
     [EVENT_QUIET] = on_quiet,
     [EVENT_RESUME] = on_quiet,
@@ -191,8 +194,9 @@ static uint64_t next_deadline(const struct worker *worker)
     uint64_t next = NEVER;
     uint64_t turn = worker->suspects.first != NULL ? worker->turn_ends : NEVER;
     uint64_t always[] = {compute_deadline(worker), turn, worker->drain_ends};
-    uint64_t linked[] = {worker->quiet_until, worker->renew_at, worker->promote_at,
-                         worker->reclaim_at,  worker->own_at,   worker->again_at};
+    uint64_t linked[] = {worker->quiet_until, worker->renew_at,      worker->promote_at, worker->reclaim.at,
+                         worker->sweep.at,    worker->pulse_at,      worker->own_at,     worker->again_at,
+                         worker->unblock_at,  share_deadline(worker)};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
         if (always[i] > worker->now && always[i] < next)
             next = always[i];
@@ -212,7 +216,8 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     worker->actions = actions;
     worker->starved = false;
     handlers[event->kind](worker, event);
-    static void (*const stages[])(struct worker *) = {compute_advance, settle_advance, read_advance};
+    static void (*const stages[])(struct worker *) = {take_advance,   compute_advance, settle_advance,
+                                                      chores_advance, share_advance,   read_advance};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++)
         stages[i](worker);
     worker->actions = NULL;
@@ -223,8 +228,9 @@ struct worker_stats worker_stats(const struct worker *worker)
 {
     struct worker_stats stats = worker->stats;
     stats.held = worker->held.count;
-    stats.held_tokens = (uint32_t)worker->held.tokens;
-    stats.held_bytes = worker->held.bytes;
+    struct held_sum held = held_all(&worker->held);
+    stats.held_tokens = (uint32_t)held.tokens;
+    stats.held_bytes = held.bytes;
     stats.waiting = worker->window.rows + worker->suspects.count;
     stats.computing = worker->running.count;
     stats.batch_tokens = worker->budget.tokens;

@@ -195,6 +195,13 @@ struct worker_stats {
     uint64_t rectangle_tokens; /* what the same batches would take padded to their longest row */
     uint64_t rows_shared;      /* rows that got the vector of an equal one */
     uint64_t reclaimed, released, unknown_fields, bisected, out_of_memory;
+    uint64_t parked;                       /* not due when they were read */
+    uint64_t expired, shed;                /* among the errors: too late to start; above the cap of their class */
+    uint64_t cancelled, nothing_to_cancel; /* cancels that found their request, and those that did not */
+    uint64_t tracked, vanished;            /* written `queued`; answered without their message */
+    uint64_t taken_ahead, orphans;         /* claimed for their tenant's sake; found pending with nobody */
+    uint64_t disowned;                     /* had called themselves by another's name */
+    uint64_t again, stuck;                 /* settles that Redis could not do then; requests it refused ten times */
     uint32_t held, waiting, computing;
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
     uint64_t held_bytes;

@@ -103,7 +103,7 @@ static void to_window(struct worker *worker, struct request *request)
         lonely_prepared(worker);
         return;
     }
-    if (worker->draining) {
+    if (!worker_takes_more(worker)) {
         settle_release(worker, request);
         return;
     }
@@ -125,7 +125,7 @@ void compute_prepared(struct worker *worker, const struct event *event)
         uint32_t tokens = 0;
         for (uint32_t i = 0; i < request->row_count; i++)
             tokens += request->rows[i].tokens;
-        worker_weigh(&worker->mean_tokens, tokens);
+        worker_weigh(&worker->classes[request->class].mean_tokens, tokens);
         held_weigh(&worker->held, request, tokens);
         to_window(worker, request);
     }
@@ -143,6 +143,7 @@ void compute_formatted(struct worker *worker, const struct event *event)
 void compute_batch(struct worker *worker, const struct event *event)
 {
     batch_remove(&worker->running, event->batch);
+    pulse_computed(worker, event->batch);
     watch(worker);
     rows_returned(worker, event->batch);
 }

@@ -64,6 +64,10 @@ void lonely_charged(struct worker *worker, const struct event *event)
     if (event->failed) {
         worker_call_failed(worker);
         worker->lonely_stage = LONELY_UNSURE;
+    } else if (request->verdict == VERDICT_NOT_ITS_NAME) {
+        request_disown(request);
+        worker->stats.disowned++;
+        worker->lonely_stage = LONELY_UNSURE;
     } else if (request->verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
@@ -116,9 +120,7 @@ static void charge(struct worker *worker)
 /* It may be on record as charged, so nobody else may run until that is settled one way or the other. */
 static void charge_again(struct worker *worker)
 {
-    if (worker->lease_lost)
-        forget(worker, worker->lonely);
-    else if (worker_may_call(worker))
+    if (worker_may_call(worker))
         charge(worker);
 }
 
@@ -185,7 +187,7 @@ bool lonely_advance(struct worker *worker)
             choose(worker);
         return true;
     }
-    if (worker->draining && worker->lonely_stage != LONELY_AWAY && worker->lonely_stage != LONELY_COMPUTED) {
+    if (!worker_takes_more(worker) && worker->lonely_stage != LONELY_AWAY && worker->lonely_stage != LONELY_COMPUTED) {
         settle_release(worker, worker->lonely); /* which takes its charge back */
         return true;
     }

@@ -28,7 +28,7 @@ static void rest(struct worker *worker, struct request *request)
             request_list_push(&worker->to_format, request);
     } else if (lonely) {
         lonely_stage(worker, LONELY_PREPARED);
-    } else if (worker->draining) {
+    } else if (!worker_takes_more(worker)) {
         settle_release(worker, request);
     }
 }
@@ -100,7 +100,7 @@ static void row_back(struct worker *worker, struct row *row)
     struct request *request = row->request;
     if (request->code == CODE_NONE && lonely_is(worker, request))
         lonely_row_back(worker, row);
-    else if (request->code == CODE_NONE && !worker->draining)
+    else if (request->code == CODE_NONE && worker_takes_more(worker))
         window_put_back(&worker->window, row);
     row_ended(worker, row);
 }
@@ -180,7 +180,7 @@ static void twins_again(struct worker *worker, struct row *twins)
     struct row *first = wanted(worker, twins);
     if (first == NULL)
         return;
-    if (!worker->draining && try_again(worker, &first, 1))
+    if (worker_takes_more(worker) && try_again(worker, &first, 1))
         return;
     for (struct row *row = first, *twin; row != NULL; row = twin) {
         twin = row->twins;
@@ -209,7 +209,7 @@ static void batch_failed(struct worker *worker, struct batch *batch)
         rows_back(worker, batch);
     } else if (batch->engine.rows == 1) {
         row_guilty(worker, batch);
-    } else if (worker->draining) {
+    } else if (!worker_takes_more(worker)) {
         rows_back(worker, batch);
     } else if (batch->status == STATUS_NO_MEMORY) {
         worker->stats.out_of_memory++;
@@ -224,7 +224,7 @@ static void batch_failed(struct worker *worker, struct batch *batch)
 /* The other half: untried when this one failed, else known to be bad. */
 static void other_half(struct worker *worker, struct batch *other, bool known)
 {
-    if (worker->draining) {
+    if (!worker_takes_more(worker)) {
         rows_back(worker, other);
     } else if (known && other->engine.rows > 1) {
         halve(worker, other);

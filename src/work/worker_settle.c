@@ -5,6 +5,12 @@
 #include "base/clock.h"
 #include "work/worker_state.h"
 
+enum {
+    AGAIN_CAP_MS = 10 * 1000, /* between two tries of what Redis refuses */
+    STUCK_REFUSALS = 10,      /* after so many it is counted: somebody should look */
+    LEFT_REFUSALS = 3,        /* after so many it is given back by a worker that leaves */
+};
+
 void settle_forget(struct worker *worker, struct request *request)
 {
     /* Delivered once more after the script had found it gone: it is pending with us, and nobody else will look. */
@@ -18,8 +24,26 @@ void settle_forget(struct worker *worker, struct request *request)
 static void make_ready(struct worker *worker, struct request *request)
 {
     request->state = REQUEST_READY;
+    if (request->refusals > 0) {
+        request_list_push(&worker->ready_alone, request);
+        return;
+    }
     worker->ready_bytes += request->reply.length;
     request_list_push(&worker->ready, request);
+}
+
+void settle_as(struct worker *worker, struct request *request, enum outcome outcome)
+{
+    request->outcome = outcome;
+    make_ready(worker, request);
+}
+
+void settle_gone(struct worker *worker, struct request *request)
+{
+    request->code = CODE_NONE;
+    request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
+    buffer_free(&request->reply);
+    settle_as(worker, request, OUTCOME_GONE);
 }
 
 void settle_finish(struct worker *worker, struct request *request)
@@ -33,81 +57,171 @@ void settle_finish(struct worker *worker, struct request *request)
 void settle_release(struct worker *worker, struct request *request)
 {
     lonely_leave(worker, request);
+    request->state = REQUEST_LEAVING;
     request_list_push(&worker->to_release, request);
+}
+
+/* --- counting --- */
+
+static void count_error(struct worker_stats *stats, const struct request *request)
+{
+    stats->errors++;
+    stats->expired += request->code == CODE_EXPIRED;
+    stats->shed += request->code == CODE_QUEUE_FULL;
 }
 
 static void count(struct worker *worker, const struct request *request)
 {
     struct worker_stats *stats = &worker->stats;
-    uint64_t *const counters[] = {[OUTCOME_DONE] = &stats->done,
-                                  [OUTCOME_ERROR] = &stats->errors,
-                                  [OUTCOME_DEFER] = &stats->deferred,
-                                  [OUTCOME_DEAD] = &stats->dead};
-    bool others = request->verdict == VERDICT_LATE && !request->repeated;
-    ++*(others ? &stats->late : counters[request->outcome]);
+    if (request->verdict == VERDICT_LATE && !request->repeated) {
+        stats->late++;
+        return;
+    }
+    switch (request->outcome) {
+    case OUTCOME_DONE:
+        stats->done++;
+        break;
+    case OUTCOME_ERROR:
+        count_error(stats, request);
+        break;
+    case OUTCOME_DEFER:
+        ++*(request->next_attempt > request->attempt ? &stats->deferred : &stats->parked);
+        break;
+    case OUTCOME_DEAD:
+        stats->dead++;
+        break;
+    case OUTCOME_GONE:
+        stats->vanished++;
+        break;
+    case OUTCOME_CANCEL:
+        ++*(request->verdict == VERDICT_NOTHING ? &stats->nothing_to_cancel : &stats->cancelled);
+        break;
+    }
 }
+
+/* --- answers --- */
 
 /* A deferred request may be due before the next look at `later`. */
 static void expect_due(struct worker *worker, const struct request *request)
 {
-    uint64_t due = worker->now + request->due_ms * NS_PER_MS;
-    if (request->outcome == OUTCOME_DEFER && due < worker->promote_at)
+    uint64_t now_ms = worker_redis_ms(worker), in_ms = request->due_ms;
+    if (request->outcome != OUTCOME_DEFER)
+        return;
+    if (now_ms != 0 && request->due_at_ms > now_ms + in_ms)
+        in_ms = request->due_at_ms - now_ms;
+    uint64_t due = worker_after_ms(worker, in_ms);
+    if (due < worker->promote_at)
         worker->promote_at = due;
 }
 
+/* Redis could not do it now. The next tries are further and further apart, and whatever is wrong with it, it holds up
+ * nobody else: neither its mates in the call nor, if it is a suspect, those who wait until it is through. */
 static void put_off(struct worker *worker, struct request *request)
 {
+    uint64_t pause_ms = PAUSE_MS;
+    worker->stats.again++;
+    for (uint32_t i = 0; i < request->refusals && pause_ms < AGAIN_CAP_MS; i++)
+        pause_ms *= 2;
+    worker->stats.stuck += ++request->refusals == STUCK_REFUSALS;
+    request->again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
     request->state = REQUEST_READY;
+    lonely_leave(worker, request);
     request_list_push(&worker->again, request);
-    if (worker->again_at == NEVER)
-        worker->again_at = worker->now + PAUSE_MS * NS_PER_MS;
+    if (request->again_ns < worker->again_at)
+        worker->again_at = request->again_ns;
+}
+
+/* One results stream too many: the request that names it is at fault. */
+static void refuse_results(struct worker *worker, struct request *request)
+{
+    request->results[0] = '\0';
+    request->code = CODE_NONE;
+    request_fail(request, CODE_BAD_REQUEST, "notify: the queue has as many results streams as it may have");
+    settle_finish(worker, request);
+}
+
+static void take_verdict(struct worker *worker, struct request *request)
+{
+    if (request->verdict == VERDICT_NOT_ITS_NAME && request->borrowed_name) {
+        take_disowned(worker, request);
+    } else if (request->verdict == VERDICT_TOO_MANY_RESULTS && request->results[0] != '\0') {
+        refuse_results(worker, request);
+    } else if (request->verdict == VERDICT_GONE && request->outcome != OUTCOME_GONE) {
+        settle_gone(worker, request);
+    } else if (request->verdict <= VERDICT_LATE) {
+        count(worker, request);
+        expect_due(worker, request);
+        settle_forget(worker, request);
+    } else {
+        put_off(worker, request);
+    }
+}
+
+/* The oldest first again; in smaller calls, in case one of them is the reason. */
+static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
+{
+    struct request_list *to = alone ? &worker->ready_alone : &worker->ready;
+    for (struct request *request = list->first; request != NULL; request = request->next) {
+        request->repeated = true;
+        request->state = REQUEST_READY;
+        worker->ready_bytes += alone ? 0 : request->reply.length;
+    }
+    worker_call_failed(worker);
+    worker->settle_most = worker->settle_most > 1 ? worker->settle_most / 2 : 1;
+    request_list_join(list, to);
+    *to = *list;
 }
 
 void settle_settled(struct worker *worker, const struct event *event)
 {
-    struct request_list list = event->requests, unsure = {0};
+    struct request_list list = event->requests;
+    bool alone = list.first != NULL && list.first->refusals > 0;
     worker->settles_out--;
-    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
-        if (event->failed) {
-            request->repeated = true;
-            request->state = REQUEST_READY;
-            worker->ready_bytes += request->reply.length;
-            request_list_push(&unsure, request);
-        } else if (request->verdict == VERDICT_AGAIN) {
-            put_off(worker, request);
-        } else {
-            count(worker, request);
-            expect_due(worker, request);
-            settle_forget(worker, request);
-        }
+    worker->alone_out &= !alone;
+    if (event->failed) {
+        settle_failed(worker, &list, alone);
+        return;
     }
-    if (event->failed) { /* the oldest first again; in smaller calls, in case one of them is the reason */
-        worker_call_failed(worker);
-        worker->settle_most = worker->settle_most > 1 ? worker->settle_most / 2 : 1;
-        request_list_join(&unsure, &worker->ready);
-        worker->ready = unsure;
-    } else if (worker->settle_most < SETTLE_ENTRIES) {
+    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list))
+        take_verdict(worker, request);
+    if (worker->settle_most < SETTLE_ENTRIES)
         worker->settle_most *= 2;
-    }
 }
 
-static void settle_some(struct worker *worker)
+/* --- calls --- */
+
+static void send_one(struct action *action, struct request *request)
+{
+    request->state = REQUEST_SETTLING;
+    request->verdict = VERDICT_DONE;
+    request_list_push(&action->requests, request);
+}
+
+static bool settle_some(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
     if (action == NULL)
-        return;
+        return false;
     size_t bytes = 0;
     while (worker->ready.first != NULL && action->requests.count < worker->settle_most) {
         size_t next = worker->ready.first->reply.length;
         if (action->requests.count > 0 && bytes + next > SETTLE_BYTES)
             break;
-        struct request *request = request_list_pop(&worker->ready);
+        send_one(action, request_list_pop(&worker->ready));
         bytes += next;
-        request->state = REQUEST_SETTLING;
-        request->verdict = VERDICT_DONE;
-        request_list_push(&action->requests, request);
     }
     worker->ready_bytes -= bytes;
+    worker->settles_out++;
+    return true;
+}
+
+static void settle_alone(struct worker *worker)
+{
+    struct action *action = worker_act(worker, ACTION_SETTLE);
+    if (action == NULL)
+        return;
+    send_one(action, request_list_pop(&worker->ready_alone));
+    worker->alone_out = true;
     worker->settles_out++;
 }
 
@@ -150,9 +264,15 @@ void settle_released(struct worker *worker, const struct event *event)
         leave(worker, true);
 }
 
+void settle_give_up(struct worker *worker)
+{
+    take_unstarted(worker);
+    compute_unstarted(worker);
+}
+
 void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
 {
-    uint64_t ends = worker->now + timeout_ms * NS_PER_MS;
+    uint64_t ends = worker_after_ms(worker, timeout_ms);
     if (status != STATUS_OK)
         worker->exit_status = status;
     if (ends < worker->drain_ends)
@@ -160,8 +280,7 @@ void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status
     if (worker->draining)
         return;
     worker->draining = true;
-    compute_unstarted(worker);
-    worker_unblock(worker);
+    settle_give_up(worker);
 }
 
 static void release(struct worker *worker, bool last)
@@ -176,46 +295,63 @@ static void release(struct worker *worker, bool last)
     worker->leaving = last;
 }
 
+bool settle_quiet(const struct worker *worker)
+{
+    bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
+    return !reads && !worker->tracking && !worker->renewing && !worker->promoting && !worker->pulsing;
+}
+
 static void advance_drain(struct worker *worker)
 {
     bool nothing_held = worker->held.count == 0;
-    if (worker->now >= worker->drain_ends) {
+    if (worker->now >= worker->drain_ends)
         leave(worker, false);
-        return;
-    }
-    if (!worker->connected && nothing_held) { /* nobody to say goodbye to */
+    else if (!worker->connected && nothing_held) /* nobody to say goodbye to */
         leave(worker, true);
-        return;
-    }
-    if (!worker_may_call(worker) || worker->releasing)
-        return;
-    if (worker->to_release.first != NULL)
-        release(worker, false);
-    else if (nothing_held && read_quiet(worker))
+    else if (worker_may_call(worker) && !worker->releasing && nothing_held && settle_quiet(worker))
         release(worker, true);
 }
 
-/* Without a lease, others may take what we hold: finish it through the gate, then come back under a new name. */
+/* Without a lease, others may take what we hold. What runs is finished through the gate, the rest is given back under
+ * the old name, which takes our lonely runs off the record; then we come back under a new one. */
 static void advance_rejoin(struct worker *worker)
 {
-    if (worker->held.count > 0 || !read_quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
+    if (worker->held.count > 0 || !settle_quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
         return;
     worker->connected = false;
 }
 
+/* Who is about to go leaves what Redis keeps refusing to the next one. */
+static void advance_again(struct worker *worker)
+{
+    struct request_list list = worker->again;
+    if (worker->now < worker->again_at)
+        return;
+    worker->again = (struct request_list){0};
+    worker->again_at = NEVER;
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
+        if (!worker_takes_more(worker) && request->refusals >= LEFT_REFUSALS) {
+            settle_release(worker, request);
+        } else if (worker->now >= request->again_ns) {
+            make_ready(worker, request);
+        } else {
+            request_list_push(&worker->again, request);
+            if (request->again_ns < worker->again_at)
+                worker->again_at = request->again_ns;
+        }
+    }
+}
+
 void settle_advance(struct worker *worker)
 {
-    if (worker->again.first != NULL && worker->now >= worker->again_at) {
-        for (struct request *request; (request = request_list_pop(&worker->again)) != NULL;)
-            make_ready(worker, request);
-        worker->again_at = NEVER;
-    }
-    while (worker_may_call(worker) && settle_now(worker)) {
-        uint32_t before = worker->ready.count;
-        settle_some(worker);
-        if (worker->ready.count == before)
+    advance_again(worker);
+    while (worker_may_call(worker) && settle_now(worker))
+        if (!settle_some(worker))
             break;
-    }
+    if (worker_may_call(worker) && worker->ready_alone.first != NULL && !worker->alone_out)
+        settle_alone(worker);
+    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first != NULL)
+        release(worker, false);
     if (worker->draining)
         advance_drain(worker);
     else if (worker->lease_lost && worker_may_call(worker))

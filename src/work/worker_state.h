@@ -1,7 +1,11 @@
 /* What the worker's files share: the state, and who does what. Private to work/worker*.c.
  *
  * worker.c          open, close, dispatch of events, the next deadline
- * worker_read.c     everything that talks about the stream: reads, reclaim, lease, promote
+ * worker_read.c     reads of the streams and of our own pending lists, and the credit behind them
+ * worker_take.c     from an entry to its first stage: errors, cancels, delays, expiry, track
+ * worker_chores.c   lease, promotion, reclaim, sweep
+ * worker_pulse.c    heartbeat, the state of the queue, commands
+ * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
  * worker_compute.c  prepare, window, batches, format
  * worker_rows.c     what becomes of rows when their batch is back, failed or not
  * worker_lonely.c   suspects: one at a time, while nothing else runs
@@ -27,6 +31,7 @@ enum {
     RELEASE_ENTRIES = 256,
     READ_MOST = 512, /* entries in one read */
     RECLAIM_MOST = 64,
+    ENOUGH_MOST = 32,     /* tenants that are told apart */
     OWN_MOST = 256,       /* READ_OWN; halves when the answer does not arrive */
     PAUSE_MS = 100,       /* after a script that failed, before the next try */
     STARVED_MS = 10,      /* after an allocation failed */
@@ -41,6 +46,31 @@ enum lonely_stage {
     LONELY_PREPARED,
     LONELY_COMPUTED,
     LONELY_AWAY, /* with the executor, or on its way to its settle */
+};
+
+/* What is kept for each class. */
+struct class_state {
+    double mean_tokens, mean_bytes; /* of an entry, moving */
+    uint32_t asked;                 /* entries that a reclaim or sweep on its way may bring */
+    bool left_out;                  /* of the reads, for want of room */
+    bool busy;                      /* the last read brought as many of its entries as were asked for */
+    uint64_t over_cap;              /* entries still to be refused */
+
+    bool tenants;                   /* some of its entries named one, since it was last without a backlog */
+    uint64_t fair_at, fair_pass_at; /* when to look again; and when from the middle */
+    struct entry_id fair_after;     /* of the pass */
+    struct entry_id fair_first;     /* where the pass, or one before it, had found its first entry */
+    struct entry_id fair_tail;      /* up to here everything was looked at once */
+    bool fair_found, fair_tail_known, fair_at_tail;
+};
+
+/* A chore that goes through the classes. */
+struct round {
+    bool out;
+    uint64_t at;
+    enum request_class class;
+    struct entry_id after;
+    uint32_t asked;
 };
 
 struct batch_list {
@@ -65,17 +95,28 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t redis_ms, redis_ms_at; /* what Redis' clock said, and when; 0: not known yet */
     bool quiet;                     /* an operator wants nothing more to be claimed */
     uint64_t quiet_until;           /* no new call before: one has just failed */
-    bool reading, reading_own, reclaiming, renewing, promoting, releasing;
-    uint32_t reclaim_asked; /* entries that the reclaim on its way may bring */
-    uint64_t renew_at, promote_at, reclaim_at, judge_at;
-    uint64_t own_at; /* when to read the own pending list; NEVER when it is known */
+    bool reading, reading_own, tracking, renewing, promoting, releasing, pulsing, sharing;
+    uint64_t renew_at, promote_at, judge_at, pulse_at;
+    struct round reclaim, sweep;
+    struct class_state classes[CLASS_COUNT];
+    uint32_t read_count; /* of the read that is out, for each class */
+    bool small_turn;     /* the next read takes all classes, however small their room makes it */
+    uint64_t unblock_at; /* not to be asked for before */
+    uint64_t own_at;     /* when to read the own pending lists; NEVER when they are known */
+    enum request_class own_class;
     struct entry_id own_after;
     uint32_t own_count;
-    bool own_anew;                  /* the read of it that is out came too early: begin again */
-    bool reclaim_unsure;            /* a reclaim's answer or a lease was lost: unknown own entries may be suspects */
-    double mean_tokens, mean_bytes; /* of an entry, moving */
+    bool own_anew;       /* the read of them that is out came too early: begin again */
+    bool reclaim_unsure; /* a reclaim's answer or a lease was lost: unknown own entries may be suspects */
+
+    /* The queue, as the last pulse saw it. */
+    bool pulse_known;
+    struct pulse pulse;
+    double mean_batch_rows, mean_batch_ns; /* moving: how fast a compute thread is */
+    char enough[ENOUGH_MOST][TENANT_MAX + 1];
 
     /* The stages, in the order of a request's way. */
+    struct request_list to_track;
     struct request_list to_prepare[CLASS_COUNT];
     struct window window;
     struct batch_list retries; /* halves of failed batches, the next to run first */
@@ -83,8 +124,10 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct request_list to_format;
     struct request_list ready;
     size_t ready_bytes;
-    struct request_list again; /* settled with `again`; back to ready at again_at */
+    struct request_list again; /* Redis could not settle them now; each goes to ready_alone at its time */
     uint64_t again_at;
+    struct request_list ready_alone; /* each in a call of its own, one call at a time: they hold up nobody else */
+    bool alone_out;
     uint32_t settles_out, settle_most;
     struct request_list to_release;
     uint32_t away;      /* requests at prep threads */
@@ -111,7 +154,8 @@ bool worker_may_call(const struct worker *worker);                       /* conn
 void worker_call_failed(struct worker *worker);                          /* starts a pause */
 bool worker_takes_more(const struct worker *worker);                     /* neither draining nor without a lease */
 void worker_weigh(double *mean, double value);                           /* takes one more into a moving mean */
-void worker_unblock(struct worker *worker);                              /* ends a blocked read early */
+bool worker_claims(const struct worker *worker);                         /* new entries: takes more, and is let to */
+uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);      /* monotonic */
 void worker_clock(struct worker *worker, uint64_t redis_ms);             /* Redis has said how late it is */
 uint64_t worker_redis_ms(const struct worker *worker);                   /* how late it is there; 0: not known */
 
@@ -119,10 +163,38 @@ uint64_t worker_redis_ms(const struct worker *worker);                   /* how 
 void read_connected(struct worker *worker, const struct event *event);
 void read_entries(struct worker *worker, const struct event *event);
 void read_own_again(struct worker *worker); /* something may be pending with us that is not held */
-void read_lease(struct worker *worker, const struct event *event);
-void read_promoted(struct worker *worker, const struct event *event);
+void read_own_after_ms(struct worker *worker, uint64_t ms);
+uint32_t read_room(const struct worker *worker, enum request_class class);       /* entries that may be asked for */
+uint32_t read_room_ahead(const struct worker *worker, enum request_class class); /* likewise, ahead of their turn */
 void read_advance(struct worker *worker);
-bool read_quiet(const struct worker *worker); /* no read, reclaim, renewal or promotion is out */
+
+/* worker_take.c */
+void take_entry(struct worker *worker, const struct entry *entry);
+void take_tracked(struct worker *worker, const struct event *event);
+void take_disowned(struct worker *worker, struct request *request);      /* on its way to its settle again */
+bool take_expired(const struct worker *worker, struct request *request); /* too late to start it: it has its code now */
+void take_unstarted(struct worker *worker);                              /* releases what waits for its track */
+void take_advance(struct worker *worker);
+
+/* worker_chores.c */
+void chores_connected(struct worker *worker);
+void chores_claimed(struct worker *worker, const struct event *event); /* READ_RECLAIM, READ_SWEEP */
+void chores_lease(struct worker *worker, const struct event *event);
+void chores_promoted(struct worker *worker, const struct event *event);
+void chores_advance(struct worker *worker);
+
+/* worker_pulse.c */
+void pulse_connected(struct worker *worker);
+void pulse_answered(struct worker *worker, const struct event *event);
+void pulse_computed(struct worker *worker, const struct batch *batch); /* one more to know our speed by */
+void pulse_advance(struct worker *worker);
+double worker_rows_per_s(const struct worker *worker); /* with all compute threads busy; 0: not known yet */
+
+/* worker_share.c */
+void share_pulsed(struct worker *worker);
+void share_answered(struct worker *worker, const struct event *event); /* READ_SHED, READ_FAIR */
+void share_advance(struct worker *worker);
+uint64_t share_deadline(const struct worker *worker);
 
 /* worker_compute.c */
 void compute_accept(struct worker *worker, struct request *request); /* to be prepared, when its class has its turn */
@@ -159,7 +231,11 @@ bool lonely_is(const struct worker *worker, const struct request *request);
 
 /* worker_settle.c */
 void settle_finish(struct worker *worker, struct request *request); /* its code says how; it goes to ready */
+void settle_as(struct worker *worker, struct request *request, enum outcome outcome); /* decided elsewhere */
+void settle_gone(struct worker *worker, struct request *request); /* its message is no longer in the stream */
 void settle_release(struct worker *worker, struct request *request);
+void settle_give_up(struct worker *worker);     /* releases all that has not started */
+bool settle_quiet(const struct worker *worker); /* no call is out that is not a settle */
 void settle_settled(struct worker *worker, const struct event *event);
 void settle_released(struct worker *worker, const struct event *event);
 void settle_advance(struct worker *worker);

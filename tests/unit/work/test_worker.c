@@ -5,7 +5,7 @@
 #include "harness.h"
 #include "work/worker.h"
 
-enum { DIM = 3, MOST = 64 };
+enum { DIM = 3, MOST = 64, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
 
 /* A worker whose actions wait in `out` until a test answers them. */
 struct bench {
@@ -142,8 +142,18 @@ static uint32_t settle(struct bench *bench, bool failed)
     return count;
 }
 
+static void pulse(struct bench *bench, struct pulse pulse)
+{
+    (void)take(bench, ACTION_PULSE);
+    if (pulse.redis_ms == 0)
+        pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS;
+    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
+}
+
 static void answer_chores(struct bench *bench)
 {
+    while (waiting(bench, ACTION_PULSE) > 0)
+        pulse(bench, (struct pulse){0});
     while (waiting(bench, ACTION_RENEW) > 0) {
         (void)take(bench, ACTION_RENEW);
         send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = true});
@@ -158,13 +168,50 @@ static void answer_chores(struct bench *bench)
     }
 }
 
+/* What is out with Redis and carries no requests fails first. */
+static void break_connection(struct bench *bench)
+{
+    static const struct {
+        enum action_kind action;
+        struct event event;
+    } calls[] = {
+        {ACTION_READ, {.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true}},
+        {ACTION_READ_OWN, {.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true}},
+        {ACTION_RECLAIM, {.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}, .failed = true}},
+        {ACTION_SWEEP, {.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP}, .failed = true}},
+        {ACTION_PROMOTE, {.kind = EVENT_PROMOTED, .failed = true}},
+        {ACTION_RENEW, {.kind = EVENT_LEASE, .failed = true}},
+        {ACTION_PULSE, {.kind = EVENT_PULSE, .failed = true}},
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        while (waiting(bench, calls[i].action) > 0) {
+            (void)take(bench, calls[i].action);
+            send(bench, calls[i].event);
+        }
+    send(bench, (struct event){.kind = EVENT_DISCONNECTED});
+    bench->count = 0;
+}
+
+static void answer_own(struct bench *bench)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        assert_int_equal(waiting(bench, ACTION_READ), 0); /* the own pending lists come first */
+        struct action own = take(bench, ACTION_READ_OWN);
+        assert_int_equal(own.read.class, class);
+        assert_int_equal(own.read.after.ms, 0);
+        give(bench, READ_OWN, ORIGIN_OWN, 0);
+    }
+}
+
+static void connected(struct bench *bench)
+{
+    send(bench, (struct event){.kind = EVENT_CONNECTED, .redis_ms = bench->now / NS_PER_MS + EPOCH_MS});
+}
+
 static void connect_and_sweep(struct bench *bench)
 {
-    send(bench, (struct event){.kind = EVENT_CONNECTED});
-    assert_int_equal(waiting(bench, ACTION_READ), 0); /* the own pending list comes first */
-    struct action own = take(bench, ACTION_READ_OWN);
-    assert_int_equal(own.read.after.ms, 0);
-    give(bench, READ_OWN, ORIGIN_OWN, 0);
+    connected(bench);
+    answer_own(bench);
     answer_chores(bench);
 }
 
@@ -348,7 +395,7 @@ static void an_unknown_outcome_is_repeated_after_the_reconnect(void **state)
     send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
     send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
     assert_int_equal(bench.count, 0);
-    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    connected(&bench);
     struct request_list list = take(&bench, ACTION_SETTLE).requests;
     assert_int_equal(list.count, 2);
     list.first->verdict = VERDICT_LATE; /* the first call had come through for this one */
@@ -367,7 +414,7 @@ static void the_own_list_never_doubles(void **state)
     (void)take(&bench, ACTION_READ);
     send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
     send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
-    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    connected(&bench);
     (void)take(&bench, ACTION_READ_OWN);
     bench.next_entry = 1;
     give(&bench, READ_OWN, ORIGIN_OWN, 4); /* 2, 3 are held; 4, 5 were in the lost answer */
@@ -383,18 +430,27 @@ static void the_own_list_is_read_page_by_page(void **state)
     struct worker_options options = default_options();
     struct err err;
     assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
-    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    connected(&bench);
+    answer_chores(&bench);
     struct action own = take(&bench, ACTION_READ_OWN);
     uint32_t count = own.read.count;
     send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true});
     tick_after_ms(&bench, 200);
     own = take(&bench, ACTION_READ_OWN);
+    assert_int_equal(own.read.class, CLASS_HIGH);
     assert_int_equal(own.read.count, count / 2); /* perhaps the answer was too large */
     send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN, .more = true, .last = {77, 5}}});
     own = take(&bench, ACTION_READ_OWN);
+    assert_int_equal(own.read.class, CLASS_HIGH);
     assert_true(own.read.after.ms == 77 && own.read.after.seq == 5);
+    for (int class = CLASS_NORMAL; class < CLASS_COUNT; class ++) {
+        give(&bench, READ_OWN, ORIGIN_OWN, 1);
+        own = take(&bench, ACTION_READ_OWN);
+        assert_int_equal(own.read.class, class);
+        assert_int_equal(own.read.after.ms, 0);
+    }
     assert_int_equal(waiting(&bench, ACTION_READ), 0);
-    give(&bench, READ_OWN, ORIGIN_OWN, 1);
+    give(&bench, READ_OWN, ORIGIN_OWN, 0);
     assert_int_equal(waiting(&bench, ACTION_READ), 1);
     worker_close(bench.worker);
 }
@@ -443,19 +499,29 @@ static void credit_bounds_what_is_asked_for(void **state)
     (void)state;
     struct worker_options options = default_options();
     options.credit_tokens = 160;
+    options.max_batch_tokens = 80;
     struct bench bench = begin(options);
+    read_new(&bench, 0); /* sent while half of the room was a reclaim's */
     struct action read = take(&bench, ACTION_READ);
     assert_int_equal(read.read.count, 10); /* until entries are known, each may be as long as the longest */
     give(&bench, READ_NEW, ORIGIN_NEW, 10);
     prepare_all(&bench, 16);
-    read_new(&bench, 0);                               /* sent while ten short texts were estimated at less */
-    assert_int_equal(waiting(&bench, ACTION_READ), 0); /* full */
+    read_new(&bench, 0); /* sent while ten short texts were estimated at less */
+    read = take(&bench, ACTION_READ);
+    assert_int_equal(read.read.counts[CLASS_NORMAL], 0); /* full; the others are not */
+    assert_true(read.read.counts[CLASS_HIGH] > 0);
     answer_batch(&bench, STATUS_OK);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_READ), 0); /* settled, not only computed, is what makes room */
+    assert_int_equal(waiting(&bench, ACTION_UNBLOCK), 0); /* settled, not only computed, is what makes room */
     settle(&bench, false);
-    assert_true(take(&bench, ACTION_READ).read.count <= 10);
+    (void)take(&bench, ACTION_UNBLOCK); /* the read blocks, and `normal` has room now */
+    tick_after_ms(&bench, 99);
+    assert_int_equal(waiting(&bench, ACTION_UNBLOCK), 0);
+    tick_after_ms(&bench, 1);
+    (void)take(&bench, ACTION_UNBLOCK); /* the first one may have been there before the read was */
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_in_range(take(&bench, ACTION_READ).read.counts[CLASS_NORMAL], 1, 10);
     worker_close(bench.worker);
 }
 
@@ -605,8 +671,9 @@ static void a_suspect_runs_alone(void **state)
     worker_close(bench.worker);
 }
 
-/* The connection breaks before the worker has come back under a new name, so it finds them in its own list again. */
-static void suspects_of_a_lost_lease_stay_suspect(void **state)
+/* What waits is forgotten, and others find it with a dead worker's name; of the one that may have been charged the
+ * charge must go, so it is given back. */
+static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
@@ -615,16 +682,37 @@ static void suspects_of_a_lost_lease_stay_suspect(void **state)
     give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
     (void)take(&bench, ACTION_RENEW);
     send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    assert_int_equal(worker_stats(bench.worker).held, 1);
     struct action charge = take(&bench, ACTION_CHARGE);
     send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests, .failed = true});
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
-    send(&bench, (struct event){.kind = EVENT_PROMOTED, .failed = true});
-    send(&bench, (struct event){.kind = EVENT_DISCONNECTED});
+    assert_int_equal(waiting(&bench, ACTION_RELEASE), 0);
+    tick_after_ms(&bench, 200);
+    struct action release = take(&bench, ACTION_RELEASE);
+    assert_int_equal(release.requests.count, 1);
+    assert_false(release.last);
+    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    bench.count = 0;
-    send(&bench, (struct event){.kind = EVENT_CONNECTED});
+    worker_close(bench.worker);
+}
+
+/* The connection breaks before the worker has come back under a new name, so it finds them in its own list again. */
+static void suspects_of_a_lost_lease_stay_suspect(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1); /* so that the suspects have to wait for their turn */
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RECLAIM);
+    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    prepare_all(&bench, 4);
+    assert_int_equal(take(&bench, ACTION_RELEASE).requests.count, 1); /* no batch without a lease */
+    break_connection(&bench);
+    connected(&bench);
     (void)take(&bench, ACTION_READ_OWN);
-    bench.next_entry = 0;
+    bench.next_entry = 1;
     give(&bench, READ_OWN, ORIGIN_OWN, 2);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
@@ -686,6 +774,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_drain_ends_at_its_timeout),
     cmocka_unit_test(stop_exits_at_once),
     cmocka_unit_test(a_suspect_runs_alone),
+    cmocka_unit_test(suspects_of_a_lost_lease_are_charged_nothing),
     cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
     cmocka_unit_test(three_lonely_crashes_are_poison),
     cmocka_unit_test(bad_options_are_refused_by_name),

@@ -69,8 +69,11 @@ static const struct action *find(const struct bench *bench, enum action_kind kin
 static void connect_and_read_own(struct bench *bench)
 {
     step(bench, (struct event){.kind = EVENT_CONNECTED});
+    assert_non_null(find(bench, ACTION_PULSE));
+    bool own = find(bench, ACTION_READ_OWN) != NULL;
+    step(bench, (struct event){.kind = EVENT_PULSE});
+    assert_true(own);
     for (int i = 0; find(bench, ACTION_READ) == NULL && i < 10; i++) {
-        assert_non_null(find(bench, ACTION_READ_OWN));
         step(bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}});
     }
     assert_non_null(find(bench, ACTION_READ));

@@ -253,7 +253,7 @@ static inline void take(struct world *world, struct call *call, struct peer *pee
 
 static inline void run_read(struct world *world, struct peer *peer, struct call *call)
 {
-    for (int i = 0; i < world->added && call->got_count < (int)call->action.read.count; i++)
+    for (int i = 0; i < world->added && call->got_count < (int)call->action.read.counts[CLASS_NORMAL]; i++)
         if (world->items[i].place == IN_STREAM)
             take(world, call, peer, i);
 }
@@ -262,7 +262,7 @@ static inline void run_read(struct world *world, struct peer *peer, struct call 
 static inline void run_read_own(struct world *world, struct peer *peer, struct call *call)
 {
     uint64_t after = call->action.read.after.ms;
-    while (call->got_count < (int)call->action.read.count) {
+    while (call->action.read.class == CLASS_NORMAL && call->got_count < (int)call->action.read.count) {
         int next = -1;
         for (int i = 0; i < world->added; i++)
             if (world->items[i].place == PENDING && world->items[i].owner == peer->name &&
@@ -273,12 +273,12 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
         call->got[call->got_count++] = next;
         after = world->items[next].entry;
     }
-    call->more = call->got_count == (int)call->action.read.count;
+    call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
 }
 
 static inline void run_reclaim(struct world *world, struct peer *peer, struct call *call)
 {
-    for (int i = 0; i < world->added; i++) {
+    for (int i = 0; i < world->added && call->action.read.class == CLASS_NORMAL; i++) {
         struct item *item = &world->items[i];
         bool mine = item->owner == peer->name;
         bool takes = item->owner == RELEASED || (call->action.read.judge && !alive(world, item->owner));

@@ -1,0 +1,98 @@
+/* The pulse of each second: what the worker says of itself, what Redis knows of the queue, and what an operator wants.
+ * Until the first one is answered nothing is claimed, because the queue may be paused. */
+#include "base/clock.h"
+#include "work/worker_state.h"
+
+enum { PULSE_MS = 1000 };
+
+void pulse_connected(struct worker *worker)
+{
+    worker->pulse_at = worker->now;
+    worker->pulse_known = false;
+}
+
+double worker_rows_per_s(const struct worker *worker)
+{
+    if (worker->mean_batch_ns <= 0)
+        return 0;
+    return worker->mean_batch_rows / worker->mean_batch_ns * (double)NS_PER_S * worker->options.engine_slots;
+}
+
+void pulse_computed(struct worker *worker, const struct batch *batch)
+{
+    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns)
+        return;
+    double took_ns = (double)(batch->finished_ns - batch->started_ns);
+    if (worker->mean_batch_rows == 0) {
+        worker->mean_batch_rows = batch->engine.rows;
+        worker->mean_batch_ns = took_ns;
+    }
+    worker_weigh(&worker->mean_batch_rows, batch->engine.rows);
+    worker_weigh(&worker->mean_batch_ns, took_ns);
+}
+
+static struct heartbeat heartbeat(const struct worker *worker)
+{
+    struct worker_stats stats = worker_stats(worker);
+    return (struct heartbeat){
+        .state = worker->draining     ? "draining"
+                 : worker->quiet      ? "quiet"
+                 : worker->pulse.full ? "full"
+                                      : "running",
+        .held = stats.held,
+        .waiting = stats.waiting,
+        .computing = stats.computing,
+        .done = stats.done,
+        .errors = stats.errors,
+        .dead = stats.dead,
+        .rows_per_s = worker_rows_per_s(worker),
+    };
+}
+
+static void obey(struct worker *worker, enum worker_command command)
+{
+    switch (command) {
+    case COMMAND_QUIET:
+        worker->quiet = true;
+        break;
+    case COMMAND_RESUME:
+        worker->quiet = false;
+        break;
+    case COMMAND_DRAIN:
+        settle_drain(worker, worker->options.shutdown_timeout_ms, STATUS_OK);
+        break;
+    case COMMAND_STOP:
+        settle_drain(worker, 0, STATUS_OK);
+        break;
+    case COMMAND_NONE:
+        break;
+    }
+}
+
+void pulse_answered(struct worker *worker, const struct event *event)
+{
+    worker->pulsing = false;
+    worker->pulse_at = worker_after_ms(worker, PULSE_MS);
+    worker->pulse_known = true; /* one that fails leaves things as they were: it must not stop the work */
+    if (event->failed) {
+        worker_call_failed(worker);
+        return;
+    }
+    worker->pulse = event->pulse;
+    worker_clock(worker, event->pulse.redis_ms);
+    obey(worker, event->pulse.command);
+    share_pulsed(worker);
+}
+
+/* Who signs off must not come back into the list of workers by a late heartbeat. */
+void pulse_advance(struct worker *worker)
+{
+    bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
+    if (worker->pulsing || leaves || worker->now < worker->pulse_at)
+        return;
+    struct action *action = worker_act(worker, ACTION_PULSE);
+    if (action == NULL)
+        return;
+    action->heartbeat = heartbeat(worker);
+    worker->pulsing = true;
+}

@@ -1,0 +1,167 @@
+/* Too much work for all: the newest entries above a class's cap are refused (shed), and where one tenant's entries fill
+ * a class, those of others are claimed ahead of their turn (fair).
+ *
+ * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries, a piece at a
+ * time, and claims some of those whose tenants hold little here yet. A pass that reaches the end begins again where the
+ * last one had found its first entry: what is before belongs to those that have enough. From the first pass on, every
+ * other look is at what has come in since, so that who submits ten now is found at once. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "work/worker_state.h"
+
+enum {
+    SHED_MOST = 100,
+    SHED_READY_MOST = 4 * SETTLE_ENTRIES, /* refused ones that wait for their settle, before more are taken */
+    FAIR_MOST = 64,
+    FAIR_EVERY_MS = 100,
+    FAIR_IDLE_MS = 5000, /* after a pass that found nobody */
+};
+
+/* --- shed --- */
+
+void share_pulsed(struct worker *worker)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        struct class_state *state = &worker->classes[class];
+        uint64_t cap = worker->pulse.cap[class], depth = worker->pulse.depth[class];
+        state->over_cap = cap > 0 && depth > cap ? depth - cap : 0;
+        if (depth == 0)
+            state->tenants = false;
+    }
+}
+
+static bool may_shed(const struct worker *worker)
+{
+    return worker_takes_more(worker) && !worker->quiet && !worker->sharing && worker->ready.count < SHED_READY_MOST;
+}
+
+static void shed(struct worker *worker, enum request_class class)
+{
+    struct class_state *state = &worker->classes[class];
+    struct action *action = worker_act(worker, ACTION_SHED);
+    if (action == NULL)
+        return;
+    action->read.class = class;
+    action->read.count = state->over_cap < SHED_MOST ? (uint32_t)state->over_cap : SHED_MOST;
+    action->read.cap = worker->pulse.cap[class];
+    worker->sharing = true;
+}
+
+/* --- fair --- */
+
+/* Tenants that hold a part of the class that keeps a compute thread busy for a while; the others may be served ahead.
+ */
+static uint32_t find_enough(struct worker *worker, enum request_class class)
+{
+    uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;
+    uint32_t known = 0, count = 0;
+    if (enough > worker->options.credit_tokens / 8)
+        enough = worker->options.credit_tokens / 8;
+    for (uint32_t i = 0; i <= worker->held.mask; i++)
+        for (const struct request *at = worker->held.buckets[i]; at != NULL; at = at->chain) {
+            uint32_t tenant = 0;
+            if (at->class != class)
+                continue;
+            while (tenant < known && strcmp(worker->enough[tenant], at->tenant) != 0)
+                tenant++;
+            if (tenant == ENOUGH_MOST)
+                continue;
+            if (tenant == known)
+                memcpy(worker->enough[known++], at->tenant, sizeof(at->tenant));
+            tokens[tenant] += at->tokens;
+        }
+    for (uint32_t i = 0; i < known; i++)
+        if (tokens[i] >= enough)
+            memmove(worker->enough[count++], worker->enough[i], sizeof(worker->enough[i]));
+    return count;
+}
+
+/* Whether one tenant may be in the way of others here: more waits than is held, and somebody names tenants at all. */
+static bool crowded(const struct worker *worker, enum request_class class)
+{
+    const struct class_state *state = &worker->classes[class];
+    return state->tenants && worker->pulse.depth[class] > 0 && (state->busy || state->left_out);
+}
+
+static void fair(struct worker *worker, enum request_class class, uint32_t room)
+{
+    struct class_state *state = &worker->classes[class];
+    struct action *action = worker_act(worker, ACTION_FAIR);
+    if (action == NULL)
+        return;
+    state->fair_at_tail = state->fair_tail_known && (!state->fair_at_tail || worker->now < state->fair_pass_at);
+    action->read.class = class;
+    action->read.count = room < FAIR_MOST ? room : FAIR_MOST;
+    action->read.after = state->fair_at_tail ? state->fair_tail : state->fair_after;
+    action->read.enough_count = find_enough(worker, class);
+    action->read.enough = (const char(*)[TENANT_MAX + 1]) worker->enough;
+    state->fair_at = worker_after_ms(worker, FAIR_EVERY_MS);
+    worker->sharing = true;
+}
+
+static void fair_answered(struct worker *worker, struct class_state *state, const struct event *event)
+{
+    if (event->failed) {
+        read_own_again(worker);
+        return;
+    }
+    if (state->fair_at_tail) {
+        state->fair_tail = event->entries.last;
+        return;
+    }
+    if (event->entries.count > 0 && !state->fair_found) {
+        state->fair_found = true;
+        state->fair_first = event->entries.entries[0].id;
+    }
+    state->fair_after = event->entries.last;
+    if (event->entries.more)
+        return;
+    if (!state->fair_tail_known)
+        state->fair_tail = event->entries.last;
+    state->fair_tail_known = true;
+    if (!state->fair_found)
+        state->fair_pass_at = worker_after_ms(worker, FAIR_IDLE_MS);
+    state->fair_after = state->fair_first;
+    state->fair_found = false;
+}
+
+/* --- both --- */
+
+void share_answered(struct worker *worker, const struct event *event)
+{
+    struct class_state *state = &worker->classes[event->entries.class];
+    worker->sharing = false;
+    if (event->entries.source == READ_FAIR) {
+        fair_answered(worker, state, event);
+        return;
+    }
+    if (event->failed)
+        read_own_again(worker);
+    uint64_t left = state->over_cap > event->entries.count ? state->over_cap - event->entries.count : 0;
+    state->over_cap = event->failed || !event->entries.more ? 0 : left;
+}
+
+uint64_t share_deadline(const struct worker *worker)
+{
+    uint64_t next = NEVER;
+    for (int class = 0; class < CLASS_COUNT && worker_claims(worker); class ++)
+        if (crowded(worker, (enum request_class) class) && worker->classes[class].fair_at < next)
+            next = worker->classes[class].fair_at;
+    return next;
+}
+
+void share_advance(struct worker *worker)
+{
+    if (!worker_may_call(worker) || worker->leaving)
+        return;
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        if (worker->classes[class].over_cap > 0 && may_shed(worker))
+            shed(worker, (enum request_class) class);
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        uint32_t room = read_room_ahead(worker, (enum request_class) class);
+        if (worker_claims(worker) && !worker->sharing && room > 0 && worker->now >= worker->classes[class].fair_at &&
+            crowded(worker, (enum request_class) class))
+            fair(worker, (enum request_class) class, room);
+    }
+}
