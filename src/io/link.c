@@ -145,6 +145,9 @@ static bool deliver_answers(struct link *link)
             return false;
         }
         if (pending->reply) {
+            char text[REFUSAL_TEXT];
+            struct resp_value explained;
+            value = refusal_with_keys(value, pending->head, pending->head_length, text, &explained);
             pending->reply(pending->context, value, NULL);
         }
         free(pending);
@@ -257,7 +260,12 @@ enum status link_send(struct link *link, const char *bytes, size_t length, uint3
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command");
     }
     uint64_t deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
-    *pending = (struct pending){NULL, reply, context, deadline_ns - link->earned_ns};
+    pending->next = NULL;
+    pending->reply = reply;
+    pending->context = context;
+    pending->deadline_ns = deadline_ns - link->earned_ns;
+    pending->head_length = length < REFUSAL_HEAD ? length : REFUSAL_HEAD;
+    memcpy(pending->head, bytes, pending->head_length);
     if (link->last) {
         link->last->next = pending;
     } else {

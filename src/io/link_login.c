@@ -77,11 +77,18 @@ static void on_role(void *context, const struct resp_value *reply, const struct 
     }
 }
 
-/* A name is a courtesy to CLIENT LIST. */
+/* A name is a courtesy to CLIENT LIST, unless what is refused is more than the name. */
 static void on_named(void *context, const struct resp_value *reply, const struct err *err)
 {
+    struct err refused;
     (void)err;
-    if (reply) {
+    if (!reply) {
+        return;
+    }
+    enum status status = resp_check(reply, &refused);
+    if (status == STATUS_UNAVAILABLE || (status == STATUS_DENIED && !resp_is_error(reply, "NOPERM"))) {
+        link_die_because(context, status, refused.message);
+    } else {
         greeted(context);
     }
 }

@@ -4,6 +4,7 @@
 
 #include "io/dial.h"
 #include "io/link.h"
+#include "io/refusal.h"
 
 /* A command that waits for its answer. */
 struct pending {
@@ -11,6 +12,8 @@ struct pending {
     link_reply_fn *reply;
     void *context;
     uint64_t deadline_ns; /* without what the link has earned, before and since */
+    size_t head_length;   /* of the command's first bytes, for a refusal */
+    char head[REFUSAL_HEAD];
 };
 
 struct link {

@@ -126,6 +126,7 @@ static void on_joined(void *context, const struct resp_value *reply, const struc
         return; /* the connection is gone, and queue_down knows */
     }
     if (resp_check(reply, &bad)) {
+        queue_follow(queue, reply);
         queue_down(queue, &bad);
     } else if (reply->type != RESP_ARRAY || reply->count != 2 || reply->items[0].type != RESP_INTEGER ||
                reply->items[1].type != RESP_STRING) {
@@ -267,8 +268,12 @@ void queue_join_writer(struct queue *queue)
 static void on_client_id(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct queue *queue = context;
+    struct err bad;
     (void)err;
-    if (reply) {
+    if (reply && resp_check(reply, &bad)) {
+        err_prefix(&bad, "CLIENT ID");
+        queue_down(queue, &bad);
+    } else if (reply) {
         queue->reader_id = reply->type == RESP_INTEGER ? reply->integer : 0;
         queue->reader_ready = true;
         up_if_ready(queue);

@@ -71,6 +71,14 @@ void queue_promote(struct queue *queue, struct action *action)
     }
 }
 
+static void on_unblocked(void *context, const struct resp_value *reply, const struct err *err)
+{
+    (void)err;
+    if (reply) {
+        queue_refused(context, reply, "CLIENT UNBLOCK");
+    }
+}
+
 void queue_unblock(struct queue *queue)
 {
     char id[24];
@@ -78,7 +86,7 @@ void queue_unblock(struct queue *queue)
     snprintf(id, sizeof id, "%lld", queue->reader_id);
     const char *const words[] = {"CLIENT", "UNBLOCK", id};
     if (queue->state == QUEUE_UP &&
-        link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, NULL, NULL, &err)) {
+        link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_unblocked, queue, &err)) {
         return; /* then the read blocks until its time is over: late, not wrong */
     }
 }

@@ -63,7 +63,10 @@ struct queue {
     enum queue_state state;
     struct resolver *resolver;
     struct seek *seek;         /* NULL: the address names one server */
-    const struct place *place; /* of the server that it found */
+    const struct place *place; /* of the server that it found, or that another one named */
+    struct place moved;        /* a cluster says that the queue lives there; no host: it has not */
+    char moved_host[256];
+    bool moved_due; /* the next connect goes there */
     struct link *reader, *writer;
     struct scripts scripts;
     char worker[QUEUE_WORKER_MAX];
@@ -83,6 +86,8 @@ struct queue {
     struct event *outbox;
     bool disconnect_due, fatal_due;
     struct err fatal;
+    struct err refused; /* the last refusal that was logged, and when: a repeated one is not news */
+    uint64_t refused_ns;
 
     char streams[CLASS_COUNT][QUEUE_KEY_MAX];
     struct group groups[CLASS_COUNT];
@@ -127,6 +132,9 @@ void queue_stop(struct queue *queue, const struct err *err);
 /* Deals with the error reply of a command: no rights: stops the queue; cannot serve now: disconnects; the group is
  * missing: makes it again. True when `reply` was an error. */
 bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
+
+/* Where the reply is MOVED: lets the next connect go there. */
+void queue_follow(struct queue *queue, const struct resp_value *reply);
 
 /* queue_join.c */
 void queue_join_writer(struct queue *queue); /* the writer is connected */

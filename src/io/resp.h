@@ -64,10 +64,10 @@ void command_free(struct command *command);
 bool resp_is_error(const struct resp_value *value, const char *word);
 bool resp_equals(const struct resp_value *value, const char *text);
 
-/* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM), STATUS_UNAVAILABLE (LOADING,
- * BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, OOM, too many clients: later may help),
- * STATUS_UNSUPPORTED (MOVED, ASK), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK for every other
- * value. */
+/* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM, DENIED: protected mode),
+ * STATUS_UNAVAILABLE (LOADING, BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, ASK, MOVED, OOM,
+ * too many clients: later, or elsewhere, it may work), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK
+ * for every other value. */
 enum status resp_check(const struct resp_value *value, struct err *err);
 
 #endif

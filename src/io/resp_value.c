@@ -81,6 +81,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"NOAUTH", STATUS_DENIED, " Set redis_password_file or redis_password."},
         {"WRONGPASS", STATUS_DENIED},
         {"NOPERM", STATUS_DENIED},
+        {"DENIED", STATUS_DENIED},
         {"LOADING", STATUS_UNAVAILABLE},
         {"BUSY", STATUS_UNAVAILABLE},
         {"READONLY", STATUS_UNAVAILABLE},
@@ -89,9 +90,9 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"NOREPLICAS", STATUS_UNAVAILABLE},
         {"CLUSTERDOWN", STATUS_UNAVAILABLE},
         {"TRYAGAIN", STATUS_UNAVAILABLE},
+        {"ASK", STATUS_UNAVAILABLE},
+        {"MOVED", STATUS_UNAVAILABLE},
         {"OOM", STATUS_UNAVAILABLE},
-        {"MOVED", STATUS_UNSUPPORTED},
-        {"ASK", STATUS_UNSUPPORTED},
     };
     if (value->type != RESP_ERROR) {
         return STATUS_OK;
@@ -103,7 +104,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"ERR The user executing the script can't ", STATUS_DENIED},
         {"ERR max number of clients", STATUS_UNAVAILABLE},
     };
-    int length = value->length > 300 ? 300 : (int)value->length;
+    int length = value->length > 400 ? 400 : (int)value->length;
     for (size_t i = 0; i < sizeof voices / sizeof *voices; i++) {
         if (resp_is_error(value, voices[i].word)) {
             const char *advice = voices[i].advice ? voices[i].advice : "";

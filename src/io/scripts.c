@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "io/refusal.h"
 
 enum { LOAD_TIMEOUT_MS = 5000 };
 
@@ -96,13 +97,27 @@ static bool call_repeat(struct call *call)
     return !load_all(call->scripts, NULL, &err) && !call_send(call, &err);
 }
 
+/* An error of Redis names the script by its digest. */
+static const struct resp_value *explain(const struct scripts *scripts, const struct resp_value *reply,
+                                        char text[REFUSAL_TEXT], struct resp_value *explained)
+{
+    for (int i = 0; reply->type == RESP_ERROR && i < SCRIPT_COUNT; i++) {
+        if (strstr(reply->bytes, scripts->digest[i])) {
+            return refusal_with_line(reply, script_sources[i].name, script_sources[i].text, text, explained);
+        }
+    }
+    return reply;
+}
+
 static void on_answer(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct call *call = context;
     if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) {
         return;
     }
-    call->reply(call->context, reply, err);
+    char text[REFUSAL_TEXT];
+    struct resp_value explained;
+    call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL, err);
     call_free(call);
 }
 

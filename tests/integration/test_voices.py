@@ -1,0 +1,224 @@
+"""Redis refuses in many voices, and each has one behaviour (docs/operations.md, "What Redis says and what the daemon does")."""
+# ctest: threads
+
+import hashlib
+import os
+import re
+
+from case import SluiceCase
+from corpus import texts
+from daemon import SOURCE
+from resp_server import Voices
+
+# What Redis 7.0 says, word for word where it matters.
+WAITING = {
+    "LOADING": "LOADING Redis is loading the dataset in memory",
+    "BUSY": "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "READONLY": "READONLY You can't write against a read only replica.",
+    "MISCONF": "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "MASTERDOWN": "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "NOREPLICAS": "NOREPLICAS Not enough good replicas to write.",
+    "CLUSTERDOWN": "CLUSTERDOWN The cluster is down",
+    "MOVED": "MOVED 1234 127.0.0.1:1",
+    "crowded": "ERR max number of clients reached",
+}
+PASSING = {
+    "OOM": "OOM command not allowed when used memory > 'maxmemory'.",
+    "TRYAGAIN": "TRYAGAIN Multiple keys request during rehashing of slot",
+    "ASK": "ASK 1234 127.0.0.1:1",
+}
+ENDING = {
+    "NOAUTH": "NOAUTH Authentication required.",
+    "WRONGPASS": "WRONGPASS invalid username-password pair or user is disabled.",
+    "NOPERM": "NOPERM this user has no permissions to run the 'evalsha' command",
+    "DENIED": "DENIED Redis is running in protected mode because protected mode is enabled",
+}
+
+
+def digest(script):
+    with open(os.path.join(SOURCE, "lua", script + ".lua"), "rb") as file:
+        return hashlib.sha1(file.read()).hexdigest().encode()
+
+
+class VoicesOfRedis(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.voices = Voices(self.directory, self.server.socket)
+        self.children.append(self.voices)
+
+    def start(self, *flags):
+        daemon = self.start_daemon(self.server, *flags, address=self.voices.address)
+        self.wait_finished(self.sender, self.sender.submit_many(texts(20, seed=1), encoding="f32"))
+        return daemon
+
+    def say(self, text, commands=(b"XREADGROUP", b"EVALSHA", b"XGROUP")):
+        spoken = self.voices.spoken
+        self.voices.voice = lambda words: text if words[0].upper() in commands else None
+        return spoken
+
+    def be_silent(self):
+        self.voices.voice = lambda words: None
+
+    def check_waited_out(self, name, text, logged):
+        """While Redis speaks so nothing is claimed, nobody is hurried, and the log says why; afterwards all is answered."""
+        daemon = self.start()
+        spoken = self.say(text)
+        self.wait_until(lambda: self.voices.spoken > spoken, f"{name} to be heard")
+        requests = self.sender.submit_many(texts(40, seed=2), encoding="f32")
+        self.wait_until(lambda: self.voices.spoken > spoken + 4, f"{name} to be heard again")
+        self.assertTrue(daemon.running(), daemon.read_log())
+        self.assertRegex(daemon.read_log(), rf"(redis_lost|redis_unavailable|redis_refused) .*{re.escape(logged)}")
+        self.assertLessEqual(self.pending(self.client), 1, "claimed by more than the read that was blocked already")
+        self.be_silent()
+        self.wait_finished(self.sender, requests)
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.assert_clean(self.server)
+        self.assertEqual(daemon.stop(), 0)
+
+    def check_results_kept(self, name, text):
+        """The voice comes at the settle: what has been computed is kept and not computed again."""
+        daemon = self.start()
+        settle = digest("settle")
+        self.voices.voice = lambda words: text if words[0] == b"EVALSHA" and words[1] == settle else None
+        spoken = self.voices.spoken
+        requests = self.sender.submit_many(texts(40, seed=3), encoding="f32")
+        self.wait_until(lambda: self.voices.spoken > spoken + 2, f"{name} to be heard")
+        self.assertEqual(self.client.xlen(self.sender.stream), 40)
+        self.be_silent()
+        self.wait_finished(self.sender, requests)
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.assert_clean(self.server)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertRegex(daemon.read_log(), r" drained .*done=60\b.* rows=60\b")
+
+    def check_ends(self, name, text):
+        daemon = self.start()
+        request = self.sender.submit("held by nobody afterwards")
+        self.wait_finished(self.sender, [request])
+        self.say(text)
+        self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
+        self.assertIn(text[:60], daemon.read_log())
+        self.be_silent()
+        self.start()
+        self.assert_clean(self.server)
+
+    def test_loading(self):
+        self.check_waited_out("LOADING", WAITING["LOADING"], "LOADING")
+
+    def test_busy(self):
+        self.check_waited_out("BUSY", WAITING["BUSY"], "BUSY")
+
+    def test_readonly(self):
+        self.check_waited_out("READONLY", WAITING["READONLY"], "READONLY")
+
+    def test_misconf(self):
+        self.check_waited_out("MISCONF", WAITING["MISCONF"], "MISCONF")
+
+    def test_masterdown(self):
+        self.check_waited_out("MASTERDOWN", WAITING["MASTERDOWN"], "MASTERDOWN")
+
+    def test_noreplicas(self):
+        self.check_waited_out("NOREPLICAS", WAITING["NOREPLICAS"], "NOREPLICAS")
+
+    def test_clusterdown(self):
+        self.check_waited_out("CLUSTERDOWN", WAITING["CLUSTERDOWN"], "CLUSTERDOWN")
+
+    def test_moved_to_nowhere(self):
+        """Nobody is where Redis sends us: back to the address that we know."""
+        self.check_waited_out("MOVED", WAITING["MOVED"], "MOVED")
+
+    def test_crowded(self):
+        self.check_waited_out("crowded", WAITING["crowded"], "max number of clients")
+
+    def test_oom(self):
+        self.check_waited_out("OOM", PASSING["OOM"], "OOM")
+
+    def test_tryagain(self):
+        self.check_waited_out("TRYAGAIN", PASSING["TRYAGAIN"], "TRYAGAIN")
+
+    def test_ask(self):
+        self.check_waited_out("ASK", PASSING["ASK"], "ASK")
+
+    def test_results_kept_while_readonly(self):
+        self.check_results_kept("READONLY", WAITING["READONLY"])
+
+    def test_results_kept_while_misconf(self):
+        self.check_results_kept("MISCONF", WAITING["MISCONF"])
+
+    def test_results_kept_while_tryagain(self):
+        self.check_results_kept("TRYAGAIN", PASSING["TRYAGAIN"])
+
+    def test_noauth(self):
+        self.check_ends("NOAUTH", ENDING["NOAUTH"])
+
+    def test_wrongpass(self):
+        self.check_ends("WRONGPASS", ENDING["WRONGPASS"])
+
+    def test_noperm(self):
+        self.check_ends("NOPERM", ENDING["NOPERM"])
+
+    def test_protected_mode(self):
+        """Said to a stranger before anything else, in the place of the first answer."""
+        self.voices.voice = lambda words: ENDING["DENIED"] if words[0] == b"CLIENT" else None
+        daemon = self.make_daemon(self.server, address=self.voices.address).start()
+        self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
+        self.assertIn("protected mode", daemon.read_log())
+
+    def test_a_repeated_refusal_is_logged_once_a_second(self):
+        daemon = self.start()
+        spoken = self.say(PASSING["TRYAGAIN"], commands=(b"XREADGROUP",))
+        self.wait_until(lambda: self.voices.spoken > spoken + 30, "the voice to be heard often")
+        lines = daemon.read_log().count("XREADGROUP: Redis says: TRYAGAIN")
+        self.assertGreater(lines, 0)
+        self.assertLess(lines, (self.voices.spoken - spoken) / 2)
+
+    # What the commands of a person say.
+
+    def test_submit(self):
+        for name, text in {**WAITING, **PASSING, **ENDING}.items():
+            self.voices.voice = lambda words, text=text: text if words[0] == b"XADD" else None
+            result = self.run_sluice("submit", "--redis", self.voices.address, "--queue", self.queue, "hello")
+            self.assertEqual(result.returncode, 77 if name in ENDING else 69, (name, result.stderr))
+            self.assertIn(text[:60].encode(), result.stderr, name)
+
+    # Rights, taken from a real user one by one: the log names what is missing.
+
+    def daemon_with_rights(self, *rights):
+        self.client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">word", "+@all", *rights)
+        port = self.port if hasattr(self, "port") else self.open_port()
+        daemon = self.make_daemon(self.server, address=f"redis://worker:word@127.0.0.1:{port}").start()
+        return daemon
+
+    def open_port(self):
+        self.server.cleanup()
+        self.port = self.server.start_on_tcp()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">word", "+@all", "~*")
+        return self.port
+
+    def check_missing(self, words, *rights):
+        self.open_port()
+        daemon = self.daemon_with_rights(*rights)
+        self.sender.submit_fields({"text": "hello"}, "hello")
+        self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
+        self.assertRegex(daemon.read_log(), words)
+
+    def test_missing_command(self):
+        self.check_missing(r"XREADGROUP: Redis says: NOPERM .*'xreadgroup'", "~*", "-xreadgroup")
+
+    def test_missing_command_at_the_join(self):
+        self.check_missing(r"Redis says: NOPERM .*'client\|id'", "~*", "-client|id")
+
+    def test_missing_command_inside_a_script(self):
+        self.check_missing(r"settle: .*lua/settle\.lua line \d+: .*'XACK'", "~*", "-xack")
+
+    def test_missing_key(self):
+        self.check_missing(r"NOPERM .*: sluice:\{test\}:requests", "~sluice:{test}:[^r]*", "~sluice:{test}:reply:*")
+
+    def test_missing_key_of_a_script(self):
+        self.check_missing(r"settle: .*NOPERM .*: sluice:\{test\}:requests .*sluice:\{test\}:reply:", "~sluice:{test}:[^r]*",
+                           "~sluice:{test}:requests*")
