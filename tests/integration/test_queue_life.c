@@ -1,0 +1,563 @@
+/* What can happen to a request beside being computed, each as one action: parked, cancelled, tracked, told to others,
+ * refused, taken ahead, found lost. Every call may lose its answer and is repeated. */
+#include "queue_desk.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+#define Q "sluice:{q}:"
+#define STREAM Q "requests"
+#define HIGH Q "requests:high"
+
+static size_t take(struct desk *desk, enum action_kind kind, uint32_t count)
+{
+    return desk_take(desk, &(struct action){.kind = kind, .read = {.class = CLASS_NORMAL, .count = count}});
+}
+
+static struct request *read_one(struct desk *desk)
+{
+    assert_int_equal(desk_read(desk, 1, 0), 1);
+    return desk->held.last;
+}
+
+static void expect_empty(struct redis_fixture *redis, const char *stream)
+{
+    redis_expect(redis, "[0 ~ ~ ~]", "XPENDING %s sluice", stream);
+    redis_expect(redis, "0", "XLEN %s", stream);
+}
+
+/* --- Results streams and borrowed names --------------------------------------------------------------------------- */
+
+static void a_results_stream_gets_an_entry(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    snprintf(read_one(&desk)->results, sizeof desk.held.first->results, "web-1");
+    redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
+    read_one(&desk)->notify = true; /* beside one with a wake token, in one call */
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_non_null(strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id a status done entry 5-1]"));
+    redis_expect(redis, "[web-1]", "ZRANGE " Q "results 0 -1");
+    redis_expect(redis, "6-1", "LPOP " Q "wake:b");
+    expect_empty(redis, STREAM);
+    desk_close(&desk);
+}
+
+static void a_results_stream_too_many_changes_nothing(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    for (int i = 0; i < 64; i++) {
+        redis_do(redis, "ZADD " Q "results 4000000000000 name-%d", i);
+        redis_do(redis, "XADD " Q "results:name-%d * id x", i);
+    }
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    struct request *request = read_one(&desk);
+    snprintf(request->results, sizeof request->results, "one-more");
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(request->verdict, VERDICT_TOO_MANY_RESULTS);
+    redis_expect(redis, "0", "EXISTS " Q "reply:a");
+    redis_expect(redis, "[1 ...", "XPENDING " STREAM " sluice");
+    request->results[0] = '\0';
+    desk_settle(&desk, OUTCOME_ERROR);
+    assert_int_equal(request->verdict, VERDICT_DONE);
+    desk_close(&desk);
+}
+
+static void a_forged_name_is_not_believed(void **state)
+{
+    static const enum outcome outcomes[] = {OUTCOME_DONE, OUTCOME_DEFER};
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    for (size_t i = 0; i < 2; i++) {
+        redis_do(redis, "XADD " STREAM " %zu-1 _id 1-1 text hello", 5 + i);
+        struct request *request = read_one(&desk);
+        assert_string_equal(request->name, "1-1");
+        desk_settle(&desk, outcomes[i]);
+        assert_int_equal(request->verdict, VERDICT_NOT_ITS_NAME);
+        desk_execute(&desk, ACTION_CHARGE, false);
+        desk_wait(&desk, EVENT_CHARGED);
+        assert_int_equal(request->verdict, VERDICT_NOT_ITS_NAME);
+        redis_expect(redis, "0", "EXISTS " Q "reply:1-1 " Q "later " Q "trouble");
+        request_disown(request);
+        desk_settle(&desk, outcomes[i]);
+        assert_int_equal(request->verdict, VERDICT_DONE);
+        desk_drop(&desk, 1);
+    }
+    redis_expect(redis, "5-1", "HGET " Q "reply:5-1 entry");
+    redis_expect(redis, "[6-1]", "ZRANGE " Q "later 0 -1");
+    desk_close(&desk);
+}
+
+/* --- Parked ------------------------------------------------------------------------------------------------------- */
+
+static void what_is_not_due_stays_parked(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    assert_true(desk.last.redis_ms > 1600000000000);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    struct request *request = read_one(&desk);
+    request->due_at_ms = 4000000000000;
+    desk_settle(&desk, OUTCOME_DEFER);
+    redis_expect(redis, "4000000000000", "ZSCORE " Q "later 5-1");
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(&desk, EVENT_PROMOTED);
+    assert_true(desk.last.promoted.next_due_in_ms > 3600000 && desk.last.promoted.next_due_in_ms < UINT64_MAX);
+    expect_empty(redis, STREAM);
+    redis_do(redis, "ZADD " Q "later 1 5-1");
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(&desk, EVENT_PROMOTED);
+    desk_drop(&desk, 1);
+    request = read_one(&desk);
+    assert_string_equal(request->name, "5-1");
+    assert_int_equal(request->attempt, 2);
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(request->verdict, VERDICT_DONE);
+    redis_expect(redis, "5-1", "HGET " Q "reply:a entry");
+    desk_close(&desk);
+}
+
+static void a_message_that_vanished_is_not_parked(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    struct request *request = read_one(&desk);
+    redis_do(redis, "XDEL " STREAM " 5-1");
+    desk_settle(&desk, OUTCOME_DEFER);
+    assert_int_equal(request->verdict, VERDICT_GONE);
+    desk_settle(&desk, OUTCOME_GONE);
+    assert_int_equal(request->verdict, VERDICT_DONE);
+    redis_expect(redis, "[error internal]", "HMGET " Q "reply:a status code");
+    expect_empty(redis, STREAM);
+    desk_close(&desk);
+}
+
+static void unreadable_parked_requests_are_counted(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "ZADD " Q "later 1 5-1");
+    redis_do(redis, "HSET " Q "later:data 5-1 rubbish");
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(&desk, EVENT_PROMOTED);
+    assert_false(desk.last.failed);
+    assert_int_equal(queue_stats(desk.queue).promoted_broken, 1);
+    desk_close(&desk);
+}
+
+/* --- Cancel ------------------------------------------------------------------------------------------------------- */
+
+/* Reads an entry that cancels `target` and is to be settled as such. */
+static struct request *read_cancel(struct desk *desk, struct redis_fixture *redis, const char *id, const char *target)
+{
+    redis_do(redis, "XADD " HIGH " %s cancel %s", id, target);
+    struct action action = {.kind = ACTION_READ, .read = {.counts = {[CLASS_HIGH] = 1}}};
+    assert_int_equal(desk_take(desk, &action), 1);
+    struct request *request = desk->held.last;
+    snprintf(request->target, sizeof request->target, "%s", target);
+    request->ttl_s = 3600;
+    return request;
+}
+
+static void settle_as_cancel(struct desk *desk)
+{
+    for (struct request *request = desk->held.first; request; request = request->next) {
+        request->outcome = OUTCOME_CANCEL;
+    }
+    desk_execute(desk, ACTION_SETTLE, false);
+    desk_wait(desk, EVENT_SETTLED);
+    assert_false(desk->last.failed);
+}
+
+static void a_queued_request_is_cancelled(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 text hello");
+    struct request *cancel = read_cancel(&desk, redis, "9-1", "5-1");
+    settle_as_cancel(&desk);
+    assert_int_equal(cancel->verdict, VERDICT_DONE);
+    redis_expect(redis, "[cancelled 5-1]", "HMGET " Q "reply:5-1 status entry");
+    redis_expect(redis, "0", "EXISTS " Q "reply:high:9-1");
+    redis_expect(redis, "0", "XLEN " STREAM);
+    expect_empty(redis, HIGH);
+    assert_int_equal(queue_stats(desk.queue).cancelled, 1);
+    settle_as_cancel(&desk); /* the answer was lost, say */
+    assert_int_equal(cancel->verdict, VERDICT_LATE);
+    desk_close(&desk);
+}
+
+static void the_reply_key_is_that_of_the_request(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id order-42 text hello notify 1");
+    redis_do(redis, "XADD " STREAM " 6-1 id order-43 text hello notify stream:web-1");
+    redis_do(redis, "SCRIPT FLUSH");
+    assert_int_equal(desk_read(&desk, 1, 0), 1); /* the first is in a worker's hands already */
+    desk_drop(&desk, 1);
+    struct request *first = read_cancel(&desk, redis, "9-1", "5-1");
+    struct request *second = read_cancel(&desk, redis, "9-2", "6-1");
+    settle_as_cancel(&desk);
+    assert_int_equal(first->verdict, VERDICT_DONE);
+    assert_int_equal(second->verdict, VERDICT_DONE);
+    redis_expect(redis, "cancelled", "HGET " Q "reply:order-42 status");
+    redis_expect(redis, "5-1", "LPOP " Q "wake:order-42");
+    assert_non_null(
+        strstr(redis_do(redis, "XRANGE " Q "results:web-1 - +"), "[id order-43 status cancelled entry 6-1]"));
+    expect_empty(redis, STREAM);
+    desk_close(&desk);
+}
+
+static void a_parked_request_is_cancelled(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    read_one(&desk)->due_at_ms = 4000000000000;
+    desk_settle(&desk, OUTCOME_DEFER);
+    desk_drop(&desk, 1);
+    read_cancel(&desk, redis, "9-1", "5-1");
+    settle_as_cancel(&desk);
+    redis_expect(redis, "cancelled", "HGET " Q "reply:a status");
+    redis_expect(redis, "0", "EXISTS " Q "later " Q "later:data " Q "trouble");
+    desk_close(&desk);
+}
+
+static void what_is_finished_or_unknown_stays_as_it_is(void **state)
+{
+    static const char *const targets[] = {"5-1", "7-7", "high:9-9", "no-name-at-all"};
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    read_one(&desk);
+    desk_settle(&desk, OUTCOME_DONE);
+    desk_drop(&desk, 1);
+    for (size_t i = 0; i < 4; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "9-%zu", i + 1);
+        struct request *cancel = read_cancel(&desk, redis, id, targets[i]);
+        settle_as_cancel(&desk);
+        assert_int_equal(cancel->verdict, VERDICT_NOTHING);
+        desk_drop(&desk, 1);
+    }
+    redis_expect(redis, "done", "HGET " Q "reply:a status");
+    expect_empty(redis, HIGH);
+    assert_int_equal(queue_stats(desk.queue).nothing_to_cancel, 4);
+    desk_close(&desk);
+}
+
+/* --- Track -------------------------------------------------------------------------------------------------------- */
+
+static void tracked_requests_are_told_apart_from_unknown_ones(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
+    redis_do(redis, "HSET " Q "reply:b status done");
+    read_one(&desk)->due_at_ms = 4000000000000;
+    read_one(&desk);
+    desk_execute(&desk, ACTION_TRACK, false);
+    desk_wait(&desk, EVENT_TRACKED);
+    assert_false(desk.last.failed);
+    assert_int_equal(desk.held.count, 2);
+    redis_expect(redis, "queued", "HGET " Q "reply:a status");
+    redis_expect(redis, "done", "HGET " Q "reply:b status");
+    assert_true(strtoll(redis_do(redis, "PTTL " Q "reply:a"), NULL, 10) > 86400000); /* until it is due, and its ttl */
+    assert_int_equal(queue_stats(desk.queue).tracked_skipped, 1);
+    desk_settle(&desk, OUTCOME_DONE);
+    redis_expect(redis, "done", "HGET " Q "reply:a status");
+    desk_close(&desk);
+}
+
+/* --- Pulse -------------------------------------------------------------------------------------------------------- */
+
+static struct pulse pulse(struct desk *desk)
+{
+    struct action action = {.kind = ACTION_PULSE, .heartbeat = {.state = "quiet", .held = 7, .rows_per_s = 12.5}};
+    queue_execute(desk->queue, &action);
+    desk_wait(desk, EVENT_PULSE);
+    assert_false(desk->last.failed);
+    return desk->last.pulse;
+}
+
+static void a_pulse_says_what_redis_knows(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " HIGH " * text hello");
+    redis_do(redis, "XADD " STREAM " * text hello");
+    redis_do(redis, "XADD " STREAM " * text hello");
+    redis_do(redis, "HSET " Q "meta cap_normal 500");
+    redis_do(redis, "HSET " Q "workers command:%s drain", queue_worker_name(desk.queue));
+    redis_do(redis, "SCRIPT FLUSH"); /* INFO is answered before the script, then */
+    struct pulse seen = pulse(&desk);
+    assert_true(seen.redis_ms > 1600000000000);
+    assert_int_equal(seen.depth[CLASS_HIGH], 1);
+    assert_int_equal(seen.depth[CLASS_NORMAL], 2);
+    assert_int_equal(seen.depth[CLASS_LOW], 0);
+    assert_int_equal(seen.cap[CLASS_NORMAL], 500);
+    assert_int_equal(seen.cap[CLASS_HIGH], 0);
+    assert_int_equal(seen.command, COMMAND_DRAIN);
+    assert_false(seen.paused || seen.full);
+    assert_non_null(
+        strstr(redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue)), "state quiet held 7"));
+    redis_do(redis, "SET " Q "paused x");
+    redis_do(redis, "HSET " Q "workers command:%s nonsense", queue_worker_name(desk.queue));
+    seen = pulse(&desk);
+    assert_true(seen.paused);
+    assert_int_equal(seen.command, COMMAND_NONE);
+    desk_close(&desk);
+}
+
+static void a_pulse_survives_foreign_keys(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "SET " Q "workers x");
+    redis_do(redis, "SET " Q "later x");
+    redis_do(redis, "SET " Q "dead x");
+    redis_do(redis, "SET " Q "requests:low x");
+    redis_do(redis, "SET " Q "paused x");
+    assert_true(pulse(&desk).paused);
+    desk_close(&desk);
+}
+
+static long long used_memory(struct redis_fixture *redis)
+{
+    return strtoll(strstr(redis_do(redis, "INFO memory"), "used_memory:") + strlen("used_memory:"), NULL, 10);
+}
+
+/* 85 % up, 80 % down: at 82 % it stays what it was. */
+static void a_full_redis_is_told_with_two_thresholds(void **state)
+{
+    static const struct {
+        int percent;
+        bool full;
+    } steps[] = {{50, false}, {82, false}, {90, true}, {82, true}, {70, false}, {82, false}};
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        redis_do(redis, "CONFIG SET maxmemory %lld", used_memory(redis) * 100 / steps[i].percent);
+        assert_int_equal(pulse(&desk).full, steps[i].full);
+    }
+    redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing may be written, and it must be said all the same */
+    assert_true(pulse(&desk).full);
+    redis_do(redis, "CONFIG SET maxmemory 0");
+    assert_false(pulse(&desk).full);
+    desk_close(&desk);
+}
+
+/* --- Shed, fair, sweep -------------------------------------------------------------------------------------------- */
+
+static void the_newest_above_the_cap_are_shed(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    for (int i = 1; i <= 5; i++) {
+        redis_do(redis, "XADD " STREAM " %d-1 id r%d text hello", i, i);
+    }
+    struct action action = {.kind = ACTION_SHED, .read = {.class = CLASS_NORMAL, .count = 1, .cap = 3}};
+    assert_int_equal(desk_take(&desk, &action), 1);
+    assert_int_equal(desk.last.entries.source, READ_SHED);
+    assert_true(desk.last.entries.more);
+    assert_int_equal(desk.held.first->entry.ms, 5);
+    assert_int_equal(desk.held.first->origin, ORIGIN_SHED);
+    struct request *request = desk.held.first;
+    request->code = CODE_NONE;
+    request_fail(request, CODE_QUEUE_FULL, "the queue is full");
+    request->retry_after_ms = 1234;
+    request->outcome = OUTCOME_ERROR;
+    desk_execute(&desk, ACTION_SETTLE, false);
+    desk_wait(&desk, EVENT_SETTLED);
+    redis_expect(redis, "[error queue_full 1234]", "HMGET " Q "reply:r5 status code retry_after_ms");
+    assert_int_equal(queue_stats(desk.queue).shed, 1);
+    desk_close(&desk);
+}
+
+static void other_tenants_are_taken_ahead(void **state)
+{
+    static const char enough[1][TENANT_MAX + 1] = {"big"};
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    for (int i = 1; i <= 20; i++) {
+        redis_do(redis, "XADD " STREAM " %d-1 tenant %s text hello", i, i % 10 == 0 ? "small" : "big");
+    }
+    struct action action = {.kind = ACTION_FAIR,
+                            .read = {.class = CLASS_NORMAL, .count = 9, .enough = enough, .enough_count = 1}};
+    assert_int_equal(desk_take(&desk, &action), 2);
+    assert_int_equal(desk.last.entries.source, READ_FAIR);
+    assert_int_equal(desk.last.entries.last.ms, 20);
+    assert_int_equal(desk.held.first->entry.ms, 10);
+    assert_int_equal(desk.held.first->origin, ORIGIN_NEW);
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    desk_drop(&desk, 2);
+    assert_int_equal(desk_read(&desk, 100, 0), 18);
+    desk_close(&desk);
+}
+
+static void a_sweep_finds_what_nobody_has(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 text hello");
+    redis_do(redis, "XADD " STREAM " 6-1 text hello");
+    redis_do(redis, "XREADGROUP GROUP sluice gone COUNT 1 STREAMS " STREAM " >");
+    redis_do(redis, "XGROUP DELCONSUMER " STREAM " sluice gone");
+    assert_int_equal(take(&desk, ACTION_SWEEP, 10), 1);
+    assert_int_equal(desk.last.entries.source, READ_SWEEP);
+    assert_int_equal(desk.held.first->entry.ms, 5);
+    assert_int_equal(desk.held.first->origin, ORIGIN_RELEASED);
+    assert_int_equal(queue_stats(desk.queue).orphans, 1);
+    assert_int_equal(take(&desk, ACTION_SWEEP, 10), 0);
+    desk_close(&desk);
+}
+
+/* --- Lost answers ------------------------------------------------------------------------------------------------- */
+
+static void open_impatient(struct desk *desk, struct redis_fixture *redis)
+{
+    desk_open(desk, &redis->address, &(struct queue_options){.command_timeout_ms = 100, .connect_timeout_ms = 200});
+    desk_wait(desk, EVENT_CONNECTED);
+}
+
+/* The action is sent and given up; then Redis reads it after all and does it. It has failed, once, before the
+ * disconnect. */
+static void expect_failure(struct desk *desk, struct redis_fixture *redis, struct action *action, enum event_kind event)
+{
+    kill(redis->server.pid, SIGSTOP);
+    queue_execute(desk->queue, action);
+    desk_wait(desk, event);
+    assert_true(desk->last.failed);
+    desk_wait(desk, EVENT_DISCONNECTED);
+    kill(redis->server.pid, SIGCONT);
+    desk_wait(desk, EVENT_CONNECTED);
+}
+
+static void each_action_is_answered_when_the_connection_breaks(void **state)
+{
+    static const struct {
+        enum action_kind kind;
+        enum event_kind event;
+    } actions[] = {
+        {ACTION_SHED, EVENT_ENTRIES},     {ACTION_FAIR, EVENT_ENTRIES},    {ACTION_SWEEP, EVENT_ENTRIES},
+        {ACTION_PULSE, EVENT_PULSE},      {ACTION_RECLAIM, EVENT_ENTRIES}, {ACTION_READ_OWN, EVENT_ENTRIES},
+        {ACTION_PROMOTE, EVENT_PROMOTED},
+    };
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    open_impatient(&desk, redis);
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        struct action action = {.kind = actions[i].kind};
+        if (actions[i].event == EVENT_ENTRIES) {
+            action.read.class = CLASS_NORMAL;
+            action.read.count = 1;
+        }
+        expect_failure(&desk, redis, &action, actions[i].event);
+    }
+    desk_close(&desk);
+}
+
+static void requests_come_back_from_lost_calls(void **state)
+{
+    static const enum action_kind kinds[] = {ACTION_TRACK, ACTION_SETTLE};
+    static const enum event_kind events[] = {EVENT_TRACKED, EVENT_SETTLED};
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    open_impatient(&desk, redis);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
+    struct request *parked = read_one(&desk), *cancel = read_cancel(&desk, redis, "9-1", "6-1");
+    parked->outcome = OUTCOME_DEFER;
+    parked->due_at_ms = 4000000000000;
+    cancel->outcome = OUTCOME_CANCEL;
+    for (size_t i = 0; i < 2; i++) {
+        struct action action = {.kind = kinds[i], .requests = desk.held};
+        desk.held = (struct request_list){0};
+        expect_failure(&desk, redis, &action, events[i]);
+        assert_int_equal(desk.held.count, 2);
+    }
+    desk_execute(&desk, ACTION_SETTLE, false);
+    desk_wait(&desk, EVENT_SETTLED);
+    assert_false(desk.last.failed);
+    assert_true(parked->verdict == VERDICT_LATE || parked->verdict == VERDICT_DONE);
+    assert_true(cancel->verdict == VERDICT_LATE || cancel->verdict == VERDICT_DONE);
+    redis_expect(redis, "[5-1]", "ZRANGE " Q "later 0 -1");
+    redis_expect(redis, "1", "HLEN " Q "later:data");
+    redis_expect(redis, "cancelled", "HGET " Q "reply:b status");
+    expect_empty(redis, STREAM);
+    expect_empty(redis, HIGH);
+    desk_close(&desk);
+}
+
+/* One call that Redis refuses takes no other with it. */
+static void a_refused_call_leaves_the_others_alone(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    redis_do(redis, "XADD " STREAM " 6-1 id b text hello");
+    redis_do(redis, "SET " Q "later:data x");
+    struct request *first = read_one(&desk), *second = read_one(&desk);
+    first->outcome = OUTCOME_DEFER;
+    second->outcome = OUTCOME_ERROR;
+    desk_execute(&desk, ACTION_SETTLE, false);
+    desk_wait(&desk, EVENT_SETTLED);
+    assert_false(desk.last.failed);
+    assert_int_equal(first->verdict, VERDICT_AGAIN);
+    assert_int_equal(second->verdict, VERDICT_DONE);
+    redis_expect(redis, "[[5-1 ...", "XRANGE " STREAM " - +");
+    desk_close(&desk);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test_setup_teardown(a_results_stream_gets_an_entry, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_results_stream_too_many_changes_nothing, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_forged_name_is_not_believed, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(what_is_not_due_stays_parked, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_message_that_vanished_is_not_parked, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(unreadable_parked_requests_are_counted, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_queued_request_is_cancelled, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(the_reply_key_is_that_of_the_request, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_parked_request_is_cancelled, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(what_is_finished_or_unknown_stays_as_it_is, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(tracked_requests_are_told_apart_from_unknown_ones, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_pulse_says_what_redis_knows, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_pulse_survives_foreign_keys, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_full_redis_is_told_with_two_thresholds, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(other_tenants_are_taken_ahead, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_sweep_finds_what_nobody_has, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(each_action_is_answered_when_the_connection_breaks, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(requests_come_back_from_lost_calls, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_refused_call_leaves_the_others_alone, redis_setup, redis_teardown),
+};
+
+TEST_MAIN(cases)
