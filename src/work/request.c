@@ -86,7 +86,7 @@ void request_list_join(struct request_list *list, struct request_list *more)
     *more = (struct request_list){0};
 }
 
-static void fail(struct request *request, enum reply_code code, const char *format, va_list args)
+PRINTF_LIKE(3, 0) static void fail(struct request *request, enum reply_code code, const char *format, va_list args)
 {
     request->code = code;
     request->retryable = reply_code_retryable(code);

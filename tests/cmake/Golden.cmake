@@ -26,3 +26,10 @@ target_link_libraries(encode_ids PRIVATE engine)
 add_test(NAME golden.encoder COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/encoder_golden.py
   $<TARGET_FILE:encode_ids> ${CMAKE_CURRENT_BINARY_DIR}/golden)
 set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_REQUIRED python TIMEOUT 900 PROCESSORS 2)
+
+add_executable(read_inputs golden/read_inputs.c)
+target_link_libraries(read_inputs PRIVATE work)
+
+add_test(NAME golden.inputs COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/inputs_golden.py
+  $<TARGET_FILE:read_inputs>)
+set_tests_properties(golden.inputs PROPERTIES LABELS "golden;work" TIMEOUT 300)

@@ -9,6 +9,9 @@
 
 enum { FIELDS = 80 };
 
+static char query_name[] = "query", query_text[] = "query: ";
+static const struct model_prompt prompt = {query_name, query_text};
+
 static const struct request_rules rules = {
     .model_name = "mini",
     .model_id = "0123abcd",
@@ -16,11 +19,15 @@ static const struct request_rules rules = {
     .dim = 4,
     .max_tokens = 16,
     .max_text_bytes = 64,
+    .max_inputs = 6,
     .default_ttl_s = 3600,
     .max_ttl_s = 604800,
     .error_ttl_s = 3600,
     .default_max_attempts = 4,
     .truncate = true,
+    .normalize = true,
+    .prompts = &prompt,
+    .prompt_count = 1,
 };
 
 static size_t split(const char *data, size_t size, struct entry_field *fields)
@@ -52,22 +59,55 @@ static void check_address(const struct request *request)
     FUZZ_CHECK(!named || strcmp(request->id, request->name) == 0);
 }
 
-static void check_request(const struct request *request, size_t field_count)
+/* What every request keeps to, also one that has failed: an error reply echoes some of it. */
+static void check_always(const struct request *request, size_t field_count)
 {
     check_address(request);
     FUZZ_CHECK(request->ttl_s >= 1 && request->ttl_s <= rules.max_ttl_s);
     FUZZ_CHECK(request->max_attempts >= 1 && request->max_attempts <= 10 && request->attempt >= 1);
     FUZZ_CHECK(request->unknown_fields <= field_count && request->rows_left == request->row_count);
+    FUZZ_CHECK(request->row_count <= rules.max_inputs && (request->inputs || request->row_count <= 1));
     FUZZ_CHECK(request->meta_bytes <= 4096 && utf8_valid(request->meta, request->meta_bytes));
-    if (request->code != CODE_NONE) {
-        FUZZ_CHECK(!request->retryable && request->message[0] != '\0');
-        for (const char *c = request->message; *c != '\0'; c++)
-            FUZZ_CHECK(*c >= ' ' && *c <= '~');
-        return;
+    FUZZ_CHECK(request->dims >= 1 && request->dims <= rules.dim && request->encoding < ENCODING_COUNT);
+    FUZZ_CHECK(strlen(request->tenant) <= TENANT_MAX && strlen(request->results) <= RESULTS_NAME_MAX);
+    FUZZ_CHECK(!request->notify || request->results[0] == '\0');
+    FUZZ_CHECK(request->prompt == NULL || utf8_valid(request->prompt, request->prompt_bytes));
+    for (uint32_t i = 0; i < request->traceparent_bytes; i++)
+        FUZZ_CHECK(request->traceparent[i] > ' ' && request->traceparent[i] <= '~');
+}
+
+static void check_failed(const struct request *request, const struct entry *entry)
+{
+    FUZZ_CHECK(request->retryable == entry->vanished && request->message[0] != '\0');
+    FUZZ_CHECK(!request->row_failed || (request->inputs && request->failed_index < rules.max_inputs));
+    for (const char *c = request->message; *c != '\0'; c++)
+        FUZZ_CHECK(*c >= ' ' && *c <= '~');
+}
+
+static void check_rows(const struct request *request)
+{
+    size_t bytes = 0;
+    FUZZ_CHECK(request->row_count >= 1 && request->tokens <= rules.max_tokens * request->row_count);
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        const struct row *row = &request->rows[i];
+        FUZZ_CHECK(row->text_bytes >= 1 && row->request == request && utf8_valid(row->text, row->text_bytes));
+        bytes += row->text_bytes;
     }
-    const struct row *row = &request->rows[0];
-    FUZZ_CHECK(row->text_bytes >= 1 && row->text_bytes <= rules.max_text_bytes && row->request == request);
-    FUZZ_CHECK(utf8_valid(row->text, row->text_bytes) && request->tokens <= rules.max_tokens);
+    FUZZ_CHECK(bytes <= rules.max_text_bytes);
+}
+
+static void check_request(const struct request *request, const struct entry *entry)
+{
+    enum request_class class;
+    struct entry_id id;
+    check_always(request, entry->field_count);
+    if (request->code != CODE_NONE)
+        check_failed(request, entry);
+    else if (request->target[0] != '\0')
+        FUZZ_CHECK(request->row_count == 0 &&
+                   request_name_parse(request->target, strlen(request->target), &class, &id));
+    else
+        check_rows(request);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -76,14 +116,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || size > 1u << 16)
         return 0;
     struct entry entry = {.class = data[0] % CLASS_COUNT,
-                          .origin = data[0] / 4 % 4,
+                          .origin = data[0] / 4 % 5,
+                          .lonely_runs = data[0] / 64,
                           .id = {1795252518106, data[0]},
                           .oversize = data[0] >= 250,
+                          .vanished = data[0] == 249,
                           .fields = fields,
                           .field_count = split((const char *)data + 1, size - 1, fields)};
     struct request *request = request_parse(&rules, &entry, 1);
     FUZZ_CHECK(request != NULL);
-    check_request(request, entry.field_count);
+    check_request(request, &entry);
     FUZZ_CHECK(!entry.oversize || request->code == CODE_TOO_LARGE);
     request_free(request);
     return 0;
