@@ -261,6 +261,6 @@ class Operator(SluiceCase):
         listing = self.run_sluice("--help").stdout.decode()
         with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
             readme = file.read()
-        for command in ("cancel", "stats", "workers", "dead", "caps", "pause", "resume"):
+        for command in ("cancel", "stats", "workers", "dead", "caps", "pause", "resume", "doctor"):
             self.assertRegex(listing, rf"(?m)^  {command} +[A-Z]")
             self.assertTrue(re.search(rf"sluice {command}\b", readme), f"README does not mention sluice {command}")

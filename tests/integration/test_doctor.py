@@ -1,0 +1,104 @@
+"""sluice doctor: each finding, shown by a server that has the fault."""
+
+from case import SluiceCase
+
+CONFIG, UNAVAILABLE, NOPERM = 78, 69, 77
+
+
+class Doctor(SluiceCase):
+    def doctor(self, server, *arguments, code=0):
+        result = self.run_sluice("doctor", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(), *arguments)
+        self.assertEqual(result.returncode, code, result.stdout.decode() + result.stderr.decode())
+        return result.stdout.decode()
+
+    def test_a_good_server(self):
+        server = self.start_redis(aof="always", options=("--maxmemory", "200mb"))
+        daemon, client = self.start_daemon(server), server.client()
+        client.hset("sluice:{test}:workers", daemon.worker_name(client), f"{client.time()[0]}000 state running")
+        text = self.doctor(server)
+        self.assertTrue(text.endswith("\n0 failed, 0 warnings\n"), text)
+        for finding in ("redis       reached at", "version     Redis ", "eviction    maxmemory-policy is noeviction", "memory      ",
+                        "clock       ", "durability  tier T2", "rights      default has every right of a worker on queue test",
+                        "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
+                        "model       tiny (", "libraries   libevent 2"):
+            self.assertIn("ok    " + finding, text)
+
+    def test_server_findings(self):
+        server = self.start_redis(options=("--maxmemory-policy", "allkeys-lru"))
+        text = self.doctor(server, code=CONFIG)
+        self.assertIn("fail  eviction    maxmemory-policy is allkeys-lru", text)
+        self.assertIn("warn  memory      maxmemory is not set", text)
+        self.assertIn("warn  durability  tier T1: appendfsync no", text)
+        self.assertIn("warn  workers     0 alive", text)
+        self.assertIn("1 failed, ", text)
+        client = server.client()
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("appendfsync", "everysec")
+        self.assertIn("warn  durability  tier T1: appendfsync everysec", self.doctor(server))
+        client.config_set("appendonly", "no")
+        self.assertIn("warn  durability  tier T0", self.doctor(server))
+        client.config_set("maxmemory", 1_000_000)
+        client.config_set("appendonly", "yes")
+        client.config_set("appendfsync", "always")
+        text = self.doctor(server)
+        self.assertRegex(text, r"warn  memory      \d{2,} % of maxmemory in use")
+        self.assertIn("ok    durability  tier T2", text)
+
+    def test_a_replica_makes_tier_3(self):
+        server = self.start_redis(aof="always")
+        replica = self.start_redis("replica", options=("--replicaof", "127.0.0.1", "1"))  # a port at which nobody is: not connected
+        self.assertIn("tier T2", self.doctor(server))
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            first = int(file.read().split()[0])
+        for port in range(first - 1, first - 200, -1):
+            if server.client().config_set("port", port) and server.client().config_get("port")["port"] == str(port):
+                break
+        replica.client().execute_command("REPLICAOF", "127.0.0.1", port)
+        self.wait_until(lambda: server.client().info("replication")["connected_slaves"] == 1, "the replica")
+        self.assertIn("ok    durability  tier T3", self.doctor(server))
+
+    def test_queue_findings(self):
+        server = self.start_redis()
+        client = server.client()
+        text = self.doctor(server)
+        self.assertIn("ok    group       no stream yet", text)
+        self.assertIn("ok    model       the queue has none yet", text)
+        client.xadd("sluice:{test}:requests", {"text": "x"})
+        client.set("sluice:{test}:trouble", "x")
+        client.set("sluice:{test}:paused", "1")
+        client.xadd("sluice:{test}:dead", {"_entry": "1-0"})
+        client.hset("sluice:{test}:meta", "model_id", "another")
+        text = self.doctor(server, code=CONFIG)
+        self.assertIn("fail  keys        sluice:{test}:trouble is a string and must be a hash", text)
+        self.assertIn("warn  group       sluice:{test}:requests has no group sluice", text)
+        self.assertIn("warn  pause       1 pause", text)
+        self.assertIn("warn  dead        1 dead letters", text)
+        self.assertIn("fail  model       the queue belongs to the model another; tiny is", text)
+        self.assertIn("2 failed, ", text)
+
+    def test_no_redis(self):
+        server = self.start_redis()
+        server.stop()
+        self.assertIn("fail  redis       ", self.doctor(server, code=UNAVAILABLE))
+        server.start()
+        server.client().config_set("requirepass", "secret")
+        self.assertIn("fail  redis       ", self.doctor(server, code=NOPERM))
+
+    def test_rights_that_are_missing(self):
+        server = self.start_redis()
+        client = server.client()
+        client.acl_setuser("half", enabled=True, keys=["sluice:{test}:*"], commands=["+@all", "-xack", "-client|unblock"])
+        text = self.doctor(server, "--user", "half", code=CONFIG)
+        self.assertIn("fail  rights      half may not XACK sluice:{test}:requests:low sluice 1-0: ", text)
+        self.assertIn("fail  rights      half may not CLIENT UNBLOCK 1: ", text)
+        self.assertEqual(text.count("fail  rights"), 4, text)  # XACK on three streams
+        self.assertIn("ok    rights      half has every right of a producer", self.doctor(server, "--user", "half", "--role", "producer"))
+        self.assertIn("User 'nobody' not found", self.doctor(server, "--user", "nobody", code=CONFIG))
+
+    def test_a_login_that_may_not_ask(self):
+        server = self.start_redis()
+        server.client().execute_command("ACL", "SETUSER", "default", "-acl", "-config", "-type")
+        text = self.doctor(server)
+        self.assertIn("warn  rights      cannot tell", text)
+        self.assertIn("warn  durability  tier T1 at least", text)
+        self.assertIn("warn  keys        cannot tell", text)
