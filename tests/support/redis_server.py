@@ -38,14 +38,16 @@ class RedisServer:
                    ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return self
 
-    def start_on_tcp(self, flag="--port"):
+    def start_on_tcp(self, flag="--port", below=65536):
         """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may grab a
-        free port first: try again."""
+        free port first: try again. `below`: a cluster wants a second port, 10,000 above."""
         options = self.options
         for _ in range(20):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
+            if port >= below:
+                continue
             self.options = [*options, flag, str(port), "--bind", "127.0.0.1"]
             try:
                 self.start()
