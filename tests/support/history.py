@@ -97,7 +97,7 @@ class History:
             entry = (key, words[at].decode())
             fields = self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
             if b"_id" in fields:
-                self.retries.setdefault(fields[b"_id"].decode(), []).append(entry[1])
+                self.retries.setdefault(fields[b"_id"].decode("utf-8", "replace"), []).append(entry[1])
             elif b"id" in fields:
                 self.submissions.setdefault(fields[b"id"].decode("utf-8", "replace"), []).append(entry[1])
         elif name == b"XCLAIM" and key.startswith("requests"):
