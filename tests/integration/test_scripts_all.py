@@ -3,14 +3,16 @@ without a trace or do all of their work; they may be repeated; they touch no key
 # ctest: redis
 
 import os
+import re
 import tempfile
 
 import process
 import redis
 from case import SCALE, SluiceCase
+from daemon import SOURCE
 from redis_server import RedisServer
 from script_scenes import SCENES
-from scripts import Desk, refused, scripts
+from scripts import Desk, plain, refused, scripts, source
 
 MANIFEST = b"""file appendonly.aof.1.base.aof seq 1 type b
 file appendonly.aof.1.incr.aof seq 1 type i
@@ -79,6 +81,23 @@ class AllScripts(SluiceCase):
             call = self.prepare(scene)
             worker = self.worker("+@all", "resetkeys", *(f"~{key}" for key in call.keys))
             self.assertEqual(call.run(worker), scene.result)
+
+        self.each(check)
+
+    def test_shipped_users(self):
+        """The users of config/acl can run their scripts: the worker all but requeue, which is the operator's."""
+        for role in ("worker", "operator"):
+            with open(os.path.join(SOURCE, "config", "acl", f"{role}.acl"), encoding="utf-8") as file:
+                rules = file.read().replace("{default}", "{q}").split(maxsplit=2)[2].strip()
+            words = re.findall(r"\([^)]*\)|\S+", rules)
+            self.client.execute_command("ACL", "SETUSER", f"sluice-{role}", "reset", *words, ">x")
+
+        def check(scene):
+            call = self.prepare(scene)
+            role = "operator" if call.script == "requeue" else "worker"
+            user = self.server.client(username=f"sluice-{role}", password="x")
+            digest = user.script_load(source(call.script))
+            self.assertEqual(plain(user.evalsha(digest, len(call.keys), *call.keys, *call.arguments)), scene.result)
 
         self.each(check)
 
