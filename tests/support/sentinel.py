@@ -58,7 +58,7 @@ class Sentinel:
     def _configure(self, master, quorum):
         lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
                  f"sentinel monitor {self.name} 127.0.0.1 {master.port} {quorum}",
-                 f"sentinel down-after-milliseconds {self.name} 300", f"sentinel failover-timeout {self.name} 1000"]
+                 f"sentinel down-after-milliseconds {self.name} 1000", f"sentinel failover-timeout {self.name} 3000"]
         if self.password:
             lines += [f"requirepass {self.password}", f"sentinel sentinel-pass {self.password}"]
         if master.password:
