@@ -23,6 +23,7 @@ class RedisServer:
         self.aof = aof
         self.options = list(options)
         self.password = None
+        self.environment = None  # variables for the process
         self.process = None
         self.starts = 0
 
@@ -31,7 +32,7 @@ class RedisServer:
                 "--logfile", self.log, "--maxmemory-policy", "noeviction", "--daemonize", "no",
                 "--appendonly", "yes" if self.aof else "no", "--appendfsync", self.aof or "no",
                 "--aof-use-rdb-preamble", "no", "--auto-aof-rewrite-percentage", "0"]
-        self.process = process.start(argv + self.options, env=process.clean_environment())
+        self.process = process.start(argv + self.options, env=process.clean_environment(self.environment))
         self.starts += 1
         # LOADING answers a ping with an error, too; a password that the client lacks does not mean "not up".
         wait_until(self._answers, lambda: f"redis-server to answer; its log:\n{self.read_log()}", timeout=30,
