@@ -2,9 +2,6 @@
  * it is linked through the rows and costs the same however many wait. */
 #include "work/window.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "work/window_state.h"
 
 /* 30 / weight, of the weights 6:3:1. */
@@ -15,15 +12,7 @@ static struct window_class *class_of(struct window *window, const struct row *ro
     return &window->classes[row->request->class];
 }
 
-/* --- flows --- */
-
-static struct flow **bucket_of(struct window *window, enum request_class class, const char *tenant)
-{
-    uint32_t hash = 2166136261u + class; /* FNV-1a: names are short */
-    for (; *tenant != '\0'; tenant++)
-        hash = (hash ^ (unsigned char)*tenant) * 16777619u;
-    return &window->tenants[(hash ^ hash >> 16) % WINDOW_TENANTS];
-}
+/* --- tenants --- */
 
 /* The flow of a row's tenant; NULL when none of its rows waits. */
 static struct flow *find_flow(struct window *window, const struct row *row)
@@ -31,114 +20,69 @@ static struct flow *find_flow(struct window *window, const struct row *row)
     const struct request *request = row->request;
     if (request->tenant[0] == '\0')
         return &class_of(window, row)->plain;
-    struct flow *flow = *bucket_of(window, request->class, request->tenant);
-    while (flow != NULL && (flow->class != request->class || strcmp(flow->tenant, request->tenant) != 0))
-        flow = flow->chain;
-    return flow;
+    return flows_find(&window->flows, request->class, request->tenant);
 }
 
 /* Without memory for a flow, the row waits among those without a tenant. */
 static struct flow *make_flow(struct window *window, const struct row *row)
 {
-    struct flow *flow = find_flow(window, row);
-    if (flow != NULL)
-        return flow;
-    flow = calloc(1, sizeof(*flow));
-    if (flow == NULL)
-        return &class_of(window, row)->plain;
-    struct flow **bucket = bucket_of(window, row->request->class, row->request->tenant);
-    flow->class = row->request->class;
-    memcpy(flow->tenant, row->request->tenant, sizeof(flow->tenant));
-    flow->chain = *bucket;
-    *bucket = flow;
+    const struct request *request = row->request;
+    struct flow *flow = NULL;
+    if (request->tenant[0] != '\0')
+        flow = flows_make(&window->flows, request->class, request->tenant);
+    return flow != NULL ? flow : &class_of(window, row)->plain;
+}
+
+/* The flow that a row joins; it is in the ring of its class from now on. */
+static struct flow *join_flow(struct window *window, const struct row *row)
+{
+    struct window_class *class = class_of(window, row);
+    struct flow *flow = make_flow(window, row);
+    if (class->ring == NULL && class->had < window->level)
+        class->had = window->level;
+    if (flow->first == NULL)
+        ring_add(&class->ring, flow);
     return flow;
 }
 
-static void end_flow(struct window *window, struct flow *flow)
+/* A flow without rows is idle until the call at hand is over, for some may come back until then. */
+static void leave_flow(struct window *window, struct row *row)
 {
-    if (flow->tenant[0] == '\0') {
-        flow->turn = 0;
+    struct flow *flow = row->flow;
+    flow_unlink(row);
+    if (flow->first != NULL || flow == &window->overdue)
         return;
-    }
-    struct flow **at = bucket_of(window, flow->class, flow->tenant);
-    while (*at != flow)
-        at = &(*at)->chain;
-    *at = flow->chain;
-    free(flow);
+    ring_remove(&class_of(window, row)->ring, flow);
+    flow->next = window->idle;
+    window->idle = flow;
 }
 
-/* Into the ring, as the last whose turn comes. */
-static void enter_ring(struct window_class *class, struct flow *flow)
+static void return_to_flow(struct window *window, struct flow *flow, struct row *row)
 {
-    struct flow *first = class->ring;
-    if (first == NULL) {
-        class->ring = flow->next = flow->previous = flow;
-        return;
+    if (flow->first == NULL && flow != &window->overdue) {
+        struct window_class *class = class_of(window, row);
+        struct flow **at = &window->idle;
+        while (*at != flow)
+            at = &(*at)->next;
+        *at = flow->next;
+        ring_add(&class->ring, flow);
+        class->ring = flow; /* it was its turn */
     }
-    flow->next = first;
-    flow->previous = first->previous;
-    flow->previous->next = first->previous = flow;
+    flow_push_first(flow, row);
 }
 
-static void leave_ring(struct window_class *class, struct flow *flow)
-{
-    if (class->ring == flow)
-        class->ring = flow->next == flow ? NULL : flow->next;
-    flow->next->previous = flow->previous;
-    flow->previous->next = flow->next;
-}
-
-/* Flows that had no rows left, unless rows have come back. */
 static void end_idle(struct window *window)
 {
     for (struct flow *flow; (flow = window->idle) != NULL;) {
         window->idle = flow->next;
-        end_flow(window, flow);
+        if (flow->tenant[0] == '\0')
+            flow->turn = 0;
+        else
+            flows_end(&window->flows, flow);
     }
 }
 
-static void leave_idle(struct window *window, struct flow *flow)
-{
-    struct flow **at = &window->idle;
-    while (*at != NULL && *at != flow)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = flow->next;
-}
-
-/* --- rows in flows --- */
-
-static void link_last(struct flow *flow, struct row *row)
-{
-    row->flow = flow;
-    row->next = NULL;
-    row->previous = flow->last;
-    *(flow->last == NULL ? &flow->first : &flow->last->next) = row;
-    flow->last = row;
-}
-
-static void link_first(struct flow *flow, struct row *row)
-{
-    row->flow = flow;
-    row->previous = NULL;
-    row->next = flow->first;
-    *(flow->first == NULL ? &flow->last : &flow->first->previous) = row;
-    flow->first = row;
-}
-
-/* The row still knows its flow, which ends with the call at hand if that was its last row. */
-static void unlink_row(struct window *window, struct row *row)
-{
-    struct flow *flow = row->flow;
-    *(row->previous == NULL ? &flow->first : &row->previous->next) = row->next;
-    *(row->next == NULL ? &flow->last : &row->next->previous) = row->previous;
-    row->next = row->previous = NULL;
-    if (flow->first != NULL || flow == &window->overdue)
-        return;
-    leave_ring(class_of(window, row), flow);
-    flow->next = window->idle;
-    window->idle = flow;
-}
+/* --- rows --- */
 
 static void charge(struct window *window, const struct row *row, int64_t tokens)
 {
@@ -160,57 +104,39 @@ static void count_in(struct window *window, struct row *row)
     equals_add(&window->equals, row);
 }
 
-/* The flow that a row joins; it is in the ring of its class from now on. */
-static struct flow *join_flow(struct window *window, const struct row *row)
-{
-    struct window_class *class = class_of(window, row);
-    struct flow *flow = make_flow(window, row);
-    if (class->ring == NULL && class->had < window->level)
-        class->had = window->level;
-    if (flow->first == NULL)
-        enter_ring(class, flow);
-    return flow;
-}
-
 void window_push(struct window *window, struct row *row, uint64_t now_ns)
 {
     row->waiting_ns = now_ns;
     row->passed_over = 0;
-    link_last(join_flow(window, row), row);
+    flow_push_last(join_flow(window, row), row);
     count_in(window, row);
 }
 
 void window_put_back(struct window *window, struct row *row)
 {
-    link_first(join_flow(window, row), row);
+    flow_push_first(join_flow(window, row), row);
     count_in(window, row);
 }
 
 void window_hold(struct window *window, struct row *row)
 {
     charge(window, row, row->tokens);
-    unlink_row(window, row);
+    leave_flow(window, row);
     row->in_hand = true;
 }
 
 void window_unhold(struct window *window, struct row *row)
 {
-    struct flow *flow = row->passed_over < WINDOW_PASSED_OVER ? row->flow : &window->overdue;
+    bool overdue = row->passed_over >= WINDOW_PASSED_OVER;
     charge(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
-    if (flow->first == NULL && flow != &window->overdue) {
-        struct window_class *class = class_of(window, row);
-        leave_idle(window, flow);
-        enter_ring(class, flow);
-        class->ring = flow;
-    }
-    link_first(flow, row);
+    return_to_flow(window, overdue ? &window->overdue : row->flow, row);
 }
 
 void window_leave(struct window *window, struct row *row)
 {
     if (!row->in_hand)
-        unlink_row(window, row);
+        leave_flow(window, row);
     row->in_hand = false;
     row->flow = NULL;
     window->rows--;
@@ -226,11 +152,7 @@ void window_remove(struct window *window, struct row *row)
 
 void window_close(struct window *window)
 {
-    for (uint32_t i = 0; i < WINDOW_TENANTS; i++)
-        for (struct flow *flow = window->tenants[i], *next; flow != NULL; flow = next) {
-            next = flow->chain;
-            free(flow);
-        }
+    flows_close(&window->flows);
     equals_close(&window->equals);
     *window = (struct window){0};
 }

@@ -16,6 +16,7 @@
 
 #include "work/batch.h"
 #include "work/equals.h"
+#include "work/flow.h"
 
 enum {
     WINDOW_LOOK_AHEAD = 256,  /* rows among which a batch is chosen (more only where a batch may be larger) */
@@ -23,18 +24,6 @@ enum {
     WINDOW_BATCH_ROWS = 1024, /* the largest max_batch_rows */
     WINDOW_TURN_TOKENS = 256, /* a tenant's turn, one row more or less */
     WINDOW_OLDEST_EVERY = 10, /* batches, of which one begins with the oldest row */
-    WINDOW_TENANTS = 256,     /* buckets */
-};
-
-/* Rows of one tenant in one class, oldest first. */
-struct flow {
-    struct row *first, *last;
-    struct flow *next,
-        *previous;      /* in the ring of its class, while it has rows; `next` also in the list of idle ones */
-    struct flow *chain; /* in the table of tenants */
-    int64_t turn;       /* tokens that it has had in this turn; below 0: it is owed some of an earlier one */
-    enum request_class class;
-    char tenant[TENANT_MAX + 1];
 };
 
 struct window_class {
@@ -46,9 +35,9 @@ struct window_class {
 /* All zero is an empty one. */
 struct window {
     struct window_class classes[CLASS_COUNT];
-    struct flow overdue;                  /* rows of any class that were passed over too often */
-    struct flow *tenants[WINDOW_TENANTS]; /* a table of flows, by class and name */
-    struct flow *idle;                    /* flows without rows, until the call at hand is over */
+    struct flow overdue; /* rows of any class that were passed over too often */
+    struct flows flows;  /* of tenants, by name */
+    struct flow *idle;   /* flows without rows, until the call at hand is over */
     struct equals equals;
     struct row *expired;    /* taken out because they may not start any more; until window_take_expired */
     uint64_t expires_at_ms; /* not before this time may a row that waits expire; 0: never */

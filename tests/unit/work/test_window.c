@@ -37,7 +37,7 @@ static void expect_batch(struct window *window, const struct window_limits *limi
 static void packed_batches_fill_the_budget_in_order_of_age(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
     expect_batch(&window, &limits, "0 1 3");
@@ -50,7 +50,7 @@ static void packed_batches_fill_the_budget_in_order_of_age(void **state)
 static void rows_are_limited_too(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 1000, 2};
     fill(&window, (uint32_t[]){1, 1, 1}, 3);
     expect_batch(&window, &limits, "0 1");
@@ -60,7 +60,7 @@ static void rows_are_limited_too(void **state)
 static void a_row_larger_than_the_budget_runs_alone(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){300, 5, 500, 7}, 4);
     expect_batch(&window, &limits, "0");
@@ -75,7 +75,7 @@ static void a_row_larger_than_the_budget_runs_alone(void **state)
 static void padded_batches_take_the_nearest_in_length(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PADDED, 8192, 32};
     fill(&window, (uint32_t[]){100, 105, 200, 500}, 4);
     expect_batch(&window, &limits, "0 1");
@@ -88,7 +88,7 @@ static void padded_batches_take_the_nearest_in_length(void **state)
 static void padded_batches_count_their_padding(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PADDED, 30, 32};
     fill(&window, (uint32_t[]){10, 10, 10, 10}, 4);
     expect_batch(&window, &limits, "0 1 2");
@@ -101,7 +101,7 @@ static void the_look_ahead_ends(void **state)
 {
     (void)state;
     static uint32_t lengths[300];
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     for (int i = 0; i < 300; i++)
         lengths[i] = 99;
@@ -114,7 +114,7 @@ static void the_look_ahead_ends(void **state)
 static void nobody_is_passed_over_for_ever(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){60, 60, 90, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40}, 13);
     expect_batch(&window, &limits, "0 3"); /* passes over 1 and 2 */
@@ -132,7 +132,7 @@ static void nobody_is_passed_over_for_ever(void **state)
 static void the_overdue_become_the_head(void **state)
 {
     (void)state;
-    struct window window;
+    struct window window = {0};
     struct window_limits limits = {LAYOUT_PACKED, 100, 32};
     fill(&window, (uint32_t[]){50, 90, 95, 50, 10}, 5);
     rows[2].passed_over = 3;
@@ -148,7 +148,7 @@ static void random_windows_lose_and_double_nothing(void **state)
     static uint32_t lengths[ROWS];
     srand(7);
     for (int round = 0; round < 300; round++) {
-        struct window window;
+        struct window window = {0};
         struct window_limits limits = {round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED, 50 + (uint32_t)rand() % 600,
                                        1 + (uint32_t)rand() % 300};
         uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0, batches = 0;
@@ -178,7 +178,7 @@ static void random_windows_lose_and_double_nothing(void **state)
 
 static void check_layout(enum batch_layout layout, uint32_t extent, const uint32_t *starts)
 {
-    struct window window;
+    struct window window = {0};
     fill(&window, (uint32_t[]){3, 5, 2}, 3);
     for (int i = 0; i < 3; i++)
         for (uint32_t t = 0; t < 5; t++)
