@@ -1,4 +1,4 @@
-/* Lists and rings are linked through their members, so that only a new tenant needs memory. */
+/* Lists are linked through their rows, so that only a new tenant needs memory. */
 #include "work/flow.h"
 
 #include <stdlib.h>
@@ -30,24 +30,65 @@ void flow_unlink(struct row *row)
     row->next = row->previous = NULL;
 }
 
-void ring_add(struct flow **ring, struct flow *flow)
+static void put(struct flow_heap *heap, uint32_t place, struct flow *flow)
 {
-    struct flow *first = *ring;
-    if (first == NULL) {
-        *ring = flow->next = flow->previous = flow;
-        return;
-    }
-    flow->next = first;
-    flow->previous = first->previous;
-    flow->previous->next = first->previous = flow;
+    heap->flows[place] = flow;
+    flow->place = place;
 }
 
-void ring_remove(struct flow **ring, struct flow *flow)
+static void sift_up(struct flow_heap *heap, struct flow *flow)
 {
-    if (*ring == flow)
-        *ring = flow->next == flow ? NULL : flow->next;
-    flow->next->previous = flow->previous;
-    flow->previous->next = flow->next;
+    uint32_t place = flow->place;
+    for (; place > 0 && heap->flows[(place - 1) / 2]->had > flow->had; place = (place - 1) / 2)
+        put(heap, place, heap->flows[(place - 1) / 2]);
+    put(heap, place, flow);
+}
+
+static void sift_down(struct flow_heap *heap, struct flow *flow)
+{
+    uint32_t place = flow->place;
+    for (uint32_t child; (child = 2 * place + 1) < heap->count; place = child) {
+        if (child + 1 < heap->count && heap->flows[child + 1]->had < heap->flows[child]->had)
+            child++;
+        if (heap->flows[child]->had >= flow->had)
+            break;
+        put(heap, place, heap->flows[child]);
+    }
+    put(heap, place, flow);
+}
+
+bool heap_reserve(struct flow_heap *heap, uint32_t count)
+{
+    if (count <= heap->capacity)
+        return true;
+    uint32_t capacity = count < 8 ? 8 : count * 2;
+    struct flow **flows = realloc(heap->flows, capacity * sizeof(*flows));
+    if (flows == NULL)
+        return false;
+    heap->flows = flows;
+    heap->capacity = capacity;
+    return true;
+}
+
+void heap_add(struct flow_heap *heap, struct flow *flow)
+{
+    put(heap, heap->count++, flow);
+    sift_up(heap, flow);
+}
+
+void heap_remove(struct flow_heap *heap, struct flow *flow)
+{
+    struct flow *last = heap->flows[--heap->count];
+    if (last == flow)
+        return;
+    put(heap, flow->place, last);
+    heap_update(heap, last);
+}
+
+void heap_update(struct flow_heap *heap, struct flow *flow)
+{
+    sift_up(heap, flow);
+    sift_down(heap, flow);
 }
 
 static uint32_t bucket_of(enum request_class class, const char *tenant)

@@ -1,5 +1,5 @@
-/* A flow: the rows of one tenant in one class of the window, oldest first; the ring in which the flows of a class take
- * turns; and the table in which a flow is found. Private to work/. */
+/* A flow: the rows of one tenant in one class of the window, oldest first; the heap in which the flow that has had
+ * least is on top; and the table in which a flow is found. Private to work/. */
 #ifndef WORK_FLOW_H
 #define WORK_FLOW_H
 
@@ -7,9 +7,11 @@
 
 struct flow {
     struct row *first, *last;
-    struct flow *next, *previous; /* in a ring, while it has rows; `next` also in the window's list of idle flows */
-    struct flow *chain;           /* in the table */
-    int64_t turn;                 /* tokens that it has had in this turn; below 0: it is owed some of an earlier one */
+    uint64_t had;   /* tokens, so far */
+    uint32_t place; /* in the heap */
+    bool idle;      /* in the window's list of flows that may have no rows any more, by `next` */
+    struct flow *next;
+    struct flow *chain; /* in the table */
     enum request_class class;
     char tenant[TENANT_MAX + 1];
 };
@@ -20,9 +22,17 @@ void flow_push_first(struct flow *flow, struct row *row);
 /* Takes a row out of its flow; row->flow still says which that was. */
 void flow_unlink(struct row *row);
 
-/* A ring is a pointer to the flow whose turn it is; NULL when it is empty. A new flow is the last to have its turn. */
-void ring_add(struct flow **ring, struct flow *flow);
-void ring_remove(struct flow **ring, struct flow *flow);
+/* All zero is an empty one. */
+struct flow_heap {
+    struct flow **flows; /* [count]; the first has had least */
+    uint32_t count, capacity;
+};
+
+/* Makes room for so many; false when memory ran out. */
+MUST_CHECK bool heap_reserve(struct flow_heap *heap, uint32_t count);
+void heap_add(struct flow_heap *heap, struct flow *flow); /* there is room */
+void heap_remove(struct flow_heap *heap, struct flow *flow);
+void heap_update(struct flow_heap *heap, struct flow *flow); /* its `had` has changed */
 
 enum { FLOW_BUCKETS = 256 };
 

@@ -1,6 +1,9 @@
-/* Who waits, and whose row is next: three classes, in each a ring of tenants, for each a list in order of age. All of
- * it is linked through the rows and costs the same however many wait. */
+/* Who waits, and whose row is next: three classes, in each its tenants, for each a list in order of age. Both levels
+ * keep count of what everybody has had, which is exact, whatever is looked at and put back; who begins to wait begins
+ * at the level of those that do. Only the number of tenants makes a step dearer, by its logarithm. */
 #include "work/window.h"
+
+#include <stdlib.h>
 
 #include "work/window_state.h"
 
@@ -26,59 +29,69 @@ static struct flow *find_flow(struct window *window, const struct row *row)
 /* Without memory for a flow, the row waits among those without a tenant. */
 static struct flow *make_flow(struct window *window, const struct row *row)
 {
-    const struct request *request = row->request;
-    struct flow *flow = NULL;
-    if (request->tenant[0] != '\0')
-        flow = flows_make(&window->flows, request->class, request->tenant);
-    return flow != NULL ? flow : &class_of(window, row)->plain;
+    struct window_class *class = class_of(window, row);
+    struct flow *flow = find_flow(window, row);
+    if (flow != NULL)
+        return flow;
+    if (heap_reserve(&class->heap, class->tenants + 1))
+        flow = flows_make(&window->flows, row->request->class, row->request->tenant);
+    if (flow == NULL)
+        return &class->plain;
+    class->tenants++;
+    return flow;
 }
 
-/* The flow that a row joins; it is in the ring of its class from now on. */
+static bool waits(const struct window_class *class)
+{
+    return class->plain.first != NULL || class->heap.count > 0;
+}
+
+static void enter_heap(struct window_class *class, struct flow *flow)
+{
+    if (flow != &class->plain)
+        heap_add(&class->heap, flow);
+}
+
+/* The flow that a row joins, which has rows from now on. */
 static struct flow *join_flow(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
     struct flow *flow = make_flow(window, row);
-    if (class->ring == NULL && class->had < window->level)
+    if (!waits(class) && class->had < window->level)
         class->had = window->level;
-    if (flow->first == NULL)
-        ring_add(&class->ring, flow);
+    if (flow->first != NULL)
+        return flow;
+    if (flow->had < class->level)
+        flow->had = class->level;
+    enter_heap(class, flow);
     return flow;
 }
 
 /* A flow without rows is idle until the call at hand is over, for some may come back until then. */
 static void leave_flow(struct window *window, struct row *row)
 {
+    struct window_class *class = class_of(window, row);
     struct flow *flow = row->flow;
     flow_unlink(row);
-    if (flow->first != NULL || flow == &window->overdue)
+    if (flow->first != NULL || flow == &window->overdue || flow == &class->plain)
         return;
-    ring_remove(&class_of(window, row)->ring, flow);
+    heap_remove(&class->heap, flow);
+    if (flow->idle)
+        return;
+    flow->idle = true;
     flow->next = window->idle;
     window->idle = flow;
-}
-
-static void return_to_flow(struct window *window, struct flow *flow, struct row *row)
-{
-    if (flow->first == NULL && flow != &window->overdue) {
-        struct window_class *class = class_of(window, row);
-        struct flow **at = &window->idle;
-        while (*at != flow)
-            at = &(*at)->next;
-        *at = flow->next;
-        ring_add(&class->ring, flow);
-        class->ring = flow; /* it was its turn */
-    }
-    flow_push_first(flow, row);
 }
 
 static void end_idle(struct window *window)
 {
     for (struct flow *flow; (flow = window->idle) != NULL;) {
         window->idle = flow->next;
-        if (flow->tenant[0] == '\0')
-            flow->turn = 0;
-        else
-            flows_end(&window->flows, flow);
+        flow->idle = false;
+        if (flow->first != NULL)
+            continue;
+        window->classes[flow->class].tenants--;
+        flows_end(&window->flows, flow);
     }
 }
 
@@ -86,10 +99,15 @@ static void end_idle(struct window *window)
 
 static void charge(struct window *window, const struct row *row, int64_t tokens)
 {
+    struct window_class *class = class_of(window, row);
     struct flow *flow = row->flow == &window->overdue ? find_flow(window, row) : row->flow;
-    class_of(window, row)->had += (uint64_t)tokens * cost[row->request->class]; /* wraps back when it is below 0 */
-    if (flow != NULL)
-        flow->turn += tokens;
+    class->had += (uint64_t)tokens * cost[row->request->class]; /* wraps back when it is below 0 */
+    if (flow == NULL)
+        return;
+    flow->had += (uint64_t)tokens;
+    class->most = flow->had > class->most ? flow->had : class->most;
+    if (flow != &class->plain && flow->first != NULL)
+        heap_update(&class->heap, flow);
 }
 
 static void count_in(struct window *window, struct row *row)
@@ -127,10 +145,12 @@ void window_hold(struct window *window, struct row *row)
 
 void window_unhold(struct window *window, struct row *row)
 {
-    bool overdue = row->passed_over >= WINDOW_PASSED_OVER;
+    struct flow *flow = row->passed_over < WINDOW_PASSED_OVER ? row->flow : &window->overdue;
     charge(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
-    return_to_flow(window, overdue ? &window->overdue : row->flow, row);
+    if (flow->first == NULL && flow != &window->overdue)
+        enter_heap(class_of(window, row), flow);
+    flow_push_first(flow, row);
 }
 
 void window_leave(struct window *window, struct row *row)
@@ -153,20 +173,20 @@ void window_remove(struct window *window, struct row *row)
 void window_close(struct window *window)
 {
     flows_close(&window->flows);
+    for (int i = 0; i < CLASS_COUNT; i++)
+        free(window->classes[i].heap.flows);
     equals_close(&window->equals);
     *window = (struct window){0};
 }
 
 /* --- whose turn it is --- */
 
-/* Whose turn has ended waits until all the others had theirs. What it took too much is part of its next turn. */
 static struct flow *next_flow(struct window_class *class)
 {
-    while (class->ring->turn >= WINDOW_TURN_TOKENS) {
-        class->ring->turn -= WINDOW_TURN_TOKENS;
-        class->ring = class->ring->next;
-    }
-    return class->ring;
+    struct flow *plain = &class->plain, *other = class->heap.count > 0 ? class->heap.flows[0] : NULL;
+    if (plain->first == NULL)
+        return other;
+    return other != NULL && other->had < plain->had ? other : plain;
 }
 
 struct row *window_next(struct window *window)
@@ -176,7 +196,7 @@ struct row *window_next(struct window *window)
         return window->overdue.first;
     for (int i = 0; i < CLASS_COUNT; i++) {
         struct window_class *class = &window->classes[i];
-        if (class->ring != NULL && (least == NULL || class->had < least->had))
+        if (waits(class) && (least == NULL || class->had < least->had))
             least = class;
     }
     return least == NULL ? NULL : next_flow(least)->first;
@@ -191,13 +211,10 @@ struct row *window_oldest(const struct window *window)
 {
     struct row *oldest = window->overdue.first;
     for (int i = 0; i < CLASS_COUNT; i++) {
-        const struct flow *first = window->classes[i].ring, *flow = first;
-        if (first == NULL)
-            continue;
-        do {
-            oldest = older(oldest, flow->first);
-            flow = flow->next;
-        } while (flow != first);
+        const struct window_class *class = &window->classes[i];
+        oldest = older(oldest, class->plain.first);
+        for (uint32_t f = 0; f < class->heap.count; f++)
+            oldest = older(oldest, class->heap.flows[f]->first);
     }
     return oldest;
 }
@@ -221,18 +238,21 @@ bool window_full(const struct window *window, const struct window_limits *limits
     return window->rows >= limits->rows || window->tokens >= limits->tokens;
 }
 
-/* A class that begins to wait counts from where the one stands that has had least, or, when nobody waits, most. */
+/* Who begins to wait begins where the one stands that has had least of those that wait, or, when nobody does, most. */
 void window_taken(struct window *window)
 {
     uint64_t least = UINT64_MAX, most = 0;
     end_idle(window);
     for (int i = 0; i < CLASS_COUNT; i++) {
-        const struct window_class *class = &window->classes[i];
+        struct window_class *class = &window->classes[i];
+        uint64_t level = waits(class) ? next_flow(class)->had : class->most;
+        class->level = level > class->level ? level : class->level;
         most = class->had > most ? class->had : most;
-        if (class->ring != NULL && class->had < least)
+        if (waits(class) && class->had < least)
             least = class->had;
     }
-    window->level = least == UINT64_MAX ? most : least > window->level ? least : window->level;
+    least = least == UINT64_MAX ? most : least;
+    window->level = least > window->level ? least : window->level;
 }
 
 /* --- expiry --- */
@@ -268,14 +288,11 @@ void window_expire(struct window *window, uint64_t now_ms)
         return;
     window->expires_at_ms = 0;
     expire_flow(window, &window->overdue, now_ms);
-    for (int i = 0; i < CLASS_COUNT; i++) {
-        struct window_class *class = &window->classes[i];
-        struct flow *last = class->ring == NULL ? NULL : class->ring->previous;
-        for (struct flow *flow = class->ring, *next; flow != NULL; flow = next) {
-            next = flow == last ? NULL : flow->next;
+    for (int i = 0; i < CLASS_COUNT; i++)
+        expire_flow(window, &window->classes[i].plain, now_ms);
+    for (int i = 0; i < FLOW_BUCKETS; i++)
+        for (struct flow *flow = window->flows.buckets[i]; flow != NULL; flow = flow->chain)
             expire_flow(window, flow, now_ms);
-        }
-    }
     end_idle(window);
 }
 

@@ -7,7 +7,7 @@
  * Whose row is next:
  * - Classes share the batches 6:3:1, counted in tokens: next is the class that has had least for its weight. A class
  *   that did not wait has saved nothing up, so what it leaves goes to the others.
- * - Inside a class, tenants take turns of WINDOW_TURN_TOKENS; requests without a tenant are one of them.
+ * - Inside a class, next is likewise the tenant that has had least; requests without a tenant are one of them.
  * - Inside a tenant, the oldest row is next. What does not fit is passed over for younger rows, of any class, but only
  *   WINDOW_PASSED_OVER times: then it is overdue and goes before everybody.
  * - Every tenth batch begins with the oldest row of all. */
@@ -22,14 +22,15 @@ enum {
     WINDOW_LOOK_AHEAD = 256,  /* rows among which a batch is chosen (more only where a batch may be larger) */
     WINDOW_PASSED_OVER = 4,   /* so often a row may be left behind for younger ones; then it is the head */
     WINDOW_BATCH_ROWS = 1024, /* the largest max_batch_rows */
-    WINDOW_TURN_TOKENS = 256, /* a tenant's turn, one row more or less */
     WINDOW_OLDEST_EVERY = 10, /* batches, of which one begins with the oldest row */
 };
 
 struct window_class {
-    struct flow *ring; /* the ring of tenants with rows, at the one whose turn it is; NULL when nobody waits */
-    struct flow plain; /* of requests without a tenant */
-    uint64_t had;      /* tokens so far, each counted 30 / weight */
+    struct flow plain;     /* of requests without a tenant */
+    struct flow_heap heap; /* the other tenants that have rows */
+    uint32_t tenants;      /* that have a flow */
+    uint64_t had;          /* tokens so far, each counted 30 / weight */
+    uint64_t level, most;  /* where a tenant begins to count that did not wait; the most that any has had */
 };
 
 /* All zero is an empty one. */

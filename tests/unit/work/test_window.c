@@ -176,6 +176,330 @@ static void random_windows_lose_and_double_nothing(void **state)
     }
 }
 
+/* --- shares --- */
+
+/* A window that never runs dry: whatever was taken comes back as a new row of the same class and tenant. */
+struct supply {
+    struct window window;
+    struct window_limits limits;
+    uint64_t had[CLASS_COUNT], had_by_tenant[8]; /* tokens that were taken */
+    uint64_t batches;
+};
+
+static struct row *new_row(struct window *window, enum request_class class, uint32_t tenant, uint32_t tokens)
+{
+    static uint64_t names;
+    struct request *request = calloc(1, sizeof(*request));
+    struct row *row = calloc(1, sizeof(*row));
+    assert_true(request != NULL && row != NULL);
+    request->class = class;
+    request->entry = (struct entry_id){++names, 0};
+    if (tenant > 0)
+        snprintf(request->tenant, sizeof(request->tenant), "tenant-%u", tenant);
+    *row = (struct row){.request = request, .tokens = tokens, .ids = ids[0]};
+    window_push(window, row, names);
+    return row;
+}
+
+static uint32_t tenant_of(const struct row *row)
+{
+    return row->request->tenant[0] == '\0' ? 0 : (uint32_t)atoi(row->request->tenant + strlen("tenant-"));
+}
+
+static void free_row(struct row *row)
+{
+    free(row->request);
+    free(row);
+}
+
+static uint32_t some_tokens(void)
+{
+    return 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 300 : 40);
+}
+
+/* The long rows are one tenant's, where there are several. */
+static void supply_again(struct supply *supply, struct row *row, bool by_tenant)
+{
+    uint32_t tenant = tenant_of(row);
+    uint32_t tokens = !by_tenant ? some_tokens() : tenant == 1 ? 250 : 10;
+    (void)new_row(&supply->window, row->request->class, tenant, tokens);
+    free_row(row);
+}
+
+static void supply_batches(struct supply *supply, uint32_t count, bool by_tenant)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct row *chosen[WINDOW_BATCH_ROWS];
+        uint32_t size = window_take(&supply->window, &supply->limits, chosen);
+        assert_true(size > 0);
+        for (uint32_t r = 0; r < size; r++) {
+            supply->had[chosen[r]->request->class] += chosen[r]->tokens;
+            supply->had_by_tenant[tenant_of(chosen[r])] += chosen[r]->tokens;
+            supply_again(supply, chosen[r], by_tenant);
+        }
+        supply->batches++;
+    }
+}
+
+static void supply_end(struct supply *supply)
+{
+    for (struct row *row; (row = window_pop(&supply->window)) != NULL;)
+        free_row(row);
+    assert_int_equal(supply->window.rows, 0);
+    assert_int_equal(supply->window.tokens, 0);
+    for (int i = 0; i < FLOW_BUCKETS; i++) /* flows end with their last row */
+        assert_null(supply->window.flows.buckets[i]);
+    window_close(&supply->window);
+}
+
+static void expect_share(const uint64_t *had, int index, int count, double wanted)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += had[i];
+    double share = (double)had[index] / (double)sum;
+    if (share < wanted - 0.02 || share > wanted + 0.02)
+        fail_msg("share %d is %f, not %f", index, share, wanted);
+}
+
+static void classes_share_six_to_three_to_one(void **state)
+{
+    (void)state;
+    static const struct window_limits limits[] = {{LAYOUT_PACKED, 2000, 128, 0},
+                                                  {LAYOUT_PADDED, 2000, 128, 0},
+                                                  {LAYOUT_PACKED, 400, 8, 0},
+                                                  {LAYOUT_PADDED, 400, 8, 0},
+                                                  {LAYOUT_PACKED, 100, 1, 0}};
+    srand(3);
+    for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
+        struct supply supply = {.limits = limits[l]};
+        for (int i = 0; i < 1500; i++)
+            (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)i % 4, some_tokens());
+        supply_batches(&supply, 2000, false);
+        expect_share(supply.had, CLASS_HIGH, CLASS_COUNT, 0.6);
+        expect_share(supply.had, CLASS_NORMAL, CLASS_COUNT, 0.3);
+        expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.1);
+        supply_end(&supply);
+    }
+}
+
+static void what_a_class_leaves_goes_to_the_others(void **state)
+{
+    (void)state;
+    struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 64, 0}};
+    srand(4);
+    for (int i = 0; i < 500; i++)
+        (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens());
+    supply_batches(&supply, 500, false);
+    expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 1);
+    for (int i = 0; i < 500; i++)
+        (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens());
+    memset(supply.had, 0, sizeof(supply.had));
+    supply_batches(&supply, 500, false); /* who had nothing for long has saved nothing up: 3:1 from the first on */
+    expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.25);
+    for (int i = 0; i < 500; i++)
+        (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens());
+    for (int i = 0; i < 5; i++) {
+        memset(supply.had, 0, sizeof(supply.had));
+        supply_batches(&supply, 40, false);
+        expect_share(supply.had, CLASS_HIGH, CLASS_COUNT, 0.6);
+    }
+    supply_end(&supply);
+}
+
+/* Tokens count, not rows: one tenant's long texts do not weigh less than another's short ones. */
+static void tenants_share_alike_in_tokens(void **state)
+{
+    (void)state;
+    for (int layout = LAYOUT_PACKED; layout <= LAYOUT_PADDED; layout++) {
+        struct supply supply = {.limits = {(enum batch_layout)layout, 1000, 128, 0}};
+        for (uint32_t i = 0; i < 1200; i++)
+            (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
+        supply_batches(&supply, 3000, true);
+        for (int tenant = 0; tenant < 4; tenant++)
+            expect_share(supply.had_by_tenant, tenant, 4, 0.25);
+        supply_end(&supply);
+    }
+}
+
+static void one_tenants_mass_does_not_delay_anothers_few(void **state)
+{
+    (void)state;
+    enum { MASS = 100000, FEW = 10 };
+    static struct row mass[MASS];
+    struct request one = {.class = CLASS_NORMAL, .tenant = "mass"}, other = {.class = CLASS_NORMAL, .tenant = "few"};
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 2048, 64, 0};
+    for (int i = 0; i < MASS; i++) {
+        mass[i] = (struct row){.request = &one, .tokens = 100, .ids = ids[0]};
+        window_push(&window, &mass[i], (uint64_t)i);
+    }
+    struct row *chosen[WINDOW_BATCH_ROWS];
+    (void)window_take(&window, &limits, chosen);
+    static struct row few[FEW];
+    for (int i = 0; i < FEW; i++) {
+        few[i] = (struct row){.request = &other, .tokens = 100, .ids = ids[0]};
+        window_push(&window, &few[i], MASS);
+    }
+    uint32_t found = 0, batches = 0;
+    for (; found < FEW; batches++) {
+        uint32_t count = window_take(&window, &limits, chosen);
+        for (uint32_t i = 0; i < count; i++)
+            found += chosen[i]->request == &other;
+    }
+    assert_true(batches <= 2); /* half of each batch is theirs */
+    window_close(&window);
+}
+
+/* New rows of all classes and tenants keep coming in, as many as leave. Whoever waits goes after so many tokens that
+ * only what stands before it in its own tenant's line decides, and no batch goes without any. */
+static void nobody_starves(void **state)
+{
+    (void)state;
+    static const uint32_t weights[CLASS_COUNT] = {6, 3, 1};
+    enum { TENANTS = 5, BATCH = 1000 };
+    srand(11);
+    for (int round = 0; round < 30; round++) {
+        struct supply supply = {.limits = {round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED, BATCH, 100, 0}};
+        for (int i = 0; i < 900; i++)
+            (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)rand() % TENANTS,
+                          some_tokens());
+        supply_batches(&supply, 50, false);
+        enum request_class class = (enum request_class)(round % CLASS_COUNT);
+        const struct flow *flow = flows_find(&supply.window.flows, class, "tenant-2");
+        uint64_t taken = 0, before = 0; /* tokens of anybody, from now on; of its own tenant, before it */
+        for (const struct row *row = flow == NULL ? NULL : flow->first; row != NULL; row = row->next)
+            before += row->tokens;
+        struct row *one = new_row(&supply.window, class, 2, 290); /* long, so that it hardly ever fits */
+        uint64_t share = (before + one->tokens) * TENANTS * 10 / weights[class];
+        if (supply.limits.layout == LAYOUT_PADDED) /* there, length decides first */
+            share *= 2;
+        for (bool gone = false; !gone;) {
+            struct row *chosen[WINDOW_BATCH_ROWS];
+            uint32_t size = window_take(&supply.window, &supply.limits, chosen);
+            assert_true(size > 0 && taken <= share + 2 * (WINDOW_PASSED_OVER + 1) * BATCH);
+            for (uint32_t i = 0; i < size; i++) {
+                gone |= chosen[i] == one;
+                taken += chosen[i]->tokens;
+                supply_again(&supply, chosen[i], false);
+            }
+        }
+        supply_end(&supply);
+    }
+}
+
+static void every_tenth_batch_begins_with_the_oldest_row(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 10, 1, 0};
+    struct row *low = new_row(&window, CLASS_LOW, 0, 10), *oldest = NULL;
+    for (int i = 0; i < 20; i++)
+        (void)new_row(&window, CLASS_HIGH, 0, 10);
+    window.classes[CLASS_LOW].had = 1000000; /* it has had more than its share */
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(window_take(&window, &limits, &oldest), 1);
+        assert_int_equal(oldest == low, i == 9);
+        free_row(oldest);
+    }
+    for (struct row *row; (row = window_pop(&window)) != NULL;)
+        free_row(row);
+    window_close(&window);
+}
+
+/* --- everything at once --- */
+
+enum { MANY = 700 };
+
+static void fill_at_random(struct window *window, bool seen[])
+{
+    for (uint32_t i = 0; i < MANY; i++) {
+        requests[i] = (struct request){.entry = {i, 0}, .class = (enum request_class)(rand() % CLASS_COUNT)};
+        snprintf(requests[i].tenant, sizeof(requests[i].tenant), "%.*s", rand() % 3, "ab");
+        requests[i].expires_at_ms = rand() % 10 == 0 ? 1 + (uint64_t)rand() % 200 : 0;
+        uint32_t number = (uint32_t)rand() % 500, tokens = 1 + number * 7 % (number % 9 == 0 ? 300 : 50);
+        for (uint32_t t = 0; t < tokens; t++)
+            ids[i][t] = (int32_t)number;
+        rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i], .hash = number % 90};
+        seen[i] = false;
+        window_push(window, &rows[i], i);
+    }
+}
+
+static uint32_t see(struct row *row, bool seen[])
+{
+    assert_false(seen[row - rows]);
+    assert_null(row->flow);
+    seen[row - rows] = true;
+    return 1;
+}
+
+static uint32_t see_batch(struct row **chosen, uint32_t count, const struct window_limits *limits, bool seen[])
+{
+    uint32_t tokens = 0, longest = 0, gone = 0;
+    assert_true(count <= limits->rows);
+    for (uint32_t i = 0; i < count; i++) {
+        tokens += chosen[i]->tokens;
+        longest = chosen[i]->tokens > longest ? chosen[i]->tokens : longest;
+        for (struct row *row = chosen[i]; row != NULL; row = row->twins) {
+            assert_true(row == chosen[i] || equals_same(row, chosen[i]));
+            assert_true(row->request->expires_at_ms == 0 || row->request->expires_at_ms > limits->now_ms);
+            gone += see(row, seen);
+        }
+        for (uint32_t j = 0; j < i; j++) /* equal ones are not computed twice */
+            assert_true(chosen[i]->hash == 0 || !equals_same(chosen[i], chosen[j]));
+    }
+    assert_true(count <= 1 || (limits->layout == LAYOUT_PACKED ? tokens : longest * count) <= limits->tokens);
+    return gone;
+}
+
+/* Batches, rows that are put back, dropped or expire: each row leaves once, and no counter is off in the end. */
+static void rows_leave_once_whatever_happens(void **state)
+{
+    (void)state;
+    static bool seen[MANY];
+    uint32_t expired = 0, shared = 0;
+    srand(21);
+    for (int round = 0; round < 300; round++) {
+        struct window window = {0};
+        struct window_limits limits = {.layout = round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED,
+                                       .tokens = 50 + (uint32_t)rand() % 1000,
+                                       .rows = 1 + (uint32_t)rand() % 100};
+        uint32_t gone = 0;
+        fill_at_random(&window, seen);
+        while (window.rows > 0) {
+            struct row *chosen[WINDOW_BATCH_ROWS];
+            limits.now_ms += (uint32_t)rand() % 4;
+            uint32_t count = window_take(&window, &limits, chosen), before = gone;
+            gone += see_batch(chosen, count, &limits, seen);
+            shared += gone - before - count;
+            if (count > 0 && rand() % 4 == 0 && chosen[0]->twins == NULL) {
+                window_put_back(&window, chosen[0]);
+                seen[chosen[0] - rows] = false;
+                gone--;
+            }
+            struct row *any = &rows[rand() % MANY];
+            if (any->flow != NULL && rand() % 4 == 0) {
+                window_remove(&window, any);
+                gone += see(any, seen);
+            }
+            if (rand() % 4 == 0)
+                window_expire(&window, limits.now_ms);
+            for (struct row *row = window_take_expired(&window), *next; row != NULL; row = next, expired++) {
+                next = row->next;
+                gone += see(row, seen);
+            }
+            assert_int_equal(gone + window.rows, MANY);
+        }
+        assert_int_equal(window.tokens, 0);
+        assert_int_equal(window.equals.count, 0);
+        for (int i = 0; i < FLOW_BUCKETS; i++)
+            assert_null(window.flows.buckets[i]);
+        window_close(&window);
+    }
+    assert_true(expired > 1000 && shared > 1000);
+}
+
 static void check_layout(enum batch_layout layout, uint32_t extent, const uint32_t *starts)
 {
     struct window window = {0};
@@ -216,6 +540,13 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(nobody_is_passed_over_for_ever),
     cmocka_unit_test(the_overdue_become_the_head),
     cmocka_unit_test(random_windows_lose_and_double_nothing),
+    cmocka_unit_test(classes_share_six_to_three_to_one),
+    cmocka_unit_test(what_a_class_leaves_goes_to_the_others),
+    cmocka_unit_test(tenants_share_alike_in_tokens),
+    cmocka_unit_test(one_tenants_mass_does_not_delay_anothers_few),
+    cmocka_unit_test(nobody_starves),
+    cmocka_unit_test(every_tenth_batch_begins_with_the_oldest_row),
+    cmocka_unit_test(rows_leave_once_whatever_happens),
     cmocka_unit_test(packed_and_padded_fill_start),
 };
 
