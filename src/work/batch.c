@@ -54,3 +54,46 @@ void batch_free(struct batch *batch)
         batch_free(batch->other); /* it has no other half itself */
     free(batch);
 }
+
+void batch_list_push(struct batch_list *list, struct batch *batch)
+{
+    batch->next = NULL;
+    if (list->last == NULL)
+        list->first = batch;
+    else
+        list->last->next = batch;
+    list->last = batch;
+    list->count++;
+}
+
+void batch_list_push_first(struct batch_list *list, struct batch *batch)
+{
+    batch->next = list->first;
+    list->first = batch;
+    if (list->last == NULL)
+        list->last = batch;
+    list->count++;
+}
+
+struct batch *batch_list_pop(struct batch_list *list)
+{
+    struct batch *batch = list->first;
+    if (batch == NULL)
+        return NULL;
+    list->first = batch->next;
+    if (list->first == NULL)
+        list->last = NULL;
+    list->count--;
+    batch->next = NULL;
+    return batch;
+}
+
+/* Looks at each: there are only a few. */
+void batch_list_remove(struct batch_list *list, struct batch *batch)
+{
+    struct batch_list rest = {0};
+    for (struct batch *other = batch_list_pop(list); other != NULL; other = batch_list_pop(list))
+        if (other != batch)
+            batch_list_push(&rest, other);
+    *list = rest;
+}

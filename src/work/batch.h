@@ -25,4 +25,15 @@ struct batch {
 struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout layout, uint32_t dim);
 void batch_free(struct batch *batch);
 
+/* Batches in the order in which they are to run. */
+struct batch_list {
+    struct batch *first, *last;
+    uint32_t count;
+};
+
+void batch_list_push(struct batch_list *list, struct batch *batch);
+void batch_list_push_first(struct batch_list *list, struct batch *batch);
+struct batch *batch_list_pop(struct batch_list *list);
+void batch_list_remove(struct batch_list *list, struct batch *batch); /* wherever it is */
+
 #endif

@@ -181,6 +181,7 @@ struct request {
     uint32_t row_count; /* 0 for a cancel, and where the texts could not be read */
     uint32_t rows_left; /* without a vector; at 0 it is complete */
     uint32_t rows_out;  /* in batches, as one of the rows or a twin: while there are any, it cannot end */
+    bool given_up;      /* its rows that waited were taken back: to be released when the last one out is back */
     uint32_t dim;       /* floats of a row's output: the model's */
     uint32_t dims;      /* floats of a vector in the reply: the first of them, 1..dim */
     bool normalize;     /* the vectors in the reply have length 1 */

@@ -193,7 +193,7 @@ static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
     uint64_t turn = worker->suspects.first != NULL ? worker->turn_ends : NEVER;
-    uint64_t always[] = {compute_deadline(worker), turn, worker->drain_ends};
+    uint64_t always[] = {watch_deadline(worker), turn, worker->drain_ends};
     uint64_t linked[] = {worker->quiet_until, worker->renew_at,      worker->promote_at, worker->reclaim.at,
                          worker->sweep.at,    worker->pulse_at,      worker->own_at,     worker->again_at,
                          worker->unblock_at,  share_deadline(worker)};

@@ -6,61 +6,9 @@
 /* A batch on the CPU is efficient from here on, so idle compute threads rather share what waits. */
 enum { SHARE_TOKENS = 256 };
 
-static void batch_push(struct batch_list *list, struct batch *batch)
-{
-    batch->next = NULL;
-    if (list->last == NULL)
-        list->first = batch;
-    else
-        list->last->next = batch;
-    list->last = batch;
-    list->count++;
-}
-
-static void batch_push_first(struct batch_list *list, struct batch *batch)
-{
-    batch->next = list->first;
-    list->first = batch;
-    if (list->last == NULL)
-        list->last = batch;
-    list->count++;
-}
-
-static struct batch *batch_pop(struct batch_list *list)
-{
-    struct batch *batch = list->first;
-    if (batch == NULL)
-        return NULL;
-    list->first = batch->next;
-    if (list->first == NULL)
-        list->last = NULL;
-    list->count--;
-    batch->next = NULL;
-    return batch;
-}
-
-/* Batches come back in any order; there are only a few. */
-static void batch_remove(struct batch_list *list, struct batch *batch)
-{
-    struct batch_list rest = {0};
-    for (struct batch *other = batch_pop(list); other != NULL; other = batch_pop(list))
-        if (other != batch)
-            batch_push(&rest, other);
-    *list = rest;
-}
-
-/* The compute threads take batches in turn, so the first so many are being run, as far as this thread can know. */
-static void watch(struct worker *worker)
-{
-    uint32_t slots = worker->options.engine_slots;
-    for (struct batch *batch = worker->running.first; batch != NULL && slots > 0; batch = batch->next, slots--)
-        if (batch->watched_ns == 0)
-            batch->watched_ns = worker->now;
-}
-
 void compute_retry(struct worker *worker, struct batch *batch)
 {
-    batch_push_first(&worker->retries, batch);
+    batch_list_push_first(&worker->retries, batch);
 }
 
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
@@ -86,8 +34,8 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
             if (row->request->started_ns == 0)
                 row->request->started_ns = worker->now;
         }
-    batch_push(&worker->running, batch);
-    watch(worker);
+    batch_list_push(&worker->running, batch);
+    watch_batches(worker);
     action->batch = batch;
     worker->stats.batches++;
     worker->stats.rows += batch->engine.rows;
@@ -142,9 +90,9 @@ void compute_formatted(struct worker *worker, const struct event *event)
 
 void compute_batch(struct worker *worker, const struct event *event)
 {
-    batch_remove(&worker->running, event->batch);
+    batch_list_remove(&worker->running, event->batch);
     pulse_computed(worker, event->batch);
-    watch(worker);
+    watch_batches(worker);
     rows_returned(worker, event->batch);
 }
 
@@ -173,20 +121,6 @@ static void share(const struct worker *worker, struct window_limits *limits)
         limits->tokens = (uint32_t)part;
 }
 
-/* Requests that may not start any more, with all their rows. */
-static void end_expired(struct worker *worker)
-{
-    for (struct row *row = window_take_expired(&worker->window), *next; row != NULL; row = next) {
-        struct request *request = row->request;
-        next = row->next;
-        if (request->code != CODE_NONE) /* by a row before this one */
-            continue;
-        request_fail(request, CODE_EXPIRED, "could not be started before it expired");
-        rows_drop(worker, request);
-        settle_finish(worker, request);
-    }
-}
-
 static bool cut_batch(struct worker *worker, struct window_limits limits)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
@@ -196,7 +130,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
     share(worker, &limits);
     uint32_t count = window_take(&worker->window, &limits, rows);
     struct batch *batch = count == 0 ? NULL : batch_build(rows, count, limits.layout, rows[0]->request->dim);
-    end_expired(worker);
+    watch_expired(worker);
     if (batch == NULL) {
         while (count > 0)
             rows_uncut(worker, rows[--count]);
@@ -212,12 +146,12 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 static void advance_retries(struct worker *worker)
 {
     while (worker->retries.first != NULL && worker->running.count < 2 * worker->options.engine_slots) {
-        struct batch *batch = batch_pop(&worker->retries);
+        struct batch *batch = batch_list_pop(&worker->retries);
         if (rows_unwanted(worker, batch))
             continue;
         struct action *action = worker_act(worker, ACTION_SUBMIT);
         if (action == NULL) {
-            batch_push_first(&worker->retries, batch);
+            batch_list_push_first(&worker->retries, batch);
             return;
         }
         compute_submit(worker, action, batch);
@@ -265,52 +199,6 @@ bool compute_waits(const struct worker *worker)
     return waits;
 }
 
-/* A row that expires is answered then, also when no batch is cut; not more often than this, for it costs a look at all
- * that wait. */
-static void advance_expired(struct worker *worker)
-{
-    enum { EXPIRE_MS = 50 };
-    struct window *window = &worker->window;
-    uint64_t now_ms = worker_redis_ms(worker);
-    if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms || worker->now < worker->expire_at)
-        return;
-    worker->expire_at = worker->now + EXPIRE_MS * NS_PER_MS;
-    window_expire(window, now_ms);
-    end_expired(worker);
-}
-
-static uint64_t expiry_at(const struct worker *worker)
-{
-    uint64_t expires_ms = worker->window.expires_at_ms, now_ms = worker_redis_ms(worker);
-    if (expires_ms == 0 || now_ms == 0)
-        return NEVER;
-    uint64_t at = expires_ms > now_ms ? worker->now + (expires_ms - now_ms) * NS_PER_MS : worker->now;
-    return at > worker->expire_at ? at : worker->expire_at;
-}
-
-/* When the first of the batches that are being run has taken too long. */
-static uint64_t hangs_at(const struct worker *worker)
-{
-    uint64_t since = NEVER;
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        if (batch->watched_ns != 0 && batch->watched_ns < since)
-            since = batch->watched_ns;
-    if (since == NEVER || worker->options.compute_timeout_ms == 0)
-        return NEVER;
-    return since + worker->options.compute_timeout_ms * NS_PER_MS;
-}
-
-uint64_t compute_deadline(const struct worker *worker)
-{
-    uint64_t next = hangs_at(worker), expires = expiry_at(worker);
-    next = expires < next ? expires : next;
-    if (worker->options.window_fixed && worker->window.rows > 0) {
-        uint64_t ends = window_oldest_ns(&worker->window) + worker->options.window_ms * NS_PER_MS;
-        next = ends < next ? ends : next;
-    }
-    return next;
-}
-
 /* Takes back all that has not started. Who has rows out follows when the last of them is back. */
 void compute_unstarted(struct worker *worker)
 {
@@ -319,10 +207,11 @@ void compute_unstarted(struct worker *worker)
     request_list_join(&worker->to_release, &worker->suspects);
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);
+        row->request->given_up = true;
         if (row->request->rows_out == 0)
             settle_release(worker, row->request);
     }
-    for (struct batch *batch; (batch = batch_pop(&worker->retries)) != NULL;) {
+    for (struct batch *batch; (batch = batch_list_pop(&worker->retries)) != NULL;) {
         rows_back(worker, batch->other);
         rows_back(worker, batch);
         batch_free(batch);
@@ -331,14 +220,12 @@ void compute_unstarted(struct worker *worker)
 
 void compute_advance(struct worker *worker)
 {
-    if (worker->now >= hangs_at(worker)) { /* what hangs cannot be taken back, so nothing is */
-        settle_drain(worker, 0, STATUS_TIMEOUT);
+    if (watch_ends(worker))
         return;
-    }
     while (worker->to_format.first != NULL && compute_send(worker, ACTION_FORMAT, &worker->to_format, LIST_MOST))
         ;
     advance_retries(worker);
-    advance_expired(worker);
+    watch_advance(worker);
     if (lonely_advance(worker))
         return;
     advance_window(worker);

@@ -128,7 +128,12 @@ static void choose(struct worker *worker)
 {
     if (worker->turn_ends == NEVER)
         worker->turn_ends = worker->now + LONELY_SLICE_MS * NS_PER_MS;
-    worker->lonely = request_list_pop(&worker->suspects);
+    struct request *request = request_list_pop(&worker->suspects);
+    if (take_expired(worker, request)) {
+        settle_finish(worker, request);
+        return;
+    }
+    worker->lonely = request;
     worker->lonely_stage = LONELY_UNSURE;
     charge(worker);
 }

@@ -28,7 +28,7 @@ static void rest(struct worker *worker, struct request *request)
             request_list_push(&worker->to_format, request);
     } else if (lonely) {
         lonely_stage(worker, LONELY_PREPARED);
-    } else if (!worker_takes_more(worker)) {
+    } else if (request->given_up) {
         settle_release(worker, request);
     }
 }
@@ -100,8 +100,10 @@ static void row_back(struct worker *worker, struct row *row)
     struct request *request = row->request;
     if (request->code == CODE_NONE && lonely_is(worker, request))
         lonely_row_back(worker, row);
-    else if (request->code == CODE_NONE && worker_takes_more(worker))
+    else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up)
         window_put_back(&worker->window, row);
+    else
+        request->given_up = true;
     row_ended(worker, row);
 }
 

@@ -8,6 +8,7 @@
  * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
  * worker_compute.c  prepare, window, batches, format
  * worker_rows.c     what becomes of rows when their batch is back, failed or not
+ * worker_watch.c    fixed windows, rows that expire, batches that hang
  * worker_lonely.c   suspects: one at a time, while nothing else runs
  * worker_settle.c   outcomes on their way to Redis, release, drain and exit
  * worker_look.c     what the outside may look at and change while it runs */
@@ -71,11 +72,6 @@ struct round {
     enum request_class class;
     struct entry_id after;
     uint32_t asked;
-};
-
-struct batch_list {
-    struct batch *first, *last;
-    uint32_t count;
 };
 
 struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
@@ -199,7 +195,6 @@ uint64_t share_deadline(const struct worker *worker);
 /* worker_compute.c */
 void compute_accept(struct worker *worker, struct request *request); /* to be prepared, when its class has its turn */
 bool compute_waits(const struct worker *worker);                     /* somebody is to be prepared or in the window */
-uint64_t compute_deadline(const struct worker *worker);              /* when compute_advance wants to be called again */
 void compute_prepared(struct worker *worker, const struct event *event);
 void compute_batch(struct worker *worker, const struct event *event);
 void compute_formatted(struct worker *worker, const struct event *event);
@@ -217,6 +212,13 @@ void rows_drop(struct worker *worker, struct request *request); /* those of its 
 void rows_returned(struct worker *worker, struct batch *batch); /* it has run; ends it */
 void rows_back(struct worker *worker, struct batch *batch);     /* it does not run; the caller ends it */
 bool rows_unwanted(struct worker *worker, struct batch *batch); /* all have failed otherwise: then ends it */
+
+/* worker_watch.c */
+void watch_batches(struct worker *worker); /* those that run have changed */
+bool watch_ends(struct worker *worker);    /* one hangs: the worker leaves */
+void watch_expired(struct worker *worker); /* answers those that the window has put aside */
+void watch_advance(struct worker *worker);
+uint64_t watch_deadline(const struct worker *worker);
 
 /* worker_lonely.c */
 void lonely_add(struct worker *worker, struct request *request);

@@ -126,14 +126,19 @@ static inline struct action rows_take(struct bench *bench, enum action_kind kind
 static inline void rows_give(struct bench *bench, enum read_source source, enum request_class class, uint32_t from)
 {
     static struct entry entries[ENTRIES];
-    static const struct entry_field field = {"text", 4, "word", 4};
+    static struct entry_field fields[ENTRIES][2];
+    static char expires[ENTRIES][24];
     uint32_t count = bench->entries - from;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(expires[i], sizeof(expires[i]), "%llu", (unsigned long long)bench->asked[from + i].expires_at_ms);
+        fields[i][0] = (struct entry_field){"text", 4, "word", 4};
+        fields[i][1] = (struct entry_field){"expires_at", 10, expires[i], strlen(expires[i])};
         entries[i] = (struct entry){.class = class,
                                     .id = {from + i + 1, 0},
                                     .origin = bench->asked[from + i].origin,
-                                    .fields = &field,
-                                    .field_count = 1};
+                                    .fields = fields[i],
+                                    .field_count = bench->asked[from + i].expires_at_ms == 0 ? 1 : 2};
+    }
     rows_send(bench, (struct event){.kind = EVENT_ENTRIES,
                                     .entries = {.source = source, .class = class, .entries = entries, .count = count}});
 }
@@ -172,7 +177,6 @@ static inline void rows_prepare(struct bench *bench, struct request *request)
     request->work = rows;
     request->rows = rows;
     request->row_count = request->rows_left = asked->rows;
-    request->expires_at_ms = asked->expires_at_ms;
     if (asked->tenant != NULL)
         snprintf(request->tenant, sizeof(request->tenant), "%s", asked->tenant);
 }

@@ -397,6 +397,27 @@ static void a_lost_device_gives_every_request_back_once(void **state)
     rows_end(bench);
 }
 
+/* The lease is lost, and the connection too before the batch is back: what was given up then stays given up. */
+static void rows_given_up_for_a_lost_lease_do_not_linger(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
+    rows_prepare_all(bench);
+    while (rows_waiting(bench, ACTION_RENEW) == 0)
+        rows_tick_ms(bench, 100);
+    (void)rows_take(bench, ACTION_RENEW);
+    rows_send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    assert_int_equal(worker_stats(bench->worker).waiting, 0);
+    rows_send(bench, (struct event){.kind = EVENT_DISCONNECTED});
+    rows_send(bench, (struct event){.kind = EVENT_CONNECTED, .redis_ms = bench->now / NS_PER_MS});
+    rows_run_all(bench);
+    assert_int_equal(bench->forwards, 2);
+    assert_int_equal(bench->asked[0].released, 1);
+    assert_int_equal(worker_stats(bench->worker).held, 0);
+    rows_end(bench);
+}
+
 static void a_batch_that_hangs_ends_the_worker(void **state)
 {
     (void)state;
@@ -459,6 +480,23 @@ static void a_suspect_of_many_rows_runs_in_slices(void **state)
     assert_int_equal(worker_stats(bench->worker).rows_shared, 0);
     rows_run_all(bench);
     rows_expect(bench, 0, 2, OUTCOME_DONE);
+    rows_end(bench);
+}
+
+/* Many suspects take long; one that expires meanwhile is neither charged nor run. */
+static void a_suspect_that_expired_is_not_run(void **state)
+{
+    (void)state;
+    struct bench *bench = rows_begin(rows_options());
+    rows_suspect(bench, (struct asked){.rows = 2, .tokens = 6, .step = 1});
+    uint64_t soon_ms = bench->now / NS_PER_MS + 1000;
+    rows_suspect(bench, (struct asked){.rows = 2, .tokens = 6, .step = 1, .expires_at_ms = soon_ms});
+    rows_tick_ms(bench, 1000);
+    rows_run_all(bench);
+    rows_expect(bench, 0, 1, OUTCOME_DONE);
+    rows_expect(bench, 1, 1, OUTCOME_ERROR);
+    assert_int_equal(bench->asked[1].code, CODE_EXPIRED);
+    assert_int_equal(bench->charges, 1);
     rows_end(bench);
 }
 
@@ -611,8 +649,10 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_drain_releases_each_request_once_when_its_last_row_is_back),
     cmocka_unit_test(a_drain_between_two_halves_releases_what_is_left),
     cmocka_unit_test(a_lost_device_gives_every_request_back_once),
+    cmocka_unit_test(rows_given_up_for_a_lost_lease_do_not_linger),
     cmocka_unit_test(a_batch_that_hangs_ends_the_worker),
     cmocka_unit_test(a_suspect_of_many_rows_runs_in_slices),
+    cmocka_unit_test(a_suspect_that_expired_is_not_run),
     cmocka_unit_test(a_bad_row_of_a_suspect_is_found),
     cmocka_unit_test(a_drain_ends_a_suspect_after_its_slice),
     cmocka_unit_test(random_histories_end_every_request_once),
