@@ -28,6 +28,9 @@ demo: ## start everything privately and search 2,000 package summaries; KEEP=1 l
 bench: all ## measure; docs/speed.md says what is measured and how
 	tests/bench/bench.sh $(BUILD)
 
+soak: all ## a million requests of every kind while workers and Redis are killed; SOAK_ARGS='--minutes 10'
+	SLUICE_BINARY=$(BUILD)/sluice PYTHONPATH=tests/support /usr/bin/python3 -B tests/soak/soak.py $(SOAK_ARGS)
+
 install: ## build and install under PREFIX (DESTDIR is respected)
 	@cmake/deps.sh --build
 	cmake -S . -B build/install -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX)
@@ -39,5 +42,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench install lint
+.PHONY: help all deps test demo bench soak install lint
 .DEFAULT_GOAL := help

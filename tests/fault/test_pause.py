@@ -15,9 +15,7 @@ class Pause(SluiceCase):
 
     def finish(self, load, **options):
         load.stop()
-        self.wait_finished(self.sender)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
-        self.assert_clean(self.server, **options)
+        super().finish(self.server, self.sender, **options)
 
     def stop_past_lease(self, daemon):
         """SIGSTOP with entries in its hands, until its lease has ended; returns the name that the worker had."""
@@ -33,8 +31,8 @@ class Pause(SluiceCase):
 
     def test_stopped_past_the_lease(self):
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
-        load = self.start_load(self.server)
-        for round in range(scaled(6)):
+        load = self.start_mixed(self.server)
+        for round in range(scaled(14)):
             sleeper = daemons[round % 2]
             name = self.stop_past_lease(sleeper)
             # While it stands still, the other one takes over what it held.
@@ -48,7 +46,7 @@ class Pause(SluiceCase):
         """With nobody else there, the sleeper finishes its own work when it wakes."""
         daemon = self.start_daemon(self.server)
         load = self.start_load(self.server)
-        for _ in range(scaled(3)):
+        for _ in range(scaled(6)):
             self.wake(daemon, self.stop_past_lease(daemon))
         self.finish(load, faults=["stopped with entries"])
 

@@ -1,19 +1,24 @@
 """kill -9 of Redis under load, and its restart from the append-only file."""
 # ctest-processors: 2
 
+import os
 import random
 import time
 
 import redis
 
+import daemon
 from case import SluiceCase, scaled
+from model import vocabulary
+
+FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 
 
 class RedisKill(SluiceCase):
-    def run_kills(self, count, seed):
+    def run_kills(self, count, seed, load=None):
         """Kills while requests are pending, by what the restarted Redis itself still knows to be pending."""
         generator = random.Random(seed)
-        load = self.start_load(self.server, seed)
+        load = load or self.start_load(self.server, seed)
         tries = 0
         while self.journal.faults.get("redis kill mid-batch", 0) < count:
             tries += 1
@@ -27,7 +32,7 @@ class RedisKill(SluiceCase):
                 self.journal.fault("redis kill mid-batch")
         load.stop()
         self.wait_finished(load.producer)
-        self.wait_until(lambda: self.server.client().xlen(load.producer.stream) == 0, "an empty stream")
+        self.wait_until(lambda: load.producer.unfinished() == 0, "empty streams")
         print(f"{count} kills mid-batch of {tries}, {len(self.journal.requests)} requests")
 
     def test_kill_with_aof_always_20_times(self):
@@ -41,9 +46,41 @@ class RedisKill(SluiceCase):
         """All leases may be gone after a restart, and the first worker back must not rob the other."""
         self.server = self.start_redis(aof="always")
         daemons = [self.start_daemon(self.server) for _ in range(2)]
-        self.run_kills(scaled(6), seed=2)
+        self.run_kills(scaled(8), seed=2)
         self.assertTrue(all(daemon.running() for daemon in daemons))
         self.assert_clean(self.server, faults=["redis kill mid-batch"])
+
+    def test_kill_with_every_feature_12_times(self):
+        self.server = self.start_redis(aof="always")
+        daemons = [self.start_daemon(self.server) for _ in range(2)]
+        self.run_kills(scaled(12), seed=4, load=self.start_mixed(self.server, seed=4))
+        self.assertTrue(all(daemon.running() for daemon in daemons))
+        self.assert_clean(self.server, faults=["redis kill mid-batch"])
+
+    def test_ten_restarts_poison_nothing(self):
+        """Each restart finds suspects in their lonely runs, and not one of these runs is held against anybody: the workers
+        lived. The engine takes its time, so that the same requests are hit again and again."""
+        self.server = self.start_redis(aof="always")
+        token = vocabulary().index("kernel")
+        slow = self.make_daemon(self.server, environment={"FAULTY_ENGINE": f"slow:{token}:900"})
+        slow.argv[0] = FAULTY
+        victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
+        sender = self.producer(self.server)
+        for number in range(4):
+            sender.submit(f"the kernel {number}", id=f"slow-{number}", encoding="f32")
+        self.wait_until(lambda: self.pending(self.server.client()) == 4, "all entries to be held")
+        self.journal.kills.append(victim.worker_name(self.server.client()))
+        victim.kill()
+        slow.start().wait_ready(self.server.client())
+        for _ in range(10):
+            self.wait_until(lambda: self.server.client().hlen(sender.key("trouble")) > 0 or sender.finished(self.journal.requests.values()),
+                            "a lonely run or the end", ignore=(redis.ConnectionError,))
+            self.journal.fault("restart in a lonely run", self.server.client().hlen(sender.key("trouble")) > 0)
+            self.server.kill()
+            self.server.start()
+            self.wait_until(lambda: slow.alive_key(self.server.client()), "the worker to be back")
+        self.assertTrue(slow.running())
+        self.finish(self.server, sender, faults=["restart in a lonely run"])
 
     def test_kill_of_both(self):
         """Redis and the worker die together, as when the machine does; both come back."""
@@ -61,5 +98,4 @@ class RedisKill(SluiceCase):
             self.restart(daemon, self.server)
         load.stop()
         self.wait_finished(load.producer)
-        self.wait_until(lambda: self.server.client().xlen(load.producer.stream) == 0, "an empty stream")
-        self.assert_clean(self.server, faults=["both dead"])
+        self.finish(self.server, load.producer, faults=["both dead"])

@@ -2,12 +2,13 @@
 more with only the connections cut."""
 # ctest-processors: 2
 
+import json
 import signal
 
 from case import SluiceCase, scaled
 from checker import Checker
 from corpus import texts
-from producer import Journal
+from producer import Journal, Request
 from proxy import Proxy
 
 TOGETHER = 8  # queues side by side: most of the time passes in waiting for leases to end
@@ -27,6 +28,14 @@ class Steps(SluiceCase):
             sender.submit(text, encoding="f32")
         sender.submit_fields({"text": "", "id": "bad"}, expected="bad_request")
         sender.submit("with a wake token", id="woken", notify=1)
+        for level in ("high", "low"):
+            sender.push(sender.journal.add(Request(f"of-{level}", f"a {level} one", {"text": f"a {level} one", "id": f"of-{level}"})), level)
+        several = ["one of three", "two of three", "three of three"]
+        sender.push(sender.journal.add(Request("several", several, {"inputs": json.dumps(several), "id": "several", "notify": "stream:web"})))
+        sender.submit("a later one", id="later", delay=150, track=1, tenant="a")
+        sender.submit("too late", id="expired", expected="expired", delay=60, expires_in=30)
+        gone = sender.submit("not any more", id="cancelled", expected="cancelled", delay=100000)
+        sender.cancel(gone, "high")
         return sender
 
     def behind_proxy(self, queue, act, strike):
@@ -51,7 +60,7 @@ class Steps(SluiceCase):
         return points[::max(1, len(points) // scaled(len(points)))]
 
     def drained(self, sender):
-        return sender.finished(sender.journal.requests.values()) and self.client.xlen(sender.stream) == 0
+        return sender.finished(sender.journal.requests.values()) and sender.unfinished() == 0
 
     def run_points(self, strike, until, heal):
         """Strikes at every point, eight queues at a time, and returns how many points were reached."""

@@ -18,9 +18,7 @@ class WorkerKill(SluiceCase):
         self.model = self.make_model("heavy", hidden=128, heads=4, layers=4, intermediate=512)
 
     def finish(self, sender, **options):
-        self.wait_finished(sender)
-        self.wait_until(lambda: self.client.xlen(sender.stream) == 0, "an empty stream")
-        self.assert_clean(self.server, model=self.model, **options)
+        super().finish(self.server, sender, model=self.model, **options)
 
     def kill(self, daemon):
         """kill -9; says whether it hit while the worker had entries in its hands, by what Redis says after its death."""
@@ -29,23 +27,31 @@ class WorkerKill(SluiceCase):
         self.journal.kills.append(name)
         return self.pending(self.client, worker=name) > 0
 
-    def test_kill_mid_batch_50_times(self):
+    def run_kills(self, load, count, seed):
         """At random moments under load. Only kills that hit a worker with entries in its hands are counted."""
-        generator = random.Random(20261121)
+        generator = random.Random(seed)
         daemons = [self.start_daemon(self.server, model=self.model) for _ in range(2)]
-        load = self.start_load(self.server, longest=60, depth=128)
         kills = 0
-        while self.journal.faults.get("kill mid-batch", 0) < scaled(50):
+        while self.journal.faults.get("kill mid-batch", 0) < count:
             victim = daemons[kills % 2]
             # The random moment is the fault itself, not a wait for something.
             self.catch(victim, self.client, lambda: time.sleep(generator.uniform(0, 0.01)))
             kills += 1
             self.journal.fault("kill mid-batch", self.kill(victim))
-            self.assertLess(kills, 2 * scaled(50) + 5, "the kills miss")
+            self.assertLess(kills, 2 * count + 5, "the kills miss")
             self.restart(victim, self.server)
         load.stop()
         self.finish(load.producer, faults=["kill mid-batch"])
         print(f"{self.journal.faults['kill mid-batch']} kills mid-batch of {kills}, {len(self.journal.requests)} requests")
+
+    def test_kill_mid_batch_50_times(self):
+        self.run_kills(self.start_load(self.server, longest=60, depth=128), scaled(50), seed=20261121)
+
+    def test_kill_with_every_feature_60_times(self):
+        """Delays, deadlines, cancels, several texts, classes, tenants, doubled ids: whatever was in the dead worker's hands."""
+        load = self.start_mixed(self.server, seed=7, longest=60, depth=128)
+        self.run_kills(load, scaled(60), seed=20261122)
+        print(", ".join(f"{count} {kind}" for kind, count in sorted(load.kinds.items())))
 
     def test_kill_while_reclaimed_entries_run(self):
         """The worker that has taken over dies, too, while the suspects run alone; again and again."""

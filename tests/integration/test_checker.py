@@ -129,7 +129,50 @@ class CheckerFinds(SluiceCase):
 
     def test_wrong_entry(self):
         self.settle_with(entry="1-1")
-        self.assert_found("reply names the entry '1-1'")
+        self.assert_found("reply is that of '1-1'")
+
+    def test_reply_of_the_older_one(self):
+        """The same id again: the newest text's vector is the answer, whatever came when."""
+        named = self.requests[-1]
+        again = self.client.xadd(self.sender.stream, {"text": "newer", "id": named.id, "encoding": "f32"}).decode()
+        named.texts = {named.entries[0]: "named", again: "newer"}
+        named.entries.append(again)
+        self.settle_all(but=(len(self.entries) - 1,))
+        newer = self.worker.read()[0]
+        self.worker.settle(*newer)
+        self.assert_found("removed 0 times")
+        self.worker.settle(*self.entries[-1])
+        self.assert_found(f"reply is that of '{named.entries[0]}'")
+        self.assert_found("an older submission has overwritten a newer one")
+
+    def test_vector_of_the_older_text(self):
+        named = self.requests[-1]
+        named.texts = {named.entries[0]: "another"}
+        self.settle_all()
+        self.assert_found("vector differs")
+
+    def test_count_without_inputs(self):
+        self.settle_with(count=1)
+        self.assert_found("count is b'1' for 1 texts")
+
+    def test_inputs(self):
+        """Several texts: all vectors in their order, and how many."""
+        first = self.requests[0]
+        first.text = ["text 0", "text 1"]
+        both = vector_of("text 0") + vector_of("text 1")
+        self.settle_with(count=2, embedding=both)
+        self.assertEqual(self.found(), [])
+        self.client.hset(PREFIX + "reply:" + first.id, "embedding", both[16:] + both[:16])
+        self.assert_found("vector differs")
+
+    def test_cancelled_unasked(self):
+        self.settle_with(status="cancelled", embedding=None)
+        self.assert_found("was cancelled")
+
+    def test_cancelled_with_a_vector(self):
+        self.requests[0].expected = {"done", "cancelled"}
+        self.settle_with(status="cancelled")
+        self.assert_found("is cancelled and says")
 
     def test_error_instead_of_vector(self):
         self.settle_with(status="error", code="internal", message="m", retryable=0, attempts=1)

@@ -12,6 +12,7 @@ import model
 from checker import Checker
 from corpus import texts
 from daemon import Daemon, sluice
+from mixed import Mixed
 from producer import Journal, Load, Producer
 from redis_server import RedisServer
 from vectors import Reference
@@ -83,10 +84,8 @@ class SluiceCase(unittest.TestCase):
         self.children.append(server)
         return server
 
-    def start_redis(self, name="redis", aof="no", options=(), environment=None):
-        server = self.new_redis(name, aof, options)
-        server.environment = environment
-        return server.start()
+    def start_redis(self, name="redis", aof="no", options=()):
+        return self.new_redis(name, aof, options).start()
 
     def make_model(self, name="tiny", **shape):
         directory = self.path("models", name)
@@ -122,6 +121,13 @@ class SluiceCase(unittest.TestCase):
         self.loads.append(load)
         return load.start()
 
+    def start_mixed(self, server, seed=1, longest=40, depth=96):
+        """The same with every feature of the protocol."""
+        load = Mixed(server, self.queue, self.journal, texts(400, seed=seed, longest=longest), depth=depth,
+                     prefix=f"mixed-{len(self.loads)}", seed=seed)
+        self.loads.append(load)
+        return load.start()
+
     def reference(self, model=None, **options):
         return Reference(model or self.make_model(), **options)
 
@@ -137,13 +143,22 @@ class SluiceCase(unittest.TestCase):
 
         wait_until(finished, lambda: f"replies; without one: {missing()}", timeout=timeout)
 
+    def finish(self, server, producer, model=None, **options):
+        """Waits until all is answered and the streams are empty, then the whole checker."""
+        self.wait_finished(producer)
+        self.wait_until(lambda: producer.unfinished() == 0, "empty streams")
+        self.assert_clean(server, model=model, **options)
+
     def assert_clean(self, server, queue=None, model=None, journal=None, **options):
         """The whole checker; stops no daemon, so wait for the work to end first."""
         Checker(server, queue or self.queue, journal or self.journal, self.reference(model)).assert_clean(**options)
 
     def pending(self, client, queue=None, worker=None):
-        """How many entries are pending, of one worker or of all; none while there is no group."""
-        key = f"sluice:{{{queue or self.queue}}}:requests"
+        """How many entries of all classes are pending, of one worker or of all; none while there is no group."""
+        return sum(self._pending_on(client, f"sluice:{{{queue or self.queue}}}:requests{level}", worker)
+                   for level in ("", ":high", ":low"))
+
+    def _pending_on(self, client, key, worker):
         try:
             if worker is None:
                 return client.xpending(key, "sluice")["pending"]

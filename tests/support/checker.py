@@ -6,20 +6,21 @@ against planted violations in tests/integration/test_checker.py."""
 
 import re
 
-from history import History
-from vectors import decode_f32
+from history import History, name_of, place
+from vectors import decode_f32, encode_like
 
 TERMINAL = (b"done", b"error", b"cancelled")
 DONE_FIELDS = (b"status", b"id", b"entry", b"model", b"revision", b"dim", b"encoding", b"embedding", b"tokens",
                b"queued_ms", b"compute_ms", b"done_at")
 ERROR_FIELDS = (b"status", b"entry", b"code", b"message", b"retryable", b"attempts", b"done_at")
+CANCELLED_FIELDS = (b"status", b"entry", b"done_at")
 CODES = set("""bad_request bad_utf8 bad_id too_long too_large too_many_inputs wrong_model unknown_task expired queue_full
 out_of_memory device_lost timeout non_finite internal poison""".split())
 STREAMS = ("requests", "requests:high", "requests:low")
 # Keys that live as long as their queue; all others need a TTL.
 PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "results", "workers", "meta", "stats", "paused"}
 VOLATILE = re.compile(r"(reply|wake|results|alive):.+")
-GROUP = "sluice"
+CHUNK = 500  # replies read at once
 
 
 class Checker:
@@ -38,9 +39,10 @@ class Checker:
         if not requests:
             self.problems.append("the journal is empty: nothing was checked")
         if hasattr(self.reference, "learn"):
-            self.reference.learn([request.text for request in requests if request.text is not None])
-        for request in requests:
-            self._check_reply(request, history, ttl_seconds)
+            self.reference.learn([text for request in requests for text in _texts(request)])
+        requests = list(requests)
+        for start in range(0, len(requests), CHUNK):
+            self._check_replies(requests[start:start + CHUNK], history, ttl_seconds)
         self._check_streams()
         self._check_keys()
         self._check_dead(set(may_die))
@@ -62,39 +64,52 @@ class Checker:
 
     # One reply each, complete and right.
 
-    def _check_reply(self, request, history, ttl_seconds):
-        key = f"{self.prefix}reply:{request.id}"
-        reply = self.client.hgetall(key)
+    def _check_replies(self, requests, history, ttl_seconds):
+        pipe = self.client.pipeline(transaction=False)
+        for request in requests:
+            pipe.hgetall(f"{self.prefix}reply:{request.id}").pttl(f"{self.prefix}reply:{request.id}")
+        answers = pipe.execute()
+        for request, reply, ttl in zip(requests, answers[::2], answers[1::2]):
+            self._check_reply(request, reply, ttl, history, ttl_seconds)
+
+    def _check_reply(self, request, reply, ttl, history, ttl_seconds):
         if not reply:
             return self._bad(request, "has no reply")
         status = reply.get(b"status")
         if status not in TERMINAL:
             return self._bad(request, f"is not finished: status {status!r}")
-        ttl = self.client.pttl(key)
         if not 0 < ttl <= ttl_seconds * 1000:
             self._bad(request, f"reply has a TTL of {ttl} ms")
-        self._check_entry(request, reply, history)
+        self._check_entry(request, reply)
         if status == b"done":
             self._check_done(request, reply)
         elif status == b"error":
             self._check_error(request, reply, history)
-        elif request.expected != "cancelled":
-            self._bad(request, "was cancelled")
+        else:
+            self._check_cancelled(request, reply)
 
-    def _check_entry(self, request, reply, history):
+    def _check_entry(self, request, reply):
+        """The reply is that of the newest entry with this id. A producer goes on until an entry is confirmed, so the newest
+        is always one of those, also where earlier ones got no answer."""
         entry = reply.get(b"entry", b"").decode()
-        if entry in request.entries:
-            return
-        unconfirmed = request.uncertain and history is not None and \
-            history.added.get(("requests", entry), {}).get(b"id") == request.id.encode()
-        if not unconfirmed:
-            self._bad(request, f"reply names the entry {entry!r}, not one of {request.entries}")
+        newest = max(request.entries, key=lambda name: _age(name.encode()))
+        if entry != newest:
+            self._bad(request, f"reply is that of {entry!r}, the newest of {request.entries} is {newest}")
+
+    def _check_cancelled(self, request, reply):
+        missing = [field.decode() for field in CANCELLED_FIELDS if field not in reply]
+        if missing:
+            self._bad(request, f"cancelled without {', '.join(missing)}")
+        if b"embedding" in reply or b"code" in reply:
+            self._bad(request, f"is cancelled and says {sorted(reply)}")
+        if "cancelled" not in request.outcomes:
+            self._bad(request, "was cancelled")
 
     def _check_done(self, request, reply):
         missing = [field.decode() for field in DONE_FIELDS if field not in reply]
         if missing:
             return self._bad(request, f"done without {', '.join(missing)}")
-        if request.expected != "done":
+        if "done" not in request.outcomes:
             self._bad(request, f"is done, expected {request.expected}")
         if reply[b"id"].decode() != request.id:
             self._bad(request, f"reply says id {reply[b'id']!r}")
@@ -110,13 +125,19 @@ class Checker:
             self._check_vector(request, reply)
 
     def _check_vector(self, request, reply):
+        asked = request.texts.get(reply[b"entry"].decode(), request.text)
+        texts = asked if isinstance(asked, list) else [asked]
+        if reply.get(b"count") != (b"%d" % len(texts) if isinstance(asked, list) else None):
+            self._bad(request, f"count is {reply.get(b'count')!r} for {len(texts)} texts")
         try:
             vector = decode_f32(request.encoding, reply[b"embedding"])
         except (AssertionError, ValueError) as error:
             return self._bad(request, f"embedding cannot be read: {error}")
-        if len(vector) != 4 * int(reply[b"dim"]):
+        expected = b"".join(encode_like(request.encoding, self.reference(text)) for text in texts)
+        width = 2 if request.encoding == "f16" else 4
+        if len(vector) != width * int(reply[b"dim"]) * len(texts):
             self._bad(request, f"embedding has {len(vector)} bytes for dim {reply[b'dim']!r}")
-        if vector != self.reference(request.text):
+        if vector != expected:
             self._bad(request, "vector differs from the local one")
 
     def _check_error(self, request, reply, history):
@@ -126,16 +147,17 @@ class Checker:
         code = reply[b"code"].decode()
         if code not in CODES:
             self._bad(request, f"unknown code {code!r}")
-        if code == "poison" and request.expected == "done" and self._lonely_kills(reply, history) >= 3:
+        if code == "poison" and "done" in request.outcomes and self._lonely_kills(reply, history) >= 3:
             return  # three kills inside its lonely runs: the daemon could not know better
-        if code != request.expected:
+        if code not in request.outcomes:
             self._bad(request, f"error {code} ({reply[b'message'].decode('utf-8', 'replace')!r}), expected {request.expected}")
 
     def _lonely_kills(self, reply, history):
         """How many of our kills can have hit the entry alone: distinct killed workers that had been handed it."""
         if history is None:
             return 0
-        holders = history.deliveries.get(("requests", reply[b"entry"].decode()), [])
+        name = reply[b"entry"].decode()
+        holders = [who for run in [place(name), *history.retries.get(name, [])] for who in history.deliveries.get(run, [])]
         return len(set(holders) & set(self.journal.kills))
 
     # Nothing left over.
@@ -219,18 +241,21 @@ class Checker:
         entries = [fields.get(b"entry") for _, fields in writes]
         if len(set(entries)) != len(entries):
             self._bad(request, f"one submission was answered more than once: {entries}")
-        if len({(fields[b"status"], fields.get(b"embedding"), fields.get(b"code")) for _, fields in writes}) > 1:
+        answers = {(fields[b"status"], fields.get(b"embedding"), fields.get(b"code")) for _, fields in writes}
+        if len(answers) > 1 and len(request.outcomes) == 1 and not request.texts:
             self._bad(request, "two different replies were written")
+        if [_age(entry) for entry in entries] != sorted(_age(entry) for entry in entries):
+            self._bad(request, f"an older submission has overwritten a newer one: {entries}")
         for _, fields in writes:
             attempts, name = int(fields.get(b"attempts", b"1")), fields.get(b"entry", b"").decode()
-            runs = [name, *history.retries.get(name, [])]
-            deliveries = sum(len(history.deliveries.get(("requests", entry), [])) for entry in runs)
+            runs = [place(name), *history.retries.get(name, [])]
+            deliveries = sum(len(history.deliveries.get(run, [])) for run in runs)
             if attempts > max(1, deliveries):
                 self._bad(request, f"claims {attempts} attempts in {deliveries} deliveries")
 
     def _check_removal(self, entry, history):
         """Acknowledged and removed once, in one step with what became of it, and after that was written."""
-        name = f"entry {entry[1]}"
+        name = f"entry {name_of(*entry)}"
         removals, acks = history.removed.get(entry, []), history.acked.get(entry, [])
         if len(removals) != 1:
             self.problems.append(f"{name}: removed {len(removals)} times")
@@ -247,18 +272,26 @@ class Checker:
                        if words[0].upper() == b"XDEL" and entry[1].encode() in words[2:])
         before = step[:removal]
         fields = history.added[entry]
-        original = fields.get(b"_id", entry[1].encode())
-        answered = any(words[0].upper() in (b"HSET", b"HMSET") and b":reply:" in words[1] and
-                       (original in words or entry[1].encode() in words) for words in before)
+        if b"cancel" in fields:  # it has no reply of its own, unless it is wrong
+            return
+        names = {fields.get(b"_id"), name_of(*entry).encode()}
+        answered = any(words[0].upper() in (b"HSET", b"HMSET") and b":reply:" in words[1] and names & set(words[2:])
+                       for words in before)
         deferred = any(words[0].upper() == b"ZADD" and words[1].endswith(b":later") for words in before)
         # A newer request with the same id had its reply already: the older one leaves without one.
         id = fields.get(b"id", b"").decode("utf-8", "replace")
-        superseded = any(when <= history.removed[entry][0] and _age(reply.get(b"entry")) > _age(entry[1].encode())
+        own = _age(fields.get(b"_id") or name_of(*entry).encode())
+        superseded = any(when <= history.removed[entry][0] and _age(reply.get(b"entry")) > own
                          for when, reply in history.replies.get(id, []))
         if not (answered or deferred or superseded):
             self.problems.append(f"{name}: removed without its reply in the same step")
 
 
-def _age(entry):
-    match = re.fullmatch(rb"(?:high:|low:)?(\d+)-(\d+)", entry or b"")
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+def _age(name):
+    match = re.fullmatch(rb"(high:|low:)?(\d+)-(\d+)", name or b"")
+    return (int(match[2]), int(match[3]), (b"high:", None, b"low:").index(match[1])) if match else (0, 0, 0)
+
+
+def _texts(request):
+    for asked in (request.text, *request.texts.values()):
+        yield from asked if isinstance(asked, list) else [] if asked is None else [asked]

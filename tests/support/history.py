@@ -68,6 +68,17 @@ def transactions(directory):
                 yield [words]
 
 
+def place(name):
+    """The stream and the entry id that a request's name stands for."""
+    level, _, entry = name.rpartition(":")
+    return ("requests:" + level if level else "requests"), entry
+
+
+def name_of(stream, entry):
+    """The opposite."""
+    return (stream.partition(":")[2] + ":" if ":" in stream else "") + entry
+
+
 class History:
     """The life of one queue. Times are positions in the history."""
 
@@ -80,8 +91,8 @@ class History:
         self.replies = {}      # id -> [(when, fields), …]: every terminal write
         self.charges = {}      # name -> [when, …]: every write to `trouble` about it
         self.steps = []        # [when] -> commands that took effect together
-        self.submissions = {}  # `id` -> entry ids that producers added under it
-        self.retries = {}      # original name -> entry ids under which it came back
+        self.submissions = {}  # `id` -> (stream, entry id) that producers added under it
+        self.retries = {}      # original name -> (stream, entry id) under which it came back
         for when, together in enumerate(transactions(directory)):
             self.steps.append(together)
             for words in together:
@@ -97,9 +108,9 @@ class History:
             entry = (key, words[at].decode())
             fields = self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
             if b"_id" in fields:
-                self.retries.setdefault(fields[b"_id"].decode("utf-8", "replace"), []).append(entry[1])
+                self.retries.setdefault(fields[b"_id"].decode(), []).append(entry)
             elif b"id" in fields:
-                self.submissions.setdefault(fields[b"id"].decode("utf-8", "replace"), []).append(entry[1])
+                self.submissions.setdefault(fields[b"id"].decode("utf-8", "replace"), []).append(entry)
         elif name == b"XCLAIM" and key.startswith("requests"):
             self.deliveries.setdefault((key, words[5].decode()), []).append(words[3].decode())
         elif name == b"XDEL" and key.startswith("requests"):

@@ -9,15 +9,20 @@ import redis
 
 
 class Request:
-    """One journal line: a request as the producer sees it."""
+    """One journal line: what a producer asked for under one id, as it sees it."""
 
     def __init__(self, id, text, fields):
-        self.id = id            # names the reply; the entry id where the producer gave none
-        self.text = text        # str, or None for a request that is wrong on purpose
+        self.id = id            # names the reply; the request's name where the producer gave none
+        self.text = text        # str; a list of them for `inputs`; None for a request that is wrong on purpose
         self.fields = fields    # as sent
-        self.entries = []       # the entry ids that Redis confirmed
+        self.entries = []       # the names of the entries that Redis confirmed, with high: or low: before them
         self.uncertain = 0      # XADDs without an answer
-        self.expected = "done"  # or the error code that is the right answer
+        self.expected = "done"  # or the error code that is the right answer; a set where chance decides
+        self.texts = {}         # name -> what that entry asked for, where one id was submitted with different texts
+
+    @property
+    def outcomes(self):
+        return self.expected if isinstance(self.expected, (set, frozenset)) else {self.expected}
 
     @property
     def encoding(self):
@@ -49,7 +54,11 @@ class Producer:
         self.queue = queue
         self.journal = journal or Journal()
         self.client = server.client()
-        self.stream = f"sluice:{{{queue}}}:requests"
+        self.stream = self.stream_of("")
+
+    def stream_of(self, level):
+        """The stream of a class: "high", "" or "low"."""
+        return f"sluice:{{{self.queue}}}:requests" + (f":{level}" if level else "")
 
     def key(self, name):
         return f"sluice:{{{self.queue}}}:{name}"
@@ -82,19 +91,29 @@ class Producer:
             made.append(self.journal.add(request))
         return made
 
-    def submit_stubbornly(self, id, text, stop=None, **fields):
+    def submit_stubbornly(self, id, text, **fields):
         """Submits under `id` again and again until Redis confirms it; for runs in which Redis is being killed."""
-        request = self.journal.add(Request(id, text, {"text": text, "id": id, **fields}))
+        return self.push(self.journal.add(Request(id, text, {"text": text, "id": id, **fields})))
+
+    def push(self, request, level=""):
+        """XADDs a request of the journal to a class until Redis confirms one, and puts the confirmed name into the journal."""
         while True:
             try:
-                request.entries.append(self.client.xadd(self.stream, request.fields).decode())
-                return request
+                entry = self.client.xadd(self.stream_of(level), request.fields).decode()
             except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
                 request.uncertain += 1
-                if stop is not None and stop.wait(0.02):
-                    raise
-                if stop is None:
-                    threading.Event().wait(0.02)
+                threading.Event().wait(0.02)
+                continue
+            request.entries.append(f"{level}:{entry}" if level else entry)
+            return request
+
+    def cancel(self, request, level=""):
+        """Cancels what a request's last entry asked for; goes on until Redis confirms it."""
+        while True:
+            try:
+                return self.client.xadd(self.stream_of(level), {"cancel": request.entries[-1]})
+            except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+                threading.Event().wait(0.02)
 
     def reply(self, request):
         id = request.id if isinstance(request, Request) else request
@@ -106,6 +125,10 @@ class Producer:
         for request in requests:
             pipe.hget(self.key(f"reply:{request.id}"), "status")
         return all(status in (b"done", b"error", b"cancelled") for status in pipe.execute())
+
+    def unfinished(self):
+        """Entries on the three streams."""
+        return sum(self.client.xlen(self.stream_of(level)) for level in ("high", "", "low"))
 
 
 class Load:
@@ -128,17 +151,19 @@ class Load:
         try:
             while not self._stop.is_set():
                 try:
-                    waiting = self.producer.client.xlen(self.producer.stream)
+                    waiting = self.producer.unfinished()
                 except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
                     self._stop.wait(0.02)
                     continue
                 for _ in range(self.depth - waiting):
-                    self.producer.submit_stubbornly(f"{self.prefix}-{self.count}", self.texts[self.count % len(self.texts)],
-                                                    encoding=self.encodings[self.count % len(self.encodings)])
+                    self._submit(f"{self.prefix}-{self.count}", self.texts[self.count % len(self.texts)])
                     self.count += 1
                 self._stop.wait(0.005)
         except Exception as error:  # shown by stop(), where the test can fail
             self.error = error
+
+    def _submit(self, id, text):
+        self.producer.submit_stubbornly(id, text, encoding=self.encodings[self.count % len(self.encodings)])
 
     def cancel(self):
         """Asks the thread to end; for a test that has failed already."""

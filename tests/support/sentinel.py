@@ -17,26 +17,16 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def tls_settings(tls):
-    """What a server or a sentinel is told of its certificate, key and authorities."""
-    return [("tls-cert-file", tls[0]), ("tls-key-file", tls[1]), ("tls-ca-cert-file", tls[2]), ("tls-auth-clients", "no"),
-            ("tls-replication", "yes")]
-
-
 class TcpRedis(RedisServer):
     """A server that keeps its port over restarts; replicas and sentinels find each other by TCP."""
 
-    def __init__(self, directory, name, aof="no", password=None, options=(), tls=None):
-        """`tls`: certificate, key and authorities; then there is no plain port."""
-        options = ["--repl-diskless-sync-delay", "0", *options]
+    def __init__(self, directory, name, aof="no", password=None):
+        options = ["--repl-diskless-sync-delay", "0"]
         if password:
             options += ["--requirepass", password, "--masterauth", password]
-        if tls:
-            for flag, value in tls_settings(tls):
-                options += ["--" + flag, value]
         super().__init__(directory, name, aof, options)
         self.password = password
-        self.port = self.start_on_tcp("--tls-port" if tls else "--port")
+        self.port = self.start_on_tcp()
 
     def follow(self, master):
         """Becomes a replica of `master`, or a master again (None); returns when the link stands."""
@@ -51,11 +41,11 @@ class TcpRedis(RedisServer):
 
 
 class Sentinel:
-    def __init__(self, directory, number, name, master, quorum, password=None, tls=None):
+    def __init__(self, directory, number, name, master, quorum, password=None):
         self.directory = os.path.join(directory, f"sentinel-{number}")
         os.mkdir(self.directory)
         self.log = os.path.join(self.directory, "sentinel.log")
-        self.name, self.password, self.tls = name, password, tls
+        self.name, self.password = name, password
         for _ in range(20):
             self.port = free_port()
             self._configure(master, quorum)
@@ -66,11 +56,9 @@ class Sentinel:
         raise AssertionError(f"no free port for a sentinel:\n{self.read_log()}")
 
     def _configure(self, master, quorum):
-        lines = [f"port {0 if self.tls else self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
+        lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
                  f"sentinel monitor {self.name} 127.0.0.1 {master.port} {quorum}",
-                 f"sentinel down-after-milliseconds {self.name} 1000", f"sentinel failover-timeout {self.name} 3000"]
-        if self.tls:
-            lines += [f"tls-port {self.port}", *(" ".join(setting) for setting in tls_settings(self.tls))]
+                 f"sentinel down-after-milliseconds {self.name} 300", f"sentinel failover-timeout {self.name} 1000"]
         if self.password:
             lines += [f"requirepass {self.password}", f"sentinel sentinel-pass {self.password}"]
         if master.password:
@@ -90,8 +78,7 @@ class Sentinel:
         return self.process.poll() is None
 
     def client(self):
-        encrypted = {"ssl": True, "ssl_ca_certs": self.tls[2]} if self.tls else {}
-        return redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True, **encrypted)
+        return redis.Redis(port=self.port, password=self.password, decode_responses=True)
 
     def master_port(self):
         return int(self.client().execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)[1])
@@ -116,16 +103,16 @@ class Group:
 
     NAME = "mymaster"
 
-    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None, tls=None):
+    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None):
         self.servers = []
         for number in range(1 + replicas):
-            self.servers.append(TcpRedis(directory, f"r{number}", password=server_password, tls=tls))
+            self.servers.append(TcpRedis(directory, f"r{number}", password=server_password))
             children.append(self.servers[-1])
         for replica in self.servers[1:]:
             replica.follow(self.servers[0])
         self.sentinels = []
         for number in range(sentinels):
-            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password, tls))
+            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password))
             children.append(self.sentinels[-1])
         wait_until(self._complete, "the sentinels to know all of it", timeout=30)
 

@@ -1,5 +1,6 @@
 """The local vectors that replies are compared with, from `sluice embed`; and what the encodings mean."""
 
+import base64
 import json
 import os
 import struct
@@ -26,14 +27,24 @@ def read_npy(path):
 
 
 def decode_f32(encoding, embedding):
-    """The float32 bytes that an `embedding` field stands for."""
-    if encoding == "f32":
+    """The float32 bytes that an `embedding` field stands for; of several vectors one behind the other."""
+    if encoding in ("f32", "f16"):  # f16 stays as it is: encode_like brings the expected one there
         return embedding
+    if encoding == "base64":
+        return base64.b64decode(embedding, validate=True)
     if encoding == "json":
         values = json.loads(embedding)
-        assert isinstance(values, list) and all(isinstance(value, (int, float)) for value in values), "not an array of numbers"
+        assert isinstance(values, list), "not an array"
+        if values and isinstance(values[0], list):
+            values = [value for row in values for value in row]
+        assert all(isinstance(value, (int, float)) for value in values), "not numbers"
         return struct.pack(f"<{len(values)}f", *values)
     raise AssertionError(f"unknown encoding {encoding}")
+
+
+def encode_like(encoding, vector):
+    """f32 bytes as an `embedding` of this encoding says them, and as decode_f32 reads that back: f16 rounds to even."""
+    return struct.pack(f"<{len(vector) // 4}e", *struct.unpack(f"<{len(vector) // 4}f", vector)) if encoding == "f16" else vector
 
 
 class Reference:

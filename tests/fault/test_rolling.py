@@ -1,0 +1,41 @@
+"""Rolling deploys under load: one worker after the other is told to go and a new one comes. Nobody waits for a lease, nobody is
+charged, nothing is lost."""
+# ctest-processors: 2
+
+from case import SluiceCase, scaled
+
+
+class Rolling(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+
+    def deploy(self, rounds, load, stop):
+        daemons = [self.start_daemon(self.server) for _ in range(2)]
+        for _ in range(rounds):
+            for daemon in daemons:
+                self.wait_until(lambda: self.pending(self.client, worker=daemon.worker_name(self.client)) > 0,
+                                "the worker to hold something")
+                stop(daemon)
+                self.journal.fault("deploy")
+                self.restart(daemon, self.server)
+        load.stop()
+        self.finish(self.server, load.producer, faults=["deploy"])
+        return daemons
+
+    def attempts(self, load):
+        return {load.producer.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()} - {b"0"}
+
+    def test_ten_deploys_in_a_row(self):
+        """Twenty shutdowns; each exits 0 and gives back what it has not started."""
+        load = self.start_mixed(self.server, seed=11)
+        self.deploy(scaled(10), load, lambda daemon: self.assertEqual(daemon.stop(), 0))
+        self.assertEqual(self.attempts(load), {b"1"}, "a deploy has charged somebody")
+        self.assertEqual(self.client.xlen(load.producer.key("dead")), 0)
+
+    def test_impatient_deploys(self):
+        """SIGTERM twice: what was in hand is found by the next one, and is nobody's fault."""
+        load = self.start_mixed(self.server, seed=12)
+        self.deploy(scaled(3), load, lambda daemon: daemon.stop_twice())
+        self.assertEqual(self.client.xlen(load.producer.key("dead")), 0)
