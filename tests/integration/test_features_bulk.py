@@ -1,0 +1,215 @@
+"""Arrays of texts, who is told and when, fair shares, and a queue that is full or paused."""
+
+import json
+import unittest
+
+from case import scaled
+from features import FeatureCase
+from proxy import Proxy
+
+
+class Inputs(FeatureCase):
+    def test_one_reply_for_all(self):
+        self.serve("--max-batch-rows", "7")
+        texts = [f"{number} of many" for number in range(40)]
+        reference = self.reference()
+        reference.learn(texts)
+        f32 = self.add("low", id="f32", inputs=json.dumps(texts), encoding="f32")
+        self.add(id="json", inputs=json.dumps(texts))
+        self.add(id="one", inputs=json.dumps(texts[:1]))
+        for id, many in (("f32", texts), ("json", texts), ("one", texts[:1])):
+            reply = self.wait_reply(id)
+            self.assertEqual((int(reply["count"]), int(reply["dim"])), (len(many), 64))
+            self.assertEqual(self.vectors(reply), [reference(text) for text in many], id)
+        self.assertEqual(self.reply("f32")["entry"].decode(), f32)
+        self.wait_empty()
+
+    def test_all_or_nothing(self):
+        self.serve()
+        bad = self.add(inputs=json.dumps(["good", "", "good"]))
+        long = self.add(inputs=json.dumps(["good", "good", "word " * 5000]), truncate="0")
+        for name, index, code in ((bad, b"1", b"bad_request"), (long, b"2", b"too_long")):
+            reply = self.wait_reply(name)
+            self.assertEqual((reply["status"], reply["code"], reply["index"]), (b"error", code, index), reply)
+            self.assertNotIn("embedding", reply)
+        self.wait_empty()
+
+    def test_an_entry_larger_than_the_credit(self):
+        self.serve("--credit-tokens", "100", "--max-batch-tokens", "64")
+        texts = [f"{number} hello world" for number in range(200)]
+        self.add(id="large", inputs=json.dumps(texts), encoding="f32")
+        small = [self.add("high", text=f"{number} beside it") for number in range(20)]
+        reference = self.reference()
+        reference.learn(texts)
+        self.assertEqual(self.vectors(self.wait_reply("large")), [reference(text) for text in texts])
+        for name in small:
+            self.assertEqual(self.wait_reply(name)["status"], b"done")
+        self.wait_empty()
+
+
+class Telling(FeatureCase):
+    def test_track(self):
+        self.serve()
+        self.hold()
+        self.add("low", id="job", text="queued behind it", track="1")
+        self.wait_until(lambda: self.reply("job").get("status") == b"queued", "the reply to say so")
+        self.assertGreater(self.client.pttl(self.key("reply:job")), 0)
+        self.assertEqual(self.wait_reply("job")["status"], b"done")
+        self.wait_empty()
+
+    def test_track_until_it_is_due(self):
+        self.serve()
+        self.add(id="job", text="much later", track="1", delay="86400000", ttl="60")
+        self.wait_until(lambda: self.reply("job").get("status") == b"queued", "the reply to say so")
+        self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked")
+        self.assertGreater(self.client.pttl(self.key("reply:job")), 86400000 - 60000)
+
+    def test_notify_by_a_stream(self):
+        self.serve()
+        names = {f"job-{number}": self.add(id=f"job-{number}", text=f"{number} hello", notify="stream:web-1")
+                 for number in range(50)}
+        names["wrong"] = self.add(id="wrong", text="hello", encoding="f99", notify="stream:web-1")
+        seen, last = {}, "0"
+        while len(seen) < len(names):
+            ((_, entries),) = self.client.xread({self.key("results:web-1"): last}, block=20000)
+            for last, fields in entries:
+                self.assertNotIn(fields[b"id"], seen)
+                seen[fields[b"id"].decode()] = (fields[b"status"].decode(), fields[b"entry"].decode())
+        self.assertEqual(seen, {id: ("error" if id == "wrong" else "done", name) for id, name in names.items()})
+        self.assertGreater(self.client.pttl(self.key("results:web-1")), 0)
+        self.wait_empty()
+
+    def test_a_65th_results_stream_is_refused(self):
+        self.serve()
+        for number in range(64):
+            self.add(id=f"job-{number}", text="hello", notify=f"stream:web-{number}")
+        for number in range(64):
+            self.assertEqual(self.wait_reply(f"job-{number}")["status"], b"done")
+        self.add(id="one-more", text="hello", notify="stream:one-more")
+        reply = self.wait_reply("one-more")
+        self.assertEqual((reply["status"], reply["code"]), (b"error", b"bad_request"))
+        self.assertIn(b"notify", reply["message"])
+        self.assertFalse(self.client.exists(self.key("results:one-more")))
+        self.wait_empty()
+
+
+class Shares(FeatureCase):
+    def test_a_tenant_of_ten_beside_one_of_a_hundred_thousand(self):
+        """The ten come last in the stream, behind all that the other one has sent. The worker looks through 20,000 entries a
+        second for them, whatever it computes meanwhile; long texts make that the faster of the two."""
+        self.lease_ms = 5000
+        count = scaled(100000)
+        pipe = self.client.pipeline(transaction=False)
+        for number in range(count):
+            pipe.xadd(self.key("requests"), {"text": f"{number}" + " hello world" * 30, "tenant": "big", "encoding": "f32"})
+            if number % 10000 == 9999:
+                pipe.execute()
+        pipe.execute()
+        small = [self.add(text=f"{number} small", tenant="small", encoding="f32") for number in range(10)]
+        self.serve()
+        for name in small:
+            self.assertEqual(self.wait_reply(name, timeout=120)["status"], b"done")
+        left = self.client.xlen(self.key("requests"))
+        print(f"{left} of {count} were left when the ten were done")
+        self.assertGreater(left, count // 4)
+
+    def test_tenants_that_wait_together_take_turns(self):
+        self.serve("--max-batch-rows", "1")
+        self.hold()
+        big = [self.add(text=f"{number} big", tenant="big", notify="stream:order") for number in range(300)]
+        small = [self.add(text=f"{number} small", tenant="small", notify="stream:order") for number in range(10)]
+        order = self.wait_order(310)
+        self.assertLess(max(order.index(name) for name in small), 100)
+        self.assertEqual(set(order), {*big, *small})
+        self.wait_empty()
+
+
+class Pressure(FeatureCase):
+    def test_the_newest_above_the_cap_are_refused(self):
+        self.client.hset(self.key("meta"), "cap_normal", 50)
+        self.serve("--credit-tokens", "64", "--max-batch-rows", "1")
+        self.hold()
+        names = [self.add(text=f"{number} hello") for number in range(200)]
+        self.wait_until(lambda: self.reply(names[-1]), "the newest to be refused")
+        codes = {name: self.wait_reply(name) for name in names}
+        refused = [name for name in names if codes[name].get("code") == b"queue_full"]
+        self.assertTrue(100 <= len(refused) < 200, len(refused))
+        self.assertEqual(refused, names[-len(refused):])
+        for name in refused:
+            self.assertGreaterEqual(int(codes[name]["retry_after_ms"]), 1000)
+        for name in names[:-len(refused)]:
+            self.assertEqual(codes[name]["status"], b"done")
+        self.wait_empty()
+
+    def test_low_has_no_cap_unless_it_is_set(self):
+        self.client.hset(self.key("meta"), "cap_normal", 1)
+        self.serve("--credit-tokens", "64", "--max-batch-rows", "1")
+        self.hold()
+        names = [self.add("low", text=f"{number} hello") for number in range(100)]
+        for name in names:
+            self.assertEqual(self.wait_reply(name)["status"], b"done")
+        self.wait_empty()
+
+    def test_depth_is_published(self):
+        self.serve("--credit-tokens", "64", "--max-batch-rows", "1")
+        self.hold()
+        for number in range(100):
+            self.add("low", text=f"{number} hello")
+        def published():
+            meta = self.client.hgetall(self.key("meta"))
+            return meta if int(meta.get(b"depth_low", 0)) > 50 else None
+        meta = self.wait_until(published, "the depth of low")
+        self.assertEqual(meta[b"depth_normal"], b"0")
+        self.assertIn(b"wait_ms_low", meta)
+
+    def test_pause(self):
+        self.serve()
+        self.client.set(self.key("paused"), "by hand")
+        seconds, _ = self.client.time()
+        self.wait_until(lambda: int(self.client.hget(self.key("meta"), "published_at") or 0) // 1000 > seconds + 1,
+                        "a pulse that has seen it")
+        name = self.add(text="hello")
+        before = self.client.time()[0]
+        self.wait_until(lambda: self.client.time()[0] > before + 2, "some seconds to pass")
+        self.assertEqual((self.reply(name), self.pending_names()), ({}, set()))
+        self.client.delete(self.key("paused"))
+        self.assertEqual(self.wait_reply(name)["status"], b"done")
+        self.wait_empty()
+
+    def test_a_redis_that_is_nearly_full_is_not_filled_up(self):
+        self.serve()
+        used = int(self.client.info("memory")["used_memory"])
+        self.client.config_set("maxmemory", used * 100 // 90)
+        def told():
+            return any(b"state full" in value for value in self.client.hvals(self.key("workers")))
+        self.wait_until(told, "the worker to have noticed")
+        name = self.add(text="hello")
+        before = self.client.time()[0]
+        self.wait_until(lambda: self.client.time()[0] > before + 2, "some seconds to pass")
+        self.assertEqual((self.reply(name), self.pending_names()), ({}, set()))
+        self.client.config_set("maxmemory", 0)
+        self.assertEqual(self.wait_reply(name)["status"], b"done")
+        self.wait_empty()
+
+
+class Idle(FeatureCase):
+    def test_an_idle_worker_is_quiet(self):
+        """The daemon's commands in ten seconds of an idle queue."""
+        proxy = Proxy(self.directory, self.server.socket)
+        self.children.append(proxy)
+        daemon = self.make_daemon(self.server, "--lease-ms", "15000", address=proxy.path)
+        daemon.start().wait_ready(self.client)
+        self.wait_reply(self.add(text="hello"))
+        started, count = self.client.time()[0], len(proxy.commands)
+        self.wait_until(lambda: self.client.time()[0] >= started + 10, "ten seconds")
+        sent = proxy.commands[count:]
+        kinds = {}
+        for words in sent:
+            kinds[words[0]] = kinds.get(words[0], 0) + 1
+        self.assertLess(len(sent), 110, kinds)
+        self.assertGreater(len(sent), 10, kinds)
+        print(f"{len(sent) / 10:.1f} commands a second: {kinds}")
+
+
+if __name__ == "__main__":
+    unittest.main()

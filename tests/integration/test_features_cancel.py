@@ -1,0 +1,121 @@
+"""Cancel by name, in every state that a request can be in: one terminal reply, and nothing is left over."""
+
+import unittest
+
+from features import FAIL, HOLD, FeatureCase
+
+
+class Cancel(FeatureCase):
+    def cancel(self, name, klass="high"):
+        """Sends the cancel and waits until its entry is gone."""
+        entry = self.add(klass, cancel=name)
+        stream, id = self.key("requests:high" if klass == "high" else "requests"), entry.split(":")[-1]
+        self.wait_until(lambda: not self.client.xrange(stream, id, id), "the cancel to be dealt with")
+        return entry
+
+    def assert_cancelled(self, id, name):
+        reply = self.wait_reply(id)
+        self.assertEqual((reply["status"], reply["entry"].decode()), (b"cancelled", name))
+        self.assertIn("done_at", reply)
+        self.assertGreater(self.client.pttl(self.key(f"reply:{id}")), 0)
+
+    def test_queued_and_unread(self):
+        self.serve("--credit-tokens", "64")
+        hold = self.hold()
+        names = [self.add(text=f"{number} hello") for number in range(200)]
+        self.cancel(names[-1])
+        self.assertNotIn(names[-1], self.pending_names())
+        self.assert_cancelled(names[-1], names[-1])
+        for name in names[:-1]:
+            self.assertEqual(self.wait_reply(name)["status"], b"done")
+        self.assertEqual(self.wait_reply(hold)["status"], b"done")
+        self.wait_empty()
+
+    def test_delivered(self):
+        self.serve()
+        self.hold()
+        name = self.add("low", id="job", text="in the window", notify="1")
+        self.wait_held(name)
+        self.cancel(name)
+        self.assert_cancelled("job", name)
+        self.assertEqual(self.client.lrange(self.key("wake:job"), 0, -1), [name.encode()])
+        self.wait_empty()
+        self.assertEqual(self.reply("job")["status"], b"cancelled")
+
+    def test_computing(self):
+        self.serve()
+        name = self.add(id="job", text=f"{HOLD} itself", notify="stream:web")
+        self.wait_until(lambda: self.fired("slow"), "the compute to begin")
+        self.cancel(name)
+        self.assert_cancelled("job", name)
+        after = self.add(text="another")
+        self.assertEqual(self.wait_reply(after)["status"], b"done")  # behind it on the one thread: its compute has ended
+        self.wait_empty()
+        self.assertEqual(self.reply("job")["status"], b"cancelled")
+        results = [fields for _, fields in self.client.xrange(self.key("results:web"))]
+        self.assertEqual(results, [{b"id": b"job", b"status": b"cancelled", b"entry": name.encode()}])
+
+    def test_delayed(self):
+        self.serve()
+        name = self.add(id="job", text="much later", delay="3600000")
+        self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked")
+        self.cancel(name)
+        self.assert_cancelled("job", name)
+        self.wait_empty()
+
+    def test_retrying(self):
+        self.backoff = ("--backoff-ms", "600000", "--backoff-cap-ms", "600000")
+        self.serve(faults=["error:{fail}"])
+        name = self.add(id="job", text=f"fails with {FAIL}")
+        self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked for its second attempt")
+        self.cancel(name)
+        self.assert_cancelled("job", name)
+        self.wait_empty()
+
+    def test_back_from_a_retry(self):
+        """Its entry has another id now; it is cancelled by its name all the same."""
+        self.serve(faults=["flaky:{fail}:1"])
+        name = self.add("low", id="job", text=f"fails once with {FAIL}")
+        self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked for its second attempt")
+        self.hold()
+        self.wait_until(lambda: self.client.xlen(self.key("requests:low")), "it to be back in its stream")
+        self.cancel(name)
+        self.assert_cancelled("job", name)
+        self.wait_empty()
+        self.assertEqual(self.reply("job")["status"], b"cancelled")
+
+    def test_finished_or_unknown(self):
+        daemon = self.serve()
+        name = self.add(id="job", text="done long ago", encoding="f32")
+        self.assertEqual(self.wait_reply("job")["status"], b"done")
+        cancels = [self.cancel(name), self.cancel("7-7"), self.cancel("low:7-7", klass="normal")]
+        self.assert_vector(self.reply("job"), "done long ago")
+        self.wait_empty()
+        for cancel in cancels:
+            self.assertEqual(self.reply(cancel), {})  # a cancel that was right has no reply of its own
+        self.wait_until(lambda: daemon.read_log().count("nothing_to_cancel") == 3, "three lines in the log")
+
+    def test_a_name_that_is_none_is_answered(self):
+        self.serve()
+        name = self.add(cancel="order-42")
+        reply = self.wait_reply(name)
+        self.assertEqual((reply["status"], reply["code"]), (b"error", b"bad_request"))
+        self.assertIn(b"cancel", reply["message"])
+        self.wait_empty()
+
+    def test_while_the_queue_is_full_of_cancels(self):
+        """Each request is cancelled at once: it ends as done or as cancelled, but it ends, and once."""
+        self.serve()
+        names = []
+        for number in range(300):
+            names.append(self.add(id=f"job-{number}", text=f"{number} hello", encoding="f32", notify="1"))
+            self.add("high", cancel=names[-1])
+        ends = [self.wait_reply(f"job-{number}")["status"] for number in range(300)]
+        self.assertEqual(set(ends) - {b"done", b"cancelled"}, set())
+        self.wait_empty()
+        for number, name in enumerate(names):
+            self.assertEqual(self.client.lrange(self.key(f"wake:job-{number}"), 0, -1), [name.encode()])
+
+
+if __name__ == "__main__":
+    unittest.main()

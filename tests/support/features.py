@@ -1,0 +1,106 @@
+"""A case for requests with every field there is: plain XADDs to any class, and an engine that can be held up on demand.
+
+The hold-up is a word: a batch with it in takes HOLD_MS longer, so that what is sent meanwhile finds the engine busy."""
+
+import json
+import os
+
+import daemon
+from case import SluiceCase
+from model import vocabulary
+from vectors import decode_f32
+
+FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
+HOLD, HOLD_MS = "kernel", 1500  # the word that holds the engine up; no other text of these tests has it
+FAIL = "music"                  # the word that lets a pass fail, where a test asks for it
+STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
+
+
+class FeatureCase(SluiceCase):
+    backoff = ("--backoff-ms", "20", "--backoff-cap-ms", "60")
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.log = self.path("faults")
+
+    def serve(self, *flags, faults=(), hold_ms=HOLD_MS, threads=1):
+        words = {"hold": vocabulary().index(HOLD), "fail": vocabulary().index(FAIL)}
+        faults = [f"slow:{{hold}}:{hold_ms}", *faults]
+        environment = {"FAULTY_ENGINE": " ".join(fault.format(**words) for fault in faults), "FAULTY_ENGINE_LOG": self.log,
+                       "FAULTY_ENGINE_DIM": "64"}
+        served = self.make_daemon(self.server, "--threads", threads, *self.backoff, *flags, environment=environment)
+        served.argv[0] = FAULTY
+        return served.start().wait_ready(self.client)
+
+    def key(self, name):
+        return f"sluice:{{{self.queue}}}:{name}"
+
+    def add(self, klass="normal", **fields):
+        """One XADD; returns the request's name."""
+        entry = self.client.xadd(self.key(STREAM[klass]), fields).decode()
+        return entry if klass == "normal" else f"{klass}:{entry}"
+
+    def reply(self, id):
+        return {name.decode(): value for name, value in self.client.hgetall(self.key(f"reply:{id}")).items()}
+
+    def wait_reply(self, id, timeout=60):
+        """The terminal reply."""
+        def terminal():
+            reply = self.reply(id)
+            return reply if reply.get("status") in (b"done", b"error", b"cancelled") else None
+        return self.wait_until(terminal, lambda: f"a reply for {id}; now {self.reply(id)}", timeout=timeout)
+
+    def vectors(self, reply):
+        """The vectors in a reply as f32 bytes."""
+        self.assertEqual(reply.get("status"), b"done", reply)
+        data = reply["embedding"]
+        if reply["encoding"] == b"json" and "count" in reply:
+            return [decode_f32("json", json.dumps(row)) for row in json.loads(data)]
+        data = decode_f32(reply["encoding"].decode(), data)
+        size = 4 * int(reply["dim"])
+        return [data[at:at + size] for at in range(0, len(data), size)]
+
+    def assert_vector(self, reply, text, reference=None):
+        self.assertEqual(self.vectors(reply), [(reference or self.reference())(text)], text)
+
+    def hold(self, number=0):
+        """Keeps the engine busy from now on, for HOLD_MS."""
+        before = self.fired("slow")
+        id = f"hold-{number}"
+        self.add("high", id=id, text=f"{HOLD} {number}", encoding="f32")
+        self.wait_until(lambda: self.fired("slow") > before, "the engine to be held up")
+        return id
+
+    def fired(self, kind):
+        try:
+            with open(self.log, encoding="ascii") as file:
+                return file.read().split().count(kind)
+        except FileNotFoundError:
+            return 0
+
+    def wait_order(self, count):
+        """The names of the first `count` that were told to the results stream `order`: the order in which they ended."""
+        self.wait_until(lambda: self.client.xlen(self.key("results:order")) >= count, f"{count} to end")
+        return [fields[b"entry"].decode() for _, fields in self.client.xrange(self.key("results:order"), count=count)]
+
+    def pending_names(self):
+        """Ids that are in a worker's hands, of all classes."""
+        found = set()
+        for klass, stream in STREAM.items():
+            for entry in self.client.xpending_range(self.key(stream), "sluice", "-", "+", 100000):
+                id = entry["message_id"].decode()
+                found.add(id if klass == "normal" else f"{klass}:{id}")
+        return found
+
+    def wait_held(self, name):
+        return self.wait_until(lambda: name in self.pending_names(), f"{name} to be in a worker's hands")
+
+    def wait_empty(self):
+        """No unfinished work anywhere."""
+        def empty():
+            return not any(self.client.xlen(self.key(stream)) for stream in STREAM.values()) \
+                and not self.client.exists(self.key("later"), self.key("later:data"), self.key("trouble"))
+        self.wait_until(empty, lambda: f"an empty queue; keys {sorted(self.client.keys())[:20]}")
+        self.assertEqual(self.pending_names(), set())
