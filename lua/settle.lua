@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
 -- Ends requests: writes each reply and takes its entry out of the stream, in one step.
 --
--- KEYS  1 stream, 2 trouble, 3 dead, 4 results (the registry), then the reply key of each entry, then for each entry that
---       notifies its wake key or its results:<name>
+-- KEYS  1 stream, 2 trouble, 3 dead, 4 results (the registry), then the reply key of each entry, then for each entry its
+--       wake key or its results:<name> if it notifies, and its stage key if its reply is staged
 -- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, then for each entry:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission, ms since the compute began, n, and n strings: field, value, ...
+--         n is 0 where they are staged: they are a hash with the reply's ttl already, and it becomes the reply. A large
+--         vector goes past the script like this, because Lua hashes every byte of an argument
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
 --             fail   failed after the start: only the entry's owner may say so
@@ -20,6 +22,7 @@
 --           of the caller is taken off the record: it crashed nobody
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
 --       -4  its results stream would be one too many; nothing was changed
+--       -5  its stage key is not there (Redis is full, or took its time); nothing was changed
 --       side keys skipped for their type; dead letters trimmed
 -- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is
 -- written, or fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries
@@ -131,9 +134,19 @@ local function bury(id, name, first, last)
   return letter_id
 end
 
-local function write_reply(fresh, key, kind, id, name, ttl, since, first, last)
+-- Makes the staged hash the reply, whatever stood there; false when it is missing. The first write for its entry.
+local function unstage(stage, key)
+  local moved = pcall('RENAME', stage, key)
+  if not moved.err then return true end
+  if string.find(moved.err, 'no such key', 1, true) then return false end
+  error(moved)
+end
+
+-- Returns what settle says of the entry.
+local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last)
+  if stage and not unstage(stage, key) then return -5 end
   local buried = kind == 'dead' and bury(id, name, first, last)
-  if not fresh then call('DEL', key) end
+  if not fresh and not stage then call('DEL', key) end
   if kind == 'done' then
     local queued = now - math.floor(since)
     call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
@@ -142,7 +155,8 @@ local function write_reply(fresh, key, kind, id, name, ttl, since, first, last)
     call('HSET', key, 'status', 'error', 'entry', name, 'done_at', now, unpack(ARGV, first, last))
     if buried then call('HSET', key, 'dead', buried) end
   end
-  call('PEXPIRE', key, ttl)
+  if not stage then call('PEXPIRE', key, ttl) end
+  return 1
 end
 
 -- Why this entry may not be settled, nil when it may.
@@ -162,15 +176,19 @@ end
 local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, notified = 5, 4 + count
+local argument, extra = 5, 4 + count
 for entry = 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
   local notify, first = ARGV[argument + 4], argument + 9
   local last = argument + 8 + ARGV[argument + 8]
-  local reply, other = KEYS[4 + entry], nil
+  local reply, other, stage = KEYS[4 + entry], nil, nil
   if notify ~= '0' then
-    notified = notified + 1
-    other = KEYS[notified]
+    extra = extra + 1
+    other = KEYS[extra]
+  end
+  if last < first then
+    extra = extra + 1
+    stage = KEYS[extra]
   end
   local result = refusal(id, kind, name, ARGV[argument + 5] == '1', notify == 's' and other)
   if not result then
@@ -183,15 +201,18 @@ for entry = 1, count do
     else
       result = 1
       if kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
-        write_reply(fresh, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last)
+        result = write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last)
       end
     end
+  end
+  if result > 0 then
     finished[#finished + 1], names[#names + 1] = id, name
     if notify == '1' then wakes[#wakes + 1] = {other, name, ttl} end
     if notify == 's' then
       tellings[#tellings + 1] = {other, string.match(reply, ':reply:(.*)$'), kind == 'done' and kind or 'error', name}
     end
   end
+  if stage and result ~= 1 then call('DEL', stage) end
   results[entry] = result
   argument = last + 1
 end

@@ -58,6 +58,7 @@ static enum verdict verdict_of(enum script script, long long result)
         return VERDICT_NOT_ITS_NAME;
     case -4:
         return VERDICT_TOO_MANY_RESULTS;
+    case -5: /* not staged: queue_not_staged */
     default:
         return VERDICT_AGAIN;
     }
@@ -68,6 +69,9 @@ static void take_result(struct queue *queue, enum script script, struct request 
     request->verdict = verdict_of(script, result);
     if (script == SCRIPT_CHARGE && result > 0) {
         request->lonely_runs = (uint32_t)result;
+    }
+    if (script == SCRIPT_SETTLE && result == -5) {
+        queue_not_staged(queue);
     }
     queue->stats.newer_replies_kept += script == SCRIPT_SETTLE && result == 2;
     queue->stats.tracked_skipped += script == SCRIPT_TRACK && result == 0;
@@ -119,10 +123,11 @@ static void on_called(void *context, const struct resp_value *reply, const struc
 
 /* --- Calls -------------------------------------------------------------------------------------------------------- */
 
-static void write_call(const struct queue *queue, const struct batch_call *call, struct command *command)
+static void write_call(struct queue *queue, const struct batch_call *call, struct command *command)
 {
     switch (call->script) {
     case SCRIPT_SETTLE:
+        queue_stage(queue, &call->requests);
         queue_write_settle(queue, &call->requests, command);
         break;
     case SCRIPT_DEFER:

@@ -4,6 +4,7 @@
  *   queue_join.c     from connected to EVENT_CONNECTED   queue_groups.c   the groups of the three streams
  *   queue_read.c     READ, READ_OWN                      queue_claim.c    RECLAIM, SHED, FAIR, SWEEP
  *   queue_deliver.c  SETTLE, CHARGE, TRACK               queue_settle.c, queue_defer.c   the words of their scripts
+ *   queue_stage.c    large replies, ahead of their SETTLE
  *   queue_cancel.c   cancels among the SETTLEs           queue_release.c  RELEASE
  *   queue_lease.c    RENEW, PROMOTE, UNBLOCK             queue_pulse.c    PULSE */
 #ifndef IO_QUEUE_PRIVATE_H
@@ -101,6 +102,9 @@ struct queue {
     size_t judge_offset[CLASS_COUNT]; /* of the first consumer to be judged, when there are many */
     unsigned judged[CLASS_COUNT];     /* times that nothing was to be taken over */
 
+    uint64_t staged;        /* number of the last stage key */
+    uint64_t stage_from_ns; /* not before: Redis did not take what was staged */
+
     uint64_t redis_ms, redis_at_ns; /* Redis' clock, as of then by ours */
     bool full;                      /* Redis is, by what a pulse has seen */
     uint64_t pulse_skipped;         /* keys of a wrong type, likewise */
@@ -174,10 +178,17 @@ void queue_answered(struct task *task, struct request_list *requests); /* one of
 void queue_cancel(struct task *task, struct request *request);
 
 /* queue_settle.c, queue_defer.c: a whole script call for these requests, which are of one class. */
+void queue_add_fields(const struct queue *queue, struct command *command, const struct request *request);
 void queue_write_settle(const struct queue *queue, const struct request_list *requests, struct command *command);
 void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command);
 void queue_write_charge(const struct queue *queue, const struct request_list *requests, struct command *command);
 void queue_write_track(const struct queue *queue, const struct request_list *requests, struct command *command);
+
+/* queue_stage.c: sends the large ones of these replies, so that the settle that follows need not carry them; those have
+ * `staged` set. What fails is found out by the script. */
+void queue_stage(struct queue *queue, const struct request_list *requests);
+void queue_add_stage_key(const struct queue *queue, struct command *command, const struct request *request);
+void queue_not_staged(struct queue *queue); /* the script has missed a stage key */
 
 /* queue_release.c */
 void queue_release(struct queue *queue, struct action *action);

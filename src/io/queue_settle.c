@@ -90,11 +90,8 @@ static void add_echo(struct command *command, const struct request *request)
     }
 }
 
-/* The fields of a reply. Their number comes before them, so it is patched in: always three digits. */
-static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
+void queue_add_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
-    command_text(command, "000");
-    size_t at = command->buffer.length, words = command->words;
     if (request->outcome == OUTCOME_DONE) {
         add_vector(queue, command, request);
         if (request->attempt > 1) {
@@ -105,6 +102,14 @@ static void add_fields(const struct queue *queue, struct command *command, const
         add_failure(command, request);
     }
     add_echo(command, request);
+}
+
+/* The fields of a reply. Their number comes before them, so it is patched in: always three digits. */
+static void add_counted_fields(const struct queue *queue, struct command *command, const struct request *request)
+{
+    command_text(command, "000");
+    size_t at = command->buffer.length, words = command->words;
+    queue_add_fields(queue, command, request);
     if (buffer_ok(&command->buffer)) {
         char digits[8];
         snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);
@@ -123,7 +128,11 @@ static void add_settled(const struct queue *queue, struct command *command, cons
     command_text(command, request->borrowed_name ? "1" : "0");
     command_number(command, request->first_ms);
     command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
-    add_fields(queue, command, request);
+    if (request->staged) {
+        command_text(command, "0");
+    } else {
+        add_counted_fields(queue, command, request);
+    }
 }
 
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
@@ -131,7 +140,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     enum request_class class = requests->first->class;
     size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
-        keys += request->notify || request->results[0] ? 2 : 1;
+        keys += 1 + (request->notify || request->results[0]) + (request->staged != 0);
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);
@@ -146,6 +155,9 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
             queue_add_key(queue, command, "results:", request->results);
         } else if (request->notify) {
             queue_add_key(queue, command, "wake:", request->id);
+        }
+        if (request->staged) {
+            queue_add_stage_key(queue, command, request);
         }
     }
     command_text(command, queue->worker);

@@ -16,6 +16,7 @@
 
 enum {
     READ_COUNT = 512,      /* entries of one XREADGROUP */
+    STAGE_BYTES = 2048,    /* replies from here on go ahead of the script */
     CALL_ENTRIES = 64,     /* entries of one settle … */
     CALL_BYTES = 32 << 10, /* … or bytes of replies */
     FIELDS = 6,            /* strings of a reply beside those that settle adds: dim, encoding, embedding, … */
@@ -29,6 +30,7 @@ struct bench {
     char dim[16];
     char *embedding;
     size_t embedding_bytes;
+    bool staged; /* sent ahead of the script: it is large */
     size_t per_call;
 };
 
@@ -79,6 +81,7 @@ static void make_embedding(struct bench *bench, unsigned dim)
         bench->embedding_bytes = (size_t)(to - bench->embedding) + 1;
         *to = ']';
     }
+    bench->staged = bench->embedding_bytes >= STAGE_BYTES;
     bench->per_call = CALL_BYTES / bench->embedding_bytes;
     if (bench->per_call > CALL_ENTRIES)
         bench->per_call = CALL_ENTRIES;
@@ -86,47 +89,66 @@ static void make_embedding(struct bench *bench, unsigned dim)
         bench->per_call = 1;
 }
 
-/* Appends one entry's part of a settle call; returns the number of arguments. */
-static size_t put_entry(const struct bench *bench, const redisReply *id, const char **to, size_t *lengths)
+/* The reply's fields, as they stand in a settle call or are staged. */
+static size_t put_fields(const struct bench *bench, const redisReply *id, const char **to, size_t *lengths)
 {
-    const char *fields[] = {
-        id->str,
-        "done",
-        id->str,
-        "3600000",
-        "0",
-        "0",
-        "1700000000000",
-        "1",
-        "12", /* what settle needs
-             to know */
-        "id",
-        id->str,
-        "dim",
-        bench->dim,
-        "encoding",
-        bench->encoding,
-        "embedding",
-        NULL,
-        "tokens",
-        "18",
-        "compute_ms",
-        "1",
+    const char *fields[2 * FIELDS] = {
+        "id",        id->str, "dim",    bench->dim, "encoding",   bench->encoding,
+        "embedding", NULL,    "tokens", "18",       "compute_ms", "1",
     };
-    for (size_t i = 0; i < ENTRY_ARGUMENTS; i++) {
+    for (size_t i = 0; i < 2 * FIELDS; i++) {
         to[i] = fields[i] == NULL ? bench->embedding : fields[i];
         lengths[i] = fields[i] == NULL ? bench->embedding_bytes : strlen(fields[i]);
     }
-    return ENTRY_ARGUMENTS;
+    return 2 * FIELDS;
+}
+
+/* Appends one entry's part of a settle call; returns the number of arguments. */
+static size_t put_entry(const struct bench *bench, const redisReply *id, const char **to, size_t *lengths)
+{
+    const char *entry[] = {
+        id->str,         "done", id->str,
+        "3600000",       "0",    "0",
+        "1700000000000", "1",    bench->staged ? "0" : "12"}; /* what settle needs to know, and the number of fields */
+    size_t n = sizeof entry / sizeof *entry;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = entry[i];
+        lengths[i] = strlen(entry[i]);
+    }
+    return bench->staged ? n : n + put_fields(bench, id, to + n, lengths + n);
+}
+
+static size_t put_key(char key[80], const char *kind, const redisReply *entry)
+{
+    return (size_t)snprintf(key, 80, "sluice:{default}:%s:%s", kind, entry->element[0]->str);
+}
+
+/* Sends the replies ahead of their settle, as the daemon does with large ones. */
+static void append_stage(struct bench *bench, redisReply *const *entries, size_t count)
+{
+    redisAppendCommand(bench->redis, "MULTI");
+    for (size_t i = 0; i < count; i++) {
+        const char *arguments[2 + 2 * FIELDS] = {"HSET"};
+        size_t lengths[2 + 2 * FIELDS] = {4};
+        char key[80];
+        lengths[1] = put_key(key, "stage:bench", entries[i]);
+        arguments[1] = key;
+        put_fields(bench, entries[i]->element[0], arguments + 2, lengths + 2);
+        redisAppendCommandArgv(bench->redis, 2 + 2 * FIELDS, arguments, lengths);
+        redisAppendCommand(bench->redis, "PEXPIRE %s 3600000", key);
+    }
+    redisAppendCommand(bench->redis, "EXEC");
 }
 
 static void append_settle(struct bench *bench, redisReply *const *entries, size_t count)
 {
-    static const char *arguments[7 + 4 + CALL_ENTRIES * (1 + ENTRY_ARGUMENTS)];
-    static size_t lengths[7 + 4 + CALL_ENTRIES * (1 + ENTRY_ARGUMENTS)];
-    static char keys[CALL_ENTRIES][80], key_count[16], entry_count[16];
-    size_t n = 0;
-    snprintf(key_count, sizeof key_count, "%zu", 4 + count);
+    static const char *arguments[7 + 4 + CALL_ENTRIES * (2 + ENTRY_ARGUMENTS)];
+    static size_t lengths[7 + 4 + CALL_ENTRIES * (2 + ENTRY_ARGUMENTS)];
+    static char keys[2 * CALL_ENTRIES][80], key_count[16], entry_count[16];
+    size_t n = 0, key_total = bench->staged ? 2 * count : count;
+    if (bench->staged)
+        append_stage(bench, entries, count);
+    snprintf(key_count, sizeof key_count, "%zu", 4 + key_total);
     snprintf(entry_count, sizeof entry_count, "%zu", count);
     const char *head[] = {"EVALSHA",
                           bench->script,
@@ -137,9 +159,8 @@ static void append_settle(struct bench *bench, redisReply *const *entries, size_
                           "sluice:{default}:results"};
     for (size_t i = 0; i < 7; i++, n++)
         arguments[n] = head[i], lengths[n] = strlen(head[i]);
-    for (size_t i = 0; i < count; i++, n++) {
-        lengths[n] =
-            (size_t)snprintf(keys[i], sizeof keys[i], "sluice:{default}:reply:%s", entries[i]->element[0]->str);
+    for (size_t i = 0; i < key_total; i++, n++) {
+        lengths[n] = put_key(keys[i], i < count ? "reply" : "stage:bench", entries[i % count]);
         arguments[n] = keys[i];
     }
     const char *common[] = {"bench", "null", "0000000000000000", entry_count};
@@ -182,9 +203,21 @@ static size_t send_flight(struct bench *bench, const redisReply *read, size_t *c
     return calls;
 }
 
+/* The answers of MULTI to EXEC, of which only the last is an array. */
+static void take_stage(struct bench *bench)
+{
+    for (int type = REDIS_REPLY_STATUS; type == REDIS_REPLY_STATUS;) {
+        redisReply *reply = answer(bench->redis, "MULTI");
+        type = reply->type;
+        freeReplyObject(reply);
+    }
+}
+
 static void take_settles(struct bench *bench, size_t calls)
 {
     for (size_t i = 0; i < calls; i++) {
+        if (bench->staged)
+            take_stage(bench);
         redisReply *reply = answer(bench->redis, "settle");
         for (size_t k = 0; k + 2 < reply->elements; k++)
             if (reply->element[k]->integer != 1)

@@ -37,10 +37,11 @@ class RedisKill(SluiceCase):
 
     def test_kill_with_aof_always_20_times(self):
         self.server = self.start_redis(aof="always")
-        daemon = self.start_daemon(self.server)
+        model = self.make_model("wide", hidden=192, heads=4)  # wide enough that replies in JSON are staged
+        daemon = self.start_daemon(self.server, model=model)
         self.run_kills(scaled(20), seed=1)
         self.assertTrue(daemon.running())
-        self.assert_clean(self.server, faults=["redis kill mid-batch"])
+        self.assert_clean(self.server, model=model, faults=["redis kill mid-batch"])
 
     def test_kill_with_two_workers(self):
         """All leases may be gone after a restart, and the first worker back must not rob the other."""

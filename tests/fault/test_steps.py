@@ -19,7 +19,7 @@ class Steps(SluiceCase):
         super().setUp()
         self.server = self.start_redis()
         self.client = self.server.client()
-        self.model = self.make_model()
+        self.model = self.make_model("wide", hidden=192, heads=4)  # wide enough that a reply in JSON is staged
 
     def requests(self, queue):
         """A small mixed bag: good ones, a bad one, and one that needs a wake token."""

@@ -14,8 +14,9 @@ class WorkerKill(SluiceCase):
         super().setUp()
         self.server = self.start_redis()
         self.client = self.server.client()
-        # Heavy enough that a batch takes a few milliseconds, so that kills find entries in every stage.
-        self.model = self.make_model("heavy", hidden=128, heads=4, layers=4, intermediate=512)
+        # Heavy enough that a batch takes a few milliseconds, so that kills find entries in every stage; and wide enough
+        # that replies in JSON are staged.
+        self.model = self.make_model("heavy", hidden=192, heads=4, layers=3, intermediate=512)
 
     def finish(self, sender, **options):
         super().finish(self.server, sender, model=self.model, **options)

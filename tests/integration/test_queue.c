@@ -119,6 +119,49 @@ static void many_settles_are_one_event(void **state)
     desk_close(&desk);
 }
 
+/* What a settle carries and what is staged for it comes out the same. */
+static void large_replies_are_staged(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    desk.padding = 5000;
+    redis_do(redis, "XADD " STREAM " * id a text hello notify 1 meta kept ttl 500");
+    redis_do(redis, "XADD " STREAM " * id b text hello");
+    assert_int_equal(desk_read(&desk, 10, 0), 2);
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    char expected[256];
+    snprintf(expected, sizeof expected, "[done a %s m r 2 f32 kept 0.001]", desk.held.first->name);
+    redis_expect(redis, expected, "HMGET " Q "reply:a status id entry model revision dim encoding meta compute_ms");
+    redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
+    redis_expect(redis, "13", "HLEN " Q "reply:a");
+    redis_expect(redis, "500", "TTL " Q "reply:a");
+    redis_expect(redis, "5008", "HSTRLEN " Q "reply:b embedding");
+    redis_expect(redis, desk.held.first->name, "LPOP " Q "wake:a");
+    redis_expect(redis, "[]", "KEYS *stage*");
+    redis_do(redis, "INFO commandstats");
+    assert_non_null(strstr(redis->text, "cmdstat_rename:calls=2,"));
+    expect_empty(redis);
+    desk_close(&desk);
+}
+
+static void a_late_staged_reply_leaves_nothing(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    desk.padding = 5000;
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello");
+    assert_int_equal(desk_read(&desk, 10, 0), 1);
+    redis_do(redis, "XACK " STREAM " sluice 5-1");
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
+    redis_expect(redis, "0", "EXISTS " Q "reply:a");
+    redis_expect(redis, "[]", "KEYS *stage*");
+    desk_close(&desk);
+}
+
 static void a_second_settle_is_late(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -494,6 +537,25 @@ static void a_full_redis_still_lets_requests_end(void **state)
     desk_close(&desk);
 }
 
+/* HSET is refused in a full Redis, the script is not: it finds nothing staged, and the next settle brings the reply. */
+static void a_full_redis_takes_no_staged_reply(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    desk.padding = 5000;
+    redis_do(redis, "XADD " STREAM " * id a text hello");
+    desk_read(&desk, 1, 0);
+    redis_do(redis, "CONFIG SET maxmemory 1");
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN);
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
+    assert_int_equal(queue_stats(desk.queue).reconnects, 0);
+    desk_close(&desk);
+}
+
 /* XGROUP CREATE is refused in a full Redis even when the group is there; yet what waits must be able to end. */
 static void a_full_redis_can_be_joined(void **state)
 {
@@ -765,6 +827,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(blocked_read_returns_with_the_entry, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(unblock_ends_a_blocked_read, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(many_settles_are_one_event, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(large_replies_are_staged, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_late_staged_reply_leaves_nothing, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_second_settle_is_late, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(errors_and_dead_letters, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(deferred_requests_come_back_as_the_next_attempt, redis_setup, redis_teardown),
@@ -786,6 +850,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_read_only_server_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_busy_server_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_full_redis_can_be_joined, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_full_redis_without_a_group_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown),

@@ -161,6 +161,36 @@ static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
     redis_expect(redis, "[done ~]", "HMGET " REPLY("2-1") "status old");
 }
 
+/* A staged reply becomes the reply with its fields and its ttl, whatever stood there; a late one goes. */
+static void settle_takes_what_is_staged(void **state)
+{
+    struct redis_fixture *redis = *state;
+    group(redis);
+    for (int i = 1; i <= 5; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "%d-1", i);
+        deliver(redis, id, "me");
+        redis_do(redis, "HSET " Q "stage:%d id %d embedding v", i, i);
+        redis_do(redis, "PEXPIRE " Q "stage:%d 90000", i);
+    }
+    redis_do(redis, "XACK " STREAM " sluice 2-1");
+    redis_do(redis, "HSET " REPLY("3-1") "status queued old field");
+    redis_do(redis, "HSET " REPLY("4-1") "entry 9-1");
+    redis_do(redis, "DEL " Q "stage:5");
+    redis_expect_script(redis, "[1 0 1 2 -5 0 0]", SCRIPT_SETTLE, 15,
+                        SETTLE_KEYS REPLY("1-1") REPLY("2-1") REPLY("3-1") REPLY("4-1") REPLY("5-1") Q
+                        "stage:1 " Q "stage:2 " Q "stage:3 " Q "stage:4 " WAKE("5-1") Q "stage:5 " HEAD(
+                            5) "1-1 done 1-1 60000 0 0 1 0 0 2-1 done 2-1 60000 0 0 1 0 0 3-1 done 3-1 60000 0 0 1 0 0 "
+                               "4-1 done 4-1 60000 0 0 1 0 0 5-1 done 5-1 60000 1 0 1 0 0");
+    redis_expect(redis, "[done 1-1 m r 1 v]", "HMGET " REPLY("1-1") "status entry model revision id embedding");
+    assert_true(strtol(redis_do(redis, "PTTL " REPLY("1-1")), NULL, 10) > 60000);
+    redis_expect(redis, "[done 3 ~]", "HMGET " REPLY("3-1") "status id old");
+    redis_expect(redis, "[9-1 ~]", "HMGET " REPLY("4-1") "entry id");
+    redis_expect(redis, "0", "EXISTS " REPLY("2-1") REPLY("5-1") WAKE("5-1"));
+    redis_expect(redis, "[]", "KEYS *stage*");
+    redis_expect(redis, "[1 5-1 5-1 [[me 1]]]", "XPENDING " STREAM " sluice");
+}
+
 static void settle_forgets_the_trouble_of_others(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -638,6 +668,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(settle_age_is_ms_then_sequence_then_class, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_sees_the_replies_of_its_own_call, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_replaces_whatever_stood_at_the_reply_key, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(settle_takes_what_is_staged, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_forgets_the_trouble_of_others, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_skips_side_keys_of_a_wrong_type, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(settle_keeps_a_dead_letter_with_its_fields, redis_setup, redis_teardown),

@@ -91,6 +91,7 @@ class History:
         self.replies = {}      # id -> [(when, fields), …]: every terminal write
         self.charges = {}      # name -> [when, …]: every write to `trouble` about it
         self.steps = []        # [when] -> commands that took effect together
+        self.staged = {}       # stage key -> fields of a large reply that is on its way
         self.submissions = {}  # `id` -> (stream, entry id) that producers added under it
         self.retries = {}      # original name -> (stream, entry id) under which it came back
         for when, together in enumerate(transactions(directory)):
@@ -119,8 +120,12 @@ class History:
         elif name == b"XACK" and key.startswith("requests"):
             for word in words[3:]:
                 self.acked.setdefault((key, word.decode()), []).append(when)
+        elif name == b"HSET" and key.startswith("stage:"):
+            self.staged[words[1]] = dict(zip(words[2::2], words[3::2]))
+        elif name == b"RENAME" and key.startswith("stage:"):
+            self.staged[words[2]] = self.staged.pop(words[1], {})  # settle adds the rest in the same step
         elif name in (b"HSET", b"HMSET") and key.startswith("reply:"):
-            fields = dict(zip(words[2::2], words[3::2]))
+            fields = {**self.staged.pop(words[1], {}), **dict(zip(words[2::2], words[3::2]))}
             if fields.get(b"status") in (b"done", b"error", b"cancelled"):
                 self.replies.setdefault(key[len("reply:"):], []).append((when, fields))
         elif name in (b"HINCRBY", b"HSET") and key == "trouble":

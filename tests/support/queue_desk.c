@@ -177,6 +177,9 @@ void desk_settle(struct desk *desk, enum outcome outcome)
         if (outcome == OUTCOME_DONE) {
             buffer_free(&request->reply);
             buffer_append(&request->reply, "\0\r\nabcde", 8);
+            for (size_t i = 0; i < desk->padding; i++) {
+                buffer_append(&request->reply, "x", 1);
+            }
         } else {
             request_fail(request, CODE_INTERNAL, "broken");
         }

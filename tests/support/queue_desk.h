@@ -16,6 +16,7 @@ struct desk {
     struct event last;        /* that was waited for */
     struct request_list held; /* requests the desk has now */
     struct err fatal;
+    size_t padding; /* bytes that desk_settle makes each vector larger */
 };
 
 /* Makes a queue named q on this server and its model m; `options` may be NULL, else its limits are taken over. */

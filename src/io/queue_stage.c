@@ -1,0 +1,87 @@
+/* Large replies, sent to Redis ahead of their settle.
+ *
+ * A script's arguments become Lua strings, and Lua hashes every byte of them: 4,651 bytes of JSON cost more than all
+ * else that settle does for the request. So a large reply is written to a hash of its own, its stage key, by plain
+ * commands; the settle behind it says what is to become of it, and mostly that is a RENAME. Nobody else knows the key.
+ * It has the reply's ttl from the start, in one transaction, so nothing stays behind when the settle never comes. A
+ * Redis that does not take it (it is full, say) is noticed by the script; the next replies go with their settle again
+ * for a while. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "io/queue_private.h"
+
+enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
+
+static const char *stage_key(const struct queue *queue, const struct request *request, char key[QUEUE_KEY_MAX])
+{
+    char more[QUEUE_WORKER_MAX + 24];
+    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->staged);
+    return queue_key(queue, "stage:", more, key);
+}
+
+void queue_add_stage_key(const struct queue *queue, struct command *command, const struct request *request)
+{
+    char key[QUEUE_KEY_MAX];
+    command_text(command, stage_key(queue, request, key));
+}
+
+void queue_not_staged(struct queue *queue)
+{
+    queue->stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
+}
+
+/* Nobody listens to the answers: the script looks. */
+static void send(struct queue *queue, struct command *command)
+{
+    struct err err;
+    const char *bytes;
+    size_t length;
+    if (!command_finish(command, &bytes, &length, &err)) {
+        enum status status =
+            link_send(queue->writer, bytes, length, queue->options.command_timeout_ms, NULL, NULL, &err);
+        (void)status;
+    }
+    command_free(command);
+}
+
+static void send_word(struct queue *queue, const char *word)
+{
+    struct command command = {0};
+    command_text(&command, word);
+    send(queue, &command);
+}
+
+static void stage(struct queue *queue, struct request *request)
+{
+    char key[QUEUE_KEY_MAX];
+    struct command fields = {0}, expiry = {0};
+    request->staged = ++queue->staged;
+    stage_key(queue, request, key);
+    command_text(&fields, "HSET");
+    command_text(&fields, key);
+    queue_add_fields(queue, &fields, request);
+    send(queue, &fields);
+    command_text(&expiry, "PEXPIRE");
+    command_text(&expiry, key);
+    command_number(&expiry, request->ttl_s * 1000ull);
+    send(queue, &expiry);
+}
+
+void queue_stage(struct queue *queue, const struct request_list *requests)
+{
+    bool may = clock_now_ns() >= queue->stage_from_ns, begun = false;
+    for (struct request *request = requests->first; request; request = request->next) {
+        request->staged = 0;
+        if (may && request->outcome == OUTCOME_DONE && request->reply.length >= STAGE_BYTES) {
+            if (!begun) {
+                send_word(queue, "MULTI");
+            }
+            begun = true;
+            stage(queue, request);
+        }
+    }
+    if (begun) {
+        send_word(queue, "EXEC");
+    }
+}
