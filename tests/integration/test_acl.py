@@ -1,12 +1,18 @@
 """The least-privilege users of config/acl: what they may is enough for everything, and each right is needed."""
 
+import glob
 import os
 import re
 
 import redis
 
 from case import SluiceCase
-from daemon import SOURCE
+from corpus import texts
+from daemon import BINARY, SOURCE
+from model import vocabulary
+
+FAULTY = os.path.join(os.path.dirname(BINARY), "tests", "sluice_faulty")
+WORD = "~"  # the word at which the faulty engine fails; no text of the corpus has it
 
 CONFIG, NOPERM = 78, 77
 ROLES = ("worker", "producer", "operator")
@@ -104,3 +110,109 @@ class Acl(SluiceCase):
                         ("HGETALL", "sluice:{test}:workers"), ("XADD", "sluice:{other}:requests", "*", "a", "b")):
             with self.assertRaises(redis.exceptions.NoPermissionError, msg=command):
                 producer.execute_command(*command)
+
+    def test_what_the_worker_may_is_in_its_code(self):
+        """Each command that the file grants is one that a script or the Redis layer sends."""
+        code = ""
+        for path in glob.glob(os.path.join(SOURCE, "lua", "*.lua")) + glob.glob(os.path.join(SOURCE, "src", "io", "*.c")):
+            with open(path, encoding="utf-8") as file:
+                code += file.read()
+        for word in rules("worker", self.queue):
+            if word.startswith("+"):
+                for part in word[1:].upper().split("|"):
+                    self.assertRegex(code, rf"[\"']{part}[\"']", word)
+
+
+class FullRun(Acl):
+    """Everything that a queue can do, by a worker, a producer and an operator who have no other rights."""
+
+    def setUp(self):
+        super().setUp()
+        for role in ROLES:
+            self.make_user(role)
+        self.producer_client = redis.Redis(unix_socket_path=self.server.socket, username="sluice-producer", password="pw")
+
+    def key(self, name):
+        return f"sluice:{{{self.queue}}}:{name}"
+
+    def serve(self):
+        """A worker whose engine fails at WORD, with its own login."""
+        token = vocabulary().index(WORD)
+        daemon = self.make_daemon(self.server, "--backoff-ms", "20", "--sweep-ms", "100",
+                                  address=f"redis+unix://sluice-worker@{self.server.socket}",
+                                  environment={"SLUICE_REDIS_PASSWORD": "pw", "FAULTY_ENGINE": f"error:{token}",
+                                               "FAULTY_ENGINE_LOG": self.path("faults")})
+        daemon.argv[0] = FAULTY
+        return daemon.start().wait_ready(self.client)
+
+    def operate(self, *arguments, code=0):
+        result = self.run_sluice(*arguments, "--redis", f"redis+unix://sluice-operator@{self.server.socket}", "--queue", self.queue,
+                                 environment={"SLUICE_REDIS_PASSWORD": "pw"})
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
+        return result.stdout.decode()
+
+    def add(self, stream="requests", **fields):
+        return self.producer_client.xadd(self.key(stream), fields).decode()
+
+    def wait_status(self, name, status):
+        self.wait_until(lambda: self.producer_client.hget(self.key("reply:" + name), "status") == status.encode(), f"{name} to be {status}")
+
+    def produce(self):
+        """Each feature once, and what comes of it."""
+        plain = [self.add(text=text) for text in texts(30)]
+        high, low = self.add("requests:high", text="high"), self.add("requests:low", text="low")
+        woken = self.add(text="woken", notify="1")
+        told = self.add(text="told", notify="stream:web")
+        tracked = self.add(text="tracked", track="1", tenant="acme")
+        delayed = self.add(text="delayed", delay="300")
+        bulk = self.add(inputs='["one","two"]')
+        expired = self.add(text="too late", expires_in="1", delay="100")
+        wrong = self.add(text="")
+        doomed = self.add(text=f"the {WORD}", max_attempts="2")
+        for name in (*plain, "high:" + high, "low:" + low, told, tracked, delayed, bulk):
+            self.wait_status(name, "done")
+        self.assertEqual(self.producer_client.blpop([self.key("wake:" + woken)], 20)[1].decode(), woken)
+        self.assertTrue(self.producer_client.xread({self.key("results:web"): "0"}))
+        for name in (expired, wrong, doomed):
+            self.wait_status(name, "error")
+        self.assertEqual(self.producer_client.unlink(self.key("reply:" + plain[0])), 1)
+        self.assertTrue(self.producer_client.hmget(self.key("meta"), "depth_normal", "wait_ms_normal")[0])
+
+    def control(self, daemon):
+        self.assertEqual(self.operate("dead", "list").count("\n"), 1)
+        letter = self.operate("dead", "list").split()[0]
+        self.operate("dead", "show", letter)
+        self.operate("dead", "requeue", letter)
+        self.wait_until(lambda: self.operate("dead", "list"), "it to be dead again")
+        self.operate("dead", "purge", "--all")
+        self.operate("caps", "--normal", "100000")
+        self.operate("pause")
+        self.operate("stats")
+        waiting = self.add(text="cancelled")
+        self.operate("cancel", waiting)
+        self.operate("resume")
+        self.wait_until(lambda: self.producer_client.exists(self.key("reply:" + waiting)), "it to be cancelled, unless it was faster")
+        name = daemon.worker_name(self.client)
+        self.operate("workers", "list")
+        self.operate("workers", "check")
+        self.operate("workers", "quiet", name)
+        self.operate("workers", "resume", name)
+        self.assertIn("\n0 failed, ", self.operate("doctor", "--user", "sluice-worker", "--model", self.make_model()))
+
+    def test_three_users(self):
+        first = self.serve()
+        self.produce()
+        self.control(first)
+        load = self.start_load(self.server)
+        name = self.catch(first, self.client)
+        first.kill()
+        self.journal.kills.append(name)
+        heir = self.serve()
+        self.wait_until(lambda: self.pending(self.client, worker=name) == 0, "the heir to take over")
+        load.stop()
+        self.wait_finished(self.producer(self.server))
+        self.operate("workers", "drain", "--all")
+        self.assertEqual(heir.wait_exit(), 0)
+        self.assertEqual(self.client.execute_command("ACL", "LOG"), [], "somebody was refused something")
+        for daemon in (first, heir):
+            self.assertNotIn("NOPERM", daemon.read_log())
