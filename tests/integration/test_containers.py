@@ -41,7 +41,7 @@ class Containers(SluiceCase):
         self.assertEqual(len(workers), 2)
         for service in services.values():
             self.assertIn("healthcheck", service)
-            self.assertIn("redis_password", service["secrets"])
+            self.assertIn("worker_password", service["secrets"])
         self.assertTrue(services["redis"]["volumes"])
 
     def test_compose_paths(self):
@@ -53,9 +53,9 @@ class Containers(SluiceCase):
                     self.assertTrue(os.path.exists(os.path.join(SOURCE, source)), source)
                 else:
                     self.assertIn(source, compose["volumes"])
-        secret = compose["secrets"]["redis_password"]["file"]
-        self.assertIn(f"/{os.path.relpath(secret)}\n", read(".gitignore"), "the password file must never be committed")
-        self.assertIn(f"{os.path.dirname(os.path.relpath(secret))}\n", read(".dockerignore"), "nor copied into an image")
+        for secret in (secret["file"] for secret in compose["secrets"].values()):
+            self.assertIn(f"/{os.path.relpath(secret)}\n", read(".gitignore"), "the password file must never be committed")
+            self.assertIn(f"{os.path.dirname(os.path.relpath(secret))}\n", read(".dockerignore"), "nor copied into an image")
 
     def test_compose_commands(self):
         """Every flag of the commands in the file is one of that command's own --help."""
@@ -83,6 +83,43 @@ class Containers(SluiceCase):
             for name in service.get("environment", {}):
                 self.assertTrue(name.startswith("SLUICE_"))
                 self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
+
+    def test_redis_command_and_health_check(self):
+        """The shell command of the file, with its paths moved, starts a Redis for two users; a worker serves under its own, and
+        the file's health check finds that worker and misses it when it is gone."""
+        for name in ("redis_password", "worker_password"):
+            self.write(name, name + "-secret\n")
+        self.write("redis.conf", read("config", "redis.conf").replace("dir /data", f"dir {self.directory}") +
+                   f"\nport 0\nunixsocket {self.path('s')}\n")
+        services = self.compose()["services"]
+        command = services["redis"]["command"][0].replace("$$", "$")
+        for inside, here in (("/run/secrets", self.directory), ("/etc/sluice/redis.conf", self.path("redis.conf")),
+                             ("/etc/sluice/worker.acl", os.path.join(SOURCE, "config", "acl", "worker.acl")),
+                             ("/tmp/users.acl", self.path("users.acl"))):
+            self.assertIn(inside, command)
+            command = command.replace(inside, here)
+        child = process.start([*services["redis"]["entrypoint"], command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        worker = None
+        try:
+            client = redis.Redis(unix_socket_path=self.path("s"), password="redis_password-secret")
+            self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError,))
+            with self.assertRaises(redis.ResponseError):
+                redis.Redis(unix_socket_path=self.path("s"), password="worker_password-secret").ping()
+            environment = {"SLUICE_REDIS_PASSWORD_FILE": self.path("worker_password")}
+            address = f"--redis=redis+unix://sluice-worker@{self.path('s')}"
+            serve = ["--model=" + self.make_model() if word.startswith("--model=") else address if word.startswith("--redis=") else word
+                     for word in services["worker-1"]["command"]]
+            check = [address if word.startswith("--redis=") else word for word in services["worker-1"]["healthcheck"]["test"][2:]]
+            self.assertEqual(self.run_sluice(*check, environment=environment).returncode, 69)
+            worker = process.start([BINARY, *serve, "--lease-ms", "500"], env=process.clean_environment(environment),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 0, "a healthy worker")
+            process.end(worker)
+            self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 69, "an unhealthy one")
+        finally:
+            for started in (child, worker):
+                if started is not None:
+                    process.end(started)
 
     def test_redis_configuration(self):
         """The configuration in the file starts a real Redis, with the durability that it promises."""
