@@ -100,6 +100,23 @@ void held_remove(struct held *held, struct request *request)
     sum->count--;
     sum->tokens -= request->tokens;
     sum->bytes -= request->bytes;
+    if (request->begun)
+        sum->work_bytes -= request->work_bytes;
+}
+
+uint32_t held_begin(struct held *held, const struct request_list *list, uint32_t most, uint64_t credit_bytes)
+{
+    uint32_t count = 0;
+    for (struct request *request = list->first; request != NULL && count < most; request = request->next, count++) {
+        struct held_sum *sum = sum_of(held, request);
+        if (request->begun)
+            continue;
+        if (sum->work_bytes > 0 && sum->work_bytes + request->work_bytes > credit_bytes)
+            break;
+        request->begun = true;
+        sum->work_bytes += request->work_bytes;
+    }
+    return count;
 }
 
 void held_weigh(struct held *held, struct request *request, uint32_t tokens)

@@ -164,7 +164,8 @@ static void estimate(struct request *request, size_t allocated)
         ids += bytes + SPECIAL < most ? bytes + SPECIAL : most;
     }
     size_t floats = (size_t)request->row_count * request->dim;
-    request->bytes += ids * sizeof(int32_t) + floats * sizeof(float) + reply_bound(request);
+    request->work_bytes = ids * sizeof(int32_t) + floats * sizeof(float) + reply_bound(request);
+    request->bytes += request->work_bytes;
 }
 
 /* What is wrong with an entry whatever its fields say. */

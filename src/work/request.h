@@ -198,8 +198,10 @@ struct request {
     /* Stamps, monotonic ns; 0 until reached. */
     uint64_t received_ns, prepared_ns, started_ns, computed_ns;
 
-    size_t bytes;    /* memory that this request holds or will hold, at most: what credit counts */
-    uint32_t tokens; /* likewise: estimated from the text until it is tokenised */
+    size_t bytes;      /* memory that this request holds or will hold, at most: what credit counts */
+    size_t work_bytes; /* of them, what it takes from its preparing on: ids, vectors, reply */
+    bool begun;        /* by held_begin */
+    uint32_t tokens;   /* likewise: estimated from the text until it is tokenised */
 };
 
 struct request_list {

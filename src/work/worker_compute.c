@@ -180,9 +180,13 @@ static void advance_prepare(struct worker *worker)
 {
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct request_list *list = &worker->to_prepare[class];
-        while (list->first != NULL && (class == CLASS_HIGH || worker->away < AWAY_MOST))
-            if (!compute_send(worker, ACTION_PREPARE, list, LIST_MOST))
+        while (list->first != NULL && (class == CLASS_HIGH || worker->away < AWAY_MOST)) {
+            uint32_t count = held_begin(&worker->held, list, LIST_MOST, worker->options.credit_bytes);
+            if (count == 0)
+                break;
+            if (!compute_send(worker, ACTION_PREPARE, list, count))
                 return;
+        }
     }
 }
 

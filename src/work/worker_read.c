@@ -114,13 +114,21 @@ uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
     return entries_in(&worker->classes[class], credit);
 }
 
+/* Entries in one read: their rows are made when they are read, whatever each of them brings. */
+static uint32_t read_most(const struct worker *worker)
+{
+    uint64_t rows = (uint64_t)worker->options.rules.max_inputs * sizeof(struct row);
+    uint64_t most = rows == 0 ? READ_MOST : worker->options.credit_bytes / rows;
+    return most < 1 ? 1 : most < READ_MOST ? (uint32_t)most : READ_MOST;
+}
+
 /* Few large reads, not many small ones: less room than a quarter is not worth asking for. */
 static uint32_t worthwhile_room(const struct worker *worker, enum request_class class)
 {
     uint32_t whole = entries_in(&worker->classes[class], credit_of(worker, class));
     uint32_t least = whole / 4 < READ_MOST / 4 ? whole / 4 : READ_MOST / 4;
-    uint32_t room = read_room(worker, class);
-    return room < least ? 0 : room < READ_MOST ? room : READ_MOST;
+    uint32_t room = read_room(worker, class), most = read_most(worker);
+    return room < least ? 0 : room < most ? room : most;
 }
 
 /* --- the read --- */
