@@ -19,6 +19,7 @@ struct stage {
     long long last;
     struct err err;
     bool close_in_answer, down_before_nulls;
+    bool sentinel, master_only; /* of the link to be opened */
 };
 
 static void on_up(void *context)
@@ -57,6 +58,8 @@ static void open_link(struct stage *stage, size_t max_bytes)
     struct link_options options = {
         .base = stage->base,
         .address = &stage->address,
+        .sentinel = stage->sentinel,
+        .master_only = stage->master_only,
         .connect_timeout_ms = 20000,
         .max_reply_bytes = max_bytes,
         .context = stage,
@@ -241,27 +244,94 @@ static void closing_inside_an_answer(void **state)
     assert_int_equal(stage->downs, 0); /* who closes knows */
 }
 
-static void a_password_is_sent_first(void **state)
+/* Opens the link, and these bytes have to be the first that it sends. */
+static void expect_login(struct stage *stage, const char *expected)
 {
-    struct stage *stage = *state;
-    struct err err;
     char got[256] = "";
-    assert_int_equal(address_set_login(&stage->address, NULL, "pa ss\r\n", &err), STATUS_OK);
-    stage->address.db = 2;
     open_link(stage, 10000);
     accept_peer(stage);
-    const char *expected = "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\npa ss\r\n\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n";
     for (size_t at = 0; at < strlen(expected);) {
         event_base_loop(stage->base, EVLOOP_NONBLOCK);
         ssize_t count = recv(stage->peer, got + at, sizeof got - 1 - at, MSG_DONTWAIT);
         at += count > 0 ? (size_t)count : 0;
     }
     assert_string_equal(got, expected);
-    say(stage, "+OK\r\n");
-    say(stage, "+OK\r\n");
-    while (stage->ups == 0) {
+}
+
+static void expect_up(struct stage *stage)
+{
+    while (stage->ups + stage->downs == 0) {
         turn(stage);
     }
+    assert_int_equal(stage->ups, 1);
+}
+
+static void a_password_is_sent_first(void **state)
+{
+    struct stage *stage = *state;
+    struct err err;
+    assert_int_equal(address_set_login(&stage->address, NULL, "pa ss\r\n", &err), STATUS_OK);
+    stage->address.db = 2;
+    expect_login(stage, "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\npa ss\r\n\r\n"
+                        "*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n");
+    say(stage, "+OK\r\n+OK\r\n");
+    expect_up(stage);
+}
+
+static void a_sentinel_gets_its_own_password_and_no_database(void **state)
+{
+    struct stage *stage = *state;
+    struct err err;
+    assert_int_equal(address_set_login(&stage->address, "u", "of the server", &err), STATUS_OK);
+    assert_int_equal(address_set_sentinel_password(&stage->address, "its own", &err), STATUS_OK);
+    stage->address.db = 2;
+    stage->sentinel = true;
+    expect_login(stage, "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$7\r\nits own\r\n");
+    say(stage, "+OK\r\n");
+    expect_up(stage);
+}
+
+#define ROLE "*1\r\n$4\r\nROLE\r\n"
+
+static void a_master_is_taken(void **state)
+{
+    struct stage *stage = *state;
+    stage->master_only = true;
+    expect_login(stage, ROLE);
+    say(stage, "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+    expect_up(stage);
+}
+
+static void expect_not_taken(struct stage *stage, const char *answer, enum status status, const char *words)
+{
+    stage->master_only = true;
+    expect_login(stage, ROLE);
+    say(stage, answer);
+    expect_death(stage, status, 0);
+    assert_int_equal(stage->ups, 0);
+    assert_non_null(strstr(stage->err.message, words));
+}
+
+static void a_replica_is_not_taken(void **state)
+{
+    expect_not_taken(*state, "*5\r\n$5\r\nslave\r\n$2\r\nh2\r\n:7000\r\n$9\r\nconnected\r\n:1\r\n", STATUS_UNAVAILABLE,
+                     "it is a replica of h2:7000");
+}
+
+static void a_sentinel_is_no_server(void **state)
+{
+    expect_not_taken(*state, "*2\r\n$8\r\nsentinel\r\n*0\r\n", STATUS_UNAVAILABLE, "it is not a master");
+}
+
+static void an_odd_role_is_not_taken(void **state)
+{
+    expect_not_taken(*state, ":1\r\n", STATUS_UNAVAILABLE, "it is not a master");
+}
+
+static void a_missing_right_to_ask_for_the_role_is_told(void **state)
+{
+    expect_not_taken(*state, "-NOPERM this user has no permissions to run the 'role' command\r\n", STATUS_DENIED,
+                     "'role'");
 }
 
 static void a_refused_password_is_denied(void **state)
@@ -287,6 +357,12 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(closing_inside_an_answer, setup, teardown),
     cmocka_unit_test_setup_teardown(a_password_is_sent_first, setup, teardown),
     cmocka_unit_test_setup_teardown(a_refused_password_is_denied, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_sentinel_gets_its_own_password_and_no_database, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_master_is_taken, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_replica_is_not_taken, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_sentinel_is_no_server, setup, teardown),
+    cmocka_unit_test_setup_teardown(an_odd_role_is_not_taken, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_missing_right_to_ask_for_the_role_is_told, setup, teardown),
 };
 
 TEST_MAIN(cases)
