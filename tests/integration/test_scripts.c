@@ -167,7 +167,7 @@ static void settle_takes_what_is_staged(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     for (int i = 1; i <= 5; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, "%d-1", i);
         deliver(redis, id, "me");
         redis_do(redis, "HSET " Q "stage:%d id %d embedding v", i, i);
