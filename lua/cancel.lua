@@ -13,7 +13,8 @@
 --       { -5, id, notify, results name }  the target's reply has other keys: call again with these; nothing was changed
 -- The first call guesses: <id> = the target's name, notify 0.
 -- May not: write before the gate (is the cancel entry pending?), or remove before the reply is written; end an entry that
--- is no request under its own name (a retry's new entry id is not a name; a cancel entry has no reply).
+-- is no request under its own name (a retry's new entry id is not a name; a cancel entry has no reply); say "nothing" when
+-- it could not look everywhere (later:data or trouble of a wrong type: the cancel stays pending).
 
 local try, call, pcall = pcall, redis.call, redis.pcall
 local stream, trouble, later, data, home, registry, reply, other = unpack(KEYS)
@@ -51,16 +52,15 @@ local function find()
     local lent = fields._id and carrier_of(side(pcall('HGET', trouble, fields._id))) == own
     if not lent then return fields, own end
   end
-  local carrier = carrier_of(side(pcall('HGET', trouble, name)))
-  message = carrier and carrier ~= own and call('XRANGE', home, carrier, carrier)[1]
-  if message then
-    local fields = to_map(message[2])
-    if fields._id == name then return fields, carrier end
+  local packed = call('HGET', data, name)
+  if packed then
+    local ok, parked = try(cmsgpack.unpack, packed)
+    return ok and type(parked) == 'table' and type(parked[4]) == 'table' and to_map(parked[4]) or {}, nil
   end
-  local packed = side(pcall('HGET', data, name))
-  if not packed then return nil end
-  local ok, parked = try(cmsgpack.unpack, packed)
-  return ok and type(parked) == 'table' and type(parked[4]) == 'table' and to_map(parked[4]) or {}, nil
+  local carrier = carrier_of(call('HGET', trouble, name))
+  message = carrier and carrier ~= own and call('XRANGE', home, carrier, carrier)[1]
+  local fields = message and to_map(message[2]) or {}
+  if fields._id == name then return fields, carrier end
 end
 
 -- Where the target wants its answer; a request that is wrong there is answered under its name, and nobody is told.
@@ -91,6 +91,7 @@ end
 
 local function write_reply(target)
   local before = pcall('HGET', reply, 'entry')
+  if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then error(before) end
   if type(before) == 'string' and newer(before, name) then return end
   local seconds = string.match(target.ttl or '', '^%d+$') and tonumber(target.ttl) or 0
   local ttl = seconds >= 1 and seconds <= TTL_MAX_S and seconds * 1000 or default_ttl
@@ -121,13 +122,13 @@ if target and not target.cancel then
   if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] then return {-5, id, notify, results} end
   local ttl = write_reply(target)
   tell(notify, results, ttl or default_ttl)
-  if side(pcall('EXISTS', trouble)) == 1 then side(pcall('HDEL', trouble, name)) end
   if carrier then
     call('XDEL', home, carrier)
     call('XACK', home, 'sluice', carrier)
   end
   side(pcall('ZREM', later, name))
   side(pcall('HDEL', data, name))
+  if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, name)) end
   code = 1
 end
 call('XDEL', stream, cancel_id)

@@ -15,7 +15,7 @@
 --       -6  more fields than a request may have; nothing was changed, it wants an error reply
 -- The run that failed ended without a crash, so the entry's lonely runs begin anew.
 -- May not: park a request in the place of another, take fields from the caller (they are read here, so that what comes
--- back is what was sent), or remove an entry before it is safe in later and later:data.
+-- back is what was sent), remove an entry before it is safe in later and later:data, or park one that it may not remove.
 
 local call = redis.call
 local stream, later, data, trouble = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -91,7 +91,13 @@ local function park(id, name, claims, attempt, delay, due_at)
   return 1
 end
 
--- A key of a wrong type stops the call here, before anything is written.
+-- A missing right or a key of a wrong type stops the call here, before a request stands both in its stream and in later.
+local NEEDED = {{'ZADD', later}, {'HGET', trouble}, {'HSET', trouble}, {'XDEL', stream}, {'XACK', stream}}
+for _, needed in ipairs(NEEDED) do
+  if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
+    return redis.error_reply('NOPERM lua/defer may not ' .. needed[1] .. ' on ' .. needed[2])
+  end
+end
 call('ZCARD', later)
 call('HLEN', data)
 local results = {}

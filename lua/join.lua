@@ -13,6 +13,7 @@
 
 local call = redis.call
 local meta, alive = KEYS[1], KEYS[2]
+local holder = call('GET', alive)
 
 call('HSETNX', meta, 'protocol', ARGV[1])
 local protocol = call('HGET', meta, 'protocol')
@@ -23,7 +24,6 @@ if model ~= ARGV[2] then return {-2, model} end
 local precision = call('HGET', meta, 'precision')
 if precision and precision ~= ARGV[5] then return {-3, precision} end
 
-local holder = call('GET', alive)
 if holder and holder ~= ARGV[3] then return {0, ''} end
 call('SET', alive, ARGV[3], 'PX', ARGV[4])
 return {1, ''}

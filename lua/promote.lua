@@ -43,9 +43,12 @@ local function bring_back(stream, name, first_ms, parked)
   end
 end
 
-if not redis.acl_check_cmd('ZREM', later, 'x') or not redis.acl_check_cmd('HDEL', data, 'x') then
-  return redis.error_reply('NOPERM lua/promote needs ZREM and HDEL')
+for _, needed in ipairs({{'HGET', trouble}, {'HSET', trouble}, {'HDEL', data}, {'ZREM', later}}) do
+  if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
+    return redis.error_reply('NOPERM lua/promote may not ' .. needed[1] .. ' on ' .. needed[2])
+  end
 end
+for i = 4, 6 do call('XLEN', KEYS[i]) end -- a stream of a wrong type stops the call here, before anything is written
 for _, name in ipairs(call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, ARGV[1])) do
   local packed = call('HGET', data, name)
   bytes = bytes + #(packed or '')

@@ -30,10 +30,16 @@ local function size_and_name(id, fields)
   return size, name
 end
 
+-- What `trouble` knows of this name, '' for nothing. Of a wrong type it knows nothing: a side key stops nobody.
+local function known_of(name)
+  local known = redis.pcall('HGET', trouble, name)
+  if type(known) == 'table' and not string.find(known.err, '^WRONGTYPE') then error(known) end
+  return type(known) == 'string' and known or ''
+end
+
 -- Open lonely runs of this very entry; of another that has the name they say nothing.
 local function lonely_runs(id, name)
-  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
-  local runs, carrier = string.match(type(known) == 'string' and known or '', '^%d+ (%d+) (%S+)')
+  local runs, carrier = string.match(known_of(name), '^%d+ (%d+) (%S+)')
   return carrier == id and tonumber(runs) or 0
 end
 
@@ -71,6 +77,7 @@ local function take_from(consumer)
 end
 
 for i = 5, #ARGV do
-  if more == 0 and ARGV[i] ~= me and call('EXISTS', KEYS[i - 2]) == 0 then take_from(ARGV[i]) end
+  local judged = ARGV[i] == 'released' or ARGV[i] ~= me and call('EXISTS', KEYS[i - 2]) == 0
+  if more == 0 and judged then take_from(ARGV[i]) end
 end
 return {entries, vanished, oversized, more}

@@ -16,14 +16,21 @@ local call = redis.call
 local stream, alive, trouble, workers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, last, prefix = ARGV[1], ARGV[3], ARGV[4]
 local given, deleted = 0, 0
+local leaving = last ~= '0' and call('GET', alive) == ARGV[2]
+
+-- What `trouble` knows of this name, '' for nothing. Of a wrong type it knows nothing: a side key stops nobody.
+local function known_of(name)
+  local known = redis.pcall('HGET', trouble, name)
+  if type(known) == 'table' and not string.find(known.err, '^WRONGTYPE') then error(known) end
+  return type(known) == 'string' and known or ''
+end
 
 local function uncharge(id, fields)
   local name = prefix .. id
   for i = 1, #fields, 2 do
     if fields[i] == '_id' then name = fields[i + 1] end
   end
-  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
-  local attempts, carrier, by = string.match(type(known) == 'string' and known or '', '^(%d+) %d+ (%S+) (%S+)$')
+  local attempts, carrier, by = string.match(known_of(name), '^(%d+) %d+ (%S+) (%S+)$')
   if carrier ~= id then return end
   local others = {}
   for worker in string.gmatch(by, '[^,]+') do
@@ -57,14 +64,15 @@ for i = 5, #ARGV do
   local pending = call('XPENDING', stream, 'sluice', ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == me then give_back(ARGV[i]) end
 end
-if last ~= '0' and call('GET', alive) == ARGV[2] then
+if leaving then
   give_back_all()
   if #call('XPENDING', stream, 'sluice', '-', '+', 1, me) == 0 then
     call('XGROUP', 'DELCONSUMER', stream, 'sluice', me)
     deleted = 1
   end
   if last == '2' then
-    redis.pcall('HDEL', workers, me, 'command:' .. me) -- a side key
+    local dropped = redis.pcall('HDEL', workers, me, 'command:' .. me) -- a side key
+    if type(dropped) == 'table' and not string.find(dropped.err, '^WRONGTYPE') then error(dropped) end
     call('DEL', alive)
   end
 end

@@ -226,10 +226,11 @@ for _, telling in ipairs(tellings) do
 end
 for results_stream in pairs(streams) do side(pcall('PEXPIRE', results_stream, DAY_MS)) end
 if #finished > 0 then
-  -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record.
-  if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(names))) end
   call('XDEL', stream, unpack(finished))
   call('XACK', stream, 'sluice', unpack(finished))
+  -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record. Not
+  -- before the entries are gone: a repeated call would no longer know that a name is theirs.
+  if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(names))) end
 end
 results[#results + 1] = skipped
 results[#results + 1] = trimmed

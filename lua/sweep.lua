@@ -38,10 +38,16 @@ local function size_and_name(id, fields)
   return size, name
 end
 
+-- What a side key answered, nil when it has a wrong type, which stops nobody.
+local function side(result)
+  if type(result) ~= 'table' or not result.err then return result end
+  if not string.find(result.err, '^WRONGTYPE') then error(result) end
+  return nil
+end
+
 -- Open lonely runs of this very entry; of another that has the name they say nothing.
 local function lonely_runs(id, name)
-  local known = pcall('HGET', trouble, name) -- a side key: of a wrong type it knows nothing
-  local runs, carrier = string.match(type(known) == 'string' and known or '', '^%d+ (%d+) (%S+)')
+  local runs, carrier = string.match(side(pcall('HGET', trouble, name)) or '', '^%d+ (%d+) (%S+)')
   return carrier == id and tonumber(runs) or 0
 end
 
@@ -77,8 +83,8 @@ end
 
 -- Parked requests that nothing would bring back are due now. Returns 1 when there may be many more.
 local function sweep_later()
-  local parked, waiting = pcall('HLEN', data), pcall('ZCARD', later)
-  if type(parked) == 'table' or type(waiting) == 'table' or parked == 0 or parked == waiting then return 0 end
+  local parked, waiting = side(pcall('HLEN', data)), side(pcall('ZCARD', later))
+  if not parked or not waiting or parked == 0 or parked == waiting then return 0 end
   local put_back = 0
   for _, name in ipairs(call('HRANDFIELD', data, LOST_NAMES)) do
     put_back = put_back + call('ZADD', later, 'NX', now, name)
@@ -87,8 +93,8 @@ local function sweep_later()
 end
 
 local function sweep_workers()
-  local all = pcall('HGETALL', workers)
-  for i = 1, all.err and 0 or #all, 2 do
+  local all = side(pcall('HGETALL', workers)) or {}
+  for i = 1, #all, 2 do
     local named = string.match(all[i], '^command:(.*)$')
     local seen = tonumber(string.match(all[i + 1], '^(%d+) ') or 0)
     if named and call('HEXISTS', workers, named) == 0 or not named and now - seen > HEARTBEAT_MS then

@@ -23,9 +23,9 @@ struct own {
     bool wait, inputs, track;
 };
 
-enum own_encoding { OWN_DEFAULT, OWN_JSON, OWN_F32 };
+enum own_encoding { OWN_DEFAULT, OWN_JSON, OWN_F32, OWN_F16, OWN_BASE64 };
 
-static const char *const encodings[] = {"default", "json", "f32", NULL};
+static const char *const encodings[] = {"default", "json", "f32", "f16", "base64", NULL};
 static const char *const classes[] = {"high", "normal", "low", NULL};
 static const char *const streams[] = {"requests:high", "requests", "requests:low"};
 static const char *const prefixes[] = {"high:", "", "low:"}; /* of the names of their requests */

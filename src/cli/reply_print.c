@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "model/model.h"
 #include "work/reply.h"
 
 static bool equals(const struct resp_value *value, const char *text)
@@ -65,16 +66,17 @@ static bool is_plain_number(const struct resp_value *value)
     return value->length > 0 && points <= 1 && !leading_zero;
 }
 
-/* Floats as an array; of several texts (`row` floats each) as an array of arrays. */
-static enum status print_floats(FILE *to, const struct resp_value *value, size_t row, struct err *err)
+/* Floats (f32 or f16) as an array; of several texts (`row` floats each) as an array of arrays. */
+static enum status print_floats(FILE *to, const struct resp_value *value, enum dtype dtype, size_t row, struct err *err)
 {
-    if (value->length % sizeof(float) != 0)
+    size_t size = dtype == DTYPE_F16 ? 2 : sizeof(float);
+    if (value->length % size != 0)
         return err_set(err, STATUS_BAD_INPUT, "the embedding has %zu bytes, which are no whole floats", value->length);
-    size_t count = value->length / sizeof(float);
+    struct tensor floats = {.dtype = dtype, .rank = 1, .data = value->bytes, .elements = value->length / size};
     fputs(row > 0 ? "[[" : "[", to);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < floats.elements; i++) {
         float number;
-        memcpy(&number, value->bytes + i * sizeof number, sizeof number);
+        tensor_read_f32(&floats, i, 1, &number);
         if (!isfinite(number))
             return err_set(err, STATUS_BAD_INPUT, "the embedding has a value that is not finite");
         char text[REPLY_FLOAT_MAX];
@@ -97,7 +99,13 @@ static enum status print_embedding(FILE *to, const struct resp_value *reply, con
 {
     const struct resp_value *encoding = reply_field(reply, "encoding");
     if (encoding != NULL && equals(encoding, "f32"))
-        return print_floats(to, value, floats_per_text(reply), err);
+        return print_floats(to, value, DTYPE_F32, floats_per_text(reply), err);
+    if (encoding != NULL && equals(encoding, "f16"))
+        return print_floats(to, value, DTYPE_F16, floats_per_text(reply), err);
+    if (encoding != NULL && equals(encoding, "base64") && utf8_valid(value->bytes, value->length)) {
+        print_string(to, value->bytes, value->length);
+        return STATUS_OK;
+    }
     if (value->bytes == NULL || value->bytes[0] != '[' || strspn(value->bytes, "[]0123456789+-.eE, ") != value->length)
         return err_set(err, STATUS_BAD_INPUT, "the embedding is not an array of numbers");
     fwrite(value->bytes, 1, value->length, to);

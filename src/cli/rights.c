@@ -13,7 +13,7 @@ static const struct right table[] = {
     {W | P | O, "CLIENT SETNAME x"},
     {W, "CLIENT ID"},
     {W, "CLIENT UNBLOCK 1"},
-    {W, "ROLE"},
+    {W | P | O, "ROLE"}, /* where an address names several servers or sentinels */
     {W | O, "INFO"},
     {W | O, "TIME"},
     {O, "CONFIG GET maxmemory"},

@@ -134,11 +134,11 @@ static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *in
                                       size_t most_bytes)
 {
     for (;;) {
+        if (inputs->count == most_texts)
+            return INPUTS_TOO_MANY;
         enum inputs_problem problem = scan_text(scanner, inputs->count);
         if (problem != INPUTS_OK)
             return problem;
-        if (inputs->count == most_texts)
-            return INPUTS_TOO_MANY;
         if (scanner->copied > most_bytes)
             return INPUTS_TOO_LARGE;
         inputs->count++;

@@ -31,9 +31,12 @@ void share_pulsed(struct worker *worker)
     }
 }
 
+/* Not while the own pending lists are read: what is taken to be refused would come as our own from there and be done.
+ */
 static bool may_shed(const struct worker *worker)
 {
-    return worker_takes_more(worker) && !worker->quiet && !worker->sharing && worker->ready.count < SHED_READY_MOST;
+    return worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet && !worker->sharing &&
+           worker->ready.count < SHED_READY_MOST;
 }
 
 static void shed(struct worker *worker, enum request_class class)

@@ -66,7 +66,7 @@ static void check_always(const struct request *request, size_t field_count)
     FUZZ_CHECK(request->ttl_s >= 1 && request->ttl_s <= rules.max_ttl_s);
     FUZZ_CHECK(request->max_attempts >= 1 && request->max_attempts <= 10 && request->attempt >= 1);
     FUZZ_CHECK(request->unknown_fields <= field_count && request->rows_left == request->row_count);
-    FUZZ_CHECK(request->row_count <= rules.max_inputs && (request->inputs || request->row_count <= 1));
+    FUZZ_CHECK(request->row_count <= rules.max_inputs);
     FUZZ_CHECK(request->meta_bytes <= 4096 && utf8_valid(request->meta, request->meta_bytes));
     FUZZ_CHECK(request->dims >= 1 && request->dims <= rules.dim && request->encoding < ENCODING_COUNT);
     FUZZ_CHECK(strlen(request->tenant) <= TENANT_MAX && strlen(request->results) <= RESULTS_NAME_MAX);
@@ -87,6 +87,7 @@ static void check_failed(const struct request *request, const struct entry *entr
 static void check_rows(const struct request *request)
 {
     size_t bytes = 0;
+    FUZZ_CHECK(request->inputs || request->row_count == 1);
     FUZZ_CHECK(request->row_count >= 1 && request->tokens <= rules.max_tokens * request->row_count);
     for (uint32_t i = 0; i < request->row_count; i++) {
         const struct row *row = &request->rows[i];

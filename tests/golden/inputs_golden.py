@@ -103,6 +103,8 @@ def expected(data):
         return NO_TEXTS, 0, None
     texts, size = [], 0
     for number, text in enumerate(array):
+        if number == MOST_TEXTS:
+            return TOO_MANY, number, None
         if not isinstance(text, str):
             return NOT_TEXT, number, None
         if text == "":
@@ -112,8 +114,6 @@ def expected(data):
         except UnicodeEncodeError:
             return BAD_UTF8, number, None
         size += len(texts[-1])
-        if number == MOST_TEXTS:
-            return TOO_MANY, number, None
         if size > MOST_BYTES:
             return TOO_LARGE, number, None
     return OK, len(texts), texts

@@ -1,7 +1,10 @@
 """Which server is the master: asked of sentinels, or of several servers in turn; and what is said when none is."""
 # ctest: threads
 
+import redis
+
 from case import SluiceCase
+from certificates import Certificates
 from corpus import texts
 from resp_server import RespServer, array, error
 from sentinel import Group, TcpRedis
@@ -59,6 +62,26 @@ class Sentinels(SluiceCase):
         result = self.submit(f"redis://127.0.0.1:{group.servers[0].port}", "--sentinel-password-file", secret)
         self.assertEqual(result.returncode, 65, result.stderr)
         self.assertIn(b"not a redis+sentinel:// address", result.stderr)
+
+    def test_encrypted(self):
+        """rediss+sentinel://: the sentinels and the server they name, both over TLS, through a failover."""
+        certificates = Certificates(self.path("certificates"))
+        certificates.authority("ca").issue("all", "ca", ["127.0.0.1"])
+        group = self.group(replicas=1, sentinels=1, tls=(certificates.crt("all"), certificates.key("all"), certificates.crt("ca")))
+        url, ca = group.url("rediss+sentinel"), ["--tls-ca-file", certificates.crt("ca")]
+        daemon = self.start_daemon(group.servers[0], *ca, address=url)
+        self.roundtrip(1)
+        old = group.wait_master()
+        self.wait_until(lambda: group.sentinels[0].client().execute_command("SENTINEL", "FAILOVER", group.NAME), "the failover",
+                        ignore=(redis.ResponseError,))
+        new = group.wait_master(other_than=old)
+        daemon.wait_ready(new.client())
+        result = self.submit(url, *ca, "--wait")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.submit(url)
+        self.assertEqual(result.returncode, 69, result.stderr)
+        self.assertIn(b"signed by an authority that is not in", result.stderr)
+        self.assertEqual(daemon.stop(), 0)
 
     def test_unknown_name(self):
         group = self.group(replicas=0, sentinels=1)

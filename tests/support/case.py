@@ -84,8 +84,10 @@ class SluiceCase(unittest.TestCase):
         self.children.append(server)
         return server
 
-    def start_redis(self, name="redis", aof="no", options=()):
-        return self.new_redis(name, aof, options).start()
+    def start_redis(self, name="redis", aof="no", options=(), environment=None):
+        server = self.new_redis(name, aof, options)
+        server.environment = environment
+        return server.start()
 
     def make_model(self, name="tiny", **shape):
         directory = self.path("models", name)

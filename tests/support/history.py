@@ -109,7 +109,7 @@ class History:
             entry = (key, words[at].decode())
             fields = self.added[entry] = dict(zip(words[at + 1::2], words[at + 2::2]))
             if b"_id" in fields:
-                self.retries.setdefault(fields[b"_id"].decode(), []).append(entry)
+                self.retries.setdefault(fields[b"_id"].decode("utf-8", "replace"), []).append(entry)
             elif b"id" in fields:
                 self.submissions.setdefault(fields[b"id"].decode("utf-8", "replace"), []).append(entry)
         elif name == b"XCLAIM" and key.startswith("requests"):

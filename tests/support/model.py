@@ -101,8 +101,8 @@ def tokenizer_json(words):
 
 
 def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=128, positions=128, max_tokens=64,
-                words=None):
-    """Writes the model and returns its directory. `words`: another vocabulary than the small one."""
+                words=None, normalize=True, prompts=None):
+    """Writes the model and returns its directory. `words`: another vocabulary than the small one; `prompts`: name -> text."""
     words = words or vocabulary()
     shape = {"hidden": hidden, "intermediate": intermediate, "layers": layers, "positions": positions,
              "vocabulary": len(words)}
@@ -119,10 +119,13 @@ def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=12
         "layer_norm_eps": 1e-12, "max_position_embeddings": positions, "num_attention_heads": heads,
         "num_hidden_layers": layers, "pad_token_id": 0, "position_embedding_type": "absolute", "torch_dtype": "float32",
         "type_vocab_size": 2, "use_cache": True, "vocab_size": len(words)})
-    put("modules.json", [
+    modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    put("modules.json", modules if normalize else modules[:2])
+    if prompts is not None:
+        put("config_sentence_transformers.json", {"prompts": prompts})
     put("1_Pooling/config.json", {
         "word_embedding_dimension": hidden, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True,
         "pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False})

@@ -23,6 +23,7 @@ class RedisServer:
         self.aof = aof
         self.options = list(options)
         self.password = None
+        self.environment = None  # variables for the process
         self.process = None
         self.starts = 0
 
@@ -31,21 +32,23 @@ class RedisServer:
                 "--logfile", self.log, "--maxmemory-policy", "noeviction", "--daemonize", "no",
                 "--appendonly", "yes" if self.aof else "no", "--appendfsync", self.aof or "no",
                 "--aof-use-rdb-preamble", "no", "--auto-aof-rewrite-percentage", "0"]
-        self.process = process.start(argv + self.options, env=process.clean_environment())
+        self.process = process.start(argv + self.options, env=process.clean_environment(self.environment))
         self.starts += 1
         # LOADING answers a ping with an error, too; a password that the client lacks does not mean "not up".
         wait_until(self._answers, lambda: f"redis-server to answer; its log:\n{self.read_log()}", timeout=30,
                    ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return self
 
-    def start_on_tcp(self, flag="--port"):
+    def start_on_tcp(self, flag="--port", below=65536):
         """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may grab a
-        free port first: try again."""
+        free port first: try again. `below`: a cluster wants a second port, 10,000 above."""
         options = self.options
         for _ in range(20):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
+            if port >= below:
+                continue
             self.options = [*options, flag, str(port), "--bind", "127.0.0.1"]
             try:
                 self.start()

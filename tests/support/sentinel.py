@@ -17,16 +17,26 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def tls_settings(tls):
+    """What a server or a sentinel is told of its certificate, key and authorities."""
+    return [("tls-cert-file", tls[0]), ("tls-key-file", tls[1]), ("tls-ca-cert-file", tls[2]), ("tls-auth-clients", "no"),
+            ("tls-replication", "yes")]
+
+
 class TcpRedis(RedisServer):
     """A server that keeps its port over restarts; replicas and sentinels find each other by TCP."""
 
-    def __init__(self, directory, name, aof="no", password=None):
-        options = ["--repl-diskless-sync-delay", "0"]
+    def __init__(self, directory, name, aof="no", password=None, options=(), tls=None):
+        """`tls`: certificate, key and authorities; then there is no plain port."""
+        options = ["--repl-diskless-sync-delay", "0", *options]
         if password:
             options += ["--requirepass", password, "--masterauth", password]
+        if tls:
+            for flag, value in tls_settings(tls):
+                options += ["--" + flag, value]
         super().__init__(directory, name, aof, options)
         self.password = password
-        self.port = self.start_on_tcp()
+        self.port = self.start_on_tcp("--tls-port" if tls else "--port")
 
     def follow(self, master):
         """Becomes a replica of `master`, or a master again (None); returns when the link stands."""
@@ -41,11 +51,11 @@ class TcpRedis(RedisServer):
 
 
 class Sentinel:
-    def __init__(self, directory, number, name, master, quorum, password=None):
+    def __init__(self, directory, number, name, master, quorum, password=None, tls=None):
         self.directory = os.path.join(directory, f"sentinel-{number}")
         os.mkdir(self.directory)
         self.log = os.path.join(self.directory, "sentinel.log")
-        self.name, self.password = name, password
+        self.name, self.password, self.tls = name, password, tls
         for _ in range(20):
             self.port = free_port()
             self._configure(master, quorum)
@@ -56,9 +66,11 @@ class Sentinel:
         raise AssertionError(f"no free port for a sentinel:\n{self.read_log()}")
 
     def _configure(self, master, quorum):
-        lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
+        lines = [f"port {0 if self.tls else self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
                  f"sentinel monitor {self.name} 127.0.0.1 {master.port} {quorum}",
-                 f"sentinel down-after-milliseconds {self.name} 300", f"sentinel failover-timeout {self.name} 1000"]
+                 f"sentinel down-after-milliseconds {self.name} 1000", f"sentinel failover-timeout {self.name} 3000"]
+        if self.tls:
+            lines += [f"tls-port {self.port}", *(" ".join(setting) for setting in tls_settings(self.tls))]
         if self.password:
             lines += [f"requirepass {self.password}", f"sentinel sentinel-pass {self.password}"]
         if master.password:
@@ -78,7 +90,8 @@ class Sentinel:
         return self.process.poll() is None
 
     def client(self):
-        return redis.Redis(port=self.port, password=self.password, decode_responses=True)
+        encrypted = {"ssl": True, "ssl_ca_certs": self.tls[2]} if self.tls else {}
+        return redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True, **encrypted)
 
     def master_port(self):
         return int(self.client().execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)[1])
@@ -103,16 +116,16 @@ class Group:
 
     NAME = "mymaster"
 
-    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None):
+    def __init__(self, directory, children, replicas=2, sentinels=3, password=None, server_password=None, tls=None):
         self.servers = []
         for number in range(1 + replicas):
-            self.servers.append(TcpRedis(directory, f"r{number}", password=server_password))
+            self.servers.append(TcpRedis(directory, f"r{number}", password=server_password, tls=tls))
             children.append(self.servers[-1])
         for replica in self.servers[1:]:
             replica.follow(self.servers[0])
         self.sentinels = []
         for number in range(sentinels):
-            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password))
+            self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password, tls))
             children.append(self.sentinels[-1])
         wait_until(self._complete, "the sentinels to know all of it", timeout=30)
 

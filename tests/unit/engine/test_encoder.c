@@ -8,6 +8,7 @@
 #include "encoder_reference.h"
 #include "engine/backend.h"
 #include "engine/engine.h"
+#include "engine/vector.h"
 #include "memory_model.h"
 
 enum { MAX_ROWS = 64 };
@@ -170,6 +171,45 @@ static void f32_matches_with_cls_and_a_shorter_vector(void **state)
     model->pooling = POOLING_CLS;
     model->dim = 40;
     compare(model, PRECISION_F32, 0.9999999, 1e-6);
+}
+
+/* A raw engine hands out what a plain one would have normalised: the same bits in the end. */
+static void raw_vectors_are_normalised_later(void **state)
+{
+    (void)state;
+    const uint32_t lengths[] = {1, 9, 40};
+    enum { COUNT = sizeof lengths / sizeof lengths[0] };
+    struct opened plain = open_model(memory_model(small, 5), PRECISION_F32), raw = {.model = memory_model(small, 5)};
+    struct err err = {0};
+    struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32, .raw = true};
+    assert_int_equal(engine_open(raw.model, &options, &raw.engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(raw.engine, &raw.encoder, &err), STATUS_OK);
+    struct rows rows = make_rows(plain.model, lengths, COUNT);
+    uint32_t dim = plain.model->dim;
+    float *expected = calloc(COUNT * dim, sizeof *expected), *output = calloc(COUNT * dim, sizeof *output);
+    assert_int_equal(run(plain.encoder, &rows, 0, expected, &err), STATUS_OK);
+    assert_int_equal(run(raw.encoder, &rows, 0, output, &err), STATUS_OK);
+    assert_memory_not_equal(output, expected, COUNT * dim * sizeof *output);
+    for (uint32_t r = 0; r < COUNT; r++)
+        vector_normalize(output + (size_t)r * dim, dim);
+    assert_memory_equal(output, expected, COUNT * dim * sizeof *output);
+    free(output);
+    free(expected);
+    free_rows(&rows);
+    close_model(&raw);
+    close_model(&plain);
+}
+
+/* No division by nothing. */
+static void a_zero_vector_stays_zero(void **state)
+{
+    (void)state;
+    float zero[3] = {0}, large[2] = {3e38f, 3e38f};
+    vector_normalize(zero, 3);
+    vector_normalize(large, 2);
+    for (int i = 0; i < 3; i++)
+        assert_true(zero[i] == 0);
+    assert_true(fabsf(large[0] - 0.70710678f) < 1e-6f);
 }
 
 static void f32_matches_without_normalize(void **state)
@@ -381,6 +421,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(f32_matches_with_odd_widths),
     cmocka_unit_test(f32_matches_with_cls_and_a_shorter_vector),
     cmocka_unit_test(f32_matches_without_normalize),
+    cmocka_unit_test(raw_vectors_are_normalised_later),
+    cmocka_unit_test(a_zero_vector_stays_zero),
     cmocka_unit_test(f32_matches_with_gelu_tanh),
     cmocka_unit_test(f32_matches_with_relu_and_offset_positions),
     cmocka_unit_test(bf16_is_near_plain_loops),

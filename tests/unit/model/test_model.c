@@ -242,6 +242,26 @@ static void a_prompt_changes_the_id(void **state)
     model_build_remove(directory);
 }
 
+/* Also one that nobody has chosen yet: a request may. */
+static void every_prompt_counts_for_the_id(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"{}", "{\"prompts\": {\"query\": \"query: \"}}",
+                                        "{\"prompts\": {\"query\": \"Query: \"}}",
+                                        "{\"prompts\": {\"Query\": \"query: \"}}"};
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec), ids[4][33];
+    for (int i = 0; i < 4; i++) {
+        model_file_write(directory, "config_sentence_transformers.json", files[i]);
+        struct model *model = expect_model(directory, NULL);
+        memcpy(ids[i], model->id, sizeof ids[i]);
+        model_close(model);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(ids[i], ids[j]);
+    }
+    model_build_remove(directory);
+}
+
 static void releases_the_weights_before_the_model(void **state)
 {
     (void)state;
@@ -269,6 +289,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(shards_prefixes_and_heads_keep_the_identity),
     cmocka_unit_test(whatever_changes_a_vector_changes_the_id),
     cmocka_unit_test(a_prompt_changes_the_id),
+    cmocka_unit_test(every_prompt_counts_for_the_id),
     cmocka_unit_test(releases_the_weights_before_the_model),
 };
 

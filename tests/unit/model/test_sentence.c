@@ -289,6 +289,10 @@ static void picks_prompts_by_name(void **state)
         struct model *model = expect_model(directory, &options);
         assert_string_equal(model->prompt, cases[i].expected);
         assert_true(model->pool_prompt);
+        assert_int_equal(model->prompt_count, 3);
+        assert_string_equal(model->prompts[1].name, "passage");
+        assert_string_equal(model->prompts[1].text, "passage: ");
+        assert_string_equal(model->prompts[2].text, "");
         model_close(model);
     }
     struct model_options options = {.prompt = "Query"};
@@ -351,7 +355,9 @@ static void include_prompt_false_is_refused_with_a_prompt_only(void **state)
     model_file_write(directory, PROMPTS_FILE, prompts);
     expect_refused(directory, NULL, STATUS_UNSUPPORTED, POOLING_FILE, "include_prompt");
     struct model_options options = {.prompt = ""};
-    model_close(expect_model(directory, &options));
+    struct model *model = expect_model(directory, &options);
+    assert_false(model->pool_prompt);
+    model_close(model);
     model_build_remove(directory);
 }
 

@@ -129,7 +129,7 @@ static void limits_hold_to_the_byte(void **state)
     (void)state;
     assert_int_equal(measure("[\"1\",\"2\",\"3\",\"4\"]").problem, INPUTS_OK);
     assert_int_equal(measure("[\"1\",\"2\",\"3\",\"4\",\"5\"]").problem, INPUTS_TOO_MANY);
-    assert_int_equal(measure("[\"1\",\"2\",\"3\",\"4\",\"\"]").problem, INPUTS_EMPTY_TEXT); /* the first bad one */
+    assert_int_equal(measure("[\"1\",\"2\",\"3\",\"4\",\"\"]").problem, INPUTS_TOO_MANY); /* unread */
     assert_int_equal(measure("[\"0123456789012345678\",\"012345678901234567890\"]").problem, INPUTS_OK);
     assert_int_equal(measure("[\"0123456789012345678\",\"0123456789012345678901\"]").problem, INPUTS_TOO_LARGE);
     /* Escapes count as what they stand for. */

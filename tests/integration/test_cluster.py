@@ -1,0 +1,86 @@
+"""A queue on a Redis Cluster is one slot: the worker follows it to the node that has it, also when it moves under load."""
+
+import redis
+
+from case import SluiceCase
+from corpus import texts
+from sentinel import TcpRedis, free_port
+
+SLOTS = 16384
+
+
+class Cluster(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.nodes = []
+        for name in "abc":
+            options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "5000"]
+            self.nodes.append(TcpRedis(self.directory, name, options=options))
+            self.children.append(self.nodes[-1])
+        share = SLOTS // 3 + 1
+        for number, node in enumerate(self.nodes):
+            self.tell(node, "ADDSLOTSRANGE", number * share, min(SLOTS, (number + 1) * share) - 1)
+            bus = node.options[node.options.index("--cluster-port") + 1]
+            self.tell(self.nodes[0], "MEET", "127.0.0.1", node.port, bus)
+        self.wait_until(lambda: all(self.tell(node, "INFO")["cluster_state"] == "ok" and
+                                    self.tell(node, "INFO")["cluster_known_nodes"] == "3" for node in self.nodes), "the cluster")
+        self.stream = f"sluice:{{{self.queue}}}:requests"
+        self.slot = self.tell(self.nodes[0], "KEYSLOT", self.stream)
+
+    def tell(self, node, *words):
+        return node.client().execute_command("CLUSTER " + words[0], *words[1:])
+
+    def id_of(self, node):
+        answer = self.tell(node, "MYID")
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+    def owner(self):
+        share = SLOTS // 3 + 1
+        return self.nodes[self.slot // share]
+
+    def url(self, *nodes):
+        return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+    def others(self, node):
+        return [other for other in self.nodes if other is not node]
+
+    def test_any_node_will_do(self):
+        owner = self.owner()
+        sender = self.producer(owner)
+        for node in self.others(owner):
+            daemon = self.start_daemon(owner, address=self.url(node))
+            self.assertIn("MOVED", daemon.read_log())
+            self.wait_finished(sender, sender.submit_many(texts(30, seed=node.port), encoding="f32"))
+            self.assertEqual(daemon.stop(), 0)
+        self.assert_clean(owner)
+        result = self.run_sluice("submit", "--redis", self.url(self.others(owner)[0]), "--queue", self.queue, "hello")
+        self.assertEqual(result.returncode, 69)
+        self.assertIn(f"127.0.0.1:{owner.port}".encode(), result.stderr)
+
+    def move(self, source, target):
+        """The slot goes from one node to the other as redis-cli --cluster would move it."""
+        self.tell(target, "SETSLOT", self.slot, "IMPORTING", self.id_of(source))
+        self.tell(source, "SETSLOT", self.slot, "MIGRATING", self.id_of(target))
+        while keys := self.tell(source, "GETKEYSINSLOT", self.slot, 5):
+            source.client().execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        for node in (target, source, *self.others(source)):
+            self.tell(node, "SETSLOT", self.slot, "NODE", self.id_of(target))
+
+    def test_the_slot_moves_under_load(self):
+        source = self.owner()
+        target = self.others(source)[0]
+        daemon = self.start_daemon(source, address=self.url(*self.nodes))
+        sender = self.producer(source)
+        for round in range(4):
+            sender.submit_many(texts(200, seed=round), encoding="f32")
+            self.wait_until(lambda: self.pending(source.client()) > 0, "entries in the worker's hands", ignore=(redis.ResponseError,))
+            self.move(source, target)
+            source, target = target, source
+            self.wait_until(lambda: daemon.alive_key(source.client()), "the worker to follow", ignore=(redis.ResponseError,))
+            sender.client = source.client()
+            self.journal.fault("slot moved")
+        self.wait_finished(sender)
+        self.wait_until(lambda: source.client().xlen(self.stream) == 0, "an empty stream")
+        source.aof = None  # its history is that of one of two owners
+        self.assert_clean(source, faults=["slot moved"])
+        self.assertEqual(daemon.stop(), 0)

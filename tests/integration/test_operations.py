@@ -1,0 +1,201 @@
+"""What an operator does to a running queue, and what comes of it: docs/operations.md, sentence by sentence."""
+
+import json
+import os
+
+import daemon as daemon_module
+from case import SluiceCase
+from corpus import texts
+from model import vocabulary
+from producer import Journal
+
+FAULTY = os.path.join(os.path.dirname(daemon_module.BINARY), "tests", "sluice_faulty")
+WORD = "kernel"  # the word at which the faulty engine hangs
+
+
+class Operations(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def sluice(self, *arguments, code=0):
+        result = self.run_sluice(*arguments, "--redis", self.server.socket, "--queue", self.queue)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
+        return result.stdout.decode()
+
+    def stats(self):
+        return json.loads(self.sluice("stats", "--json"))
+
+    def state(self, name):
+        """What a worker says of itself."""
+        line = self.client.hget(self.sender.key("workers"), name)
+        words = line.decode().split()[1:] if line else []
+        return dict(zip(words[::2], words[1::2])).get("state")
+
+    def wait_state(self, name, state):
+        self.wait_until(lambda: self.state(name) == state, lambda: f"{name} to be {state}; it is {self.state(name)}")
+
+    def nobody_reads(self):
+        return not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]]
+
+    def finish(self, **options):
+        self.wait_finished(self.sender)
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.assert_clean(self.server, **options)
+
+    # pause
+
+    def test_pause_and_resume(self):
+        """Nobody claims while the queue is paused, a daemon that starts in it neither; what is enqueued then is answered after."""
+        first = self.start_daemon(self.server)
+        self.sender.submit_many(texts(50, seed=1))
+        self.wait_finished(self.sender)
+        self.sluice("pause")
+        self.wait_until(self.nobody_reads, "the worker to stop reading")
+        waiting = self.sender.submit_many(texts(50, seed=2))
+        second = self.start_daemon(self.server)
+        self.wait_until(lambda: self.state(second.worker_name(self.client)) is not None, "the second to have asked")
+        self.wait_until(self.nobody_reads, "nobody to read")
+        self.assertEqual(self.pending(self.client), 0)
+        self.assertFalse(any(self.sender.finished([request]) for request in waiting))
+        stats = self.stats()
+        self.assertTrue(stats["paused"])
+        self.assertEqual(stats["classes"]["normal"], {"unread": 50, "pending": 0, "wait_ms": stats["classes"]["normal"]["wait_ms"]})
+        self.sluice("resume")
+        self.finish()
+        for served in (first, second):
+            self.assertEqual(served.stop(), 0)
+
+    def test_pause_finishes_what_is_held(self):
+        self.start_daemon(self.server, "--window", "fixed", "--window-ms", "1500")
+        requests = self.sender.submit_many(texts(20))
+        self.wait_until(lambda: self.pending(self.client) == 20, "the worker to hold them")
+        self.sluice("pause")
+        self.wait_finished(self.sender, requests)
+        self.finish()
+
+    # orders to a worker
+
+    def test_orders_reach_one_worker(self):
+        first, second = self.start_daemon(self.server), self.start_daemon(self.server)
+        names = [served.worker_name(self.client) for served in (first, second)]
+        for name in names:
+            self.wait_state(name, "running")
+        self.sluice("workers", "quiet", names[0])
+        self.wait_state(names[0], "quiet")
+        self.assertEqual(self.state(names[1]), "running")
+        self.assertEqual(self.stats()["quiet"], 1)
+        self.sender.submit_many(texts(100, seed=3))
+        self.wait_finished(self.sender)
+        self.sluice("workers", "resume", names[0])
+        self.wait_state(names[0], "running")
+        self.sluice("workers", "drain", names[0])
+        self.assertEqual(first.wait_exit(), 0)
+        self.assertNotIn(names[0], self.sluice("workers", "list"))
+        self.assertTrue(second.running())
+        self.sender.submit_many(texts(50, seed=4))
+        self.finish()
+        self.sluice("workers", "drain", "--all")
+        self.assertEqual(second.wait_exit(), 0)
+        self.assertIn("no worker", self.sluice("workers", "list"))
+
+    def test_stop_leaves_its_work_to_others(self):
+        first = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
+        name = first.worker_name(self.client)
+        self.wait_state(name, "running")
+        self.sender.submit_many(texts(30))
+        self.wait_until(lambda: self.pending(self.client) > 0, "the worker to hold something")
+        self.sluice("workers", "stop", name)
+        self.assertEqual(first.wait_exit(), 75)
+        self.start_daemon(self.server)
+        self.finish()
+
+    def test_check_is_of_this_host_only(self):
+        served = self.start_daemon(self.server)
+        self.wait_state(served.worker_name(self.client), "running")
+        self.assertEqual(self.sluice("workers", "check"), "1 alive\n")
+        served.kill()
+        self.wait_until(lambda: not self.client.keys("sluice:{test}:alive:*"), "its lease to end")
+        self.sluice("workers", "check", code=69)
+
+    # caps, cancel
+
+    def test_caps_refuse_the_newest(self):
+        """Above the cap the newest are answered queue_full; the oldest are done."""
+        self.sluice("pause")
+        self.sluice("caps", "--normal", "40")
+        requests = self.sender.submit_many(texts(100))
+        self.start_daemon(self.server)
+        key = self.sender.key("reply:")
+        refused = requests[40:]
+        self.wait_until(lambda: self.client.exists(*(key + request.id for request in refused)) == 60, "60 to be refused")
+        for request in refused:
+            reply = self.client.hgetall(key + request.id)
+            self.assertIn(b"code", reply, f"{request.id} of {refused[0].id}: {reply}")
+            self.assertEqual((reply[b"code"], reply[b"retryable"]), (b"queue_full", b"1"), request.id)
+            self.assertGreaterEqual(int(reply[b"retry_after_ms"]), 1000)
+            request.expected = "queue_full"
+        self.assertEqual(self.stats()["classes"]["normal"]["unread"], 40)
+        self.sluice("resume")
+        self.finish()
+
+    def test_cancel_command(self):
+        self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
+        name = self.client.xadd(self.sender.stream, {"text": "never mind"}).decode()
+        self.wait_until(lambda: self.pending(self.client) == 1, "the worker to hold it")
+        self.sluice("cancel", name)
+        self.wait_until(lambda: self.client.hget(self.sender.key("reply:" + name), "status") == b"cancelled", "the cancelled reply")
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) + self.client.xlen(self.sender.key("requests:high")) == 0,
+                        "both entries to be gone")
+
+    # watchdog
+
+    def test_a_batch_that_hangs_ends_the_daemon(self):
+        """The daemon that hangs exits with 70 and says so; another one takes over, and no request is lost or blamed."""
+        token = vocabulary().index(WORD)
+        hangs = self.make_daemon(self.server, "--compute-timeout-ms", "400", "--threads", "1",
+                                 environment={"FAULTY_ENGINE": f"slow:{token}:600000", "FAULTY_ENGINE_LOG": self.path("faults")})
+        hangs.argv[0] = FAULTY
+        hangs.start().wait_ready(self.client)
+        self.sender.submit_many([text.replace(WORD, "music") for text in texts(20)])
+        self.sender.submit(f"the {WORD} hangs")
+        self.assertEqual(hangs.wait_exit(), 70)
+        self.assertRegex(hangs.read_log(), r" error compute_hangs queue=test compute_timeout_ms=400 batches=\d+ message=")
+        with open(self.path("faults"), encoding="ascii") as file:
+            self.journal.faults["slow"] = file.read().split().count("slow")
+        self.start_daemon(self.server)
+        self.finish(faults=["slow"])
+
+    def test_a_slow_batch_is_no_hang(self):
+        token = vocabulary().index(WORD)
+        slow = self.make_daemon(self.server, "--compute-timeout-ms", "60000",
+                                environment={"FAULTY_ENGINE": f"slow:{token}:700", "FAULTY_ENGINE_LOG": self.path("faults")})
+        slow.argv[0] = FAULTY
+        slow.start().wait_ready(self.client)
+        self.sender.submit(f"the {WORD} is slow")  # longer than the lease, and still nobody's fault
+        self.finish()
+        self.assertEqual(slow.stop(), 0)
+
+    # several queues
+
+    def test_drain_of_one_queue_leaves_the_others(self):
+        model = self.make_model()
+        self.write("sluice.json", json.dumps({"threads": 1, "queues": [{"queue": q, "model": model} for q in ("test", "other")]}))
+        served = self.make_daemon(self.server, environment={"SLUICE_CONFIG": self.path("sluice.json")})
+        for flag in ("--queue", "--model"):
+            at = served.argv.index(flag)
+            del served.argv[at:at + 2]
+        served.start().wait_ready(self.client)
+        name = served.worker_name(self.client)
+        self.wait_state(name, "running")
+        self.sluice("workers", "drain", name)
+        self.wait_until(lambda: " drained " in served.read_log() or not self.client.exists(self.sender.key("alive:" + name)), "its end")
+        self.assertTrue(served.running())
+        journal = Journal()
+        other = self.producer(self.server, "other", journal)
+        other.submit_many(texts(30))
+        self.wait_finished(other)
+        self.assert_clean(self.server, queue="other", journal=journal)
+        self.assertEqual(served.stop(), 0)

@@ -1,0 +1,236 @@
+"""lua/cancel.lua: a request ends by its name in every state, once, and whoever waits for it is told."""
+# ctest: redis
+
+from case import SluiceCase
+from scripts import PREFIX, Desk, End, Park, plain
+
+
+class Cancel(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(aof=None)
+        self.desk = Desk(self.server.client()).groups()
+        self.client = self.desk.client
+        self.cancels = 0
+
+    def ask(self, target, which="high"):
+        """A producer asks for it and a worker reads that; returns the id of the cancel entry."""
+        self.cancels += 1
+        entry_id = self.desk.add(f"{900 + self.cancels}-1", which, cancel=target)
+        self.assertIn(entry_id, self.desk.read("me", which))
+        return entry_id
+
+    def cancel(self, target, which="high", entry_id=None):
+        """As the daemon does: guess, then with the keys that the script asks for."""
+        entry_id = entry_id or self.ask(target, which)
+        target_class = next((c for c in ("high", "low") if target.startswith(c)), "normal")
+        options = {"which": which, "target_class": target_class}
+        result = self.desk.run(self.desk.cancel(entry_id, target, **options))
+        if result[0] == -5:
+            before = self.desk.dump()
+            self.assertEqual(self.desk.run(self.desk.cancel(entry_id, target, **options)), result, "asked in vain twice")
+            self.assertEqual(self.desk.dump(), before)
+            _, reply, notify, results = result
+            result = self.desk.run(self.desk.cancel(entry_id, target, reply, notify, results, **options))
+        return result[0]
+
+    def assert_cancelled(self, name, reply=None):
+        self.assertEqual(self.desk.reply(reply or name)["status"], "cancelled")
+        self.assertEqual(self.desk.reply(reply or name)["entry"], name)
+        self.assertEqual((self.desk.entries("high"), self.desk.owners("high")), ({}, {}), "the cancel entry is gone")
+        place = self.desk.places(name)
+        self.assertEqual((place["stream"], place["parked"], place["waits"]), (0, 0, 0))
+        self.assertIsNone(self.desk.trouble(name))
+
+    # --- In every state ---
+
+    def test_unread(self):
+        self.desk.add("1-1")
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assert_cancelled("1-1")
+        self.assertEqual(self.desk.read("me"), [])
+
+    def test_read_and_computing(self):
+        """The compute goes on and finds the gate closed."""
+        self.desk.deliver("you", "1-1")
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assert_cancelled("1-1")
+        self.assertEqual(self.desk.run(self.desk.settle(End("1-1"), consumer="you")), [0, 0, 0])
+        self.assertEqual(self.desk.run(self.desk.defer(Park("1-1"), consumer="you")), [0])
+        self.assertEqual(self.desk.run(self.desk.charge("1-1", consumer="you")), [0])
+        self.assert_cancelled("1-1")
+
+    def test_parked(self):
+        self.desk.deliver("you", "1-1")
+        self.desk.run(self.desk.defer(Park("1-1", delay_ms=60000), consumer="you"))
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assert_cancelled("1-1")
+        self.assertEqual(self.desk.run(self.desk.promote()), [0, -1, 0])
+
+    def test_after_a_retry(self):
+        for held in (False, True):
+            self.client.flushall()
+            self.desk.groups().deliver("you", name := "1-1")
+            self.desk.run(self.desk.defer(Park(name), consumer="you"))
+            self.desk.run(self.desk.promote())
+            if held:
+                carrier, = self.desk.read("you")
+                self.desk.run(self.desk.charge((carrier, name), consumer="you"))
+            self.assertEqual(self.cancel(name), 1)
+            self.assert_cancelled(name)
+
+    def test_suspect(self):
+        self.desk.deliver("dead", "1-1")
+        self.desk.run(self.desk.charge("1-1", consumer="dead"))
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assert_cancelled("1-1")
+        self.assertEqual(self.desk.run(self.desk.reclaim("dead")), [[], [], [], 0])
+
+    def test_released(self):
+        self.desk.deliver("released", "1-1")
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assert_cancelled("1-1")
+
+    def test_finished_or_unknown(self):
+        self.desk.deliver("you", "1-1")
+        self.desk.run(self.desk.settle(End("1-1"), consumer="you"))
+        for target in ("1-1", "8-8", "low:1-1", "high:1-1"):
+            self.assertEqual(self.cancel(target), 0, target)
+        self.assertEqual(self.desk.reply("1-1")["status"], "done")
+        self.assertEqual(self.client.keys(self.desk.key("reply:*")), [self.desk.key("reply:1-1").encode()])
+        self.assertEqual(self.desk.entries("high"), {})
+
+    def test_each_class_from_each_class(self):
+        for which in PREFIX:
+            for target_class, prefix in PREFIX.items():
+                self.desk.add("1-1", target_class)
+                self.assertEqual(self.cancel(f"{prefix}1-1", which), 1)
+                self.assertEqual(self.desk.reply(f"{prefix}1-1")["status"], "cancelled")
+                self.client.flushall()
+                self.desk.groups()
+
+    # --- Whom it tells ---
+
+    def test_the_targets_own_keys(self):
+        self.desk.add("1-1", id="mine", text="x", notify="1", ttl="9000", meta="m\u00e4h")
+        self.assertEqual(self.cancel("1-1"), 1)
+        reply = self.desk.reply("mine")
+        self.assertGreater(int(reply.pop("done_at")), 1700000000000)
+        self.assertEqual(reply, {"status": "cancelled", "id": "mine", "entry": "1-1", "meta": "m\u00e4h"})
+        self.assertEqual(self.client.lrange(self.desk.key("wake:mine"), 0, -1), [b"1-1"])
+        for key in ("reply:mine", "wake:mine"):
+            self.assertAlmostEqual(self.client.pttl(self.desk.key(key)), 9000000, delta=60000)
+
+    def test_results_stream(self):
+        self.desk.add("1-1", text="x", notify="stream:hits")
+        self.assertEqual(self.cancel("1-1"), 1)
+        (_, fields), = self.client.xrange(self.desk.key("results:hits"))
+        self.assertEqual(plain(fields), {"id": "1-1", "status": "cancelled", "entry": "1-1"})
+        self.assertEqual(self.client.zrange(self.desk.key("results"), 0, -1), [b"hits"])
+        self.assertGreater(self.client.pttl(self.desk.key("results:hits")), 80000000)
+
+    def test_the_65th_results_stream_is_not_made(self):
+        self.client.zadd(self.desk.key("results"), {f"n{i}": 9999999999999 for i in range(64)})
+        self.desk.add("1-1", text="x", notify="stream:hits")
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assertEqual(self.client.exists(self.desk.key("results:hits")), 0)
+        self.assert_cancelled("1-1")
+
+    def test_a_request_with_unusable_wishes_is_cancelled_under_its_name(self):
+        """It would have been refused; who asked for its end gets that."""
+        for number, wishes in enumerate([{"id": ""}, {"id": "a" * 129}, {"id": "7-7"}, {"id": "high:7-7"}, {"id": "a b"},
+                                         {"id": "a\n"}, {"notify": "stream:"}, {"notify": "stream:A"}, {"notify": "2"},
+                                         {"notify": "stream:" + "a" * 65}, {"ttl": "0"}, {"ttl": "x"}, {"ttl": "999999999"},
+                                         {"meta": "x" * 5000}], start=1):
+            name = f"{number}-1"
+            self.desk.add(name, text="x", **wishes)
+            self.assertEqual(self.cancel(name), 1, wishes)
+            self.assertEqual(self.desk.reply(name)["status"], "cancelled", wishes)
+            self.assertGreater(self.client.pttl(self.desk.key(f"reply:{name}")), 3000000, wishes)
+            self.assertNotIn("meta", self.desk.reply(name))
+
+    def test_the_reply_of_a_newer_request_stands(self):
+        self.desk.add("1-1", id="mine", text="old", notify="1")
+        self.client.hset(self.desk.key("reply:mine"), mapping={"status": "done", "entry": "2-1"})
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assertEqual(self.desk.reply("mine"), {"status": "done", "entry": "2-1"})
+        self.assertEqual(self.client.lrange(self.desk.key("wake:mine"), 0, -1), [b"1-1"])
+        self.assertEqual(self.desk.entries(), {})
+
+    def test_an_older_reply_and_queued_are_replaced(self):
+        self.client.hset(self.desk.key("reply:mine"), mapping={"status": "done", "entry": "1-1", "embedding": "v"})
+        self.desk.add("2-1", id="mine", text="new")
+        self.assertEqual(self.cancel("2-1"), 1)
+        self.assertNotIn("embedding", self.desk.reply("mine"))
+        self.desk.deliver("you", "3-1")
+        self.desk.run(self.desk.track(("3-1", "3-1", "3-1")))
+        self.assertEqual(self.cancel("3-1"), 1)
+        self.assert_cancelled("3-1")
+
+    # --- What it is not ---
+
+    def test_once_only(self):
+        self.desk.add("1-1")
+        first, second = self.ask("1-1"), self.ask("1-1")
+        self.assertEqual(self.cancel("1-1", entry_id=first), 1)
+        self.client.unlink(self.desk.key("reply:1-1"))
+        self.assertEqual(self.cancel("1-1", entry_id=first), 2)
+        self.assertEqual(self.cancel("1-1", entry_id=second), 0)
+        self.assertEqual(self.desk.reply("1-1"), {})
+
+    def test_a_retrys_entry_id_is_no_name(self):
+        self.desk.deliver("you", "1-1")
+        self.desk.run(self.desk.defer(Park("1-1"), consumer="you"))
+        self.desk.run(self.desk.promote())
+        carrier, = self.desk.entries()
+        self.assertEqual(self.cancel(carrier), 0)
+        self.assertEqual(self.desk.places("1-1")["stream"], 1)
+
+    def test_a_forgery_is_cancelled_by_its_own_name_only(self):
+        self.desk.add("1-1")
+        self.desk.add("7-1", _id="1-1", text="forged")
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assertEqual(list(self.desk.entries()), ["7-1"])
+        self.assertEqual(self.cancel("7-1"), 1)
+        self.assertEqual(self.desk.reply("7-1")["status"], "cancelled")
+
+    def test_a_stale_record_of_trouble_points_to_nobody_else(self):
+        self.desk.add("7-1", text="another request")
+        self.client.hset(self.desk.key("trouble"), "1-1", "1 0 7-1")
+        self.assertEqual(self.cancel("1-1"), 0)
+        self.assertEqual(list(self.desk.entries()), ["7-1"])
+
+    def test_a_cancel_is_no_request(self):
+        self.desk.add("1-1", cancel="0-1")
+        self.assertEqual(self.cancel("1-1"), 0)
+        self.assertEqual(list(self.desk.entries()), ["1-1"])
+        self.assertEqual(self.desk.reply("1-1"), {})
+
+    def test_a_parked_request_whose_fields_are_unreadable(self):
+        self.client.hset(self.desk.key("later:data"), "1-1", b"\xc1")
+        self.client.zadd(self.desk.key("later"), {"1-1": 1})
+        self.assertEqual(self.cancel("1-1"), 1)
+        self.assert_cancelled("1-1")
+
+    def test_it_does_not_say_nothing_where_it_could_not_look(self):
+        """later:data or trouble of a wrong type: the cancel stays pending until it can be known."""
+        for suffix in ("later:data", "trouble"):
+            self.client.flushall()
+            self.desk.groups().deliver("you", "1-1")
+            self.desk.run(self.desk.defer(Park("1-1"), consumer="you"))
+            if suffix == "trouble":
+                self.desk.run(self.desk.promote())
+            self.client.rename(self.desk.key(suffix), self.desk.key("aside"))
+            self.client.set(self.desk.key(suffix), "junk")
+            entry_id = self.ask("1-1")
+            with self.assertRaisesRegex(Exception, "WRONGTYPE"):
+                self.cancel("1-1", entry_id=entry_id)
+            self.assertEqual(self.desk.owners("high"), {entry_id: "me"})
+            self.client.rename(self.desk.key("aside"), self.desk.key(suffix))
+            self.assertEqual(self.cancel("1-1", entry_id=entry_id), 1)
+            self.assert_cancelled("1-1")
+
+    def test_any_holder_may_finish_it(self):
+        self.desk.add("1-1")
+        entry_id = self.ask("1-1")
+        self.assertEqual(self.desk.run(self.desk.cancel(entry_id, "1-1", consumer="another")), [1])

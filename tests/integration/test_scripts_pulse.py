@@ -1,0 +1,121 @@
+"""lua/pulse.lua: the heartbeat, the remote command, and what producers read before they enqueue."""
+# ctest: redis
+
+from case import SluiceCase
+from scripts import Desk, plain
+
+
+class Pulse(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(aof=None)
+        self.desk = Desk(self.server.client()).groups()
+        self.client = self.desk.client
+
+    def pulse(self, consumer="me", **heartbeat):
+        return self.desk.run(self.desk.pulse(consumer, **heartbeat))
+
+    def meta(self):
+        return plain(self.client.hgetall(self.desk.key("meta")))
+
+    def fill(self, which, count):
+        pipe = self.client.pipeline(transaction=False)
+        for i in range(1, count + 1):
+            pipe.xadd(self.desk.stream(which), {"text": "x"}, f"{i}-1")
+        pipe.execute()
+
+    def waits(self):
+        meta = self.meta()
+        return [int(meta[f"wait_ms_{which}"]) for which in ("high", "normal", "low")]
+
+    def test_heartbeat(self):
+        answer = self.pulse(state="running", held=3, rows_per_s="12.5")
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("workers"))),
+                         {"me": f"{answer[0]} state running held 3 rows_per_s 12.5"})
+        seconds, _ = self.client.time()
+        self.assertAlmostEqual(answer[0] / 1000, seconds, delta=60)
+
+    def test_command_is_taken_once_and_by_its_worker(self):
+        self.client.hset(self.desk.key("workers"), mapping={"command:me": "drain", "command:you": "quiet"})
+        self.assertEqual([self.pulse()[2], self.pulse()[2], self.pulse("you")[2]], ["drain", "", "quiet"])
+
+    def test_paused(self):
+        self.assertEqual(self.pulse()[1], 0)
+        self.client.set(self.desk.key("paused"), "by me")
+        self.assertEqual(self.pulse()[1], 1)
+
+    def test_depth_is_what_nobody_has_read(self):
+        for which, count in (("high", 4), ("normal", 7), ("low", 2)):
+            self.fill(which, count)
+        self.desk.read("a", "normal", count=2)
+        self.desk.read("b", "normal", count=1)
+        self.desk.read("a", "low")
+        self.assertEqual(self.pulse()[3:6], [4, 4, 0])
+        meta = self.meta()
+        self.assertEqual([meta[f"depth_{which}"] for which in ("high", "normal", "low")], ["4", "4", "0"])
+
+    def test_depth_without_group_or_with_vanished_entries(self):
+        self.fill("high", 3)
+        self.desk.do("XGROUP", "DESTROY", self.desk.stream("high"), "sluice")
+        self.fill("low", 2)
+        self.desk.read("a", "low")
+        self.client.xdel(self.desk.stream("low"), "1-1", "2-1")
+        self.client.delete(self.desk.stream())
+        self.assertEqual(self.pulse()[3:6], [3, 0, 0])
+
+    def test_caps(self):
+        for value, expected in (("100", 100), ("0", 0), ("-5", 0), ("junk", 0), ("1.5", 1), ("1e3", 1000)):
+            self.client.hset(self.desk.key("meta"), "cap_normal", value)
+            self.assertEqual(self.pulse()[6:9], [0, expected, 0], value)
+
+    def test_published(self):
+        self.client.zadd(self.desk.key("later"), {"1-1": 1, "2-1": 2})
+        self.client.xadd(self.desk.key("dead"), {"x": "y"})
+        answer, meta = self.pulse(rows_per_s=1), self.meta()
+        self.assertEqual((meta["later"], meta["dead"], meta["published_at"]), ("2", "1", str(answer[0])))
+
+    def test_wait_of_one_class(self):
+        self.fill("normal", 30)
+        self.pulse(rows_per_s=10)
+        self.assertEqual(self.waits(), [0, 3000, 0])
+
+    def test_wait_shares_by_weight_until_a_class_is_empty(self):
+        """60 + 60 + 60 rows at 10 a second: high at 6/s takes 10 s, normal has 30 left then and goes on at 7.5/s, low gets
+        what remains; all are done after 18 s."""
+        for which in ("high", "normal", "low"):
+            self.fill(which, 60)
+        self.pulse(rows_per_s=10)
+        self.assertEqual(self.waits(), [10000, 14000, 18000])
+
+    def test_wait_adds_up_workers_that_spoke_lately(self):
+        self.fill("normal", 30)
+        now = int(self.client.time()[0]) * 1000
+        self.client.hset(self.desk.key("workers"), mapping={
+            "you": f"{now} state running rows_per_s 5", "old": f"{now - 60000} state running rows_per_s 1000",
+            "odd": "junk", "silent": f"{now} state running", "command:x": "stop"})
+        self.pulse(rows_per_s=10)
+        self.assertEqual(self.waits(), [0, 2000, 0])
+
+    def test_wait_is_unknown_when_nobody_works(self):
+        self.fill("normal", 30)
+        self.pulse(rows_per_s=0)
+        self.assertEqual(self.waits(), [-1, -1, -1])
+
+    def test_wait_of_a_huge_backlog(self):
+        """The fluid has to run dry within a few steps, whatever the numbers."""
+        self.fill("low", 100000)
+        self.fill("high", 1)
+        self.pulse(rows_per_s="0.001")
+        high, _, low = self.waits()
+        self.assertTrue(0 < high < low)
+        self.pulse(rows_per_s=99999999)
+        self.assertEqual([wait > 0 for wait in self.waits()], [True, False, True])
+
+    def test_a_wrong_type_anywhere_does_not_hide_a_pause(self):
+        self.client.set(self.desk.key("paused"), "1")
+        for suffix in ("meta", "workers", "later", "dead", "requests", "requests:high", "requests:low"):
+            self.client.delete(self.desk.key(suffix))
+            self.client.set(self.desk.key(suffix), "junk")
+            answer = self.pulse(rows_per_s=1)
+            self.assertEqual(answer[1], 1, suffix)
+            self.assertGreater(answer[9], 0, suffix)

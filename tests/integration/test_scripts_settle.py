@@ -1,0 +1,239 @@
+"""lua/settle.lua and lua/track.lua beyond the straight line: names that are claimed, results streams, lonely runs, races."""
+# ctest: redis
+
+import random
+import threading
+
+from case import SluiceCase
+from scripts import Desk, End, Park, plain, refused
+
+DAY_MS = 86400000
+
+
+class Settle(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(aof=None)
+        self.desk = Desk(self.server.client()).groups()
+        self.client = self.desk.client
+
+    def settle(self, *ends, **options):
+        return self.desk.run(self.desk.settle(*ends, **options))
+
+    def retry(self, entry_id, name, carrier=None, workers="", which="normal"):
+        """An entry that claims `name`; `trouble` says that `carrier` has it."""
+        self.desk.add(entry_id, which, _id=name, _attempt="2", _first_at="1", text="again")
+        self.desk.read("me", which)
+        if carrier:
+            self.client.hset(self.desk.key("trouble"), name, f"1 {len(workers.split())} {carrier}{workers and ' '}{workers}")
+
+    # --- Whose name is it? ---
+
+    def test_a_name_is_its_carriers(self):
+        self.retry("7-1", "1-1", carrier="7-1")
+        self.assertEqual(self.settle(End("7-1", name="1-1", claims=True)), [1, 0, 0])
+        self.assertEqual(self.desk.reply("1-1")["entry"], "1-1")
+        self.assertIsNone(self.desk.trouble("1-1"))
+
+    def test_a_forged_name_changes_nothing(self):
+        """Unknown to trouble, carried by another entry, or of another class: each is a forgery."""
+        for number, (name, carrier) in enumerate([("1-1", None), ("1-2", "6-6"), ("high:1-3", None)], start=20):
+            self.retry(f"{number}-1", name, carrier)
+        self.client.hset(self.desk.key("trouble"), "high:1-3", "1 0 22-1")
+        before = self.desk.dump()
+        ends = [End("20-1", name="1-1", claims=True), End("21-1", "dead", "1-2", claims=True, notify="hits"),
+                End("22-1", "fail", "high:1-3", claims=True)]
+        self.assertEqual(self.settle(*ends), [-3, -3, -3, 0, 0])
+        self.assertEqual(self.desk.dump(), before)
+
+    def test_after_a_forgery_it_ends_under_its_own_name(self):
+        self.retry("7-1", "1-1")
+        self.assertEqual(self.settle(End("7-1", name="1-1", claims=True)), [-3, 0, 0])
+        self.assertEqual(self.settle(End("7-1")), [1, 0, 0])
+        self.assertEqual(self.desk.reply("7-1")["status"], "done")
+        self.assertEqual(self.desk.reply("1-1"), {})
+
+    def test_a_forgery_does_not_end_a_request(self):
+        """A parked request stays parked, whatever a producer writes in its name."""
+        self.desk.deliver("me", "1-1")
+        self.desk.run(self.desk.defer(Park("1-1", delay_ms=3600000)))
+        self.retry("7-1", "1-1")
+        self.assertEqual(self.settle(End("7-1", name="1-1", claims=True)), [-3, 0, 0])
+        self.assertEqual(self.desk.places("1-1")["parked"], 1)
+        self.assertEqual(self.desk.trouble("1-1"), "1 0 1-1")
+
+    def test_a_trouble_key_of_a_wrong_type_believes(self):
+        self.retry("7-1", "1-1")
+        self.client.set(self.desk.key("trouble"), "junk")
+        self.assertEqual(self.settle(End("7-1", name="1-1", claims=True))[0], 1)
+
+    def test_a_name_is_only_asked_after_when_it_is_claimed(self):
+        """A plain request costs no look at trouble."""
+        self.desk.deliver("me", "1-1")
+        self.client.config_resetstat()
+        self.settle(End("1-1"))
+        self.assertNotIn("cmdstat_hget", self.client.info("commandstats"))
+        self.assertNotIn("cmdstat_xrange", self.client.info("commandstats"))
+
+    # --- Lonely runs ---
+
+    def test_who_lost_an_entry_takes_its_lonely_run_back(self):
+        self.desk.deliver("me", "1-1")
+        self.desk.run(self.desk.charge("1-1"))
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 2 1-1 dead,me")
+        self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "1-1")
+        for kind in ("fail", "dead"):
+            self.assertEqual(self.settle(End("1-1", kind)), [-1, 0, 0])
+            self.assertEqual(self.desk.trouble("1-1"), "0 1 1-1 dead")
+        self.assertEqual(self.desk.owners(), {"1-1": "you"})
+        self.assertEqual(self.desk.reply("1-1"), {})
+
+    def test_a_late_answer_leaves_the_record_alone(self):
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 1 1-1 me")
+        self.assertEqual(self.settle(End("1-1", "fail")), [0, 0, 0])
+        self.assertEqual(self.desk.trouble("1-1"), "0 1 1-1 me")
+
+    # --- Results streams ---
+
+    def test_results_stream(self):
+        self.desk.deliver("me", "1-1", "2-1")
+        self.assertEqual(self.settle(End("1-1", notify="hits", reply="a"), End("2-1", "error", notify="hits")), [1, 1, 0, 0])
+        stream = self.desk.key("results:hits")
+        self.assertEqual([plain(fields) for _, fields in self.client.xrange(stream)],
+                         [{"id": "a", "status": "done", "entry": "1-1"}, {"id": "2-1", "status": "error", "entry": "2-1"}])
+        self.assertAlmostEqual(self.client.pttl(stream), DAY_MS, delta=60000)
+        self.assertEqual(self.client.zrange(self.desk.key("results"), 0, -1), [b"hits"])
+
+    def test_an_older_request_is_told_too(self):
+        self.desk.deliver("me", "1-1", "2-1")
+        self.settle(End("2-1", reply="a"))
+        self.assertEqual(self.settle(End("1-1", notify="hits", reply="a")), [2, 0, 0])
+        self.assertEqual(plain(self.client.xrange(self.desk.key("results:hits"))[0][1])["entry"], "1-1")
+        self.assertEqual(self.desk.reply("a")["entry"], "2-1")
+
+    def test_the_65th_results_stream_is_refused(self):
+        """Also when it would be the first to be 65th within one call; known ones go on."""
+        self.client.zadd(self.desk.key("results"), {f"n{i}": 9999999999999 for i in range(63)})
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        ends = [End("1-1", notify="a"), End("2-1", notify="b"), End("3-1", notify="n7")]
+        self.assertEqual(self.settle(*ends), [1, -4, 1, 0, 0])
+        self.assertEqual(self.desk.owners(), {"2-1": "me"})
+        self.assertEqual((self.desk.reply("2-1"), self.client.exists(self.desk.key("results:b"))), ({}, 0))
+        self.assertEqual(self.settle(End("2-1", "error")), [1, 0, 0])
+
+    def test_results_streams_out_of_use_make_room(self):
+        now = int(self.client.time()[0]) * 1000
+        self.client.zadd(self.desk.key("results"), {f"n{i}": now - (DAY_MS + 60000 if i < 2 else 1000) for i in range(64)})
+        self.desk.deliver("me", "1-1")
+        self.assertEqual(self.settle(End("1-1", notify="new")), [1, 0, 0])
+        names = plain(self.client.zrange(self.desk.key("results"), 0, -1))
+        self.assertEqual((len(names), "n0" in names, "n2" in names, "new" in names), (63, False, True, True))
+
+    def test_a_results_stream_is_cut_to_its_length(self):
+        pipe = self.client.pipeline(transaction=False)
+        for i in range(100200):
+            pipe.xadd(self.desk.key("results:hits"), {"id": "x"}, f"1-{i + 1}")
+        pipe.execute()
+        self.desk.deliver("me", "1-1")
+        self.settle(End("1-1", notify="hits"))
+        self.assertLess(self.client.xlen(self.desk.key("results:hits")), 100201)
+
+    def test_side_keys_whose_ids_are_used_up_are_skipped(self):
+        for suffix in ("dead", "results:hits"):
+            self.client.xadd(self.desk.key(suffix), {"x": "y"}, f"{2**64 - 1}-{2**64 - 1}")
+        self.desk.deliver("me", "1-1")
+        self.assertEqual(self.settle(End("1-1", "dead", notify="hits")), [1, 2, 0])
+        self.assertEqual(self.desk.reply("1-1")["status"], "error")
+        self.assertNotIn("dead", self.desk.reply("1-1"))
+
+    def test_a_missing_right_is_no_side_matter(self):
+        """Without it nobody would be told: the entry stays pending until the right is there."""
+        self.client.acl_setuser("worker", enabled=True, passwords=["+x"], commands=["+@all", "-rpush"], keys=["*"])
+        self.desk.deliver("me", "1-1")
+        call = self.desk.settle(End("1-1", notify="1"))
+        self.assertIn("can't run", refused(self.server.client(username="worker", password="x"), call))
+        self.assertEqual(self.desk.owners(), {"1-1": "me"})
+        self.assertEqual(self.desk.run(call), [1, 0, 0])
+        self.assertEqual(self.client.lrange(self.desk.key("wake:1-1"), 0, -1), [b"1-1"])
+
+    # --- Dead letters ---
+
+    def test_poison_keeps_its_body(self):
+        self.desk.deliver("me", "1-1")
+        self.settle(End("1-1", "dead", fields={"code": "poison", "message": "it crashed"}))
+        (_, letter), = self.client.xrange(self.desk.key("dead"))
+        self.assertEqual(plain(letter), {"_entry": "1-1", "_code": "poison", "_message": "it crashed", "text": "hello"})
+
+    def test_old_letters_are_trimmed_and_counted(self):
+        now = int(self.client.time()[0]) * 1000
+        pipe = self.client.pipeline(transaction=False)
+        for i in range(300):
+            pipe.xadd(self.desk.key("dead"), {"x": "y"}, f"{now - 31 * DAY_MS}-{i}")
+        pipe.execute()
+        self.desk.deliver("me", "1-1")
+        result = self.settle(End("1-1", "dead"))
+        self.assertEqual(result[:2], [1, 0])
+        self.assertGreaterEqual(result[2], 200)  # by whole nodes of the stream
+        self.assertEqual(self.client.xlen(self.desk.key("dead")), 301 - result[2])
+
+    # --- Races ---
+
+    def test_two_workers_race_and_one_wins(self):
+        """Each entry settled by two clients at once, in different orders: one 1 and one late answer for each."""
+        ids = [f"{i}-1" for i in range(1, 401)]
+        self.desk.deliver("me", *ids)
+        answers = {"me": {}, "you": {}}
+
+        start = threading.Barrier(len(answers))
+
+        def work(consumer, order):
+            with self.server.client() as client:
+                client.ping()
+                start.wait()
+                for at in range(0, len(order), 8):
+                    part = order[at:at + 8]
+                    call = self.desk.settle(*(End(i, fields={"by": consumer}) for i in part), consumer=consumer)
+                    answers[consumer].update(zip(part, call.run(client)))
+
+        chance = random.Random(7)
+        orders = [chance.sample(ids, len(ids)) for _ in answers]
+        threads = [threading.Thread(target=work, args=pair) for pair in zip(answers, orders)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for i in ids:
+            pair = (answers["me"][i], answers["you"][i])
+            self.assertEqual(sorted(pair), [0, 1], i)
+            self.assertEqual(self.desk.reply(i)["by"], "me" if pair[0] else "you")
+        self.assertEqual(self.client.xlen(self.desk.stream()), 0)
+        self.assertTrue(0 < sum(answers["me"].values()) < len(ids), "there was no race")
+
+    # --- track ---
+
+    def test_track_says_queued_only_where_there_is_no_reply(self):
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        self.client.hset(self.desk.key("reply:b"), mapping={"status": "done", "entry": "0-1"})
+        result = self.desk.run(self.desk.track(("1-1", "1-1", "a"), ("2-1", "2-1", "b"), ("9-9", "9-9", "c"), ttl_ms=5000000))
+        self.assertEqual(result, [1, 0, 0])
+        self.assertEqual(self.desk.reply("a"), {"status": "queued", "id": "a", "entry": "1-1"})
+        self.assertGreater(self.client.pttl(self.desk.key("reply:a")), 4000000)
+        self.assertEqual(self.desk.reply("b")["status"], "done")
+        self.assertEqual(self.desk.reply("c"), {})
+
+    def test_track_believes_no_name(self):
+        self.retry("7-1", "1-1", carrier="7-1")
+        self.assertEqual(self.desk.run(self.desk.track(("7-1", "1-1", "1-1"))), [0])
+        self.assertEqual(self.desk.reply("1-1"), {})
+
+    def test_settle_replaces_queued(self):
+        self.desk.deliver("me", "1-1")
+        self.desk.run(self.desk.track(("1-1", "1-1", "a")))
+        self.assertEqual(self.settle(End("1-1", reply="a")), [1, 0, 0])
+        self.assertEqual(self.desk.reply("a")["status"], "done")
+
+    def test_track_does_not_bring_back_a_reply_that_was_read(self):
+        self.desk.deliver("me", "1-1")
+        self.settle(End("1-1", reply="a"))
+        self.client.unlink(self.desk.key("reply:a"))
+        self.assertEqual(self.desk.run(self.desk.track(("1-1", "1-1", "a"))), [0])

@@ -1,0 +1,351 @@
+"""Scripts that take entries for a worker, or give them back: reclaim, release, charge, shed, fair, sweep."""
+# ctest: redis
+
+from case import SluiceCase
+from scripts import Desk, End, Park, plain
+
+
+class Take(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(aof=None)
+        self.desk = Desk(self.server.client()).groups()
+        self.client = self.desk.client
+
+    def run_call(self, script, *arguments, **options):
+        return self.desk.run(getattr(self.desk, script)(*arguments, **options))
+
+    def taken(self, answer):
+        """Ids of the entries in an answer."""
+        return [entry[0] for entry in answer[0]]
+
+    def consumers(self):
+        return {plain(consumer["name"]) for consumer in self.client.xinfo_consumers(self.desk.stream(), "sluice")}
+
+    def crowd(self, *tenants, which="normal", **fields):
+        for i, tenant in enumerate(tenants, start=1):
+            more = {"tenant": tenant} if tenant else {}
+            self.desk.add(f"{i}-1", which, text="hello", **more, **fields)
+
+    # --- reclaim ---
+
+    def test_released_entries_can_be_suspect(self):
+        """Given back by one worker, while the run of another that crashed on it is still open."""
+        self.desk.deliver("released", "1-1", "2-1")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 2 1-1 a,b")
+        self.assertEqual(self.run_call("reclaim", "released")[0],
+                         [["1-1", 0, 2, ["text", "hello"]], ["2-1", 0, 0, ["text", "hello"]]])
+
+    def test_a_key_named_released_alive_means_nothing(self):
+        self.desk.deliver("released", "1-1")
+        self.client.set(self.desk.key("alive:released"), "x")
+        self.assertEqual(self.taken(self.run_call("reclaim", "released")), ["1-1"])
+
+    def test_lonely_runs_of_another_entry_are_not_held_against_a_forgery(self):
+        self.desk.add("7-1", _id="1-1", text="x")
+        self.desk.read("dead")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 3 1-1 a,b,c")
+        self.assertEqual(self.run_call("reclaim", "dead")[0][0][:3], ["7-1", 1, 0])
+
+    def test_lonely_runs_follow_a_retry(self):
+        self.desk.add("7-1", "low", _id="low:1-1", text="x")
+        self.desk.read("dead", "low")
+        self.client.hset(self.desk.key("trouble"), "low:1-1", "1 1 7-1 dead")
+        self.assertEqual(self.run_call("reclaim", "dead", which="low")[0][0][:3], ["7-1", 1, 1])
+
+    def test_reclaim_never_takes_its_own(self):
+        self.desk.deliver("me", "1-1")
+        self.assertEqual(self.run_call("reclaim", "me"), [[], [], [], 0])
+        self.assertEqual(self.consumers(), {"me"})
+
+    def test_delivery_counts_stay(self):
+        """They rise with each look at the own list, so nothing may depend on them."""
+        self.desk.deliver("dead", "1-1")
+        self.run_call("reclaim", "dead")
+        entry, = self.client.xpending_range(self.desk.stream(), "sluice", "-", "+", 10)
+        self.assertEqual((plain(entry["consumer"]), entry["times_delivered"]), ("me", 1))
+
+    # --- charge ---
+
+    def test_charge_counts_each_worker_once(self):
+        self.desk.deliver("me", "1-1")
+        for expected in (1, 1):
+            self.assertEqual(self.run_call("charge", "1-1"), [expected])
+        self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "1-1")
+        self.assertEqual(self.run_call("charge", "1-1", consumer="you"), [2])
+        self.assertEqual(self.desk.trouble("1-1"), "0 2 1-1 me,you")
+        self.desk.do("XCLAIM", self.desk.stream(), "sluice", "me", 0, "1-1")
+        self.assertEqual(self.run_call("charge", "1-1"), [2])
+        self.assertEqual(self.desk.trouble("1-1"), "0 2 1-1 you,me")
+
+    def test_charge_of_what_is_not_ours(self):
+        self.desk.deliver("you", "1-1")
+        self.assertEqual(self.run_call("charge", "1-1", "9-9"), [0, 0])
+        self.assertEqual(self.client.exists(self.desk.key("trouble")), 0)
+
+    def test_charge_of_a_forged_name(self):
+        self.desk.add("7-1", _id="1-1", text="x")
+        self.desk.read("me")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 1 1-1 a")
+        self.assertEqual(self.run_call("charge", ("7-1", "1-1")), [-3])
+        self.assertEqual(self.run_call("charge", ("7-1", "9-1")), [-3])
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("trouble"))), {"1-1": "0 1 1-1 a"})
+        self.assertEqual(self.run_call("charge", "7-1"), [1])
+
+    def test_poison_is_three_workers_that_died(self):
+        """Each is charged, dies, and its entry is taken by the next; a fourth sees three."""
+        self.desk.deliver("w1", "1-1")
+        for run, (worker, heir) in enumerate(zip(("w1", "w2", "w3"), ("w2", "w3", "w4")), start=1):
+            self.assertEqual(self.run_call("charge", "1-1", consumer=worker), [run])
+            entries, *_ = self.run_call("reclaim", worker, me=heir)
+            self.assertEqual(entries, [["1-1", 1, run, ["text", "hello"]]])
+
+    def test_ten_deploys_charge_nobody(self):
+        """A worker starts its lonely run, is told to end and gives it back: no run stays open."""
+        self.desk.deliver("released", "1-1")
+        for deploy in range(10):
+            me = f"w{deploy}"
+            self.client.set(self.desk.key(f"alive:{me}"), "token")
+            self.assertEqual(self.run_call("reclaim", "released", me=me)[0][0][:3], ["1-1", 0, 0])
+            self.assertEqual(self.run_call("charge", "1-1", consumer=me), [1])
+            self.assertEqual(self.run_call("release", "1-1", me=me, last=2), [1, 1])
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1")
+
+    # --- release ---
+
+    def test_release_of_one_stream_keeps_the_worker_signed_on(self):
+        self.desk.deliver("me", "1-1")
+        self.desk.deliver("me", "1-1", which="high")
+        self.client.set(self.desk.key("alive:me"), "token")
+        self.client.hset(self.desk.key("workers"), mapping={"me": "1 x 1", "command:me": "stop", "you": "1 x 1"})
+        self.assertEqual(self.run_call("release", which="high", last=1), [1, 1])
+        self.assertEqual(self.client.exists(self.desk.key("alive:me")), 1)
+        self.assertEqual(self.client.hlen(self.desk.key("workers")), 3)
+        self.assertEqual(self.run_call("release", last=2), [1, 1])
+        self.assertEqual(self.client.exists(self.desk.key("alive:me")), 0)
+        self.assertEqual(plain(self.client.hkeys(self.desk.key("workers"))), ["you"])
+        self.assertEqual((self.desk.owners("high"), self.desk.owners()), ({"1-1": "released"}, {"1-1": "released"}))
+
+    def test_release_without_last_is_about_its_ids_only(self):
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        self.client.set(self.desk.key("alive:me"), "token")
+        self.assertEqual(self.run_call("release", "2-1"), [1, 0])
+        self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "released", "3-1": "me"})
+
+    def test_release_of_many(self):
+        self.desk.deliver("me", *(f"{i}-1" for i in range(1, 351)))
+        self.client.set(self.desk.key("alive:me"), "token")
+        self.assertEqual(self.run_call("release", last=2), [350, 1])
+        self.assertEqual(set(self.desk.owners().values()), {"released"})
+
+    def test_release_takes_back_only_its_own_lonely_run(self):
+        self.desk.deliver("me", "1-1")
+        self.client.hset(self.desk.key("trouble"), "1-1", "2 3 1-1 a,me,b")
+        self.run_call("release", "1-1")
+        self.assertEqual(self.desk.trouble("1-1"), "2 2 1-1 a,b")
+
+    def test_release_of_a_forgery_leaves_the_record_alone(self):
+        self.desk.add("7-1", _id="1-1", text="x")
+        self.desk.read("me")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 1 1-1 me")
+        self.assertEqual(self.run_call("release", "7-1"), [1, 0])
+        self.assertEqual(self.desk.trouble("1-1"), "0 1 1-1 me")
+
+    # --- shed ---
+
+    def test_shed_takes_the_newest_above_the_cap(self):
+        self.crowd(*[""] * 10)
+        answer = self.run_call("shed", 7)
+        self.assertEqual((self.taken(answer), answer[3]), (["10-1", "9-1", "8-1"], 0))
+        self.assertEqual(self.run_call("shed", 7), [[], [], [], 0])
+
+    def test_shed_in_parts(self):
+        self.crowd(*[""] * 10)
+        answer = self.run_call("shed", 4, most=4)
+        self.assertEqual((self.taken(answer), answer[3]), (["10-1", "9-1", "8-1", "7-1"], 1))
+        answer = self.run_call("shed", 4, most=4)
+        self.assertEqual((self.taken(answer), answer[3]), (["6-1", "5-1"], 0))
+
+    def test_shed_spares_what_was_read_retries_and_cancels(self):
+        self.crowd(*[""] * 6)
+        self.desk.add("7-1", cancel="1-1")
+        self.desk.add("8-1", _id="0-1", text="x")
+        self.desk.read("you", count=3)
+        self.assertEqual(self.taken(self.run_call("shed", 0)), ["6-1", "5-1", "4-1"])
+        self.assertEqual(self.taken(self.run_call("shed", 0)), [])
+
+    def test_shed_keeps_within_its_bytes(self):
+        for i in range(1, 6):
+            self.desk.add(f"{i}-1", text="x" * (500 if i == 3 else 46))
+        answer = self.run_call("shed", 0, most_bytes=120)
+        self.assertEqual((self.taken(answer), answer[3]), (["5-1", "4-1"], 1))
+        answer = self.run_call("shed", 0, most_bytes=120)
+        self.assertEqual(self.taken(answer), ["2-1", "1-1"])
+        self.assertEqual(self.taken(self.run_call("shed", 0, most_bytes=120)), [], "the large one is passed by")
+
+    def test_shed_gives_up_on_a_wall_of_retries(self):
+        self.desk.add("1-1")
+        for i in range(2, 1202):
+            self.desk.add(f"{i}-1", _id="0-1", text="x")
+        self.assertEqual(self.run_call("shed", 0), [[], [], [], 0])
+
+    def test_shed_below_the_cap_and_on_nothing(self):
+        self.crowd("", "")
+        self.assertEqual(self.run_call("shed", 2), [[], [], [], 0])
+        self.client.delete(self.desk.stream("low"))
+        self.assertEqual(self.run_call("shed", 0, which="low"), [[], [], [], 0])
+
+    def test_shed_entries_are_answered_once_even_if_read_meanwhile(self):
+        self.crowd("", "")
+        self.run_call("shed", 1)
+        self.assertEqual(self.desk.read("you"), ["1-1", "2-1"])  # Redis hands the claimed one to the reader, too
+        self.assertEqual(self.run_call("settle", End("2-1", "error")), [1, 0, 0])
+        self.assertEqual(self.run_call("settle", End("2-1"), consumer="you"), [0, 0, 0])
+
+    # --- fair ---
+
+    def test_fair_finds_the_ten_behind_the_many(self):
+        self.crowd(*["big"] * 500, *["small"] * 10)
+        self.desk.read("other", count=64)
+        answer = self.run_call("fair", "big")
+        self.assertEqual(self.taken(answer), [f"{i}-1" for i in range(501, 511)])
+        self.assertEqual(answer[3:], [0, "510-1"])
+        self.assertEqual(self.desk.owners()["505-1"], "me")
+
+    def test_fair_goes_on_where_it_stopped(self):
+        self.crowd(*["big"] * 30, "small", *["big"] * 30, "small")
+        after, found, calls = "0-0", [], 0
+        while True:
+            answer = self.run_call("fair", "big", after=after, look=10)
+            found += self.taken(answer)
+            after, calls = answer[4], calls + 1
+            if not answer[3]:
+                break
+        self.assertEqual((found, after, calls), (["31-1", "62-1"], "62-1", 7))
+        self.desk.add("63-1", text="hello", tenant="third")
+        self.assertEqual(self.taken(self.run_call("fair", "big", after=after)), ["63-1"])
+
+    def test_fair_starts_behind_what_was_read(self):
+        self.crowd("a", "b", "a", "b")
+        self.desk.read("you", count=2)
+        self.assertEqual(self.taken(self.run_call("fair", "a", after="1-1")), ["4-1"])
+
+    def test_fair_compares_ids_as_numbers(self):
+        """The cursor and the last id that was read: whichever is later."""
+        for entry_id in ("9-1", "10-9", "10-10", "10-18446744073709551615"):
+            self.desk.add(entry_id)
+        self.desk.read("you", count=2)
+        self.assertEqual(self.taken(self.run_call("fair", "x", after="9-1")), ["10-10", "10-18446744073709551615"])
+
+    def test_fair_leaves_entries_without_tenant_when_told(self):
+        self.crowd("", "a", "", "b")
+        self.assertEqual(self.taken(self.run_call("fair", "", "b")), ["2-1"])
+        self.assertEqual(self.taken(self.run_call("fair")), ["1-1", "3-1", "4-1"])
+
+    def test_fair_keeps_within_count_and_bytes(self):
+        self.crowd(*["a"] * 6)
+        answer = self.run_call("fair", "b", most=2)
+        self.assertEqual((self.taken(answer), answer[3:]), (["1-1", "2-1"], [1, "2-1"]))
+        answer = self.run_call("fair", "b", after=answer[4], most_bytes=40)
+        self.assertEqual((self.taken(answer), answer[3:]), (["3-1", "4-1"], [1, "4-1"]))
+        self.assertEqual(self.taken(self.run_call("fair", "b", most_bytes=10)), [], "larger than the limit: passed by")
+
+    def test_fair_takes_nothing_twice(self):
+        self.crowd("a", "a")
+        self.assertEqual(self.taken(self.run_call("fair", "b", consumer="you")), ["1-1", "2-1"])
+        self.assertEqual(self.taken(self.run_call("fair", "b")), [])
+        self.assertEqual(set(self.desk.owners().values()), {"you"})
+
+    def test_what_fair_took_is_delivered_again_and_answered_once(self):
+        self.crowd("big", "small")
+        self.run_call("fair", "big")
+        self.assertEqual(self.desk.read("you"), ["1-1", "2-1"])
+        self.assertEqual(self.run_call("settle", End("2-1")), [1, 0, 0])
+        self.assertEqual(self.run_call("settle", End("2-1"), consumer="you"), [0, 0, 0])
+
+    # --- sweep ---
+
+    def orphan(self, *ids, which="normal", **fields):
+        for entry_id in ids:
+            self.desk.add(entry_id, which, **fields)
+        self.desk.read("gone", which)
+        self.desk.do("XGROUP", "DELCONSUMER", self.desk.stream(which), "sluice", "gone")
+
+    def test_sweep_claims_what_nobody_holds(self):
+        self.orphan("1-1", "2-1")
+        self.desk.deliver("you", "3-1")
+        self.desk.add("4-1")
+        answer = self.run_call("sweep")
+        self.assertEqual(answer, [[["1-1", 0, 0, ["text", "hello"]], ["2-1", 0, 0, ["text", "hello"]]], [], [], 0, "3-1"])
+        self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "me", "3-1": "you"})
+        self.assertEqual(self.desk.read("you"), ["4-1"])
+
+    def test_sweep_knows_lonely_runs_and_the_class(self):
+        self.orphan("7-1", which="high", _id="high:1-1", text="x")
+        self.client.hset(self.desk.key("trouble"), "high:1-1", "1 2 7-1 a,b")
+        self.assertEqual(self.run_call("sweep", which="high")[0][0][:3], ["7-1", 0, 2])
+
+    def test_sweep_in_parts(self):
+        self.orphan(*(f"{i}-1" for i in range(1, 8)))
+        first = self.run_call("sweep", most=3)
+        self.assertEqual((self.taken(first), first[3:]), (["1-1", "2-1", "3-1"], [1, "3-1"]))
+        second = self.run_call("sweep", most=3, after=first[4])
+        self.assertEqual((self.taken(second), second[3:]), (["4-1", "5-1", "6-1"], [1, "6-1"]))
+        self.assertEqual(self.taken(self.run_call("sweep", most=3, after=second[4])), ["7-1"])
+
+    def test_sweep_looks_at_no_more_than_a_thousand_entries(self):
+        self.desk.deliver("you", *(f"{i}-1" for i in range(1, 1101)))
+        self.orphan("2000-1")
+        first = self.run_call("sweep")
+        self.assertEqual(first, [[], [], [], 1, "1000-1"])
+        self.assertEqual(self.taken(self.run_call("sweep", after="1000-1")), ["2000-1"])
+
+    def test_sweep_hands_large_orphans_over_unread(self):
+        self.orphan("1-1", text="x" * 500)
+        self.orphan("2-1")
+        self.assertEqual(self.run_call("sweep", most_bytes=100), [[["2-1", 0, 0, ["text", "hello"]]], [], ["1-1"], 0, "2-1"])
+        self.assertEqual(self.run_call("settle", End("1-1", "error")), [1, 0, 0])
+
+    def test_sweep_without_group_or_stream(self):
+        self.desk.do("XGROUP", "DESTROY", self.desk.stream(), "sluice")
+        self.desk.add("1-1")
+        self.assertEqual(self.run_call("sweep"), [[], [], [], 0, "0-0"])
+        self.client.delete(self.desk.stream())
+        self.assertEqual(self.run_call("sweep", after="5-5"), [[], [], [], 0, "5-5"])
+
+    def test_sweep_puts_back_parked_requests_that_nothing_waits_for(self):
+        ids = [f"{i}-1" for i in range(1, 31)]
+        self.desk.deliver("me", *ids)
+        self.run_call("defer", *(Park(i, due_at_ms=4102444800000) for i in ids))
+        self.client.zrem(self.desk.key("later"), *ids[:20])
+        self.run_call("sweep", which="high")
+        self.assertEqual(self.client.zcard(self.desk.key("later")), 10)
+        self.run_call("sweep")
+        self.assertEqual(self.client.zcard(self.desk.key("later")), 30)
+        self.assertEqual(self.run_call("promote")[0], 20)
+        self.client.delete(self.desk.key("later"))
+        self.run_call("sweep")
+        self.assertEqual(self.run_call("promote")[0], 10)
+        self.assertEqual(len(self.desk.entries()), 30)
+
+    def test_sweep_says_when_more_parked_requests_are_lost(self):
+        pipe = self.client.pipeline(transaction=False)
+        for i in range(2500):
+            pipe.hset(self.desk.key("later:data"), f"{i}-1", "x")
+        pipe.execute()
+        rounds = 0
+        while self.run_call("sweep")[3]:
+            rounds += 1
+        self.assertGreaterEqual(rounds, 1)
+        while self.client.zcard(self.desk.key("later")) < 2500:  # the last few by chance, in one of the next sweeps
+            self.run_call("sweep")
+
+    def test_sweep_forgets_workers_that_are_long_gone(self):
+        now = int(self.client.time()[0]) * 1000
+        self.client.hset(self.desk.key("workers"), mapping={
+            "fresh": f"{now} state running", "old": f"{now - 3700000} state running", "junk": "junk",
+            "command:fresh": "quiet", "command:nobody": "stop"})
+        self.run_call("sweep", which="low")
+        self.assertEqual(self.client.hlen(self.desk.key("workers")), 5)
+        self.run_call("sweep")
+        self.assertEqual(set(plain(self.client.hkeys(self.desk.key("workers")))), {"fresh", "command:fresh"})

@@ -1,0 +1,6 @@
+"""Just enough MessagePack to write what stands in later:data: arrays of byte strings."""
+
+
+def array(*items):
+    return b"\xdc" + len(items).to_bytes(2, "big") + b"".join(
+        item if item[:1] == b"\xdc" else b"\xda" + len(item).to_bytes(2, "big") + item for item in items)

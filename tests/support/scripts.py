@@ -1,0 +1,277 @@
+"""The scripts of lua/, called as the daemon calls them: who knows the layout of KEYS and ARGV in the tests is this file.
+
+A Call is a script with its keys and arguments, so that a test can run the same one again, as another user or on another
+server. `Desk` makes calls, runs them, and says where a request is."""
+
+import os
+from dataclasses import dataclass, field
+
+import redis
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lua")
+PREFIX = {"high": "high:", "normal": "", "low": "low:"}
+NUMBER = {"high": 0, "normal": 1, "low": 2}
+CLASSES = list(PREFIX)
+
+# One answer with everything: the test of cut files looks thousands of times.
+DUMP = """
+local call, all = redis.call, {}
+local read = {
+  string = function(key) return call('GET', key) end,
+  hash = function(key)
+    local fields = call('HKEYS', key)
+    table.sort(fields)
+    for i, field in ipairs(fields) do fields[i] = {field, call('HGET', key, field)} end
+    return fields
+  end,
+  list = function(key) return call('LRANGE', key, 0, -1) end,
+  zset = function(key) return call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
+  stream = function(key)
+    local groups = {}
+    for i, group in ipairs(call('XINFO', 'GROUPS', key)) do
+      groups[i] = {group[2], group[8], {}}
+      for j, pending in ipairs(call('XPENDING', key, group[2], '-', '+', 100000)) do
+        groups[i][3][j] = {pending[1], pending[2], pending[4]}
+      end
+    end
+    return {call('XRANGE', key, '-', '+'), groups}
+  end,
+}
+local keys = call('KEYS', '*')
+table.sort(keys)
+for i, key in ipairs(keys) do
+  local kind = call('TYPE', key).ok
+  all[i] = {key, kind, call('PEXPIRETIME', key), read[kind](key)}
+end
+return all
+"""
+
+
+def source(script):
+    with open(os.path.join(SOURCE, f"{script}.lua"), encoding="utf-8") as file:
+        return file.read()
+
+
+def scripts():
+    return sorted(name[:-4] for name in os.listdir(SOURCE) if name.endswith(".lua"))
+
+
+@dataclass
+class Call:
+    script: str
+    keys: list
+    arguments: list = field(default_factory=list)
+
+    def run(self, client):
+        return plain(client.eval(source(self.script), len(self.keys), *self.keys, *self.arguments))
+
+
+@dataclass
+class End:
+    """One entry of a settle call. `notify`: None, "1" or the name of a results stream; `reply`: the <id> of its key."""
+
+    id: str
+    kind: str = "done"
+    name: str = None
+    ttl_ms: int = 3600000
+    notify: str = None
+    claims: bool = False
+    first_ms: int = 1
+    since_ms: int = 0
+    fields: dict = None
+    reply: str = None
+
+
+@dataclass
+class Park:
+    """One entry of a defer call."""
+
+    id: str
+    name: str = None
+    claims: bool = False
+    attempt: int = 2
+    delay_ms: int = 0
+    due_at_ms: int = 0
+
+
+def plain(value):
+    """Answers with text instead of bytes, where they are text."""
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    return value
+
+
+class Desk:
+    def __init__(self, client, queue="q"):
+        self.client = client
+        self.base = f"sluice:{{{queue}}}:"
+
+    def key(self, suffix):
+        return self.base + suffix
+
+    def stream(self, which="normal"):
+        return self.key("requests" if which == "normal" else f"requests:{which}")
+
+    def do(self, *words):
+        return plain(self.client.execute_command(*words))
+
+    def run(self, call, client=None):
+        return call.run(client or self.client)
+
+    # --- What a producer and XREADGROUP do ---
+
+    def groups(self):
+        for which in CLASSES:
+            self.client.xgroup_create(self.stream(which), "sluice", "0", mkstream=True)
+        return self
+
+    def add(self, entry_id, which="normal", **fields):
+        self.client.xadd(self.stream(which), fields or {"text": "hello"}, entry_id)
+        return entry_id
+
+    def read(self, consumer, which="normal", count=None):
+        answer = self.client.xreadgroup("sluice", consumer, {self.stream(which): ">"}, count=count)
+        return [plain(entry_id) for _, entries in answer for entry_id, _ in entries]
+
+    def deliver(self, consumer, *entry_ids, which="normal"):
+        for entry_id in entry_ids:
+            self.add(entry_id, which)
+        return self.read(consumer, which)
+
+    # --- Calls ---
+
+    def settle(self, *ends, which="normal", consumer="me"):
+        replies, others, arguments = [], [], [consumer, "m", "r", len(ends)]
+        for end in ends:
+            name = end.name or PREFIX[which] + end.id
+            reply = end.reply or name
+            notify = {None: "0", "1": "1"}.get(end.notify, "s")
+            replies.append(self.key(f"reply:{reply}"))
+            if end.notify:
+                others.append(self.key(f"wake:{reply}" if notify == "1" else f"results:{end.notify}"))
+            told = end.fields
+            if told is None:
+                told = {"embedding": "v"} if end.kind == "done" else {"code": "internal", "message": "x"}
+            words = [word for pair in told.items() for word in pair]
+            arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims), end.first_ms, end.since_ms]
+            arguments += [len(words), *words]
+        keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("results"), *replies, *others]
+        return Call("settle", keys, arguments)
+
+    def defer(self, *parks, which="normal", consumer="me"):
+        arguments = [consumer, NUMBER[which]]
+        for park in parks:
+            arguments += [park.id, park.name or PREFIX[which] + park.id, int(park.claims), park.attempt, park.delay_ms,
+                          park.due_at_ms]
+        return Call("defer", [self.stream(which), *map(self.key, ("later", "later:data", "trouble"))], arguments)
+
+    def promote(self, most=100):
+        return Call("promote", [*map(self.key, ("later", "later:data", "trouble")), *map(self.stream, CLASSES)], [most])
+
+    def charge(self, *entries, which="normal", consumer="me", attempt=1):
+        """`entries`: ids, or (id, name) pairs for those that claim a name."""
+        arguments = [consumer]
+        for entry in entries:
+            entry_id, name, claims = (entry, PREFIX[which] + entry, 0) if isinstance(entry, str) else (*entry, 1)
+            arguments += [entry_id, name, claims, attempt]
+        return Call("charge", [self.stream(which), self.key("trouble")], arguments)
+
+    def reclaim(self, *consumers, which="normal", me="me", most=100, most_bytes=100000):
+        keys = [self.stream(which), self.key("trouble"), *(self.key(f"alive:{name}") for name in consumers)]
+        return Call("reclaim", keys, [me, most, most_bytes, PREFIX[which], *consumers])
+
+    def release(self, *ids, which="normal", me="me", token="token", last=0):
+        keys = [self.stream(which), self.key(f"alive:{me}"), self.key("trouble"), self.key("workers")]
+        return Call("release", keys, [me, token, last, PREFIX[which], *ids])
+
+    def cancel(self, entry_id, target, reply=None, notify="0", results="", which="high", target_class="normal",
+               consumer="me", ttl_ms=3600000):
+        reply = reply or target
+        other = self.key(f"results:{results}" if notify == "s" else f"wake:{reply}")
+        keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data")), self.stream(target_class),
+                self.key("results"), self.key(f"reply:{reply}"), other]
+        return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results])
+
+    def track(self, *entries, which="normal", ttl_ms=3600000):
+        """`entries`: (id, name, <id> of the reply) each."""
+        keys = [self.stream(which), *(self.key(f"reply:{reply}") for _, _, reply in entries)]
+        return Call("track", keys, [word for entry_id, name, _ in entries for word in (entry_id, name, ttl_ms)])
+
+    def pulse(self, consumer="me", **heartbeat):
+        keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES)]
+        return Call("pulse", keys, [consumer, *(str(word) for pair in heartbeat.items() for word in pair)])
+
+    def shed(self, cap, which="normal", consumer="me", most=100, most_bytes=100000):
+        return Call("shed", [self.stream(which)], [consumer, cap, most, most_bytes])
+
+    def fair(self, *enough, which="normal", consumer="me", after="0-0", look=2000, most=100, most_bytes=100000):
+        return Call("fair", [self.stream(which)], [consumer, after, look, most, most_bytes, *enough])
+
+    def sweep(self, which="normal", consumer="me", after="0-0", most=100, most_bytes=100000):
+        keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data", "workers"))]
+        return Call("sweep", keys, [consumer, after, most, most_bytes, PREFIX[which]])
+
+    def requeue(self, letter):
+        return Call("requeue", [self.key("dead"), *map(self.stream, CLASSES)], [letter])
+
+    def join(self, token="token", model="model", me="me", lease_ms=3600000):
+        return Call("join", [self.key("meta"), self.key(f"alive:{me}")], [1, model, token, lease_ms, "f32"])
+
+    def renew(self, token="token", me="me", lease_ms=3600000):
+        return Call("renew", [self.key(f"alive:{me}")], [token, lease_ms])
+
+    # --- What is there ---
+
+    def trouble(self, name):
+        return plain(self.client.hget(self.key("trouble"), name))
+
+    def reply(self, reply_id):
+        return plain(self.client.hgetall(self.key(f"reply:{reply_id}")))
+
+    def entries(self, which="normal"):
+        """Entry ids and their fields, as a flat list each: that is what the wire has."""
+        answer = self.client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, self.stream(which))
+        return {entry_id: fields for entry_id, fields in plain(answer)}
+
+    def owners(self, which="normal"):
+        """Who holds which pending entry."""
+        pending = self.client.xpending_range(self.stream(which), "sluice", "-", "+", 10000)
+        return {plain(entry["message_id"]): plain(entry["consumer"]) for entry in pending}
+
+    def places(self, name):
+        """Where the request with this name is: how often in its stream, whether it is parked and waits for its time, and the
+        status of its reply."""
+        which = next((c for c in ("high", "low") if name.startswith(c)), "normal")
+        own = name.rpartition(":")[2]
+        carried = 0
+        for entry_id, fields in self.entries(which).items():
+            lent = dict(zip(fields[::2], fields[1::2])).get("_id")
+            carried += (lent or entry_id) == (name if lent else own)
+        parked, waits = (int(self.client.type(self.key(suffix)) == kind and look(self.key(suffix), name) not in (None, False))
+                         for suffix, kind, look in (("later:data", b"hash", self.client.hexists),
+                                                    ("later", b"zset", self.client.zscore)))
+        answered = sorted(plain(self.client.hget(key, "status")) for key in self.client.keys(self.key("reply:*"))
+                          if self.client.type(key) == b"hash" and plain(self.client.hget(key, "entry")) == name)
+        return {"stream": carried, "parked": parked, "waits": waits, "reply": answered}
+
+    def dump(self):
+        """All that is in the database, comparable; of a stream also what its groups know."""
+        return {key: value for key, *value in plain(self.client.eval(DUMP, 0))}
+
+
+def refused(client, call):
+    """The error that a call ends in, '' when it did not."""
+    try:
+        call.run(client)
+    except redis.exceptions.NoPermissionError as error:
+        return f"NOPERM {error}"
+    except redis.ResponseError as error:
+        return str(error)
+    return ""
