@@ -1,0 +1,243 @@
+#!/usr/bin/python3
+"""What the promises of the queue cost: taking over from a dead worker, a thousand clients that wait, and requests that use
+features beside plain ones.
+
+usage: bench_promises.py BUILD_DIR [reclaim|waiters|features ...]
+"""
+import os
+import pathlib
+import selectors
+import socket
+import statistics
+import sys
+import tempfile
+import time
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
+sys.path.insert(0, str(SOURCE / "tests/support"))
+
+from daemon import Daemon  # noqa: E402
+from model import write_model  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+PREFIX = "sluice:{default}:"
+STREAM, DIM = PREFIX + "requests", 384
+
+
+class Stage:
+    """A Redis, the model and daemons with the null engine, in a temporary directory in memory."""
+
+    def __init__(self, aof=None):
+        self.aof = aof
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.model = write_model(os.path.join(self.folder.name, "model"), hidden=DIM, heads=12, layers=1)
+        self.server = RedisServer(self.folder.name, aof=self.aof).start()
+        self.client, self.daemons = self.server.client(), []
+        return self
+
+    def __exit__(self, *_):
+        for daemon in self.daemons:
+            daemon.cleanup()
+        self.server.cleanup()
+        self.folder.cleanup()
+
+    def daemon(self, *flags):
+        daemon = Daemon(self.folder.name, len(self.daemons), self.server.socket, self.model, "default",
+                        ["--backend", "null", *flags])
+        self.daemons.append(daemon)
+        return daemon.start().wait_ready(self.client)
+
+
+def share(values, part):
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+# --- reclaim
+
+def reclaim(kills=40, held=20):
+    """kill -9 of a worker that holds entries in its window, while another one is idle. From the kill to each reply."""
+    for lease in (500, 1500):
+        times = []
+        with Stage() as stage:
+            for _ in range(kills):
+                victim = stage.daemon("--lease-ms", lease, "--window", "fixed", "--window-ms", 60000)
+                pipe = stage.client.pipeline(transaction=False)
+                for number in range(held):
+                    pipe.xadd(STREAM, {"text": f"text {number}", "encoding": "f32"})
+                entries = pipe.execute()
+                wait_until(lambda: stage.client.xpending(STREAM, "sluice")["pending"] == held, "all to be held")
+                heir = stage.daemon("--lease-ms", lease)
+                time.sleep(1.2 * lease / 1000)  # who has just come judges nobody for a lease; that is not what is measured
+                victim.kill()
+                killed = time.time()
+                wait_until(lambda: stage.client.xlen(STREAM) == 0, "all to be answered")
+                pipe = stage.client.pipeline(transaction=False)
+                for entry in entries:
+                    pipe.hget(PREFIX + "reply:" + entry.decode(), "done_at")
+                times += [int(done_at) - 1000 * killed for done_at in pipe.execute()]
+                heir.stop()
+        print(f"reclaim, lease {lease} ms, {kills} kills, {len(times)} entries: from kill -9 to reply p50 "
+              f"{statistics.median(times):.0f} ms, p99 {share(times, 0.99):.0f}, most {max(times):.0f}", flush=True)
+
+
+# --- waiters
+
+def encode(*words):
+    words = [str(word).encode() for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+class Connections:
+    """Many plain sockets, as many clients have them."""
+
+    def __init__(self, path, count):
+        self.selector, self.sockets = selectors.DefaultSelector(), []
+        for number in range(count):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(path)
+            connection.setblocking(False)
+            self.selector.register(connection, selectors.EVENT_READ, number)
+            self.sockets.append(connection)
+
+    def wait(self, seconds):
+        for key, _ in self.selector.select(seconds):
+            yield key.data, key.fileobj.recv(1 << 16)
+
+    def close(self):
+        for connection in self.sockets:
+            connection.close()
+
+
+def counters(client):
+    stats, cpu = client.info("stats"), client.info("cpu")
+    return stats["total_commands_processed"], cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+
+
+def by_wake_list(stage, ids, submit):
+    """Each client blocks on its own wake key."""
+    connections = Connections(stage.server.socket, len(ids))
+    for connection, id in zip(connections.sockets, ids):
+        connection.sendall(encode("BLPOP", f"{PREFIX}wake:{id}", 30))
+    sent, seen = submit(notify=1), {}
+    while len(seen) < len(ids):
+        for number, answer in connections.wait(30):
+            assert answer.startswith(b"*2"), answer
+            seen[number] = time.monotonic() - sent
+    connections.close()
+    return list(seen.values())
+
+
+def by_results_stream(stage, ids, submit):
+    """One reader for all of them, as a web process has it."""
+    last, seen = "0", {}
+    sent = submit(notify="stream:web")
+    while len(seen) < len(ids):
+        for _, entries in stage.client.xread({PREFIX + "results:web": last}, block=30000, count=1000):
+            for last, fields in entries:
+                seen[fields[b"id"]] = time.monotonic() - sent
+    return list(seen.values())
+
+
+def by_polling(stage, ids, submit, pause=0.02):
+    """Each client asks every 20 ms."""
+    connections = Connections(stage.server.socket, len(ids))
+    sent, seen, due = submit(), {}, [0.0] * len(ids)
+    while len(seen) < len(ids):
+        now = time.monotonic()
+        for number, id in enumerate(ids):
+            if number not in seen and now >= due[number]:
+                connections.sockets[number].sendall(encode("HGET", f"{PREFIX}reply:{id}", "status"))
+                due[number] = now + pause
+        for number, answer in connections.wait(0.001):
+            if b"done" in answer:
+                seen.setdefault(number, time.monotonic() - sent)
+    connections.close()
+    return list(seen.values())
+
+
+def waiters(count=1000, rounds=5):
+    """A thousand clients wait for a thousand replies; an engine that takes its time is not needed to see what waiting costs."""
+    ways = {"poll each 20 ms": by_polling, "wake list": by_wake_list, "results stream": by_results_stream}
+    found = {way: [] for way in ways}
+    with Stage() as stage:
+        stage.daemon()
+        for round_ in range(rounds):
+            for way, wait in ways.items():
+                ids = [f"{way.replace(' ', '-')}-{round_}-{number}" for number in range(count)]
+
+                def submit(**fields):
+                    pipe = stage.client.pipeline(transaction=False)
+                    for id in ids:
+                        pipe.xadd(STREAM, {"text": "a text to wait for", "id": id, "encoding": "f32", **fields})
+                    started = time.monotonic()
+                    pipe.execute()
+                    return started
+
+                commands, cpu = counters(stage.client)
+                times = wait(stage, ids, submit)
+                commands_after, cpu_after = counters(stage.client)
+                found[way].append((statistics.median(times) * 1000, share(times, 0.99) * 1000,
+                                   (commands_after - commands) / count, (cpu_after - cpu) / count * 1e6))
+                stage.client.delete(PREFIX + "results:web")
+    for way, rows in found.items():
+        p50, p99, commands, cpu = (statistics.median(column) for column in zip(*rows))
+        print(f"waiters, {count} at once, {way:16}: to the answer p50 {p50:.0f} ms, p99 {p99:.0f}; {commands:.2f} commands and "
+              f"{cpu:.0f} us of Redis per request", flush=True)
+
+
+# --- features
+
+FILL = """for i = 1, ARGV[1] do
+  local stream = KEYS[(i % 10 == 0 and 1) or (i % 10 < 4 and ARGV[2] ~= 'plain' and 3) or 2]
+  if ARGV[2] == 'plain' then
+    redis.call('XADD', KEYS[2], '*', 'text', 'the quick brown fox jumps over the lazy dog, number ' .. i, 'encoding', 'f32')
+  else
+    redis.call('XADD', stream, '*', 'text', 'the quick brown fox jumps over the lazy dog, number ' .. i, 'encoding', 'f32',
+      'expires_in', 3600000, 'tenant', 't' .. (i % 7), 'meta', 'number ' .. i, 'notify', 'stream:web', 'id', 'r' .. i)
+  end
+end"""
+
+
+def rate(binary, kind, requests, aof):
+    with Stage(aof) as stage:
+        keys = [STREAM + ":high", STREAM, STREAM + ":low"]
+        for key in keys:
+            stage.client.xgroup_create(key, "sluice", "0", mkstream=True)
+        stage.client.eval(FILL, 3, *keys, requests, kind)
+        left = lambda: sum(stage.client.xlen(key) for key in keys)  # noqa: E731
+        daemon = Daemon(stage.folder.name, 0, stage.server.socket, stage.model, "default", ["--backend", "null"])
+        daemon.argv[0] = binary
+        stage.daemons.append(daemon.start())
+        marks = []
+        for part in (0.9, 0.1):
+            wait_until(lambda: left() <= part * requests, "the queue to drain", timeout=120)
+            marks.append((time.monotonic(), left()))
+        (begin, first), (end, last) = marks
+        return (first - last) / (end - begin)
+
+
+def features(requests=60000, rounds=5):
+    """Requests that use classes, deadlines, tenants, meta, ids and a results stream, beside plain ones; and beside an older
+    build's plain ones when OLDER_SLUICE names one."""
+    kinds = {"plain": (str(BUILD / "sluice"), "plain"), "with features": (str(BUILD / "sluice"), "features")}
+    if os.environ.get("OLDER_SLUICE"):
+        kinds["plain, older build"] = (os.environ["OLDER_SLUICE"], "plain")
+    for aof in (None, "everysec"):
+        rates = {name: [] for name in kinds}
+        for _ in range(rounds):
+            for name, (binary, kind) in kinds.items():
+                rates[name].append(rate(binary, kind, requests, aof))
+        for name in kinds:
+            ratio = statistics.median(a / b for a, b in zip(rates[name], rates["plain"]))
+            print(f"features, AOF {aof or 'off':9}{name:20}{statistics.median(rates[name]):8,.0f} requests/s, {ratio:.2f} of plain",
+                  flush=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:] or ["reclaim", "waiters", "features"]:
+        {"reclaim": reclaim, "waiters": waiters, "features": features}[name]()
