@@ -7,17 +7,17 @@
 -- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of the
 -- run that is to come), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
 -- A name whose fields are gone or unreadable comes back without them and with _lost 1, so that it is answered (internal);
--- what is not even a name is dropped.
+-- what is not even a name is dropped. Where a stream has a wrong type, requests of its class go on waiting; the others do not.
 -- May not: remove a parked request before it stands in its stream; bring one back that it may not remove (it would come
 -- back again and again); run when Redis is out of memory (no allow-oom: this adds work).
 
 local call = redis.call
 local later, data, trouble = KEYS[1], KEYS[2], KEYS[3]
 local STREAM = {['high:'] = KEYS[4], [''] = KEYS[5], ['low:'] = KEYS[6]}
-local FIELDS_MAX, BYTES_MAX = 256, 4194304
+local FIELDS_MAX, BYTES_MAX, PASSED_MAX, RETRY_MS = 256, 4194304, 1000, 1000
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local brought, broken, bytes = 0, 0, 0
+local brought, broken, bytes, passed, unusable = 0, 0, 0, 0, {}
 
 -- What defer has packed; nil when it is anything else.
 local function read(packed)
@@ -48,12 +48,22 @@ for _, needed in ipairs({{'HGET', trouble}, {'HSET', trouble}, {'HDEL', data}, {
     return redis.error_reply('NOPERM lua/promote may not ' .. needed[1] .. ' on ' .. needed[2])
   end
 end
-for i = 4, 6 do call('XLEN', KEYS[i]) end -- a stream of a wrong type stops the call here, before anything is written
-for _, name in ipairs(call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, ARGV[1])) do
+for prefix, stream in pairs(STREAM) do
+  local length = redis.pcall('XLEN', stream)
+  if type(length) == 'table' and not string.find(length.err, '^WRONGTYPE') then error(length) end
+  if type(length) == 'table' then unusable[prefix] = true end
+end
+
+-- False when the call has done enough.
+local function promote(name)
+  local prefix, first_ms = string.match(name, '^(%l*:?)(%d+)%-%d+$')
+  if unusable[prefix] then
+    passed = passed + 1
+    return true
+  end
   local packed = call('HGET', data, name)
   bytes = bytes + #(packed or '')
-  if bytes > BYTES_MAX and brought > 0 then break end
-  local prefix, first_ms = string.match(name, '^(%l*:?)(%d+)%-%d+$')
+  if bytes > BYTES_MAX and brought > 0 then return false end
   local stream, parked = STREAM[prefix], read(packed)
   if not parked then broken = broken + 1 end
   if stream then
@@ -62,9 +72,21 @@ for _, name in ipairs(call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, ARGV
   end
   call('HDEL', data, name)
   call('ZREM', later, name)
+  return true
 end
 
-local next_one = call('ZRANGE', later, 0, 0, 'WITHSCORES')
-local wait = -1
-if next_one[2] then wait = math.max(0, math.ceil(next_one[2] - now)) end
+local function promote_all(most)
+  while brought < most and passed < PASSED_MAX do
+    local due = call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', passed, most - brought)
+    if #due == 0 then return end
+    for _, name in ipairs(due) do
+      if not promote(name) then return end
+    end
+  end
+end
+
+promote_all(tonumber(ARGV[1]))
+local next_one = call('ZRANGE', later, passed, passed, 'WITHSCORES') -- those that were passed by stand before it
+local wait = next_one[2] and math.max(0, math.ceil(next_one[2] - now)) or -1
+if passed >= PASSED_MAX or passed > 0 and (wait == -1 or wait > RETRY_MS) then wait = RETRY_MS end
 return {brought, wait, broken}

@@ -180,6 +180,21 @@ class Parked(SluiceCase):
             self.assertEqual(fields, ["_attempt", "1", "_first_at", name.rpartition(":")[2][0], "_lost", "1"], name)
         self.assertEqual(self.client.exists(self.desk.key("later"), self.desk.key("later:data")), 0)
 
+    def test_a_stream_of_a_wrong_type_costs_its_class_only(self):
+        """Requests of that class wait, however many are before the others, and come back when the key is gone."""
+        for which, ids in (("high", range(1, 301)), ("low", range(301, 304))):
+            for i in ids:
+                self.desk.add(f"{i}-1", which)
+            self.desk.read("me", which)
+            self.desk.run(self.desk.defer(*(Park(f"{i}-1") for i in ids), which=which))
+        self.client.rename(self.desk.stream("high"), self.desk.key("aside"))
+        self.client.set(self.desk.stream("high"), "junk")
+        self.assertEqual(self.promote(), [3, 1000, 0])
+        self.assertEqual(self.promote(), [0, 1000, 0])
+        self.assertEqual(len(self.desk.entries("low")), 3)
+        self.client.rename(self.desk.key("aside"), self.desk.stream("high"))
+        self.assertEqual([self.promote()[:2] for _ in range(3)], [[100, 0], [100, 0], [100, -1]])
+
     def test_a_missing_right_brings_nothing_back(self):
         """Else the same request would come back with every call."""
         self.desk.deliver("me", "1-1")

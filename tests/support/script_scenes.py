@@ -117,7 +117,7 @@ SCENES = [
     Scene("defer", _retried, lambda desk: desk.defer(Park("7-1", "1-1", claims=True, attempt=3, delay_ms=9000000)),
           [1], [0], ["1-1"], ("trouble",)),
     Scene("promote", _parked, lambda desk: desk.promote(), [2, ANY, 0], [0, ANY, 0], ["1-1", "2-1", "low:3-1"],
-          ("trouble",), when_full=False),
+          ("trouble",), ("requests", "requests:low"), when_full=False),
     Scene("charge", _retried, lambda desk: desk.charge(("7-1", "1-1"), attempt=2), [2], [2], ["1-1"]),
     Scene("reclaim", _held_by_the_dead, lambda desk: desk.reclaim("released", "dead", "slow", most_bytes=1000),
           [[["6-1", 0, 0, ["text", "hello"]], ["1-1", 1, 0, ["text", "hello"]], ["3-1", 1, 1, ["text", "hello"]]],
