@@ -83,6 +83,7 @@ enum field {
     FIELD_OWN_ID,
     FIELD_OWN_FIRST_AT,
     FIELD_OWN_ATTEMPT,
+    FIELD_OWN_LOST,
     FIELD_ID,
     FIELD_META,
     FIELD_TENANT,
@@ -119,6 +120,7 @@ static const struct known_field {
     [FIELD_OWN_ID] = {"_id", take_own_id},                   /* before `id`: it changes the name */
     [FIELD_OWN_FIRST_AT] = {"_first_at", take_own_first_at}, /* before the deadlines, which count from it */
     [FIELD_OWN_ATTEMPT] = {"_attempt", take_own_attempt},
+    [FIELD_OWN_LOST] = {"_lost", take_own_lost},
     [FIELD_ID] = {"id", take_id},
     [FIELD_META] = {"meta", take_meta},
     [FIELD_TENANT] = {"tenant", take_tenant},
@@ -251,7 +253,8 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
     check_either(fields, request);
     if (fields->known[FIELD_CANCEL] != NULL)
         check_cancel_alone(fields, request);
-    else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL)
+    else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL &&
+             fields->known[FIELD_OWN_LOST] == NULL)
         request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
     for (int i = 0; i < KNOWN_FIELDS; i++) {
         if (fields->known[i] == NULL || fields->doubled == known_fields[i].name)

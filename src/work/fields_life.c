@@ -54,6 +54,18 @@ void take_own_first_at(struct taking *taking)
         taking->request->first_ms = ms;
 }
 
+/* lua/promote could not read the fields that belong to this name: running it again would not bring them back. */
+void take_own_lost(struct taking *taking)
+{
+    struct request *request = taking->request;
+    if (!request->borrowed_name) {
+        refuse_own(taking);
+    } else if (request->code == CODE_NONE) {
+        request_fail(request, CODE_INTERNAL, "its fields could not be read any more when it came back from `later`");
+        request->retryable = false;
+    }
+}
+
 /* --- Whose -------------------------------------------------------------------------------------------------------- */
 
 void take_id(struct taking *taking)

@@ -31,6 +31,7 @@ char *copy_value(struct taking *taking);
 void take_own_id(struct taking *taking);
 void take_own_attempt(struct taking *taking);
 void take_own_first_at(struct taking *taking);
+void take_own_lost(struct taking *taking);
 void take_id(struct taking *taking);
 void take_cancel(struct taking *taking);
 void take_meta(struct taking *taking);

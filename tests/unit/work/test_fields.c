@@ -227,11 +227,16 @@ static void values_out_of_range_are_refused_by_name(void **state)
         {"_id", ""},
         {"_attempt", "1"},
         {"_first_at", "1"},
+        {"_lost", "1"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         expect(PARSE("text", "t", bad[i][0], bad[i][1]), CODE_BAD_REQUEST, bad[i][0]);
     expect(PARSE("text", "t", "_id", "1-1", "_attempt", "0"), CODE_BAD_REQUEST, "_attempt");
     expect(PARSE("text", "t", "_id", "1-1", "_first_at", "soon"), CODE_BAD_REQUEST, "_first_at");
+    expect(PARSE("_lost", "1"), CODE_BAD_REQUEST, "_lost");
+    struct request *lost = PARSE("_id", "1-1", "_attempt", "1", "_first_at", "1", "_lost", "1");
+    assert_false(lost->retryable);
+    expect(lost, CODE_INTERNAL, "later");
     expect(PARSE("text", "t", "task", "rerank"), CODE_UNKNOWN_TASK, "task");
     expect(PARSE("text", "t", "task", ""), CODE_UNKNOWN_TASK, "task");
     expect(PARSE("text", "t", "model", "other"), CODE_WRONG_MODEL, "mini");
