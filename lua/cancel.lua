@@ -66,8 +66,8 @@ end
 -- Where the target wants its answer; a request that is wrong there is answered under its name, and nobody is told.
 local function wishes(target)
   local id, notify, results = target.id, '0', ''
-  local shaped = id and (string.find(id, '^%d+%-%d+$') or string.find(id, '^high:%d+%-%d+$') or string.find(id, '^low:%d+%-%d+$'))
-  if not id or #id < 1 or #id > 128 or shaped or not string.find(id, '^[%w._:%-]+$') then id = name end
+  local prefix = id and string.match(id, '^(%l*:?)%d+%-%d+$') -- of the shape of a name
+  if not id or #id > 128 or CLASS[prefix] or not string.find(id, '^[%w._:%-]+$') then id = name end
   local wanted = string.match(target.notify or '', '^stream:([%l%d_.%-]+)$')
   if target.notify == '1' then notify = '1' end
   if wanted and #wanted <= 64 then notify, results = 's', wanted end

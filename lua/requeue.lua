@@ -15,7 +15,9 @@ local STREAM = {['high:'] = KEYS[2], [''] = KEYS[3], ['low:'] = KEYS[4]}
 local LEFT_OUT = {delay = true, not_before = true, expires_in = true, expires_at = true}
 local FIELDS_MAX = 4000 -- strings that unpack can take with room to spare
 
-if not redis.acl_check_cmd('XDEL', dead, letter_id) then return redis.error_reply('NOPERM lua/requeue may not XDEL on ' .. dead) end
+if not redis.acl_check_cmd('XDEL', dead, letter_id) then
+  return redis.error_reply('NOPERM lua/requeue may not XDEL on ' .. dead)
+end
 local letter = call('XRANGE', dead, letter_id, letter_id)[1]
 if not letter then return {0} end
 local body, name = {}, ''

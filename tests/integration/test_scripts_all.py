@@ -127,7 +127,7 @@ class AllScripts(SluiceCase):
                 error = refused(self.worker("~*", "+@all", f"-{command}"), call)
                 self.assertRegex(error, "NOPERM|can't run this command", f"without {command}")
                 self.assert_accounted(scene, f"without {command}")
-                call.run(self.client)
+                (scene.repeat(self.desk) if scene.repeat else call).run(self.client)
                 self.assertEqual(self.places(scene), expected, f"repeated after {command} was missing")
                 removed.append(command)
 
@@ -148,6 +148,8 @@ class AllScripts(SluiceCase):
         def check(scene):
             expected = self.places_after(scene)
             for key in dict.fromkeys(self.prepare(scene).keys):
+                if ":stage:" in key:
+                    continue  # it was written by the worker a moment ago, and nobody else knows it
                 call = self.prepare(scene)
                 there = self.client.exists(key)
                 if there:
@@ -249,7 +251,7 @@ class CutFile(SluiceCase):
         self.cut("settle")
 
     def test_cut_settle_dead(self):
-        self.cut("settle_dead", "settle_gone")
+        self.cut("settle_dead", "settle_gone", "settle_staged")
 
     def test_cut_defer(self):
         self.cut("defer", "charge")

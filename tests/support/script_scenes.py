@@ -22,6 +22,7 @@ class Scene:
     presence: tuple = ()  # ends of keys of which it only asks whether they are there
     when_full: bool = True  # it runs in a full Redis
     steady: bool = True  # the second call changes nothing
+    repeat: Callable = None  # (desk) -> what the daemon calls after an error, where it is not the same call
 
 
 def _three(desk):
@@ -31,6 +32,18 @@ def _three(desk):
 def _settle(desk):
     return desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1", notify="hits", reply="c"),
                        End("4-1", "error", notify="1"))
+
+
+def _three_staged(desk):
+    _three(desk)
+    desk.client.hset(desk.key("reply:1-1"), mapping={"status": "queued", "entry": "1-1", "old": "x"})
+    desk.client.hset(desk.key("reply:b"), mapping={"status": "done", "entry": "9-9"})
+    for number in (1, 2, 3):
+        desk.stage(number)
+
+
+def _settle_staged(desk):
+    return desk.settle(End("1-1", staged=1), End("2-1", staged=2, notify="1", reply="b"), End("3-1", staged=3), End("4-1"))
 
 
 def _retried(desk):
@@ -110,6 +123,9 @@ def _letter(desk):
 SCENES = [
     Scene("settle", _three, _settle, [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "2-1", "3-1", "4-1"],
           ("trouble", "dead", "results", "results:hits", "wake:b", "reply:1-1", "reply:b", "reply:c", "reply:4-1", "wake:4-1")),
+    Scene("settle_staged", _three_staged, _settle_staged, [1, 2, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "3-1", "4-1"],
+          ("trouble", "dead", "results", "wake:b", "reply:1-1", "reply:3-1", "reply:4-1"), ("reply:b",),
+          repeat=lambda desk: desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1"), End("4-1"))),
     Scene("settle_dead", _retried, lambda desk: desk.settle(End("7-1", "dead", "1-1", claims=True, reply="mine")),
           [1, 0, 0], [0, 0, 0], ["1-1"], ("trouble", "dead", "results", "reply:mine")),
     Scene("settle_gone", lambda desk: (_three(desk), desk.do("XDEL", desk.stream(), "1-1")),
@@ -145,8 +161,8 @@ SCENES = [
           ["6-1", 0, 0, ["text", "hello", "tenant", "small"]]], [], [], 0, "6-1"], [[], [], [], 0, "6-1"],
           [f"{i}-1" for i in range(1, 7)], when_full=False),
     Scene("sweep", _orphans, lambda desk: desk.sweep(), [[["1-1", 0, 0, ["text", "hello"]], ["2-1", 0, 0, ["text", "hello"]]],
-          [], [], 0, "3-1"], [[], [], [], 0, "3-1"], ["1-1", "2-1", "3-1", "4-1"], ("trouble", "later", "later:data", "workers"),
-          when_full=False),
+          [], [], 0, "3-1"], [[], [], [], 0, "3-1"], ["1-1", "2-1", "3-1", "4-1"],
+          ("trouble", "later", "later:data", "workers"), when_full=False),
     Scene("requeue", _letter, lambda desk: desk.requeue("5-5"), [1, ANY], [0], [], when_full=False),
     Scene("join", lambda desk: None, lambda desk: desk.join(), [1, ""], [1, ""], [], steady=False),
     Scene("renew", lambda desk: desk.run(desk.join()), lambda desk: desk.renew(lease_ms=7200000), 1, 1, [], steady=False),

@@ -68,7 +68,8 @@ class Call:
 
 @dataclass
 class End:
-    """One entry of a settle call. `notify`: None, "1" or the name of a results stream; `reply`: the <id> of its key."""
+    """One entry of a settle call. `notify`: None, "1" or the name of a results stream; `reply`: the <id> of its key;
+    `staged`: number of the stage key that holds its fields (see Desk.stage)."""
 
     id: str
     kind: str = "done"
@@ -80,6 +81,7 @@ class End:
     since_ms: int = 0
     fields: dict = None
     reply: str = None
+    staged: int = None
 
 
 @dataclass
@@ -156,7 +158,9 @@ class Desk:
             replies.append(self.key(f"reply:{reply}"))
             if end.notify:
                 others.append(self.key(f"wake:{reply}" if notify == "1" else f"results:{end.notify}"))
-            told = end.fields
+            if end.staged is not None:
+                others.append(self.key(f"stage:{consumer}:{end.staged}"))
+            told = {} if end.staged is not None else end.fields
             if told is None:
                 told = {"embedding": "v"} if end.kind == "done" else {"code": "internal", "message": "x"}
             words = [word for pair in told.items() for word in pair]
@@ -164,6 +168,13 @@ class Desk:
             arguments += [len(words), *words]
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("results"), *replies, *others]
         return Call("settle", keys, arguments)
+
+    def stage(self, number, consumer="me", ttl_ms=3600000, **fields):
+        """A reply on its way, as the daemon sends large ones ahead of their settle."""
+        key = self.key(f"stage:{consumer}:{number}")
+        self.client.hset(key, mapping=fields or {"embedding": "v"})
+        self.client.pexpire(key, ttl_ms)
+        return number
 
     def defer(self, *parks, which="normal", consumer="me"):
         arguments = [consumer, NUMBER[which]]
