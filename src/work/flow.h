@@ -34,7 +34,7 @@ void heap_add(struct flow_heap *heap, struct flow *flow); /* there is room */
 void heap_remove(struct flow_heap *heap, struct flow *flow);
 void heap_update(struct flow_heap *heap, struct flow *flow); /* its `had` has changed */
 
-enum { FLOW_BUCKETS = 256 };
+enum { FLOW_BUCKETS = 1024 };
 
 /* All zero is an empty one. */
 struct flows {
