@@ -1,6 +1,8 @@
 """The master changes under load: by Sentinel's decision, by kill -9, by hand. What a replica has confirmed is answered."""
 # ctest-processors: 2
 
+import signal
+
 import redis
 
 from case import SluiceCase, scaled
@@ -78,6 +80,26 @@ class Failover(SluiceCase):
             master.start()
         self.assertTrue(all(daemon.running() for daemon in daemons))
         self.finish(load, group.wait_master(), ["master killed"])
+
+    def test_master_hangs(self):
+        """The master stops answering without closing anything; the worker gives it up, and does not go back when it wakes."""
+        group = Group(self.directory, self.children, replicas=1)
+        daemons = self.serve(group.url(), group.servers[0])
+        load = self.start_confirmed(group.master)
+        for _ in range(scaled(2)):
+            master = group.wait_master()
+            group.wait_replicas()
+            self.wait_connected(daemons, master)
+            self.wait_busy(master, load)
+            master.process.send_signal(signal.SIGSTOP)
+            other = next(server for server in group.servers if server is not master)
+            self.wait_until(lambda: other.role() == "master", "the other one to be promoted", ignore=BUSY)
+            self.wait_connected(daemons, other)
+            master.process.send_signal(signal.SIGCONT)
+            self.wait_until(lambda: master.role() == "slave", "the old one to follow", ignore=BUSY)
+            self.journal.fault("master hangs")
+        self.assertTrue(all(daemon.running() for daemon in daemons))
+        self.finish(load, group.wait_master(), ["master hangs"])
 
     # By hand.
 
