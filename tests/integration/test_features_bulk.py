@@ -97,7 +97,6 @@ class Shares(FeatureCase):
     def test_a_tenant_of_ten_beside_one_of_a_hundred_thousand(self):
         """The ten come last in the stream, behind all that the other one has sent. The worker looks through 20,000 entries a
         second for them, whatever it computes meanwhile; long texts make that the faster of the two."""
-        self.lease_ms = 5000
         count = scaled(100000)
         pipe = self.client.pipeline(transaction=False)
         for number in range(count):

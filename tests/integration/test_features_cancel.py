@@ -74,7 +74,8 @@ class Cancel(FeatureCase):
 
     def test_back_from_a_retry(self):
         """Its entry has another id now; it is cancelled by its name all the same."""
-        self.serve(faults=["flaky:{fail}:1"])
+        self.backoff = ("--backoff-ms", "1500", "--backoff-cap-ms", "1500")
+        self.serve(faults=["flaky:{fail}:1"], hold_ms=4000)
         name = self.add("low", id="job", text=f"fails once with {FAIL}")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked for its second attempt")
         self.hold()

@@ -17,6 +17,7 @@ STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
 
 
 class FeatureCase(SluiceCase):
+    lease_ms = 3000
     backoff = ("--backoff-ms", "20", "--backoff-cap-ms", "60")
 
     def setUp(self):
