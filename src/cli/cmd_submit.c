@@ -8,142 +8,21 @@
 #include "cli/command.h"
 #include "cli/lines.h"
 #include "cli/reply_print.h"
-#include "cli/span.h"
+#include "cli/submit_request.h"
 #include "io/client.h"
 #include "serve/password.h"
 #include "work/request.h"
 
-enum { TIMEOUT_MS = 5000, PIPELINE = 256, KEY_MAX = 256, WORDS_MAX = 40 };
-
-struct own {
-    char *input, *id, *delay, *expires_in, *tenant, *meta, *results;
-    int encoding; /* enum own_encoding */
-    int class;    /* enum request_class */
-    int64_t ttl, timeout_s, max_attempts;
-    bool wait, inputs, track;
-};
-
-enum own_encoding { OWN_DEFAULT, OWN_JSON, OWN_F32, OWN_F16, OWN_BASE64 };
-
-static const char *const encodings[] = {"default", "json", "f32", "f16", "base64", NULL};
-static const char *const classes[] = {"high", "normal", "low", NULL};
-static const char *const streams[] = {"requests:high", "requests", "requests:low"};
-static const char *const prefixes[] = {"high:", "", "low:"}; /* of the names of their requests */
-
-static bool is_id(const char *text)
-{
-    return request_id_usable(text, strlen(text));
-}
-
-#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
-/* clang-format off */
-static const struct setting own_settings[] = {
-    {OWN(input), .type = SETTING_TEXT, .value = "FILE", .help = "texts, one per line; - is standard input"},
-    {OWN(wait), .type = SETTING_SWITCH, .fallback = "false", .help = "wait, and print replies instead of ids"},
-    {OWN(timeout_s), .type = SETTING_INTEGER, .fallback = "60", .least = 1, .most = 86400, .value = "N",
-        .help = "longest wait for each reply"},
-    {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "the request's id (only with one text)",
-        .accepts = is_id, .expects = "1 to 128 of A-Z a-z 0-9 . _ : - in another shape than an entry id"},
-    {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encodings, .help = "of the reply in Redis"},
-    {OWN(ttl), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 604800, .value = "SECONDS",
-        .help = "how long the reply is kept; 0: as the daemon says"},
-    {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = classes, .help = "priority"},
-    {OWN(inputs), .type = SETTING_SWITCH, .fallback = "false", .help = "all texts are one request: all of them or none"},
-    {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
-        .accepts = span_is, .expects = SPAN_EXPECTS},
-    {OWN(expires_in), .type = SETTING_TEXT, .value = "SPAN", .help = "answered `expired` when it has not started by then",
-        .accepts = span_is, .expects = SPAN_EXPECTS},
-    {OWN(max_attempts), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 10, .value = "N",
-        .help = "tries before it becomes a dead letter; 0: as the daemon says"},
-    {OWN(tenant), .type = SETTING_TEXT, .value = "NAME", .help = "whose it is: tenants of a class take turns"},
-    {OWN(meta), .type = SETTING_TEXT, .value = "TEXT", .most = 4096, .help = "comes back with the reply"},
-    {OWN(results), .type = SETTING_TEXT, .value = "NAME", .help = "add an entry to the queue's stream results:NAME when it is finished"},
-    {OWN(track), .type = SETTING_SWITCH, .fallback = "false", .help = "let the reply say `queued` until it is there"},
-};
-/* clang-format on */
+enum { TIMEOUT_MS = 5000, PIPELINE = 256, KEY_MAX = 256 };
 
 struct submission {
-    const struct own *own;
+    const struct submit_options *own;
     const char *queue;
     struct client *client;
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
     struct buffer inputs; /* with --inputs: the array so far */
 };
-
-/* A command under construction: pointers into the caller's strings. */
-struct words {
-    const char *bytes[WORDS_MAX];
-    size_t lengths[WORDS_MAX];
-    size_t count;
-};
-
-static void word(struct words *words, const char *bytes, size_t length)
-{
-    words->bytes[words->count] = bytes;
-    words->lengths[words->count++] = length;
-}
-
-static void field(struct words *words, const char *name, const char *value)
-{
-    word(words, name, strlen(name));
-    word(words, value, strlen(value));
-}
-
-/* Room for the options that become numbers. */
-struct numbers {
-    char ttl[24], delay[24], expires_in[24], max_attempts[24], notify[80];
-};
-
-static void span_field(struct words *words, const char *name, const char *span, char number[24])
-{
-    uint64_t ms;
-    if (span == NULL || !span_parse(span, &ms))
-        return;
-    snprintf(number, 24, "%llu", (unsigned long long)ms);
-    field(words, name, number);
-}
-
-static void option_fields(const struct own *own, struct words *words, struct numbers *numbers)
-{
-    snprintf(numbers->ttl, sizeof numbers->ttl, "%lld", (long long)own->ttl);
-    snprintf(numbers->max_attempts, sizeof numbers->max_attempts, "%lld", (long long)own->max_attempts);
-    snprintf(numbers->notify, sizeof numbers->notify, "stream:%s", own->results == NULL ? "" : own->results);
-    if (own->id != NULL)
-        field(words, "id", own->id);
-    if (own->encoding != OWN_DEFAULT)
-        field(words, "encoding", encodings[own->encoding]);
-    if (own->ttl > 0)
-        field(words, "ttl", numbers->ttl);
-    if (own->max_attempts > 0)
-        field(words, "max_attempts", numbers->max_attempts);
-    span_field(words, "delay", own->delay, numbers->delay);
-    span_field(words, "expires_in", own->expires_in, numbers->expires_in);
-    if (own->tenant != NULL)
-        field(words, "tenant", own->tenant);
-    if (own->meta != NULL)
-        field(words, "meta", own->meta);
-    if (own->track)
-        field(words, "track", "1");
-    if (own->wait || own->results != NULL)
-        field(words, "notify", own->wait ? "1" : numbers->notify);
-}
-
-/* Sends one request; `name` is `text` or `inputs`. */
-static enum status send_request(struct submission *submission, const char *name, const char *value, size_t length,
-                                struct err *err)
-{
-    char stream[128];
-    struct words words = {.count = 0};
-    struct numbers numbers;
-    snprintf(stream, sizeof stream, "sluice:{%s}:%s", submission->queue, streams[submission->own->class]);
-    field(&words, "XADD", stream);
-    word(&words, "*", 1);
-    word(&words, name, strlen(name));
-    word(&words, value, length);
-    option_fields(submission->own, &words, &numbers);
-    return client_send(submission->client, words.count, words.bytes, words.lengths, 0, err);
-}
 
 /* What names the reply: the producer's id, else the name of the request. */
 static const char *reply_id(const struct submission *submission, const char *name)
@@ -159,7 +38,7 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
         return status;
     if (answer->bytes == NULL)
         return err_set(err, STATUS_INTERNAL, "XADD answered something else than an id");
-    snprintf(name, REQUEST_NAME_MAX, "%s%s", prefixes[submission->own->class], answer->bytes);
+    submit_name(submission->own, answer->bytes, name);
     if (!submission->own->wait)
         puts(reply_id(submission, name));
     return STATUS_OK;
@@ -222,22 +101,6 @@ static enum status flush(struct submission *submission, struct err *err)
     return status;
 }
 
-/* Appends a text to the array of --inputs. */
-static void add_input(struct buffer *inputs, const char *text, size_t length)
-{
-    buffer_format(inputs, "%s\"", inputs->length == 0 ? "[" : ",");
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            buffer_format(inputs, "\\%c", c);
-        else if (c < 0x20)
-            buffer_format(inputs, "\\u%04x", c);
-        else
-            buffer_append(inputs, &text[i], 1);
-    }
-    buffer_append(inputs, "\"", 1);
-}
-
 /* The one request of --inputs. */
 static enum status submit_inputs(struct submission *submission, struct err *err)
 {
@@ -247,7 +110,8 @@ static enum status submit_inputs(struct submission *submission, struct err *err)
     buffer_append(inputs, "]", 1);
     if (!buffer_ok(inputs))
         return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
-    TRY(send_request(submission, "inputs", inputs->data, inputs->length, err));
+    TRY(submit_send(submission->own, submission->queue, submission->client, "inputs", inputs->data, inputs->length,
+                    err));
     submission->sent++;
     return STATUS_OK;
 }
@@ -255,10 +119,10 @@ static enum status submit_inputs(struct submission *submission, struct err *err)
 static enum status submit_text(struct submission *submission, const char *text, size_t length, struct err *err)
 {
     if (submission->own->inputs) {
-        add_input(&submission->inputs, text, length);
+        submit_add_input(&submission->inputs, text, length);
         return STATUS_OK;
     }
-    enum status status = send_request(submission, "text", text, length, err);
+    enum status status = submit_send(submission->own, submission->queue, submission->client, "text", text, length, err);
     if (status == STATUS_OK && ++submission->sent == PIPELINE)
         status = flush(submission, err);
     return status;
@@ -307,7 +171,7 @@ static enum status submit(struct submission *submission, const struct invocation
 
 static int check_usage(const struct invocation *invocation)
 {
-    const struct own *own = invocation->own;
+    const struct submit_options *own = invocation->own;
     const char *problem = NULL;
     if (own->input != NULL && invocation->operand_count > 0)
         problem = "texts and --input were both given; which one?";
@@ -350,8 +214,8 @@ const struct subcommand command_submit = {
     .explanation = "Each TEXT is a request (with --inputs, all of them are one); without one, each line of --input or "
                    "of standard input is.\n"
                    "With --wait each reply is a line of JSON; exit 65 when one of them is an error.",
-    .own = own_settings,
-    .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    .own = submit_settings,
+    .own_count = SUBMIT_SETTINGS,
+    .own_size = sizeof(struct submit_options),
     .run = run,
 };

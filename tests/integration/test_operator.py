@@ -257,6 +257,24 @@ class Operator(SluiceCase):
         self.sluice("submit", "--inputs", "--input", os.devnull)
         self.assertEqual(self.client.xlen(self.sender.stream), 2)
 
+    def test_submit_waits_for_every_encoding(self):
+        """Each encoding is printed as the same numbers, as far as it holds them; several texts as an array of arrays."""
+        self.start_daemon(self.server)
+
+        def submit(*arguments):
+            return json.loads(self.sluice("submit", "--wait", *arguments))["embedding"]
+        exact = submit("hello world")
+        self.assertEqual(len(exact), 64)
+        self.assertEqual(submit("--encoding", "f32", "hello world"), exact)
+        self.assertEqual(submit("--encoding", "base64", "--class", "high", "hello world"), exact)
+        for half, whole in zip(submit("--encoding", "f16", "--class", "low", "hello world"), exact):
+            self.assertAlmostEqual(half, whole, delta=abs(whole) / 2048 + 1e-7)
+        for encoding in ("json", "f32", "base64"):
+            rows = submit("--encoding", encoding, "--inputs", "hello world", "another", "hello world")
+            self.assertEqual([len(row) for row in rows], [64] * 3)
+            self.assertEqual((rows[0], rows[2]), (exact, exact))
+            self.assertNotEqual(rows[1], exact)
+
     def test_help_lists_the_commands(self):
         listing = self.run_sluice("--help").stdout.decode()
         with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
