@@ -126,6 +126,8 @@ class Acl(SluiceCase):
 class FullRun(Acl):
     """Everything that a queue can do, by a worker, a producer and an operator who have no other rights."""
 
+    lease_ms = 3000  # orders go to a worker by its name, which changes when a busy machine makes it lose its lease
+
     def setUp(self):
         super().setUp()
         for role in ROLES:
