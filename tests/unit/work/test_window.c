@@ -322,6 +322,25 @@ static void tenants_share_alike_in_tokens(void **state)
     }
 }
 
+/* Neither does a newcomer pay for what the others had before it came, nor do they pay for its absence. */
+static void a_tenant_that_did_not_wait_has_saved_nothing_up(void **state)
+{
+    (void)state;
+    struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 128, 0}};
+    for (int i = 0; i < 400; i++)
+        (void)new_row(&supply.window, CLASS_NORMAL, 1, 10);
+    supply_batches(&supply, 500, true);
+    for (uint32_t tenant = 2; tenant <= 4; tenant++) { /* the first has had 500000 tokens when the second comes */
+        for (int i = 0; i < 400; i++)
+            (void)new_row(&supply.window, CLASS_NORMAL, tenant, 10);
+        memset(supply.had_by_tenant, 0, sizeof(supply.had_by_tenant));
+        supply_batches(&supply, 60, true);
+        for (uint32_t each = 1; each <= tenant; each++)
+            expect_share(supply.had_by_tenant, (int)each, 8, 1.0 / tenant);
+    }
+    supply_end(&supply);
+}
+
 static void one_tenants_mass_does_not_delay_anothers_few(void **state)
 {
     (void)state;
@@ -543,6 +562,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(classes_share_six_to_three_to_one),
     cmocka_unit_test(what_a_class_leaves_goes_to_the_others),
     cmocka_unit_test(tenants_share_alike_in_tokens),
+    cmocka_unit_test(a_tenant_that_did_not_wait_has_saved_nothing_up),
     cmocka_unit_test(one_tenants_mass_does_not_delay_anothers_few),
     cmocka_unit_test(nobody_starves),
     cmocka_unit_test(every_tenth_batch_begins_with_the_oldest_row),
