@@ -94,7 +94,9 @@ class WrongTypes(SluiceCase):
 
 
 class Clocks(SluiceCase):
-    """The clock of Redis' machine is set while requests are worked on."""
+    """The clock of Redis' machine is set while requests are worked on, or that of a worker's."""
+
+    lease_ms = 2000
 
     def setUp(self):
         super().setUp()
@@ -108,10 +110,14 @@ class Clocks(SluiceCase):
         seconds, micros = self.client.time()
         return seconds * 1000 + micros // 1000
 
+    def shift(self, name, shift_ms):
+        """In place, because the library has the file mapped."""
+        with open(self.path(name), "r+b") as file:
+            file.write(struct.pack("=q", shift_ms))
+
     def set_clock(self, shift_ms):
         before = self.now_ms()
-        with open(self.path("shift"), "r+b") as file:
-            file.write(struct.pack("=q", shift_ms))
+        self.shift("shift", shift_ms)
         self.wait_until(lambda: abs(self.now_ms() - before) > HOUR_MS // 2, "Redis to see its new clock")
         self.journal.fault("clock jumped")
 
@@ -166,3 +172,24 @@ class Clocks(SluiceCase):
         self.client.delete(self.sender.key("alive:" + name))  # what an operator does who does not want to wait
         self.finish(load)
         self.assertEqual(heir.stop(), 0)
+
+    def test_a_workers_clock_is_of_no_account(self):
+        """The worker's machine has another idea of the time: delays and deadlines go by Redis' clock, leases by a monotonic one."""
+        self.write("worker-shift", struct.pack("=q", 5 * HOUR_MS))
+        served = self.make_daemon(self.server, environment={"LD_PRELOAD": SHIM, "CLOCK_SHIM": self.path("worker-shift"),
+                                                            "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        served.start().wait_ready(self.client)
+        name = served.worker_name(self.client)
+        parked = self.sender.submit("in an hour, by Redis", delay=str(HOUR_MS), ttl="604800")
+        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "it to be parked")
+        first = self.sender.submit_many(texts(50, seed=6), expires_in="60000", ttl="604800")
+        self.wait_finished(self.sender, first)
+        self.shift("worker-shift", -5 * HOUR_MS)
+        self.wait_finished(self.sender, self.sender.submit_many(texts(50, seed=7), expires_in="60000", ttl="604800"))
+        self.assertFalse(self.sender.finished([parked]))
+        self.assertEqual(served.worker_name(self.client), name, "it has kept its lease")
+        self.set_clock(HOUR_MS + 1000)
+        self.wait_finished(self.sender, [parked])
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.assert_clean(self.server, faults=["clock jumped"], ttl_seconds=604800)
+        self.assertEqual(served.stop(), 0)
