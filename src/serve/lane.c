@@ -202,16 +202,16 @@ enum status lane_tune(struct lane *lane, const struct config *config, struct err
 void lane_log_stats(const struct lane *lane, enum log_level level, const char *event)
 {
     struct worker_stats s = worker_stats(lane->worker);
-    log_write(level,
-              &(struct log_line){event,
-                                 {log_str("queue", lane->config->queue), log_int("received", (int64_t)s.received),
-                                  log_int("done", (int64_t)s.done), log_int("errors", (int64_t)s.errors),
-                                  log_int("dead", (int64_t)s.dead), log_int("deferred", (int64_t)s.deferred),
-                                  log_int("late", (int64_t)s.late), log_int("reclaimed", (int64_t)s.reclaimed),
-                                  log_int("held", s.held), log_int("batches", (int64_t)s.batches),
-                                  log_int("rows", (int64_t)s.rows), log_int("tokens", (int64_t)s.tokens),
-                                  log_int("computed_tokens", (int64_t)s.computed_tokens),
-                                  log_int("rectangle_tokens", (int64_t)s.rectangle_tokens)}});
+    log_write(level, &(struct log_line){
+                         event,
+                         {log_str("queue", lane->config->queue), log_int("received", (int64_t)s.received),
+                          log_int("done", (int64_t)s.done), log_int("errors", (int64_t)s.errors),
+                          log_int("dead", (int64_t)s.dead), log_int("deferred", (int64_t)s.deferred),
+                          log_int("late", (int64_t)s.late), log_int("reclaimed", (int64_t)s.reclaimed),
+                          log_int("held", s.held), log_int("batches", (int64_t)s.batches),
+                          log_int("rows", (int64_t)s.rows), log_int("rows_shared", (int64_t)s.rows_shared),
+                          log_int("tokens", (int64_t)s.tokens), log_int("computed_tokens", (int64_t)s.computed_tokens),
+                          log_int("rectangle_tokens", (int64_t)s.rectangle_tokens)}});
 }
 
 struct held_dump {
@@ -228,6 +228,7 @@ static void log_held(void *context, const struct request *request)
         [REQUEST_FORMATTING] = "formatting",
         [REQUEST_READY] = "ready",
         [REQUEST_SETTLING] = "settling",
+        [REQUEST_LEAVING] = "leaving",
     };
     const struct lane *lane = ((const struct held_dump *)context)->lane;
     uint64_t age_ns = clock_now_ns() - request->received_ns;

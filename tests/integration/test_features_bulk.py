@@ -4,7 +4,7 @@ import json
 import unittest
 
 from case import scaled
-from features import FeatureCase
+from features import HOLD, FeatureCase
 from proxy import Proxy
 
 
@@ -44,6 +44,24 @@ class Inputs(FeatureCase):
         self.assertEqual(self.vectors(self.wait_reply("large")), [reference(text) for text in texts])
         for name in small:
             self.assertEqual(self.wait_reply(name)["status"], b"done")
+        self.wait_empty()
+
+
+class EqualTexts(FeatureCase):
+    def test_computed_once(self):
+        """Each pass with the word takes HOLD_MS, one row at a time: sixty of them would be seen."""
+        self.serve("--max-batch-rows", "1")
+        self.hold()
+        text = f"{HOLD} the same"
+        names = [self.add(("high", "normal", "low")[number % 3], text=text, tenant=f"t{number % 4}", encoding=encoding)
+                 for number, encoding in enumerate(("f32", "json", "base64") * 15)]
+        bulk = self.add(inputs=json.dumps([text] * 20), encoding="f32")
+        reference = self.reference()
+        reference.learn([text])
+        for name in names:
+            self.assertEqual(self.vectors(self.wait_reply(name)), [reference(text)])
+        self.assertEqual(self.vectors(self.wait_reply(bulk)), [reference(text)] * 20)
+        self.assertLess(self.fired("slow"), 10)
         self.wait_empty()
 
 
