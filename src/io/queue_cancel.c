@@ -101,7 +101,7 @@ static void on_cancelled(void *context, const struct resp_value *reply, const st
         break;
     case 0:
         queue->stats.nothing_to_cancel++;
-        log_info("nothing_to_cancel", log_str("request", cancel->request->target));
+        log_debug("nothing_to_cancel", log_str("request", cancel->request->target));
         end_cancel(cancel, VERDICT_NOTHING);
         break;
     case 2:

@@ -69,7 +69,8 @@ class Soak(SluiceCase):
         self.generator = random.Random(OPTIONS.seed)
         # Rewritten now and then, so that a restart after a million replies takes seconds and not minutes.
         self.server = self.start_redis(aof="always", options=["--aof-use-rdb-preamble", "yes", "--auto-aof-rewrite-percentage", "100",
-                                                              "--auto-aof-rewrite-min-size", "256mb"])
+                                                              "--auto-aof-rewrite-min-size", "32mb"])
+        self.server.start_timeout = 300
         self.daemons = [self.start_daemon(self.server) for _ in range(2)]
         self.sender = self.producer(self.server)
         before = [self.footprint(daemon) for daemon in self.daemons]
@@ -112,7 +113,7 @@ class Soak(SluiceCase):
             # The pause between faults is the shape of the run, not a wait for something.
             time.sleep(self.generator.uniform(0.2, 0.8))
             try:
-                if number % 25 == 0:
+                if number % 40 == 0:
                     self.kill_redis()
                 elif number % 7 == 0:
                     self.stop_worker()

@@ -26,6 +26,7 @@ class RedisServer:
         self.environment = None  # variables for the process
         self.process = None
         self.starts = 0
+        self.start_timeout = 30  # seconds: a long append-only file takes its time
 
     def start(self):
         argv = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.directory, "--save", "",
@@ -35,7 +36,7 @@ class RedisServer:
         self.process = process.start(argv + self.options, env=process.clean_environment(self.environment))
         self.starts += 1
         # LOADING answers a ping with an error, too; a password that the client lacks does not mean "not up".
-        wait_until(self._answers, lambda: f"redis-server to answer; its log:\n{self.read_log()}", timeout=30,
+        wait_until(self._answers, lambda: f"redis-server to answer; its log:\n{self.read_log()}", timeout=self.start_timeout,
                    ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return self
 
