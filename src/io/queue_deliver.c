@@ -123,11 +123,10 @@ static void on_called(void *context, const struct resp_value *reply, const struc
 
 /* --- Calls -------------------------------------------------------------------------------------------------------- */
 
-static void write_call(struct queue *queue, const struct batch_call *call, struct command *command)
+static void write_call(const struct queue *queue, const struct batch_call *call, struct command *command)
 {
     switch (call->script) {
     case SCRIPT_SETTLE:
-        queue_stage(queue, &call->requests);
         queue_write_settle(queue, &call->requests, command);
         break;
     case SCRIPT_DEFER:
@@ -153,9 +152,13 @@ static void send_call(struct task *task, enum script script, struct request_list
     }
     *call = (struct batch_call){task, script, *requests};
     *requests = (struct request_list){0};
-    write_call(task->queue, call, &command);
     task->calls++;
-    if (!queue_call(task->queue, &command, on_called, call)) {
+    bool sent = script != SCRIPT_SETTLE || queue_stage(task->queue, &call->requests);
+    if (sent) {
+        write_call(task->queue, call, &command);
+        sent = queue_call(task->queue, &command, on_called, call);
+    }
+    if (!sent) {
         task->calls--;
         task->failed = true;
         request_list_join(&task->answered, &call->requests);

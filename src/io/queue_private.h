@@ -185,8 +185,8 @@ void queue_write_charge(const struct queue *queue, const struct request_list *re
 void queue_write_track(const struct queue *queue, const struct request_list *requests, struct command *command);
 
 /* queue_stage.c: sends the large ones of these replies, so that the settle that follows need not carry them; those have
- * `staged` set. What fails is found out by the script. */
-void queue_stage(struct queue *queue, const struct request_list *requests);
+ * `staged` set. What Redis refuses is found out by the script. False: they could not be sent, and the queue is down. */
+bool queue_stage(struct queue *queue, const struct request_list *requests);
 void queue_add_stage_key(const struct queue *queue, struct command *command, const struct request *request);
 void queue_not_staged(struct queue *queue); /* the script has missed a stage key */
 

@@ -32,27 +32,26 @@ void queue_not_staged(struct queue *queue)
 }
 
 /* Nobody listens to the answers: the script looks. */
-static void send(struct queue *queue, struct command *command)
+static enum status send(struct queue *queue, struct command *command, struct err *err)
 {
-    struct err err;
     const char *bytes;
     size_t length;
-    if (!command_finish(command, &bytes, &length, &err)) {
-        enum status status =
-            link_send(queue->writer, bytes, length, queue->options.command_timeout_ms, NULL, NULL, &err);
-        (void)status;
+    enum status status = command_finish(command, &bytes, &length, err);
+    if (!status) {
+        status = link_send(queue->writer, bytes, length, queue->options.command_timeout_ms, NULL, NULL, err);
     }
     command_free(command);
+    return status;
 }
 
-static void send_word(struct queue *queue, const char *word)
+static enum status send_word(struct queue *queue, const char *word, struct err *err)
 {
     struct command command = {0};
     command_text(&command, word);
-    send(queue, &command);
+    return send(queue, &command, err);
 }
 
-static void stage(struct queue *queue, struct request *request)
+static enum status stage(struct queue *queue, struct request *request, struct err *err)
 {
     char key[QUEUE_KEY_MAX];
     struct command fields = {0}, expiry = {0};
@@ -61,27 +60,34 @@ static void stage(struct queue *queue, struct request *request)
     command_text(&fields, "HSET");
     command_text(&fields, key);
     queue_add_fields(queue, &fields, request);
-    send(queue, &fields);
+    enum status status = send(queue, &fields, err);
+    if (status) {
+        return status;
+    }
     command_text(&expiry, "PEXPIRE");
     command_text(&expiry, key);
     command_number(&expiry, request->ttl_s * 1000ull);
-    send(queue, &expiry);
+    return send(queue, &expiry, err);
 }
 
-void queue_stage(struct queue *queue, const struct request_list *requests)
+bool queue_stage(struct queue *queue, const struct request_list *requests)
 {
     bool may = clock_now_ns() >= queue->stage_from_ns, begun = false;
-    for (struct request *request = requests->first; request; request = request->next) {
+    enum status status = STATUS_OK;
+    struct err err;
+    for (struct request *request = requests->first; request && !status; request = request->next) {
         request->staged = 0;
         if (may && request->outcome == OUTCOME_DONE && request->reply.length >= STAGE_BYTES) {
-            if (!begun) {
-                send_word(queue, "MULTI");
-            }
+            status = begun ? STATUS_OK : send_word(queue, "MULTI", &err);
             begun = true;
-            stage(queue, request);
+            status = status ? status : stage(queue, request, &err);
         }
     }
-    if (begun) {
-        send_word(queue, "EXEC");
+    if (begun && !status) {
+        status = send_word(queue, "EXEC", &err);
     }
+    if (status) { /* the transaction is open: only a new connection ends it */
+        queue_down(queue, &err);
+    }
+    return !status;
 }
