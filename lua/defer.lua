@@ -59,9 +59,9 @@ local function carries(id, name, packed)
   return known and string.match(known, '^%d+ %d+ (%S+)') == id and string.match(name, '^%l*:?') == PREFIX
 end
 
-local function uncharge(name)
+local function uncharge(entry, name)
   local attempts, id, workers = string.match(known_of(name) or '', '^(%d+) %d+ (%S+) (%S+)$')
-  if not attempts then return end
+  if id ~= entry then return end
   local others = {}
   for worker in string.gmatch(workers, '[^,]+') do
     if worker ~= consumer then others[#others + 1] = worker end
@@ -72,7 +72,10 @@ end
 
 local function park(id, name, claims, attempt, delay, due_at)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
-  if not pending then return 0 end
+  if not pending then
+    uncharge(id, name)
+    return 0
+  end
   local message = call('XRANGE', stream, id, id)[1]
   if not message then return -2 end
   if #message[2] > FIELDS_MAX then return -6 end
@@ -80,7 +83,7 @@ local function park(id, name, claims, attempt, delay, due_at)
   local packed = cmsgpack.pack({class, attempt, first_at, fields})
   if claims == '1' and not carries(id, name, packed) then return -3 end
   if pending[2] ~= consumer then
-    uncharge(name)
+    uncharge(id, name)
     return -1
   end
   call('HSET', data, name, packed)

@@ -7,8 +7,8 @@
 --             1: give back whatever is still pending with the consumer in this stream, too, and delete it there
 --             2: the same, then drop its alive key and what `workers` has of it: for the last of the streams
 -- Returns { given back, 1 when the consumer is deleted }
--- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record. Those of others
--- stay: they did.
+-- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record, also when
+-- another consumer has taken the entry meanwhile. Those of others stay: they did.
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
 
@@ -62,7 +62,12 @@ end
 
 for i = 5, #ARGV do
   local pending = call('XPENDING', stream, 'sluice', ARGV[i], ARGV[i], 1)[1]
-  if pending and pending[2] == me then give_back(ARGV[i]) end
+  if pending and pending[2] == me then
+    give_back(ARGV[i])
+  else
+    local message = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
+    if message then uncharge(ARGV[i], message[2]) end
+  end
 end
 if leaving then
   give_back_all()

@@ -17,9 +17,9 @@
 -- Returns one number for each entry, then two counts.
 --        1  settled
 --        2  acknowledged, but the reply of a newer entry with the same id stands
---        0  late: no longer pending, somebody else was first; nothing was changed
---       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone). A lonely run
---           of the caller is taken off the record: it crashed nobody
+--        0  late: no longer pending, somebody else was first, or the group is a new one
+--       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
+--           With 0 and -1 nothing was changed, but a lonely run of the caller is taken off the record: it crashed nobody
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
 --       -4  its results stream would be one too many; nothing was changed
 --       -5  its stage key is not there (Redis is full, or took its time); nothing was changed
@@ -78,10 +78,10 @@ local function carries(id, name)
 end
 
 -- Takes the caller's lonely run off the record, if there is one.
-local function uncharge(name)
+local function uncharge(entry, name)
   local known = pcall('HGET', trouble, name)
   local attempts, id, workers = string.match(type(known) == 'string' and known or '', '^(%d+) %d+ (%S+) (%S+)$')
-  if not attempts then return end
+  if id ~= entry then return end
   local others = {}
   for worker in string.gmatch(workers, '[^,]+') do
     if worker ~= consumer then others[#others + 1] = worker end
@@ -162,10 +162,13 @@ end
 -- Why this entry may not be settled, nil when it may.
 local function refusal(id, kind, name, claims, results)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
-  if not pending then return 0 end
+  if not pending then
+    uncharge(id, name)
+    return 0
+  end
   if claims and not carries(id, name) then return -3 end
   if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
-    uncharge(name)
+    uncharge(id, name)
     return -1
   end
   if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end
