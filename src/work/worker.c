@@ -53,7 +53,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     }
     worker->settle_most = SETTLE_ENTRIES;
     worker->own_count = OWN_MOST;
-    worker->own_at = worker->again_at = worker->drain_ends = NEVER;
+    worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
     *out = worker;
     return STATUS_OK;
 }
@@ -215,13 +215,15 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     worker->now = now_ns;
     worker->actions = actions;
     worker->starved = false;
+    watch_slept(worker, now_ns > worker->wakes_at ? now_ns - worker->wakes_at : 0);
     handlers[event->kind](worker, event);
     static void (*const stages[])(struct worker *) = {take_advance,   compute_advance, settle_advance,
                                                       chores_advance, share_advance,   read_advance};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++)
         stages[i](worker);
     worker->actions = NULL;
-    return worker->exited ? NEVER : next_deadline(worker);
+    worker->wakes_at = worker->exited ? NEVER : next_deadline(worker);
+    return worker->wakes_at;
 }
 
 struct worker_stats worker_stats(const struct worker *worker)

@@ -124,6 +124,16 @@ static void charge_again(struct worker *worker)
         charge(worker);
 }
 
+/* To charge and to prepare it takes a while, too. */
+static bool expired(struct worker *worker)
+{
+    if (worker->lonely->started_ns != 0 || !take_expired(worker, worker->lonely))
+        return false;
+    worker->lonely_stage = LONELY_AWAY;
+    settle_finish(worker, worker->lonely);
+    return true;
+}
+
 static void choose(struct worker *worker)
 {
     if (worker->turn_ends == NEVER)
@@ -201,10 +211,12 @@ bool lonely_advance(struct worker *worker)
         charge_again(worker);
         break;
     case LONELY_CHARGED:
-        send(worker, ACTION_PREPARE);
+        if (!expired(worker))
+            send(worker, ACTION_PREPARE);
         break;
     case LONELY_PREPARED:
-        submit(worker);
+        if (!expired(worker))
+            submit(worker);
         break;
     case LONELY_COMPUTED:
         send(worker, ACTION_FORMAT);

@@ -83,6 +83,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
 
     /* The step at hand. */
     uint64_t now;
+    uint64_t wakes_at; /* the deadline that the step before this one had returned */
     struct actions *actions;
     bool starved; /* an allocation failed in this step: try again soon */
 
@@ -127,6 +128,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint32_t settles_out, settle_most;
     struct request_list to_release;
     uint32_t away;      /* requests at prep threads */
+    uint64_t hang_seen; /* since when a batch has been overdue; 0: none is */
     uint64_t expire_at; /* when to look for rows that expire, at the earliest */
 
     /* Suspects. */
@@ -214,9 +216,10 @@ void rows_back(struct worker *worker, struct batch *batch);     /* it does not r
 bool rows_unwanted(struct worker *worker, struct batch *batch); /* all have failed otherwise: then ends it */
 
 /* worker_watch.c */
-void watch_batches(struct worker *worker); /* those that run have changed */
-bool watch_ends(struct worker *worker);    /* one hangs: the worker leaves */
-void watch_expired(struct worker *worker); /* answers those that the window has put aside */
+void watch_batches(struct worker *worker);                 /* those that run have changed */
+bool watch_ends(struct worker *worker);                    /* one hangs: the worker leaves */
+void watch_slept(struct worker *worker, uint64_t late_ns); /* while this process was stopped, so were its threads */
+void watch_expired(struct worker *worker);                 /* answers those that the window has put aside */
 void watch_advance(struct worker *worker);
 uint64_t watch_deadline(const struct worker *worker);
 

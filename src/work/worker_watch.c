@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "work/worker_state.h"
 
+enum { HANG_GRACE_MS = 200 };
+
 /* The compute threads take batches in turn, so the first so many are being run, as far as this thread can know. */
 void watch_batches(struct worker *worker)
 {
@@ -24,9 +26,24 @@ static uint64_t hangs_at(const struct worker *worker)
     return since + worker->options.compute_timeout_ms * NS_PER_MS;
 }
 
+void watch_slept(struct worker *worker, uint64_t late_ns)
+{
+    enum { STOPPED_MS = 50 };
+    if (late_ns <= STOPPED_MS * NS_PER_MS)
+        return;
+    worker->hang_seen = 0;
+    for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+        batch->watched_ns += batch->watched_ns != 0 ? late_ns : 0;
+}
+
+/* A batch that is overdue may be back already, if this process had been stopped: it gets a moment more to be seen. */
 bool watch_ends(struct worker *worker)
 {
     if (worker->now < hangs_at(worker))
+        worker->hang_seen = 0;
+    else if (worker->hang_seen == 0)
+        worker->hang_seen = worker->now;
+    if (worker->hang_seen == 0 || worker->now < worker->hang_seen + HANG_GRACE_MS * NS_PER_MS)
         return false;
     settle_drain(worker, 0, STATUS_TIMEOUT); /* it may be any of what is held: the next worker has them as suspects */
     return true;
@@ -74,6 +91,8 @@ static uint64_t expiry_at(const struct worker *worker)
 uint64_t watch_deadline(const struct worker *worker)
 {
     uint64_t next = hangs_at(worker), expires = expiry_at(worker);
+    if (worker->hang_seen != 0)
+        next = worker->hang_seen + HANG_GRACE_MS * NS_PER_MS;
     next = expires < next ? expires : next;
     if (worker->options.window_fixed && worker->window.rows > 0) {
         uint64_t ends = window_oldest_ns(&worker->window) + worker->options.window_ms * NS_PER_MS;
