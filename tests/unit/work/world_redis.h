@@ -1,0 +1,394 @@
+/* What the scripts of lua/ do, as far as a worker can tell. */
+#ifndef TESTS_WORLD_REDIS_H
+#define TESTS_WORLD_REDIS_H
+
+#include <string.h>
+
+#include "world.h"
+
+static inline bool pending(const struct item *item, const struct request *request)
+{
+    return item->place == IN_STREAM && item->entry_seq == request->entry.seq && item->owner != NOBODY;
+}
+
+/* The name of `_id` is believed only of who came back from `later`. */
+static inline bool claims_too_much(const struct item *item, const struct request *request)
+{
+    return request->borrowed_name && !item->promoted;
+}
+
+static inline void uncharge(struct item *item, int name)
+{
+    for (int i = 0; i < item->open_count; i++)
+        if (item->open[i] == name)
+            item->open[i--] = item->open[--item->open_count];
+}
+
+/* A run that is over has crashed nobody. */
+static inline enum verdict late(struct item *item, const struct peer *peer, const struct request *request)
+{
+    if (item->entry_seq == request->entry.seq)
+        uncharge(item, peer->name);
+    return VERDICT_LATE;
+}
+
+/* --- ends --- */
+
+static inline bool newer(const struct item *item, const struct item *than)
+{
+    if (item->name_ms != than->name_ms)
+        return item->name_ms > than->name_ms;
+    return item->name_seq > than->name_seq;
+}
+
+static inline void write_reply(struct world *world, struct item *item)
+{
+    int index = (int)(item - world->items);
+    struct reply *reply = &world->replies[item->group == NOBODY ? index : ITEMS + item->group];
+    if (reply->there && newer(&world->items[reply->item], item)) {
+        world->counts.newer_kept++;
+        return;
+    }
+    *reply = (struct reply){true, index};
+}
+
+static inline void end_item(struct world *world, struct item *item, enum outcome outcome, enum reply_code code)
+{
+    item->place = GONE;
+    item->ends++;
+    item->outcome = outcome;
+    item->code = code;
+    item->owner = NOBODY;
+    if (item->kind != CANCEL || outcome == OUTCOME_ERROR)
+        write_reply(world, item);
+}
+
+static inline void check_vectors(const struct item *item, const struct request *request)
+{
+    const char *at = request->reply.data;
+    assert_int_equal(request->reply.length, item->rows * DIM * sizeof(float));
+    for (uint32_t row = 0; row < item->rows; row++, at += DIM * sizeof(float)) {
+        float value[DIM], token = (float)(item->text * ROWS_MOST + (int)row + 1);
+        memcpy(value, at, sizeof(value));
+        assert_true(value[0] == token && value[1] == token + 0.5f);
+    }
+}
+
+/* A poison verdict needs three processes that ended inside lonely runs of this very entry, or were as good as dead. */
+static inline void check_poison(struct world *world, const struct item *item)
+{
+    int dead = 0;
+    for (int i = 0; i < item->open_count; i++)
+        dead += world->dead[item->open[i]] || !alive(world, item->open[i]);
+    assert_in_range(dead, 3, 8);
+    world->counts.poisoned++;
+}
+
+static inline void check_name(const struct item *item, const struct request *request)
+{
+    char name[REQUEST_NAME_MAX];
+    request_name_format(item->class, (struct entry_id){item->name_ms, item->name_seq}, name);
+    assert_string_equal(request->name, name);
+    if (item->group == NOBODY)
+        assert_string_equal(request->id, name);
+}
+
+/* --- settle, defer, cancel --- */
+
+static inline enum verdict defer_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
+{
+    if (item->deleted)
+        return VERDICT_GONE;
+    if (claims_too_much(item, request))
+        return VERDICT_NOT_ITS_NAME;
+    if (item->owner != peer->name) {
+        uncharge(item, peer->name);
+        return VERDICT_LATE;
+    }
+    uint64_t now_ms = redis_ms(world), due_ms = now_ms + request->due_ms;
+    bool retry = request->code != CODE_NONE;
+    check_name(item, request);
+    assert_int_equal(request->attempt, item->attempt);
+    assert_int_equal(request->next_attempt, item->attempt + retry);
+    assert_true(retry ? request->due_ms > 0 : request->due_at_ms != 0);
+    item->place = LATER;
+    item->owner = NOBODY;
+    item->attempt += retry;
+    item->promotes_ms = request->due_at_ms > due_ms ? request->due_at_ms : due_ms;
+    item->open_count = 0;
+    return VERDICT_DONE;
+}
+
+static inline enum verdict cancel_one(struct world *world, struct item *item)
+{
+    struct item *target = item->target == NOBODY ? NULL : &world->items[item->target];
+    bool there = target != NULL && target->place != GONE && target->kind != CANCEL && !target->deleted;
+    if (there) {
+        end_item(world, target, OUTCOME_CANCEL, CODE_NONE);
+        world->counts.cancelled++;
+    }
+    end_item(world, item, OUTCOME_CANCEL, CODE_NONE);
+    return there ? VERDICT_DONE : VERDICT_NOTHING;
+}
+
+static inline enum verdict end_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
+{
+    bool owners = request->outcome == OUTCOME_DEAD || (request->outcome == OUTCOME_ERROR && request->started_ns != 0);
+    if (claims_too_much(item, request))
+        return VERDICT_NOT_ITS_NAME;
+    if (owners && item->owner != peer->name) {
+        uncharge(item, peer->name);
+        return VERDICT_LATE;
+    }
+    if (request->outcome == OUTCOME_GONE && !item->deleted)
+        return VERDICT_LATE;
+    if (request->results[0] != '\0' && item->kind == CROWDED)
+        return VERDICT_TOO_MANY_RESULTS;
+    if (request->outcome == OUTCOME_GONE)
+        world->counts.vanished++;
+    else
+        check_name(item, request);
+    if (request->outcome == OUTCOME_DONE)
+        check_vectors(item, request);
+    if (request->code == CODE_POISON)
+        check_poison(world, item);
+    if (request->code == CODE_EXPIRED) {
+        assert_true(item->expires_ms != 0 && (redis_ms(world) + 1 >= item->expires_ms || world->faults.clock_jump > 0));
+        world->counts.expired++;
+    }
+    end_item(world, item, request->outcome, request->code);
+    return VERDICT_DONE;
+}
+
+static inline void settle_one(struct world *world, struct peer *peer, struct request *request)
+{
+    struct item *item = item_of(world, request);
+    assert_int_equal(request->state, REQUEST_SETTLING);
+    if (happens(world, world->faults.again) || (item->stubborn && world->faults.on))
+        request->verdict = VERDICT_AGAIN;
+    else if (!pending(item, request))
+        request->verdict = late(item, peer, request);
+    else if (request->outcome == OUTCOME_DEFER)
+        request->verdict = defer_one(world, peer, item, request);
+    else if (request->outcome == OUTCOME_CANCEL)
+        request->verdict = cancel_one(world, item);
+    else
+        request->verdict = end_one(world, peer, item, request);
+}
+
+/* --- charge, track, release --- */
+
+static inline void run_charge(struct world *world, struct peer *peer, struct request *request)
+{
+    struct item *item = item_of(world, request);
+    if (!pending(item, request) || item->owner != peer->name) {
+        request->verdict = late(item, peer, request);
+    } else if (claims_too_much(item, request)) {
+        request->verdict = VERDICT_NOT_ITS_NAME;
+    } else {
+        uncharge(item, peer->name);
+        assert_in_range(item->open_count, 0, 7);
+        item->open[item->open_count++] = peer->name;
+        request->lonely_runs = (uint32_t)item->open_count;
+    }
+}
+
+static inline void run_track(struct world *world, const struct request_list *requests)
+{
+    for (const struct request *request = requests->first; request != NULL; request = request->next)
+        assert_true(item_of(world, request)->track);
+    world->counts.tracked += requests->count;
+}
+
+static inline void run_release(struct world *world, struct peer *peer, struct call *call)
+{
+    for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
+        struct item *item = item_of(world, request);
+        if (item->entry_seq == request->entry.seq && item->place == IN_STREAM && !item->deleted)
+            uncharge(item, peer->name);
+        if (pending(item, request) && item->owner == peer->name && !item->deleted)
+            item->owner = RELEASED;
+    }
+    for (int i = 0; call->action.last && i < world->added; i++)
+        if (world->items[i].owner == peer->name && !world->items[i].deleted) {
+            uncharge(&world->items[i], peer->name);
+            world->items[i].owner = RELEASED;
+        }
+    if (call->action.last)
+        world->alive_until[peer->name] = 0;
+}
+
+/* --- what brings entries --- */
+
+static inline void take(struct world *world, struct call *call, int name, int index, enum entry_origin origin)
+{
+    assert_true(call->got_count < READ_CAP);
+    if (!world->items[index].deleted)
+        world->items[index].owner = name;
+    call->origins[call->got_count] = origin;
+    call->got[call->got_count++] = index;
+}
+
+/* The entry of a class in its stream with the least id behind `after`; NOBODY when there is none. */
+static inline int next_of(const struct world *world, enum request_class class, uint64_t after_seq)
+{
+    int next = NOBODY;
+    for (int i = 0; i < world->added; i++) {
+        const struct item *item = &world->items[i];
+        if (item->place == IN_STREAM && item->class == class && item->entry_seq > after_seq &&
+            (next == NOBODY || item->entry_seq < world->items[next].entry_seq))
+            next = i;
+    }
+    return next;
+}
+
+static inline void run_read(struct world *world, struct peer *peer, struct call *call)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        uint32_t left = call->action.read.counts[class];
+        uint64_t after = 0;
+        for (int i; left > 0 && (i = next_of(world, (enum request_class) class, after)) != NOBODY;) {
+            after = world->items[i].entry_seq;
+            if (world->items[i].read || world->items[i].deleted)
+                continue;
+            world->items[i].read = true;
+            take(world, call, peer->name, i, ORIGIN_NEW);
+            left--;
+        }
+    }
+}
+
+static inline void run_read_own(struct world *world, struct peer *peer, struct call *call)
+{
+    uint64_t after = call->action.read.after.seq;
+    int i = NOBODY;
+    while (call->got_count < (int)call->action.read.count &&
+           (i = next_of(world, call->action.read.class, after)) != NOBODY) {
+        after = world->items[i].entry_seq;
+        if (world->items[i].owner == peer->name)
+            take(world, call, peer->name, i, ORIGIN_OWN);
+    }
+    call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
+}
+
+static inline void run_reclaim(struct world *world, struct peer *peer, struct call *call)
+{
+    for (int i = 0; i < world->added; i++) {
+        struct item *item = &world->items[i];
+        bool takes = item->owner == RELEASED || (call->action.read.judge && !alive(world, item->owner));
+        if (item->place != IN_STREAM || item->class != call->action.read.class || item->owner == NOBODY ||
+            item->owner == peer->name || !takes)
+            continue;
+        if (call->got_count == (int)call->action.read.count) {
+            call->more = true;
+            return;
+        }
+        world->counts.reclaimed += item->owner != RELEASED;
+        take(world, call, peer->name, i, item->owner == RELEASED ? ORIGIN_RELEASED : ORIGIN_RECLAIMED);
+    }
+}
+
+/* The newest that nobody has read, above the cap. */
+static inline void run_shed(struct world *world, struct peer *peer, struct call *call)
+{
+    const struct action *action = &call->action;
+    uint64_t depth = 0;
+    int newest;
+    for (int i = 0; i < world->added; i++)
+        depth += world->items[i].place == IN_STREAM && world->items[i].class == action->read.class &&
+                 world->items[i].owner == NOBODY;
+    do {
+        newest = NOBODY;
+        for (int i = 0; i < world->added; i++) {
+            const struct item *item = &world->items[i];
+            if (item->place == IN_STREAM && item->class == action->read.class && item->owner == NOBODY && !item->read &&
+                !item->promoted && !item->forged && !item->deleted && item->kind != CANCEL)
+                newest = newest == NOBODY || item->entry_seq > world->items[newest].entry_seq ? i : newest;
+        }
+        if (newest == NOBODY || depth <= action->read.cap || call->got_count == (int)action->read.count)
+            break;
+        take(world, call, peer->name, newest, ORIGIN_SHED);
+        depth--;
+    } while (true);
+    call->more = newest != NOBODY && call->got_count > 0 && depth > action->read.cap;
+}
+
+static inline void run_fair(struct world *world, struct peer *peer, struct call *call)
+{
+    const struct action *action = &call->action;
+    int looks = 8, i;
+    call->last = action->read.after;
+    while ((i = next_of(world, action->read.class, call->last.seq)) != NOBODY) {
+        struct item *item = &world->items[i];
+        char tenant[16] = "";
+        bool enough = false;
+        if (item->tenant != 0)
+            snprintf(tenant, sizeof(tenant), "t%u", item->tenant);
+        for (uint32_t e = 0; e < action->read.enough_count; e++)
+            enough |= strcmp(call->enough[e], tenant) == 0;
+        bool takes = !item->read && !item->deleted && item->owner == NOBODY && !enough;
+        if (looks-- == 0 || (takes && call->got_count == (int)action->read.count)) {
+            call->more = true;
+            return;
+        }
+        if (takes) {
+            take(world, call, peer->name, i, ORIGIN_FAIR);
+            world->counts.ahead++;
+        }
+        call->last = (struct entry_id){item->entry_ms, item->entry_seq};
+    }
+}
+
+static inline void run_sweep(struct world *world, struct peer *peer, struct call *call)
+{
+    const struct action *action = &call->action;
+    int i;
+    call->last = action->read.after;
+    while ((i = next_of(world, action->read.class, call->last.seq)) != NOBODY) {
+        struct item *item = &world->items[i];
+        bool takes = item->read && item->owner == NOBODY && !item->deleted;
+        if (takes && call->got_count == (int)action->read.count) {
+            call->more = true;
+            return;
+        }
+        if (takes) {
+            take(world, call, peer->name, i, ORIGIN_RELEASED);
+            world->counts.swept++;
+        }
+        call->last = (struct entry_id){item->entry_ms, item->entry_seq};
+    }
+}
+
+/* --- promote, pulse --- */
+
+static inline void run_promote(struct world *world, struct call *call)
+{
+    uint64_t now_ms = redis_ms(world);
+    call->next_due_ms = UINT64_MAX;
+    for (int i = 0; i < world->added; i++) {
+        struct item *item = &world->items[i];
+        if (item->place != LATER)
+            continue;
+        if (item->promotes_ms <= now_ms) {
+            give_entry(world, item);
+            item->promoted = true;
+        } else if (item->promotes_ms - now_ms < call->next_due_ms) {
+            call->next_due_ms = item->promotes_ms - now_ms;
+        }
+    }
+}
+
+static inline void run_pulse(struct world *world, struct call *call)
+{
+    struct pulse *pulse = &call->pulse;
+    *pulse = (struct pulse){.redis_ms = redis_ms(world), .paused = world->paused, .full = world->full};
+    for (int i = 0; i < world->added; i++)
+        pulse->depth[world->items[i].class] += world->items[i].place == IN_STREAM && world->items[i].owner == NOBODY;
+    memcpy(pulse->cap, world->cap, sizeof(pulse->cap));
+    if (happens(world, world->faults.quiet))
+        pulse->command = chance(world, 2) == 0 ? COMMAND_QUIET : COMMAND_DRAIN;
+    else if (!world->faults.on || chance(world, 2) == 0)
+        pulse->command = COMMAND_RESUME;
+}
+
+#endif

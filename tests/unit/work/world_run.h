@@ -1,0 +1,666 @@
+/* The world in motion: processes that start and die, answers, actions checked against the contract, time. */
+#ifndef TESTS_WORLD_RUN_H
+#define TESTS_WORLD_RUN_H
+
+#include <inttypes.h>
+
+#include "world_engine.h"
+#include "world_redis.h"
+
+static inline void step(struct world *world, struct peer *peer, const struct event *event);
+
+static inline bool local(enum action_kind kind)
+{
+    return kind == ACTION_PREPARE || kind == ACTION_SUBMIT || kind == ACTION_FORMAT;
+}
+
+static inline void run_call(struct world *world, struct peer *peer, struct call *call)
+{
+    struct request_list *requests = &call->action.requests;
+    call->ran = true;
+    switch (call->kind) {
+    case ACTION_READ:
+        run_read(world, peer, call);
+        break;
+    case ACTION_READ_OWN:
+        run_read_own(world, peer, call);
+        break;
+    case ACTION_RECLAIM:
+        run_reclaim(world, peer, call);
+        break;
+    case ACTION_SHED:
+        run_shed(world, peer, call);
+        break;
+    case ACTION_FAIR:
+        run_fair(world, peer, call);
+        break;
+    case ACTION_SWEEP:
+        run_sweep(world, peer, call);
+        break;
+    case ACTION_TRACK:
+        run_track(world, requests);
+        break;
+    case ACTION_PULSE:
+        run_pulse(world, call);
+        break;
+    case ACTION_SETTLE:
+        for (struct request *request = requests->first; request != NULL; request = request->next)
+            settle_one(world, peer, request);
+        break;
+    case ACTION_CHARGE:
+        run_charge(world, peer, requests->first);
+        break;
+    case ACTION_RENEW:
+        call->held = alive(world, peer->name);
+        if (call->held)
+            world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
+        break;
+    case ACTION_PROMOTE:
+        run_promote(world, call);
+        break;
+    case ACTION_RELEASE:
+        run_release(world, peer, call);
+        break;
+    case ACTION_SUBMIT:
+        run_batch(world, call->action.batch);
+        break;
+    case ACTION_PREPARE:
+        for (struct request *request = requests->first; request != NULL; request = request->next)
+            run_prepare(world, request);
+        break;
+    case ACTION_FORMAT:
+        for (struct request *request = requests->first; request != NULL; request = request->next)
+            run_format(request);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- processes --- */
+
+static inline void drop_call(struct peer *peer, int at)
+{
+    free(peer->calls[at]);
+    peer->calls[at] = peer->calls[--peer->call_count];
+}
+
+static inline void new_name(struct world *world, struct peer *peer)
+{
+    peer->name = world->names++;
+    assert_true(world->names < NAMES);
+}
+
+static inline void start(struct world *world, struct peer *peer)
+{
+    struct err err;
+    *peer = (struct peer){0};
+    new_name(world, peer);
+    struct worker_options options = world->options;
+    options.seed = world->random;
+    assert_int_equal(worker_open(&options, &peer->worker, &err), STATUS_OK);
+    peer->connects_at = world->now + some_time(world);
+    peer->wakes_at = UINT64_MAX;
+}
+
+static inline void add_stats(struct world *world, const struct peer *peer)
+{
+    struct worker_stats stats = worker_stats(peer->worker), *sum = &world->counts.workers;
+    sum->bisected += stats.bisected;
+    sum->out_of_memory += stats.out_of_memory;
+    sum->again += stats.again;
+    sum->disowned += stats.disowned;
+    sum->parked += stats.parked;
+    sum->shed += stats.shed;
+    sum->rows_shared += stats.rows_shared;
+    sum->released += stats.released;
+}
+
+/* The process ends: what it had sent may still happen, what it held is freed with the worker. */
+static inline void end_peer(struct world *world, struct peer *peer)
+{
+    while (peer->call_count > 0) {
+        struct call *call = peer->calls[0];
+        if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0)
+            run_call(world, peer, call);
+        drop_call(peer, 0);
+    }
+    add_stats(world, peer);
+    worker_close(peer->worker);
+    start(world, peer);
+}
+
+static inline void kill_peer(struct world *world, struct peer *peer)
+{
+    world->dead[peer->name] = true;
+    world->counts.kills++;
+    end_peer(world, peer);
+}
+
+static inline void connect_peer(struct world *world, struct peer *peer)
+{
+    peer->connected = true;
+    peer->lease_lost = false;
+    peer->pulsed = false;
+    peer->connects_at = UINT64_MAX;
+    world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
+    peer->judges_at = world->now + LEASE_MS * NS_PER_MS;
+    step(world, peer, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms(world)});
+}
+
+/* --- entries as a worker reads them --- */
+
+enum { FIELDS_PUT = 16, TEXT_PUT = 48 };
+
+struct written {
+    struct entry_field fields[FIELDS_PUT];
+    char names[FIELDS_PUT][16], values[FIELDS_PUT][TEXT_PUT];
+    size_t count;
+};
+
+static inline void PRINTF_LIKE(3, 4) put(struct written *to, const char *name, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    assert_true(to->count < FIELDS_PUT);
+    snprintf(to->names[to->count], sizeof(to->names[0]), "%s", name);
+    vsnprintf(to->values[to->count], sizeof(to->values[0]), format, args);
+    va_end(args);
+    to->fields[to->count] = (struct entry_field){to->names[to->count], strlen(to->names[to->count]),
+                                                 to->values[to->count], strlen(to->values[to->count])};
+    to->count++;
+}
+
+static inline void put_texts(struct written *to, const struct item *item)
+{
+    char inputs[TEXT_PUT] = "[";
+    if (item->rows == 1) {
+        put(to, item->kind == MALFORMED ? "txet" : "text", "%d", item->text);
+        return;
+    }
+    for (uint32_t i = 0; i < item->rows; i++)
+        snprintf(inputs + strlen(inputs), sizeof(inputs) - strlen(inputs), "%s\"%d.%u\"", i > 0 ? "," : "", item->text,
+                 i);
+    put(to, "inputs", "%s]", inputs);
+}
+
+static inline void put_name(struct written *to, const char *field, const struct item *item)
+{
+    static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
+    put(to, field, "%s%" PRIu64 "-%" PRIu64, prefixes[item->class], item->name_ms, item->name_seq);
+}
+
+static inline void write_fields(const struct world *world, const struct item *item, struct written *to)
+{
+    to->count = 0;
+    if (item->promoted) {
+        put_name(to, "_id", item);
+        put(to, "_attempt", "%u", item->attempt);
+        put(to, "_first_at", "%" PRIu64, item->name_ms);
+    } else if (item->forged) {
+        put_name(to, "_id", &world->items[item->target]);
+        put(to, "_attempt", "9");
+    }
+    if (item->kind == CANCEL) {
+        if (item->target == NOBODY)
+            put(to, "cancel", "7-7");
+        else
+            put_name(to, "cancel", &world->items[item->target]);
+        return;
+    }
+    put_texts(to, item);
+    put(to, "max_attempts", "3");
+    if (item->group != NOBODY)
+        put(to, "id", "group%d", item->group);
+    if (item->tenant != 0)
+        put(to, "tenant", "t%u", item->tenant);
+    if (item->track)
+        put(to, "track", "1");
+    if (item->kind == CROWDED)
+        put(to, "notify", "stream:crowd");
+    if (item->due_ms != 0)
+        put(to, "not_before", "%" PRIu64, item->due_ms);
+    if (item->expires_ms != 0)
+        put(to, "expires_at", "%" PRIu64, item->expires_ms);
+}
+
+static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
+{
+    const struct item *item = &world->items[call->got[i]];
+    bool told = call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP; /* XREADGROUP says nothing of it */
+    write_fields(world, item, to);
+    return (struct entry){.class = item->class,
+                          .id = {item->entry_ms, item->entry_seq},
+                          .origin = call->origins[i],
+                          .lonely_runs = told ? (uint32_t)item->open_count : 0,
+                          .vanished = item->deleted,
+                          .fields = to->fields,
+                          .field_count = item->deleted ? 0 : to->count};
+}
+
+static inline void answer_entries(struct world *world, struct peer *peer, struct call *call)
+{
+    static struct entry entries[READ_CAP];
+    static struct written written[READ_CAP];
+    static const enum read_source sources[] = {
+        [ACTION_READ] = READ_NEW,  [ACTION_READ_OWN] = READ_OWN, [ACTION_RECLAIM] = READ_RECLAIM,
+        [ACTION_SHED] = READ_SHED, [ACTION_FAIR] = READ_FAIR,    [ACTION_SWEEP] = READ_SWEEP,
+    };
+    struct event event = {.kind = EVENT_ENTRIES, .failed = call->failed};
+    event.entries.source = sources[call->kind];
+    event.entries.class = call->kind == ACTION_READ ? CLASS_HIGH : call->action.read.class;
+    event.entries.last = call->last;
+    for (int i = 0; i < call->got_count && !call->failed; i++) {
+        entries[i] = entry_of(world, call, i, &written[i]);
+        if (call->kind == ACTION_READ_OWN)
+            event.entries.last = entries[i].id;
+    }
+    event.entries.entries = entries;
+    event.entries.count = call->failed ? 0 : (size_t)call->got_count;
+    event.entries.more = call->more;
+    step(world, peer, &event);
+}
+
+/* --- answers --- */
+
+static inline bool brings_entries(enum action_kind kind)
+{
+    return kind == ACTION_READ || kind == ACTION_READ_OWN || kind == ACTION_RECLAIM || kind == ACTION_SHED ||
+           kind == ACTION_FAIR || kind == ACTION_SWEEP;
+}
+
+/* A lonely run ends when Redis has answered its settle, or when it never began. */
+static inline void lonely_ended(struct peer *peer, const struct call *call)
+{
+    for (const struct request *request = call->action.requests.first; request != NULL; request = request->next)
+        if (request == peer->lonely && !call->failed &&
+            (call->kind != ACTION_CHARGE || request->verdict == VERDICT_LATE))
+            peer->lonely = NULL;
+}
+
+static inline void hear_pulse(struct peer *peer, const struct call *call)
+{
+    peer->pulsed = true;
+    if (call->failed)
+        return;
+    peer->closed = call->pulse.paused || call->pulse.full;
+    if (call->pulse.command == COMMAND_QUIET || call->pulse.command == COMMAND_RESUME)
+        peer->quiet = call->pulse.command == COMMAND_QUIET;
+    peer->draining |= call->pulse.command == COMMAND_DRAIN;
+}
+
+static inline void answer(struct world *world, struct peer *peer, struct call *call)
+{
+    static const enum event_kind events[] = {
+        [ACTION_PREPARE] = EVENT_PREPARED, [ACTION_FORMAT] = EVENT_FORMATTED, [ACTION_SETTLE] = EVENT_SETTLED,
+        [ACTION_CHARGE] = EVENT_CHARGED,   [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
+        [ACTION_RELEASE] = EVENT_RELEASED, [ACTION_SUBMIT] = EVENT_BATCH,     [ACTION_PULSE] = EVENT_PULSE,
+        [ACTION_TRACK] = EVENT_TRACKED,
+    };
+    if (brings_entries(call->kind)) {
+        answer_entries(world, peer, call);
+        return;
+    }
+    struct event event = {.kind = events[call->kind], .failed = call->failed};
+    if (call->kind == ACTION_SUBMIT) {
+        event.batch = call->action.batch;
+    } else if (call->kind == ACTION_RENEW) {
+        event.lease_held = call->held;
+        peer->lease_lost |= !call->failed && !call->held;
+    } else if (call->kind == ACTION_PROMOTE) {
+        event.promoted.next_due_in_ms = call->next_due_ms;
+    } else if (call->kind == ACTION_PULSE) {
+        event.pulse = call->pulse;
+        hear_pulse(peer, call);
+    } else {
+        event.requests = call->action.requests;
+        if (!local(call->kind))
+            lonely_ended(peer, call);
+    }
+    step(world, peer, &event);
+}
+
+/* Everything that is out fails: what had been sent first may have happened. Then the event itself. */
+static inline void disconnect(struct world *world, struct peer *peer)
+{
+    struct call *broken[CALLS];
+    int count = 0, name = peer->name;
+    for (int i = 0; i < peer->call_count;) {
+        if (local(peer->calls[i]->kind)) {
+            i++;
+            continue;
+        }
+        broken[count++] = peer->calls[i];
+        peer->calls[i] = peer->calls[--peer->call_count];
+    }
+    world->counts.drops++;
+    peer->connected = false;
+    for (int i = 0; i < count; i++) {
+        bool alive_still = peer->name == name && !peer->exited; /* a step may have started a poison text */
+        if (alive_still && !broken[i]->ran && chance(world, 2) == 0)
+            run_call(world, peer, broken[i]);
+        broken[i]->failed = true;
+        if (alive_still)
+            answer(world, peer, broken[i]);
+        free(broken[i]);
+    }
+    if (peer->name != name || peer->exited)
+        return;
+    step(world, peer, &(struct event){.kind = EVENT_DISCONNECTED});
+    peer->connects_at = world->now + (chance(world, 4) == 0 ? 2 * LEASE_MS * NS_PER_MS : some_time(world));
+}
+
+/* --- actions, each checked against the contract --- */
+
+static inline int out(const struct peer *peer, enum action_kind kind)
+{
+    int count = 0;
+    for (int i = 0; i < peer->call_count; i++)
+        count += peer->calls[i]->kind == kind;
+    return count;
+}
+
+static inline void check_lists(const struct action *action, uint32_t most)
+{
+    size_t bytes = 0;
+    uint32_t count = 0, refused = 0;
+    for (const struct request *request = action->requests.first; request != NULL; request = request->next) {
+        bytes += request->reply.length;
+        refused += request->refusals > 0;
+        count++;
+    }
+    assert_int_equal(count, action->requests.count);
+    assert_in_range(count, action->kind == ACTION_RELEASE ? 0 : 1, most);
+    if (action->kind == ACTION_SETTLE)
+        assert_true(count == 1 || (bytes <= 32 * 1024 && refused == 0)); /* who was refused goes alone */
+}
+
+/* While a suspect runs nothing else may start, and it starts only charged and with nothing else running. */
+static inline void check_lonely(struct peer *peer, const struct request *request)
+{
+    if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
+        peer->lonely = NULL;
+    if (!request->alone) {
+        assert_null(peer->lonely);
+        return;
+    }
+    assert_ptr_equal(peer->lonely, request);
+    assert_int_equal(out(peer, ACTION_PREPARE), 0);
+    for (int i = 0; i < peer->call_count; i++) /* halves of a failed batch of its own rows may run beside each other */
+        if (peer->calls[i]->kind == ACTION_SUBMIT)
+            assert_ptr_equal(peer->calls[i]->action.batch->rows[0]->request, request);
+}
+
+/* Nothing starts before it is due or after it has expired, by a clock that may be some pulse's answer behind. */
+static inline void check_time(const struct world *world, const struct request *request)
+{
+    const struct item *item = &world->items[index_of(world, request)];
+    uint64_t now_ms = redis_ms(world);
+    if (world->faults.clock_jump > 0)
+        return;
+    assert_true(item->due_ms <= now_ms);
+    assert_true(item->expires_ms == 0 ||
+                now_ms <= item->expires_ms + 70 + (world->faults.stall > 0 ? 2 * LEASE_MS : 0));
+}
+
+static inline void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
+{
+    uint64_t most = world->options.max_batch_tokens;
+    assert_in_range(out(peer, ACTION_SUBMIT), 0, 2 * world->options.engine_slots - 1);
+    assert_true(batch->engine.rows == 1 || batch->engine.extent <= most);
+    assert_in_range(batch->engine.rows, 1, world->options.max_batch_rows);
+    for (uint32_t i = 0; i < batch->engine.rows; i++)
+        for (const struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+            const struct item *item = item_of(world, row->request);
+            assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
+            check_lonely(peer, row->request);
+            if (row->request->started_ns == world->now)
+                check_time(world, row->request);
+        }
+}
+
+struct sums {
+    uint64_t tokens[CLASS_COUNT];
+    uint32_t count[CLASS_COUNT];
+};
+
+static inline void sum_up(void *context, const struct request *request)
+{
+    struct sums *sums = context;
+    sums->tokens[request->class] += request->origin == ORIGIN_FAIR ? 0 : request->tokens;
+    sums->count[request->class] += request->origin != ORIGIN_FAIR;
+}
+
+static inline void check_read(struct world *world, struct peer *peer, const struct action *action)
+{
+    struct sums sums = {{0}, {0}};
+    uint64_t low = 2ull * world->options.engine_slots * world->options.max_batch_tokens;
+    (void)worker_each_held(peer->worker, UINT32_MAX, &sums, sum_up);
+    assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
+    assert_true(action->read.counts[0] + action->read.counts[1] + action->read.counts[2] > 0);
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        uint64_t credit = world->options.credit_tokens;
+        credit = class == CLASS_LOW && low < credit ? low : credit;
+        if (action->read.counts[class] > 0)
+            assert_true(sums.count[class] == 0 || sums.tokens[class] < credit);
+        assert_in_range(action->read.counts[class], 0, READ_CAP / CLASS_COUNT);
+    }
+}
+
+/* Who drains, has lost its lease, was told to be quiet or that the queue is closed, claims nothing. */
+static inline void check_claims(const struct peer *peer)
+{
+    assert_true(peer->pulsed && !peer->closed && !peer->quiet && !peer->draining && !peer->lease_lost);
+}
+
+static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
+{
+    struct worker_stats stats = worker_stats(peer->worker);
+    if (!local(action->kind) && action->kind != ACTION_EXIT)
+        assert_true(peer->connected);
+    switch (action->kind) {
+    case ACTION_READ:
+        check_claims(peer);
+        check_read(world, peer, action);
+        break;
+    case ACTION_READ_OWN:
+        assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
+        break;
+    case ACTION_RECLAIM:
+        assert_true(!action->read.judge || world->now >= peer->judges_at);
+        check_claims(peer);
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
+    case ACTION_SWEEP:
+    case ACTION_FAIR:
+    case ACTION_PROMOTE:
+        check_claims(peer);
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
+    case ACTION_SHED:
+        assert_false(peer->draining || peer->quiet || peer->lease_lost);
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
+    case ACTION_SUBMIT:
+        check_batch(world, peer, action->batch);
+        break;
+    case ACTION_PREPARE:
+        check_lists(action, 64);
+        for (const struct request *request = action->requests.first; request != NULL; request = request->next)
+            check_lonely(peer, request);
+        break;
+    case ACTION_FORMAT:
+    case ACTION_TRACK:
+        check_lists(action, 64);
+        break;
+    case ACTION_SETTLE:
+        check_lists(action, 64);
+        assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
+        break;
+    case ACTION_CHARGE:
+        check_lonely(peer, action->requests.first == peer->lonely ? peer->lonely : &(struct request){0});
+        assert_int_equal(out(peer, ACTION_SUBMIT) + out(peer, ACTION_PREPARE), 0);
+        check_lists(action, 1);
+        break;
+    case ACTION_RELEASE:
+        check_lists(action, 256);
+        assert_true(!action->last || (stats.held == 0 && peer->call_count == 0));
+        break;
+    case ACTION_REJOIN:
+        assert_int_equal(stats.held, 0);
+        assert_int_equal(peer->call_count, 0);
+        break;
+    case ACTION_PULSE:
+    case ACTION_RENEW:
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
+    case ACTION_UNBLOCK:
+        assert_int_equal(out(peer, ACTION_READ), 1);
+        break;
+    case ACTION_EXIT:
+        break;
+    }
+}
+
+static inline void enqueue_call(struct world *world, struct peer *peer, const struct action *action)
+{
+    assert_true(peer->call_count < CALLS);
+    struct call *call = calloc(1, sizeof(*call));
+    assert_non_null(call);
+    call->kind = action->kind;
+    call->action = *action;
+    call->runs_at = world->now + some_time(world);
+    call->answers_at = call->runs_at + some_time(world);
+    call->failed = !local(action->kind) && happens(world, world->faults.script_error);
+    if (action->kind == ACTION_CHARGE)
+        peer->lonely = action->requests.first;
+    if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, HANGING) != NULL)
+        call->runs_at = call->answers_at = UINT64_MAX;
+    for (uint32_t i = 0; action->kind == ACTION_FAIR && i < action->read.enough_count; i++)
+        memcpy(call->enough[i], action->read.enough[i], sizeof(call->enough[i]));
+    peer->calls[peer->call_count++] = call;
+}
+
+static inline void unblock(struct world *world, struct peer *peer)
+{
+    if (chance(world, 4) == 0) /* it may be there before the read is */
+        return;
+    for (int i = 0; i < peer->call_count; i++)
+        if (peer->calls[i]->kind == ACTION_READ && !peer->calls[i]->ran)
+            peer->calls[i]->ran = true, peer->calls[i]->answers_at = world->now + some_time(world);
+}
+
+static inline void rejoin(struct world *world, struct peer *peer)
+{
+    peer->connected = false;
+    new_name(world, peer);
+    peer->connects_at = world->now + some_time(world);
+    world->counts.rejoins++;
+}
+
+/* A watchdog may only end what a hanging text holds up. */
+static inline void leave(struct world *world, struct peer *peer, const struct action *action)
+{
+    bool hangs = false;
+    for (int i = 0; i < peer->call_count; i++)
+        hangs |= peer->calls[i]->kind == ACTION_SUBMIT &&
+                 request_of_kind(world, peer->calls[i]->action.batch, HANGING) != NULL;
+    assert_true(action->exit.status != STATUS_TIMEOUT || (hangs && !action->exit.clean));
+    peer->exited = true;
+    world->counts.clean_exits += action->exit.clean;
+    world->counts.hangs += action->exit.status == STATUS_TIMEOUT;
+    world->dead[peer->name] |= !action->exit.clean;
+}
+
+static inline void execute(struct world *world, struct peer *peer)
+{
+    for (size_t i = 0; i < world->actions.count; i++) {
+        struct action *action = &world->actions.items[i];
+        check_action(world, peer, action);
+        if (action->kind == ACTION_EXIT) {
+            assert_int_equal(i + 1, world->actions.count);
+            leave(world, peer, action);
+        } else if (action->kind == ACTION_REJOIN) {
+            rejoin(world, peer);
+        } else if (action->kind == ACTION_UNBLOCK) {
+            unblock(world, peer);
+        } else if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, POISON) != NULL) {
+            kill_peer(world, peer);
+            return;
+        } else {
+            enqueue_call(world, peer, action);
+        }
+    }
+}
+
+static inline void step(struct world *world, struct peer *peer, const struct event *event)
+{
+    if (peer->exited)
+        return;
+    world->actions.count = 0;
+    peer->wakes_at = worker_step(peer->worker, event, world->now, &world->actions);
+    assert_true(peer->wakes_at > world->now);
+    execute(world, peer);
+}
+
+/* --- time --- */
+
+static inline bool readable(const struct world *world, const struct action *read)
+{
+    for (int i = 0; i < world->added; i++)
+        if (world->items[i].place == IN_STREAM && !world->items[i].read && !world->items[i].deleted &&
+            read->read.counts[world->items[i].class] > 0)
+            return true;
+    return false;
+}
+
+static inline uint64_t call_time(const struct world *world, const struct call *call)
+{
+    if (call->ran)
+        return call->answers_at;
+    if (call->kind != ACTION_READ || readable(world, &call->action))
+        return call->runs_at;
+    return call->runs_at + call->action.read.block_ms * NS_PER_MS;
+}
+
+static inline void advance_peer(struct world *world, struct peer *peer)
+{
+    if (peer->paused_until > world->now)
+        return;
+    if (!peer->connected && peer->connects_at <= world->now) {
+        connect_peer(world, peer);
+        return;
+    }
+    for (int i = 0; i < peer->call_count; i++) {
+        struct call *call = peer->calls[i];
+        if (call_time(world, call) > world->now)
+            continue;
+        if (!call->ran) {
+            run_call(world, peer, call);
+            if (call->answers_at < world->now)
+                call->answers_at = world->now;
+            continue;
+        }
+        peer->calls[i] = peer->calls[--peer->call_count];
+        answer(world, peer, call);
+        free(call);
+        return;
+    }
+    if (peer->wakes_at <= world->now)
+        step(world, peer, &(struct event){.kind = EVENT_TICK});
+}
+
+static inline uint64_t peer_time(const struct world *world, const struct peer *peer)
+{
+    uint64_t next = peer->wakes_at;
+    if (!peer->connected && peer->connects_at < next)
+        next = peer->connects_at;
+    for (int i = 0; i < peer->call_count; i++) {
+        uint64_t at = call_time(world, peer->calls[i]);
+        next = at < next ? at : next;
+    }
+    next = next < world->now ? world->now : next;
+    return next < peer->paused_until ? peer->paused_until : next;
+}
+
+#endif
