@@ -64,6 +64,24 @@ static enum verdict verdict_of(enum script script, long long result)
     }
 }
 
+/* What did not end well, so that an operator can find it by the producer's own words. A refusal is the producer's
+ * affair and there may be many of them: level debug. */
+static void log_failure(const struct request *request)
+{
+    struct log_line line = {request->outcome == OUTCOME_DEAD ? "dead_letter" : "request_refused",
+                            {log_str("entry", request->name), log_str("id", request->id),
+                             log_str("code", reply_code_name(request->code)), log_str("message", request->message),
+                             log_int("attempts", request->attempt)}};
+    size_t next = 5;
+    if (request->tenant[0]) {
+        line.fields[next++] = log_str("tenant", request->tenant);
+    }
+    if (request->traceparent) {
+        line.fields[next++] = log_bytes("traceparent", request->traceparent, request->traceparent_bytes);
+    }
+    log_write(request->outcome == OUTCOME_DEAD ? LOG_WARN : LOG_DEBUG, &line);
+}
+
 static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
     request->verdict = verdict_of(script, result);
@@ -78,6 +96,10 @@ static void take_result(struct queue *queue, enum script script, struct request 
     if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
         queue->stats.vanished++;
         log_warn("entry_vanished", log_str("entry", request->name));
+    }
+    if (script == SCRIPT_SETTLE && result > 0 &&
+        (request->outcome == OUTCOME_ERROR || request->outcome == OUTCOME_DEAD)) {
+        log_failure(request);
     }
 }
 

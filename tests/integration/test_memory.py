@@ -1,6 +1,7 @@
 """Memory: what a daemon needs after a while is what it needs after 100,000 requests."""
 # ctest-processors: 2
 
+import json
 import os
 
 from case import SluiceCase
@@ -57,6 +58,22 @@ class Memory(SluiceCase):
         self.wait_until(drained, "an empty stream")
         if not SANITIZED:
             self.assertLess(peak, 150 << 20)
+
+    def test_bulk_behind_plain_requests(self):
+        """A read is sized by what came before it, and brings 150 requests of 2 MB of vectors each: they take turns."""
+        server = self.start_redis(aof=None)
+        client = server.client()
+        sender = self.producer(server)
+        model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
+        daemon = self.make_daemon(server, "--backend", "null", "--credit-bytes", str(8 << 20), model=model)
+        sender.submit_many([f"plain text {number}" for number in range(50)])
+        inputs = json.dumps([f"a{number}" for number in range(256)])
+        bulk = [sender.submit_fields({"inputs": inputs, "ttl": 60}) for _ in range(150)]
+        daemon.start().wait_ready(client)
+        self.wait_finished(sender, bulk)
+        self.assertEqual(sender.reply(bulk[-1])[b"count"], b"256")
+        if not SANITIZED:
+            self.assertLess(daemon.peak_bytes(), 64 << 20)
 
     def test_file_descriptors_after_reconnects(self):
         server = self.start_redis()

@@ -192,12 +192,15 @@ class Options(SluiceCase):
         self.assertEqual(self.reply(text="hello", encoding="f32", prefix="say ")[b"embedding"], self.vector("say hello"))
 
     def test_echoes(self):
-        self.serve()
+        self.serve("--log-level", "debug")
         echoes = {"meta": '{"user": "é"}', "tenant": "acme:7", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
         for expected, fields in (("done", {"text": "hello"}), ("bad_request", {"text": ""}), ("bad_request", {"inputs": "[]"})):
             reply = self.reply(expected=expected, **fields, **echoes)
             for name, value in echoes.items():
                 self.assertEqual(reply[name.encode()].decode(), value, fields)
+        log = self.daemon.read_log()
+        for word in ("request_refused", "code=bad_request", "tenant=acme:7", f"traceparent={echoes['traceparent']}"):
+            self.assertEqual(log.count(word), 2, word)
         bare = self.reply(text="hello")
         self.assertFalse({b"meta", b"tenant", b"traceparent"} & set(bare))
         self.finish()

@@ -119,6 +119,11 @@ class Daemon:
         log = self.read_log()
         return log if any(mark in log for mark in SANITIZER_MARKS) else None
 
+    def peak_bytes(self):
+        """The most memory that it ever had."""
+        with open(f"/proc/{self.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
+
     def rss_bytes(self):
         with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
