@@ -19,7 +19,8 @@
 local try, call, pcall = pcall, redis.call, redis.pcall
 local stream, trouble, later, data, home, registry, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local TTL_MAX_S, META_MAX, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 604800, 4096, 64, 100000, 86400000
+local TTL_MAX_S, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 604800, 64, 100000, 86400000
+local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, '^[!-~]+$'}} -- as the worker takes them
 local CLASS = {['high:'] = 0, [''] = 1, ['low:'] = 2}
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -97,7 +98,10 @@ local function write_reply(target)
   local ttl = seconds >= 1 and seconds <= TTL_MAX_S and seconds * 1000 or default_ttl
   call('DEL', reply)
   call('HSET', reply, 'status', 'cancelled', 'id', given_id, 'entry', name, 'done_at', now)
-  if target.meta and #target.meta >= 1 and #target.meta <= META_MAX then call('HSET', reply, 'meta', target.meta) end
+  for _, echo in ipairs(ECHOES) do
+    local value = target[echo[1]]
+    if value and #value >= 1 and #value <= echo[2] and string.find(value, echo[3]) then call('HSET', reply, echo[1], value) end
+  end
   call('PEXPIRE', reply, ttl)
   return ttl
 end

@@ -205,6 +205,20 @@ class Options(SluiceCase):
         self.assertFalse({b"meta", b"tenant", b"traceparent"} & set(bare))
         self.finish()
 
+    def test_echoes_of_a_cancelled_request(self):
+        self.serve()
+        echoes = {"meta": "m", "tenant": "acme", "traceparent": "00-1-2-03"}
+        request = self.ask(text="hello", delay="600000", expected="cancelled", **echoes)
+        wrong = self.ask(text="hello", delay="600000", tenant="not one", expected="bad_request")
+        self.wait_finished(self.sender, [wrong])
+        self.sender.client.xadd(self.sender.stream, {"cancel": request.id})
+        self.wait_finished(self.sender)
+        reply = self.sender.reply(request)
+        self.assertEqual(reply[b"status"], b"cancelled")
+        for name, value in echoes.items():
+            self.assertEqual(reply[name.encode()].decode(), value)
+        self.finish()
+
     def test_most_inputs(self):
         """The most that can be configured, in one request; memory is looked at in test_memory."""
         self.serve("--max-inputs", "4096")
