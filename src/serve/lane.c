@@ -43,6 +43,7 @@ static void execute(struct lane *lane, struct action *action)
         prep_put(lane->home->prep, &lane->desk, PREP_FORMAT, &action->requests);
         break;
     case ACTION_SUBMIT:
+        action->batch->watched_ns = UINT64_MAX; /* it does not hang while it waits for other queues */
         shares_put(lane->home->shares, lane->number, action->batch);
         break;
     case ACTION_EXIT:
@@ -66,6 +67,14 @@ void lane_step(struct lane *lane, const struct event *event)
     for (size_t i = 0; i < lane->actions.count; i++)
         execute(lane, &lane->actions.items[i]);
     lane->home->on_step(lane->home->context);
+}
+
+void lane_starts(struct lane *lane, struct batch *batch)
+{
+    uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + lane->compute_timeout_ns;
+    batch->watched_ns = now_ns;
+    if (lane->compute_timeout_ns > 0 && !lane->stopped && ends_ns < lane->deadline_ns)
+        lane->deadline_ns = ends_ns;
 }
 
 void lane_take_prepared(struct lane *lane)
@@ -172,6 +181,7 @@ enum status lane_open(struct lane *lane, const struct lane_home *home, struct er
     share->token_cost = model_token_cost(lane->model);
     prep_add(home->prep, &lane->desk, lane->model);
     struct worker_options options = worker_options_of(lane, lane->config);
+    lane->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
     TRY(worker_open(&options, &lane->worker, err));
     return open_queue(lane, err);
 }
@@ -192,9 +202,11 @@ enum status lane_tune(struct lane *lane, const struct config *config, struct err
 {
     struct worker_options options = worker_options_of(lane, config);
     enum status status = worker_tune(lane->worker, &options, err);
-    if (status == STATUS_OK)
-        lane_step(lane, &(struct event){.kind = EVENT_TICK});
-    return status;
+    if (status != STATUS_OK)
+        return status;
+    lane->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
+    lane_step(lane, &(struct event){.kind = EVENT_TICK});
+    return STATUS_OK;
 }
 
 /* ---- what the log tells of it ---- */

@@ -44,6 +44,7 @@ struct lane {
     struct prep_desk desk;
     struct actions actions;
     uint64_t deadline_ns;
+    uint64_t compute_timeout_ns; /* 0: none */
 
     bool was_ready;
     bool stopped, clean;
@@ -59,6 +60,9 @@ void lane_close(struct lane *lane);
 
 /* One step of the worker. */
 void lane_step(struct lane *lane, const struct event *event);
+
+/* A batch of this lane has had its turn: it goes to a compute thread now, and from now on it can hang. */
+void lane_starts(struct lane *lane, struct batch *batch);
 
 /* Steps with what the prep pool has finished. */
 void lane_take_prepared(struct lane *lane);

@@ -22,8 +22,10 @@ static void feed_compute(struct server *server)
 {
     size_t who;
     struct batch *batch;
-    while (compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL)
+    while (compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL) {
+        lane_starts(&server->lanes[who], batch);
         compute_put(server->compute, server->lanes[who].engine_number, &server->lanes[who], batch);
+    }
 }
 
 /* A queue that ends by itself ends the daemon, so that whoever started it sees why: the others give back what they
@@ -72,7 +74,8 @@ static void on_wake(void *context)
         if (batch->status != STATUS_OK)
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
                      log_str("message", batch->err.message));
-        feed_compute(server);
+        /* Its lane first, which then has its next batch among those that wait: else another's would be taken, whatever
+         * the weights. */
         lane_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
     prep_take(server->prep);

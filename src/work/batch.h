@@ -15,8 +15,9 @@ struct batch {
     uint32_t tokens;    /* real ones */
     enum status status; /* of the forward pass, set by the compute thread */
     struct err err;
-    uint64_t started_ns, finished_ns;  /* set by the compute thread */
-    uint64_t submitted_ns, watched_ns; /* by the worker; the second: since when no batch is before it */
+    uint64_t started_ns, finished_ns; /* set by the compute thread */
+    uint64_t submitted_ns;            /* by the worker */
+    uint64_t watched_ns; /* since when no batch is before it: by the worker, or by an executor that keeps it waiting */
 };
 
 /* Lays out the given rows as one batch: sorts them by length (longest first), fills ids, start and length, and makes

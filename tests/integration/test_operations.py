@@ -183,6 +183,52 @@ class Operations(SluiceCase):
 
     # several queues
 
+    def serve_two(self, weight, **settings):
+        """A daemon with the queues `test`, of this weight, and `other`, of weight 1; one thread, one text a batch, 30 ms each
+        at least. Returns it, and the producer of the other queue."""
+        token, model = vocabulary().index(WORD), self.make_model()
+        self.write("sluice.json", json.dumps({"threads": 1, "max_batch_rows": 1, **settings, "queues": [
+            {"queue": "test", "model": model, "weight": weight}, {"queue": "other", "model": model}]}))
+        served = self.make_daemon(self.server, environment={"SLUICE_CONFIG": self.path("sluice.json"),
+                                                            "FAULTY_ENGINE": f"slow:{token}:30",
+                                                            "FAULTY_ENGINE_LOG": self.path("faults")})
+        served.argv[0] = FAULTY
+        for flag in ("--queue", "--model"):
+            at = served.argv.index(flag)
+            del served.argv[at:at + 2]
+        return served, self.producer(self.server, "other", Journal())
+
+    def finish_two(self, served, other):
+        """When each request of either queue was done: sorted (Redis' ms, queue)."""
+        done = []
+        for sender in (self.sender, other):
+            self.wait_finished(sender)
+            self.wait_until(lambda: self.client.xlen(sender.stream) == 0, "an empty stream")
+            self.assert_clean(self.server, queue=sender.queue, journal=sender.journal)
+            done += [(int(self.client.hget(sender.key("reply:" + id), "done_at")), sender.queue) for id in sender.journal.requests]
+        self.assertEqual(served.stop(), 0)
+        return sorted(done)
+
+    def test_weights_while_both_have_work(self):
+        """Three of one queue's batches for each of the other's, from when both run."""
+        served, other = self.serve_two(weight=3)
+        self.sender.submit_many([f"{number} {WORD}" for number in range(150)])
+        other.submit_many([f"{number} {WORD}" for number in range(150)])
+        served.start()
+        queues = [queue for _, queue in self.finish_two(served, other)]
+        both = max(queues.index("test"), queues.index("other"))
+        shared = queues[both + 4:both + 84]  # the first few were given out before the other queue was there
+        self.assertIn(shared.count("test"), range(56, 65), shared)
+
+    def test_a_batch_that_waits_for_other_queues_does_not_hang(self):
+        """A queue of little weight waits far longer than compute_timeout_ms for its turn, and nobody calls that a hang."""
+        served, other = self.serve_two(weight=1000, compute_timeout_ms=1500)
+        other.submit_many([f"{number} {WORD}" for number in range(3)])
+        self.sender.submit_many([f"{number} {WORD}" for number in range(180)])
+        served.start()
+        done = [ms for ms, queue in self.finish_two(served, other) if queue == "other"]
+        self.assertGreater(max(later - earlier for earlier, later in zip(done, done[1:])), 3000, "one has waited for the others")
+
     def test_drain_of_one_queue_leaves_the_others(self):
         model = self.make_model()
         self.write("sluice.json", json.dumps({"threads": 1, "queues": [{"queue": q, "model": model} for q in ("test", "other")]}))
