@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
-#   tests/bench/bench.sh BUILD_DIR [engine|tokenizer|queue|latency|layouts|memory|reclaim|waiters|features ...]
+#   tests/bench/bench.sh BUILD_DIR [engine|tokenizer|queue|latency|layouts|memory|reclaim|waiters|features|scripts ...]
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine tokenizer queue latency layouts memory reclaim waiters features)
+[ ${#parts[@]} -gt 0 ] || parts=(engine tokenizer queue latency layouts memory reclaim waiters features scripts)
 
 echo "$(date -u +%F) $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), load $(cut -d' ' -f1 /proc/loadavg)"
 for part in "${parts[@]}"; do
@@ -23,6 +23,7 @@ for part in "${parts[@]}"; do
     queue) /usr/bin/python3 -B "$here/bench_queue.py" "$build" ;;
     latency | layouts | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
+    scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
     *) echo "bench.sh: no part named $part" >&2; exit 64 ;;
   esac
 done
