@@ -1,6 +1,7 @@
 /* What the files of the queue share: its state, the tasks that are out, and the outbox of events.
  *
- *   queue.c          state, connections, backoff         queue_task.c     keys, tasks, outbox
+ *   queue.c          state, connections, backoff         queue_refused.c  what an error reply leads to
+ *   queue_task.c     keys, tasks, outbox
  *   queue_join.c     from connected to EVENT_CONNECTED   queue_groups.c   the groups of the three streams
  *   queue_read.c     READ, READ_OWN                      queue_claim.c    RECLAIM, SHED, FAIR, SWEEP
  *   queue_deliver.c  SETTLE, CHARGE, TRACK               queue_settle.c, queue_defer.c   the words of their scripts
@@ -132,6 +133,8 @@ MUST_CHECK bool queue_call(struct queue *queue, struct command *command, link_re
 /* queue.c */
 void queue_down(struct queue *queue, const struct err *err);
 void queue_stop(struct queue *queue, const struct err *err);
+
+/* queue_refused.c */
 
 /* Deals with the error reply of a command: no rights: stops the queue; cannot serve now: disconnects; the group is
  * missing: makes it again. True when `reply` was an error. */

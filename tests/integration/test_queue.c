@@ -1,9 +1,8 @@
-/* The queue on a real server: the straight line, and every way in which it can be interrupted. */
+/* The queue on a real server: the straight line, workers that come and go, entries that cannot be read. */
 #include "queue_desk.h"
 
-#include <event2/event.h>
-#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness.h"
 
@@ -14,38 +13,6 @@ static void expect_empty(struct redis_fixture *redis)
 {
     redis_expect(redis, "[0 ~ ~ ~]", "XPENDING " STREAM " sluice");
     redis_expect(redis, "0", "XLEN " STREAM);
-}
-
-/* Asks Redis until it says so: what the queue sends without an answer for the worker. */
-static void wait_until(struct desk *desk, struct redis_fixture *redis, const char *expected, const char *command)
-{
-    for (int i = 0; i < 2000 && strcmp(redis_do(redis, "%s", command), expected) != 0; i++) {
-        struct timeval pause = {.tv_usec = 1000};
-        event_base_loopexit(desk->base, &pause);
-        event_base_dispatch(desk->base);
-    }
-    redis_expect(redis, expected, "%s", command);
-}
-
-static void wait_until_blocked(struct desk *desk, struct redis_fixture *redis)
-{
-    for (int i = 0; i < 2000 && !strstr(redis_do(redis, "INFO clients"), "blocked_clients:1"); i++) {
-        struct timeval pause = {.tv_usec = 1000};
-        event_base_loopexit(desk->base, &pause);
-        event_base_dispatch(desk->base);
-    }
-    assert_non_null(strstr(redis->text, "blocked_clients:1"));
-}
-
-static void server_with_aof(struct redis_fixture *redis)
-{
-    static const char *const options[] = {"--appendonly", "yes", NULL};
-    redis_server_stop(&redis->server);
-    redis_server_start(&redis->server, options);
-    struct err err;
-    address_free(&redis->address);
-    assert_int_equal(address_parse(redis->server.socket, &redis->address, &err), STATUS_OK);
-    redis_reconnect(redis);
 }
 
 /* --- The straight line -------------------------------------------------------------------------------------------- */
@@ -77,7 +44,7 @@ static void blocked_read_returns_with_the_entry(void **state)
     struct desk desk;
     desk_connect(&desk, &redis->address);
     queue_execute(desk.queue, &(struct action)DESK_READ(4, 2000));
-    wait_until_blocked(&desk, redis);
+    desk_wait_blocked(&desk, redis);
     redis_do(redis, "XADD " STREAM " * text hello");
     desk_wait(&desk, EVENT_ENTRIES);
     assert_int_equal(desk.held.count, 1);
@@ -90,7 +57,7 @@ static void unblock_ends_a_blocked_read(void **state)
     struct desk desk;
     desk_connect(&desk, &redis->address);
     queue_execute(desk.queue, &(struct action)DESK_READ(4, 600000));
-    wait_until_blocked(&desk, redis);
+    desk_wait_blocked(&desk, redis);
     queue_execute(desk.queue, &(struct action){.kind = ACTION_UNBLOCK});
     desk_wait(&desk, EVENT_ENTRIES);
     assert_false(desk.last.failed);
@@ -313,281 +280,6 @@ static void a_lost_lease_is_told_and_a_new_name_taken(void **state)
     desk_close(&desk);
 }
 
-/* --- What can happen to the server -------------------------------------------------------------------------------- */
-
-static void kill_and_restart_keeps_what_was_read(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    server_with_aof(redis);
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * text one");
-    redis_do(redis, "XADD " STREAM " * text two");
-    desk_read(&desk, 1, 0);
-    queue_execute(desk.queue, &(struct action)DESK_READ(1, 0));
-    redis_server_kill(&redis->server);
-    desk_wait(&desk, EVENT_DISCONNECTED);
-    assert_int_equal(desk.events[desk.seen - 2].kind, EVENT_ENTRIES); /* each action is answered before it */
-    redis_server_again(&redis->server);
-    desk_wait(&desk, EVENT_CONNECTED);
-    size_t had = desk.held.count; /* the second entry may or may not have come before the kill */
-    size_t own = desk_read_own(&desk, 10), more = desk_read(&desk, 10, 0);
-    assert_true(had >= 1 && had <= 2);
-    assert_int_equal(own + more, 2);
-    desk_settle(&desk, OUTCOME_DONE);
-    redis_reconnect(redis);
-    expect_empty(redis);
-    desk_close(&desk);
-}
-
-static void requests_come_back_before_the_disconnect(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * text hello");
-    desk_read(&desk, 1, 0);
-    kill(redis->server.pid, SIGSTOP); /* the settle is sent and never answered */
-    desk.held.first->outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
-    redis_server_kill(&redis->server);
-    desk_wait(&desk, EVENT_SETTLED);
-    assert_true(desk.last.failed);
-    assert_int_equal(desk.held.count, 1);
-    desk_wait(&desk, EVENT_DISCONNECTED);
-    desk_execute(&desk, ACTION_SETTLE, false); /* while down: answered, too */
-    desk_wait(&desk, EVENT_SETTLED);
-    assert_true(desk.last.failed);
-    assert_int_equal(desk.held.count, 1);
-    desk_close(&desk);
-}
-
-static void requests_that_are_out_stay_with_the_worker(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * text hello");
-    desk_read(&desk, 1, 0);
-    struct request *request = desk.held.first;
-    request->outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
-    desk_close(&desk);
-    assert_string_equal(request->message, ""); /* the asan build sees that it lives and that nothing else is left */
-    request_free(request);
-}
-
-static void a_silent_server_is_given_up(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_open(&desk, &redis->address, &(struct queue_options){.command_timeout_ms = 100, .connect_timeout_ms = 200});
-    desk_wait(&desk, EVENT_CONNECTED);
-    kill(redis->server.pid, SIGSTOP);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_DISCONNECTED);
-    kill(redis->server.pid, SIGCONT);
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_close(&desk);
-}
-
-static void a_lost_connection_is_opened_again(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    char name[QUEUE_WORKER_MAX];
-    snprintf(name, sizeof name, "%s", queue_worker_name(desk.queue));
-    for (int i = 0; i < 3; i++) {
-        redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
-        desk_wait(&desk, EVENT_DISCONNECTED);
-        desk_wait(&desk, EVENT_CONNECTED);
-    }
-    assert_string_equal(queue_worker_name(desk.queue), name);
-    assert_int_equal(queue_stats(desk.queue).reconnects, 3);
-    desk_close(&desk);
-}
-
-static void flushed_scripts_are_loaded_again(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
-    redis_do(redis, "SCRIPT FLUSH");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
-    redis_expect(redis, "done", "HGET " Q "reply:a status");
-    assert_int_equal(queue_stats(desk.queue).scripts_reloaded, 1);
-    desk_close(&desk);
-}
-
-static void a_destroyed_group_is_made_again_at_zero(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    redis_do(redis, "XGROUP DESTROY " STREAM " sluice");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN); /* nothing is pending any more; the entry comes anew */
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
-    request_free(request_list_pop(&desk.held));
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    desk_settle(&desk, OUTCOME_DONE);
-    redis_expect(redis, "done", "HGET " Q "reply:a status");
-    expect_empty(redis);
-    assert_int_equal(queue_stats(desk.queue).groups_created, CLASS_COUNT + 1);
-    desk_close(&desk);
-}
-
-static void blocked_read_with(struct redis_fixture *redis, const char *command)
-{
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    queue_execute(desk.queue, &(struct action)DESK_READ(4, 600000));
-    wait_until_blocked(&desk, redis);
-    redis_do(redis, "%s", command);
-    desk_wait(&desk, EVENT_ENTRIES);
-    assert_true(desk.last.failed);
-    wait_until(&desk, redis, "1", "EVAL return#redis.call('XINFO','GROUPS',KEYS[1]) 1 " STREAM);
-    redis_do(redis, "XADD " STREAM " * text hello");
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    desk_close(&desk);
-}
-
-static void a_blocked_read_survives_flushall(void **state)
-{
-    blocked_read_with(*state, "FLUSHALL");
-}
-
-static void a_blocked_read_survives_the_stream_deleted(void **state)
-{
-    blocked_read_with(*state, "DEL " STREAM);
-}
-
-static void a_blocked_read_survives_the_group_destroyed(void **state)
-{
-    blocked_read_with(*state, "XGROUP DESTROY " STREAM " sluice");
-}
-
-static void a_read_only_server_is_waited_out(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
-    redis_do(redis, "REPLICAOF 127.0.0.1 1");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_true(desk.last.failed);
-    desk_wait(&desk, EVENT_DISCONNECTED);
-    redis_do(redis, "REPLICAOF NO ONE");
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_settle(&desk, OUTCOME_DONE);
-    redis_expect(redis, "done", "HGET " Q "reply:a status");
-    expect_empty(redis);
-    desk_close(&desk);
-}
-
-static void a_busy_server_is_waited_out(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    struct client *other;
-    struct err err;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "CONFIG SET busy-reply-threshold 10");
-    assert_int_equal(client_open(&redis->address, 20000, &other, &err), STATUS_OK);
-    assert_int_equal(client_send(other, 3, (const char *const[]){"EVAL", "while true do end", "0"}, NULL, 0, &err),
-                     STATUS_OK);
-    const struct resp_value *value;
-    for (int i = 0; i < 20000 && strncmp(redis_do(redis, "PING"), "!BUSY", 5) != 0; i++) {
-    }
-    redis_expect(redis, "!BUSY...", "PING");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_DISCONNECTED);
-    redis_do(redis, "SCRIPT KILL");
-    desk_wait(&desk, EVENT_CONNECTED);
-    assert_int_not_equal(client_receive(other, &value, &err), STATUS_OK);
-    client_close(other);
-    desk_close(&desk);
-}
-
-static void a_full_redis_still_lets_requests_end(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
-    redis_do(redis, "CONFIG SET maxmemory 1");
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_RENEW});
-    desk_wait(&desk, EVENT_LEASE);
-    assert_true(desk.last.lease_held);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
-    desk_wait(&desk, EVENT_PROMOTED);
-    assert_true(desk.last.failed);
-    desk_settle(&desk, OUTCOME_DONE);
-    redis_expect(redis, "done", "HGET " Q "reply:a status");
-    assert_int_equal(queue_stats(desk.queue).reconnects, 0);
-    desk_close(&desk);
-}
-
-/* HSET is refused in a full Redis, the script is not: it finds nothing staged, and the next settle brings the reply. */
-static void a_full_redis_takes_no_staged_reply(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    desk.padding = 5000;
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    desk_read(&desk, 1, 0);
-    redis_do(redis, "CONFIG SET maxmemory 1");
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN);
-    desk_settle(&desk, OUTCOME_DONE);
-    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
-    redis_expect(redis, "5008", "HSTRLEN " Q "reply:a embedding");
-    assert_int_equal(queue_stats(desk.queue).reconnects, 0);
-    desk_close(&desk);
-}
-
-/* XGROUP CREATE is refused in a full Redis even when the group is there; yet what waits must be able to end. */
-static void a_full_redis_can_be_joined(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    redis_do(redis, "XGROUP CREATE " STREAM " sluice 0 MKSTREAM");
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    redis_do(redis, "CONFIG SET maxmemory 1");
-    desk_connect(&desk, &redis->address);
-    queue_execute(desk.queue, &(struct action){.kind = ACTION_REJOIN});
-    desk_wait(&desk, EVENT_CONNECTED);
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    desk_settle(&desk, OUTCOME_DONE);
-    redis_expect(redis, "done", "HGET " Q "reply:a status");
-    desk_close(&desk);
-}
-
-static void a_full_redis_without_a_group_is_waited_out(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    redis_do(redis, "XADD " STREAM " * id a text hello");
-    redis_do(redis, "CONFIG SET maxmemory 1");
-    desk_connect(&desk, &redis->address);
-    assert_int_equal(desk_read(&desk, 1, 0), 0);
-    assert_true(desk.last.failed);
-    redis_do(redis, "CONFIG SET maxmemory 0");
-    assert_int_equal(desk_read(&desk, 1, 0), 0); /* this one makes the group */
-    assert_int_equal(desk_read(&desk, 1, 0), 1);
-    desk_close(&desk);
-}
-
 /* --- Entries that cannot be read ---------------------------------------------------------------------------------- */
 
 static void an_oversized_entry_is_answered_unread(void **state)
@@ -691,137 +383,6 @@ static void an_own_vanished_entry_is_handed_over(void **state)
     desk_close(&desk);
 }
 
-/* --- Queues that refuse ------------------------------------------------------------------------------------------- */
-
-static void expect_fatal(struct redis_fixture *redis, const struct queue_options *options, enum status status,
-                         const char *words)
-{
-    struct desk desk;
-    desk_open(&desk, &redis->address, options);
-    desk_wait_fatal(&desk);
-    assert_int_equal(desk.fatal.status, status);
-    if (!strstr(desk.fatal.message, words)) {
-        fail_msg("\"%s\" does not say \"%s\"", desk.fatal.message, words);
-    }
-    desk_close(&desk);
-}
-
-static void another_model_is_refused(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    expect_fatal(redis, &(struct queue_options){.model_id = "other-id"}, STATUS_BAD_INPUT, "belongs to the model m-id");
-    desk_close(&desk);
-}
-
-static void a_pinned_precision_is_kept_to(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    redis_do(redis, "HSET " Q "meta precision bf16");
-    expect_fatal(redis, NULL, STATUS_BAD_INPUT, "wants precision bf16");
-    desk_open(&desk, &redis->address, &(struct queue_options){.precision = "bf16"});
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_close(&desk);
-}
-
-static void a_higher_protocol_is_refused(void **state)
-{
-    struct redis_fixture *redis = *state;
-    redis_do(redis, "HSET " Q "meta protocol 2");
-    expect_fatal(redis, NULL, STATUS_UNSUPPORTED, "protocol 2");
-}
-
-static void an_evicting_redis_is_refused_unless_allowed(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    redis_do(redis, "CONFIG SET maxmemory-policy allkeys-lru");
-    expect_fatal(redis, NULL, STATUS_BAD_INPUT, "maxmemory-policy is allkeys-lru");
-    desk_open(&desk, &redis->address, &(struct queue_options){.allow_eviction = true});
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_close(&desk);
-}
-
-static void a_password_is_needed_and_taken(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    struct err err;
-    redis_do(redis, "CONFIG SET requirepass secret-word");
-    expect_fatal(redis, NULL, STATUS_DENIED, "NOAUTH");
-    assert_int_equal(address_set_login(&redis->address, NULL, "wrong", &err), STATUS_OK);
-    expect_fatal(redis, NULL, STATUS_DENIED, "WRONGPASS");
-    assert_int_equal(address_set_login(&redis->address, NULL, "secret-word", &err), STATUS_OK);
-    desk_connect(&desk, &redis->address);
-    desk_close(&desk);
-}
-
-/* The refusal comes where the answer to AUTH is expected. */
-static void a_crowded_server_is_waited_out(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    struct err err;
-    redis_do(redis, "CONFIG SET requirepass secret-word");
-    assert_int_equal(address_set_login(&redis->address, NULL, "secret-word", &err), STATUS_OK);
-    redis_do(redis, "CONFIG SET maxclients 1");
-    desk_open(&desk, &redis->address, NULL);
-    for (int i = 0; i < 2000 && strstr(redis_do(redis, "INFO stats"), "rejected_connections:0"); i++) {
-        struct timeval pause = {.tv_usec = 1000};
-        event_base_loopexit(desk.base, &pause);
-        event_base_dispatch(desk.base);
-    }
-    assert_null(strstr(redis->text, "rejected_connections:0"));
-    redis_do(redis, "CONFIG SET maxclients 100");
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_close(&desk);
-}
-
-static void a_database_is_selected(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    redis->address.db = 3;
-    desk_connect(&desk, &redis->address);
-    redis_expect(redis, "OK", "SELECT 3");
-    redis_expect(redis, "1", "EXISTS " Q "meta");
-    desk_close(&desk);
-}
-
-static void a_missing_right_stops_the_worker(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    desk_connect(&desk, &redis->address);
-    redis_do(redis, "XADD " STREAM " * text hello");
-    desk_read(&desk, 1, 0);
-    redis_do(redis, "ACL SETUSER default -xack");
-    desk.held.first->outcome = OUTCOME_ERROR;
-    desk_execute(&desk, ACTION_SETTLE, false);
-    desk_wait_fatal(&desk);
-    assert_int_equal(desk.fatal.status, STATUS_DENIED);
-    assert_int_equal(desk.held.count, 1);
-    redis_expect(redis, "[1 ...", "XPENDING " STREAM " sluice");
-    desk_close(&desk);
-}
-
-static void no_server_is_retried_until_there_is_one(void **state)
-{
-    struct redis_fixture *redis = *state;
-    struct desk desk;
-    redis_server_kill(&redis->server);
-    desk_open(&desk, &redis->address, NULL);
-    for (int i = 0; i < 20; i++) {
-        event_base_loop(desk.base, EVLOOP_ONCE);
-    }
-    assert_int_equal(desk.count, 0);
-    redis_server_again(&redis->server);
-    desk_wait(&desk, EVENT_CONNECTED);
-    desk_close(&desk);
-}
-
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(entry_to_reply, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(blocked_read_returns_with_the_entry, redis_setup, redis_teardown),
@@ -837,34 +398,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(vanished_entries_are_handed_over_and_settled, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(released_entries_go_to_the_next_worker, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_lost_lease_is_told_and_a_new_name_taken, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(kill_and_restart_keeps_what_was_read, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(requests_come_back_before_the_disconnect, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(requests_that_are_out_stay_with_the_worker, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_silent_server_is_given_up, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_lost_connection_is_opened_again, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(flushed_scripts_are_loaded_again, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_destroyed_group_is_made_again_at_zero, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_blocked_read_survives_flushall, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_blocked_read_survives_the_stream_deleted, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_blocked_read_survives_the_group_destroyed, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_read_only_server_is_waited_out, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_busy_server_is_waited_out, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_still_lets_requests_end, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_takes_no_staged_reply, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_can_be_joined, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_without_a_group_is_waited_out, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_oversized_entry_is_answered_unread, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_oversized_entry_that_went_away_leaves_no_suspicion, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(an_own_vanished_entry_is_handed_over, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(another_model_is_refused, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_pinned_precision_is_kept_to, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_higher_protocol_is_refused, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(an_evicting_redis_is_refused_unless_allowed, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_password_is_needed_and_taken, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_crowded_server_is_waited_out, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_database_is_selected, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_missing_right_stops_the_worker, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(no_server_is_retried_until_there_is_one, redis_setup, redis_teardown),
 };
 
 TEST_MAIN(cases)

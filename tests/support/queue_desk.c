@@ -97,6 +97,29 @@ void desk_wait_fatal(struct desk *desk)
     assert_true(run(desk, -1));
 }
 
+void desk_pause(struct desk *desk)
+{
+    struct timeval pause = {.tv_usec = 1000};
+    event_base_loopexit(desk->base, &pause);
+    event_base_dispatch(desk->base);
+}
+
+void desk_wait_redis(struct desk *desk, struct redis_fixture *redis, const char *expected, const char *command)
+{
+    for (int i = 0; i < 2000 && strcmp(redis_do(redis, "%s", command), expected) != 0; i++) {
+        desk_pause(desk);
+    }
+    redis_expect(redis, expected, "%s", command);
+}
+
+void desk_wait_blocked(struct desk *desk, struct redis_fixture *redis)
+{
+    for (int i = 0; i < 2000 && !strstr(redis_do(redis, "INFO clients"), "blocked_clients:1"); i++) {
+        desk_pause(desk);
+    }
+    assert_non_null(strstr(redis->text, "blocked_clients:1"));
+}
+
 void desk_open(struct desk *desk, const struct address *address, const struct queue_options *wanted)
 {
     struct err err = {0};

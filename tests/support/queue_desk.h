@@ -27,6 +27,15 @@ void desk_close(struct desk *desk); /* frees what it holds, too */
  * before it are passed over. Fails the test after 20 s, and when the queue stops. */
 void desk_wait(struct desk *desk, enum event_kind kind);
 
+/* Runs the event loop for a moment. */
+void desk_pause(struct desk *desk);
+
+/* Runs the event loop until Redis answers a command so: what the queue sends without an answer for the worker. */
+void desk_wait_redis(struct desk *desk, struct redis_fixture *redis, const char *expected, const char *command);
+
+/* Runs the event loop until one client of the server is blocked. */
+void desk_wait_blocked(struct desk *desk, struct redis_fixture *redis);
+
 /* Runs the event loop until the queue stops for good. */
 void desk_wait_fatal(struct desk *desk);
 
