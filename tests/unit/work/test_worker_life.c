@@ -1,0 +1,617 @@
+/* What a request may ask for, what an operator may, and what many requests at once do: one rule after the other. */
+#include <string.h>
+
+#include "worker_bench.h"
+
+/* --- classes --- */
+
+static void each_class_has_its_own_credit(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.credit_tokens = 16 * 60; /* 60 of the longest */
+    options.max_batch_tokens = 80;
+    struct bench bench = begin(options);
+    read_new(&bench, 0);
+    struct action read = take(&bench, ACTION_READ);
+    for (int class = 0; class < CLASS_COUNT;
+         class ++) /* Redis takes one COUNT for all: the next two batches of `low` */
+        assert_int_equal(read.read.counts[class], 10);
+    give(&bench, READ_NEW, ORIGIN_NEW, 10); /* as many as were asked for: `normal` is busy, and has room for more */
+    read = take(&bench, ACTION_READ);
+    if (read.read.counts[CLASS_LOW] > 0) { /* each of the two has its turn */
+        assert_int_equal(read.read.counts[CLASS_NORMAL], 10);
+        give(&bench, READ_NEW, ORIGIN_NEW, 10);
+        read = take(&bench, ACTION_READ);
+    }
+    assert_int_equal(read.read.counts[CLASS_LOW], 0);
+    assert_in_range(read.read.counts[CLASS_NORMAL], 30, 60);
+    assert_int_equal(read.read.block_ms, 0); /* for `low` is not to wait for the others */
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    read = take(&bench, ACTION_READ);
+    assert_int_equal(read.read.counts[CLASS_LOW], 10);
+    assert_true(read.read.block_ms > 0);
+    worker_close(bench.worker);
+}
+
+/* A queue of a million `low` entries, an engine that takes 10 ms a batch, and now and then a `high` one. */
+struct flood {
+    struct bench bench;
+    uint64_t low_left, low_done, high_sent_ns, high_wait_ns;
+    uint32_t most_held;
+    uint64_t most_bytes;
+    bool high_waits;
+};
+
+static void flood_read(struct flood *flood)
+{
+    static struct entry entries[1024];
+    static const struct entry_field field = {"text", 4, "word", 4};
+    struct action read = take(&flood->bench, ACTION_READ);
+    size_t count = 0;
+    if (flood->high_waits && read.read.counts[CLASS_HIGH] > 0) {
+        entries[count++] = (struct entry){.class = CLASS_HIGH, .id = {++flood->bench.next_entry, 0}};
+        flood->high_waits = false;
+    }
+    for (uint32_t i = 0; i < read.read.counts[CLASS_LOW] && flood->low_left > 0; i++, flood->low_left--)
+        entries[count++] = (struct entry){.class = CLASS_LOW, .id = {++flood->bench.next_entry, 0}};
+    for (size_t i = 0; i < count; i++) {
+        entries[i].fields = &field;
+        entries[i].field_count = 1;
+    }
+    send(&flood->bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = count}});
+}
+
+static void flood_settle(struct flood *flood)
+{
+    struct request_list list = take(&flood->bench, ACTION_SETTLE).requests;
+    for (const struct request *request = list.first; request != NULL; request = request->next) {
+        flood->low_done += request->class == CLASS_LOW;
+        if (request->class == CLASS_HIGH && flood->bench.now - flood->high_sent_ns > flood->high_wait_ns)
+            flood->high_wait_ns = flood->bench.now - flood->high_sent_ns;
+        flood->high_sent_ns = request->class == CLASS_HIGH ? 0 : flood->high_sent_ns;
+    }
+    send(&flood->bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+}
+
+/* Everything but the engine answers at once; a blocked read ends when it is asked to, or when something has come. */
+static void flood_settle_down(struct flood *flood)
+{
+    struct bench *bench = &flood->bench;
+    for (bool moved = true; moved;) {
+        moved = false;
+        answer_chores(bench);
+        prepare_all(bench, 4);
+        format_all(bench);
+        while (waiting(bench, ACTION_SETTLE) > 0) {
+            flood_settle(flood);
+            moved = true;
+        }
+        bool unblock = waiting(bench, ACTION_UNBLOCK) > 0;
+        while (waiting(bench, ACTION_UNBLOCK) > 0)
+            (void)take(bench, ACTION_UNBLOCK);
+        for (size_t i = 0; i < bench->count; i++)
+            if (bench->out[i].kind == ACTION_READ) {
+                const uint32_t *counts = bench->out[i].read.counts;
+                bool comes = (counts[CLASS_LOW] > 0 && flood->low_left > 0) ||
+                             (counts[CLASS_HIGH] > 0 && flood->high_waits) || bench->out[i].read.block_ms == 0;
+                if (comes || unblock) {
+                    flood_read(flood);
+                    moved = true;
+                }
+                break;
+            }
+    }
+    struct worker_stats stats = worker_stats(bench->worker);
+    flood->most_held = stats.held > flood->most_held ? stats.held : flood->most_held;
+    flood->most_bytes = stats.held_bytes > flood->most_bytes ? stats.held_bytes : flood->most_bytes;
+}
+
+static void low_never_holds_up_high_nor_fills_the_memory(void **state)
+{
+    (void)state;
+    enum { BATCH_MS = 10, STEPS = 300, HIGH_EVERY = 7 };
+    struct worker_options options = default_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 256;
+    options.credit_tokens = 100000;
+    options.credit_bytes = 64 << 20;
+    struct flood flood = {.bench = begin(options), .low_left = 1000000};
+    for (int step = 0; step < STEPS; step++) {
+        if (step % HIGH_EVERY == 0 && flood.high_sent_ns == 0) {
+            flood.high_waits = true;
+            flood.high_sent_ns = flood.bench.now;
+        }
+        flood_settle_down(&flood);
+        flood.bench.now += BATCH_MS * NS_PER_MS;
+        send(&flood.bench, (struct event){.kind = EVENT_TICK});
+        if (waiting(&flood.bench, ACTION_SUBMIT) > 0)
+            (void)answer_batch(&flood.bench, STATUS_OK);
+    }
+    assert_true(flood.low_done > 5000); /* it goes on */
+    assert_true(flood.high_wait_ns > 0);
+    assert_true(flood.high_wait_ns <= 4 * BATCH_MS * NS_PER_MS); /* the two batches that were out, and its own */
+    assert_in_range(flood.most_held, 64, 600);                   /* whatever the depth */
+    assert_true(flood.most_bytes < 1 << 20);
+    worker_close(flood.bench.worker);
+}
+
+/* --- delays and deadlines --- */
+
+static char *number(uint64_t value)
+{
+    static char texts[4][24];
+    static unsigned next;
+    char *text = texts[next++ % 4];
+    snprintf(text, sizeof(texts[0]), "%llu", (unsigned long long)value);
+    return text;
+}
+
+static void a_request_that_is_not_due_is_parked(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    uint64_t due_ms = redis_now(&bench) + 300;
+    read_one(&bench, CLASS_HIGH, FIELDS("text", "a", "not_before", number(due_ms)));
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    uint64_t due_ns = bench.now + 300 * NS_PER_MS;
+    struct request parked = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(parked.outcome, OUTCOME_DEFER);
+    assert_int_equal(parked.next_attempt, 1); /* nothing was tried */
+    assert_true(parked.due_at_ms == due_ms && parked.due_ms == 0);
+    assert_int_equal(worker_stats(bench.worker).parked, 1);
+    assert_int_equal(worker_stats(bench.worker).deferred, 0);
+    while (waiting(&bench, ACTION_PROMOTE) == 0) {
+        bench.now = bench.wakes_at;
+        assert_true(bench.now <= due_ns);
+        send(&bench, (struct event){.kind = EVENT_TICK});
+    }
+    assert_true(bench.now == due_ns); /* who parked it knows when to fetch it */
+    worker_close(bench.worker);
+}
+
+static void who_expires_before_it_is_due_is_parked_until_then(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    uint64_t expires_ms = redis_now(&bench) + 100;
+    read_one(&bench, CLASS_NORMAL,
+             FIELDS("text", "a", "not_before", number(expires_ms + 500), "expires_at", number(expires_ms)));
+    assert_true(settle_one(&bench, VERDICT_DONE).due_at_ms == expires_ms);
+    tick_after_ms(&bench, 100);
+    read_one(&bench, CLASS_NORMAL,
+             FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "not_before",
+                    number(expires_ms + 500), "expires_at", number(expires_ms)));
+    struct request expired = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(expired.outcome, OUTCOME_ERROR);
+    assert_int_equal(expired.code, CODE_EXPIRED);
+    assert_int_equal(worker_stats(bench.worker).expired, 1);
+    worker_close(bench.worker);
+}
+
+/* --- cancel, track, vanished --- */
+
+static void a_cancel_goes_straight_to_its_script(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_one(&bench, CLASS_HIGH, FIELDS("cancel", "low:7-3"));
+    struct request cancel = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(cancel.outcome, OUTCOME_CANCEL);
+    assert_string_equal(cancel.target, "low:7-3");
+    (void)take(&bench, ACTION_READ);
+    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED},
+             FIELDS("cancel", "7-3"));
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* it runs nothing */
+    (void)settle_one(&bench, VERDICT_NOTHING);
+    assert_int_equal(worker_stats(bench.worker).cancelled, 1);
+    assert_int_equal(worker_stats(bench.worker).nothing_to_cancel, 1);
+    give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("cancel", "nobody"));
+    assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_ERROR);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    worker_close(bench.worker);
+}
+
+static void a_tracked_request_is_written_before_it_is_prepared(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1"));
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    struct action track = take(&bench, ACTION_TRACK);
+    assert_int_equal(track.requests.count, 1);
+    send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests});
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 1);
+    assert_int_equal(worker_stats(bench.worker).tracked, 1);
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1", "not_before", number(redis_now(&bench) + 500)));
+    track = take(&bench, ACTION_TRACK);
+    send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests, .failed = true});
+    tick_after_ms(&bench, 100);
+    assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_DEFER); /* no promise is lost with it */
+    worker_close(bench.worker);
+}
+
+static void an_entry_without_its_message_is_answered(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    (void)take(&bench, ACTION_READ);
+    give_one(&bench, READ_RECLAIM, (struct entry){.origin = ORIGIN_RECLAIMED, .vanished = true}, FIELDS(NULL));
+    struct request gone = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(gone.outcome, OUTCOME_GONE);
+    assert_int_equal(gone.code, CODE_INTERNAL);
+    assert_int_equal(worker_stats(bench.worker).vanished, 1);
+    give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL},
+             FIELDS("text", "a", "not_before", number(redis_now(&bench) + 500)));
+    assert_int_equal(settle_one(&bench, VERDICT_GONE).outcome, OUTCOME_DEFER); /* deleted meanwhile */
+    assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_GONE);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    worker_close(bench.worker);
+}
+
+/* --- names and results streams --- */
+
+static void who_borrowed_a_name_is_called_by_its_own(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    bench.next_entry = 80;
+    read_one(&bench, CLASS_LOW, FIELDS("_id", "low:7-7", "_attempt", "9", "text", "a"));
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_INTERNAL);
+    struct request first = settle_one(&bench, VERDICT_NOT_ITS_NAME);
+    assert_string_equal(first.name, "low:7-7");
+    assert_int_equal(first.outcome, OUTCOME_DEAD); /* its attempts seemed to be used up */
+    struct request second = settle_one(&bench, VERDICT_DONE);
+    assert_string_equal(second.name, "low:81-0");
+    assert_string_equal(second.id, "low:81-0");
+    assert_int_equal(second.outcome, OUTCOME_DEFER);
+    assert_int_equal(second.next_attempt, 2);
+    assert_int_equal(worker_stats(bench.worker).disowned, 1);
+    worker_close(bench.worker);
+}
+
+static void one_results_stream_too_many_is_a_bad_request(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "notify", "stream:mine"));
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(settle_one(&bench, VERDICT_TOO_MANY_RESULTS).outcome, OUTCOME_DONE);
+    struct request refused = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(refused.outcome, OUTCOME_ERROR);
+    assert_int_equal(refused.code, CODE_BAD_REQUEST);
+    assert_true(strncmp(refused.message, "notify:", 7) == 0);
+    assert_string_equal(refused.results, "");
+    worker_close(bench.worker);
+}
+
+/* --- what Redis refuses --- */
+
+static void who_is_refused_goes_alone_and_less_and_less_often(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 3);
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    struct request_list list = take(&bench, ACTION_SETTLE).requests;
+    assert_int_equal(list.count, 3);
+    list.first->verdict = list.first->next->verdict = VERDICT_AGAIN;
+    send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
+    tick_after_ms(&bench, 100);
+    assert_int_equal(waiting(&bench, ACTION_SETTLE), 1); /* one of them, and one call at a time */
+    (void)settle_one(&bench, VERDICT_DONE);
+    uint64_t pause_ms = 100;
+    for (int refusals = 2; refusals <= 12; refusals++) {
+        (void)settle_one(&bench, VERDICT_AGAIN);
+        pause_ms = pause_ms * 2 < 10000 ? pause_ms * 2 : 10000;
+        assert_int_equal(worker_stats(bench.worker).stuck, refusals >= 10);
+        tick_after_ms(&bench, pause_ms - 1);
+        assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
+        tick_after_ms(&bench, 1);
+        assert_int_equal(waiting(&bench, ACTION_SETTLE), 1);
+        answer_chores(&bench);
+        bench.count = waiting(&bench, ACTION_SETTLE) > 0 ? bench.count : 0;
+    }
+    (void)settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(worker_stats(bench.worker).done, 3);
+    worker_close(bench.worker);
+}
+
+static void a_refused_suspect_gives_up_its_place(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    struct action charge = take(&bench, ACTION_CHARGE);
+    charge.requests.first->lonely_runs = 1;
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    (void)settle_one(&bench, VERDICT_AGAIN);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    worker_close(bench.worker);
+}
+
+/* --- the pulse --- */
+
+static void nothing_is_claimed_before_the_first_pulse(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    struct bench bench = {.now = 1000 * NS_PER_S};
+    struct err err;
+    assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
+    connected(&bench);
+    answer_own(&bench);
+    assert_int_equal(waiting(&bench, ACTION_READ) + waiting(&bench, ACTION_RECLAIM) + waiting(&bench, ACTION_PROMOTE),
+                     0);
+    pulse(&bench, (struct pulse){.paused = true});
+    assert_int_equal(waiting(&bench, ACTION_READ) + waiting(&bench, ACTION_RECLAIM) + waiting(&bench, ACTION_PROMOTE),
+                     0);
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){0});
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 1);
+    assert_int_equal(waiting(&bench, ACTION_PROMOTE), 1);
+    worker_close(bench.worker);
+}
+
+static void a_pause_ends_the_read_and_finishes_what_is_held(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.full = true});
+    (void)take(&bench, ACTION_UNBLOCK);
+    read_new(&bench, 1); /* it had been on its way */
+    assert_int_equal(waiting(&bench, ACTION_READ), 0);
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    while (waiting(&bench, ACTION_SETTLE) > 0)
+        settle(&bench, false);
+    assert_int_equal(worker_stats(bench.worker).done, 2);
+    bench.count = 0;
+    tick_after_ms(&bench, 900);
+    assert_int_equal(waiting(&bench, ACTION_READ) + waiting(&bench, ACTION_RECLAIM) + waiting(&bench, ACTION_PROMOTE),
+                     0);
+    tick_after_ms(&bench, 100);
+    struct action beat = take(&bench, ACTION_PULSE);
+    assert_string_equal(beat.heartbeat.state, "full");
+    assert_int_equal(beat.heartbeat.done, 2);
+    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    worker_close(bench.worker);
+}
+
+static void a_pulse_that_fails_changes_nothing(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_PULSE);
+    send(&bench, (struct event){.kind = EVENT_PULSE, .failed = true});
+    read_new(&bench, 1);
+    tick_after_ms(&bench, 100);
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    assert_int_equal(waiting(&bench, ACTION_PULSE), 0);
+    tick_after_ms(&bench, 900);
+    assert_int_equal(waiting(&bench, ACTION_PULSE), 1);
+    worker_close(bench.worker);
+}
+
+static void commands_are_obeyed(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.command = COMMAND_QUIET});
+    (void)take(&bench, ACTION_UNBLOCK);
+    read_new(&bench, 0);
+    assert_int_equal(waiting(&bench, ACTION_READ), 0);
+    tick_after_ms(&bench, 1000);
+    assert_string_equal(bench.out[bench.count - 1].heartbeat.state, "quiet");
+    pulse(&bench, (struct pulse){.command = COMMAND_RESUME});
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    answer_chores(&bench);
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.command = COMMAND_DRAIN});
+    read_new(&bench, 0);
+    answer_chores(&bench);
+    assert_true(take(&bench, ACTION_RELEASE).last);
+    send(&bench, (struct event){.kind = EVENT_RELEASED});
+    assert_true(take(&bench, ACTION_EXIT).exit.clean);
+    worker_close(bench.worker);
+}
+
+/* --- caps, tenants, orphans --- */
+
+static void the_newest_above_the_cap_are_refused(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.depth = {0, 250, 0}, .cap = {0, 100, 0}});
+    struct action shed = take(&bench, ACTION_SHED);
+    assert_int_equal(shed.read.class, CLASS_NORMAL);
+    assert_int_equal(shed.read.cap, 100);
+    assert_int_equal(shed.read.count, 100);
+    struct entry entry = {.class = CLASS_NORMAL, .id = {900, 0}, .origin = ORIGIN_SHED};
+    static const struct entry_field field = {"text", 4, "word", 4};
+    entry.fields = &field;
+    entry.field_count = 1;
+    send(&bench,
+         (struct event){
+             .kind = EVENT_ENTRIES,
+             .entries = {.source = READ_SHED, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .more = true}});
+    assert_int_equal(take(&bench, ACTION_SHED).read.count, 100); /* 149 are left */
+    struct request refused = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(refused.code, CODE_QUEUE_FULL);
+    assert_in_range(refused.retry_after_ms, 1000, 3600 * 1000);
+    assert_int_equal(worker_stats(bench.worker).shed, 1);
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SHED, .class = CLASS_NORMAL}});
+    assert_int_equal(waiting(&bench, ACTION_SHED), 0);
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.depth = {0, 90, 500}, .cap = {0, 100, 0}});
+    assert_int_equal(waiting(&bench, ACTION_SHED), 0);
+    worker_close(bench.worker);
+}
+
+static struct bench begin_crowded(void)
+{
+    struct worker_options options = default_options();
+    options.credit_tokens = 160;
+    options.max_batch_tokens = 16;
+    struct bench bench = begin(options);
+    read_new(&bench, 0);
+    for (int i = 0; i < 40 && waiting(&bench, ACTION_READ) > 0; i++)
+        read_one(&bench, CLASS_NORMAL, FIELDS("text", "a word or two or three of this tenant", "tenant", "big"));
+    bench.now += 1000 * NS_PER_MS;
+    send(&bench, (struct event){.kind = EVENT_TICK});
+    return bench;
+}
+
+static void one_tenant_does_not_hide_another(void **state)
+{
+    (void)state;
+    struct bench bench = begin_crowded();
+    assert_int_equal(waiting(&bench, ACTION_FAIR), 0); /* no backlog is known yet */
+    pulse(&bench, (struct pulse){.depth = {0, 1000000, 0}});
+    struct action fair = take(&bench, ACTION_FAIR);
+    assert_int_equal(fair.read.class, CLASS_NORMAL);
+    assert_in_range(fair.read.count, 1, 40 / 4);
+    assert_int_equal(fair.read.enough_count, 1);
+    assert_int_equal(fair.read.after.ms, 0);
+    uint32_t held = worker_stats(bench.worker).held;
+    static const struct entry_field fields[] = {{"text", 4, "word", 4}, {"tenant", 6, "small", 5}};
+    struct entry entry = {.class = CLASS_NORMAL, .id = {5000, 0}, .fields = fields, .field_count = 2};
+    send(
+        &bench,
+        (struct event){
+            .kind = EVENT_ENTRIES,
+            .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .last = {6000, 0}}});
+    assert_int_equal(worker_stats(bench.worker).held, held + 1);
+    assert_int_equal(worker_stats(bench.worker).taken_ahead, 1);
+    assert_int_equal(waiting(&bench, ACTION_FAIR), 0);
+    tick_after_ms(&bench, 100);
+    assert_int_equal(take(&bench, ACTION_FAIR).read.after.ms, 6000); /* what has come in since */
+    send(&bench, (struct event){.kind = EVENT_ENTRIES,
+                                .entries = {.source = READ_FAIR, .class = CLASS_NORMAL, .last = {6100, 0}}});
+    tick_after_ms(&bench, 100);
+    assert_int_equal(take(&bench, ACTION_FAIR).read.after.ms, 5000); /* and once more from the first that was found */
+    worker_close(bench.worker);
+}
+
+static void nobody_is_served_ahead_where_nobody_names_a_tenant(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.credit_tokens = 160;
+    struct bench bench = begin(options);
+    read_new(&bench, 40);
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.depth = {0, 1000000, 0}});
+    tick_after_ms(&bench, 500);
+    assert_int_equal(waiting(&bench, ACTION_FAIR), 0);
+    worker_close(bench.worker);
+}
+
+static void orphans_are_looked_for_class_by_class(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.sweep_ms = 2000;
+    struct bench bench = begin(options);
+    bench.now += 2000 * NS_PER_MS;
+    send(&bench, (struct event){.kind = EVENT_TICK});
+    struct action sweep = take(&bench, ACTION_SWEEP);
+    assert_int_equal(sweep.read.class, CLASS_HIGH);
+    assert_int_equal(sweep.read.after.ms, 0);
+    send(&bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP, .more = true, .last = {70, 1}}});
+    sweep = take(&bench, ACTION_SWEEP);
+    assert_int_equal(sweep.read.class, CLASS_HIGH);
+    assert_int_equal(sweep.read.after.ms, 70);
+    give(&bench, READ_SWEEP, ORIGIN_RELEASED, 1);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 1); /* nobody has started it: it is no suspect */
+    assert_int_equal(worker_stats(bench.worker).orphans, 1);
+    sweep = take(&bench, ACTION_SWEEP);
+    assert_int_equal(sweep.read.class, CLASS_NORMAL);
+    assert_int_equal(sweep.read.after.ms, 0);
+    give(&bench, READ_SWEEP, ORIGIN_RELEASED, 0);
+    assert_int_equal(take(&bench, ACTION_SWEEP).read.class, CLASS_LOW);
+    give(&bench, READ_SWEEP, ORIGIN_RELEASED, 0);
+    assert_int_equal(waiting(&bench, ACTION_SWEEP), 0);
+    worker_close(bench.worker);
+}
+
+/* --- leases and stopped processes --- */
+
+static void a_lost_lease_gives_back_what_has_not_started(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 20); /* 8 and 8 go, 4 wait */
+    prepare_all(&bench, 4);
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    struct action release = take(&bench, ACTION_RELEASE);
+    assert_int_equal(release.requests.count, 4);
+    assert_false(release.last);
+    worker_close(bench.worker);
+}
+
+static void a_stopped_process_does_not_blame_its_batch(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.compute_timeout_ms = 1000;
+    struct bench bench = begin(options);
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    tick_after_ms(&bench, 60 * 1000);
+    assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
+    answer_batch(&bench, STATUS_OK);
+    assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
+    worker_close(bench.worker);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(each_class_has_its_own_credit),
+    cmocka_unit_test(low_never_holds_up_high_nor_fills_the_memory),
+    cmocka_unit_test(a_request_that_is_not_due_is_parked),
+    cmocka_unit_test(who_expires_before_it_is_due_is_parked_until_then),
+    cmocka_unit_test(a_cancel_goes_straight_to_its_script),
+    cmocka_unit_test(a_tracked_request_is_written_before_it_is_prepared),
+    cmocka_unit_test(an_entry_without_its_message_is_answered),
+    cmocka_unit_test(who_borrowed_a_name_is_called_by_its_own),
+    cmocka_unit_test(one_results_stream_too_many_is_a_bad_request),
+    cmocka_unit_test(who_is_refused_goes_alone_and_less_and_less_often),
+    cmocka_unit_test(a_refused_suspect_gives_up_its_place),
+    cmocka_unit_test(nothing_is_claimed_before_the_first_pulse),
+    cmocka_unit_test(a_pause_ends_the_read_and_finishes_what_is_held),
+    cmocka_unit_test(a_pulse_that_fails_changes_nothing),
+    cmocka_unit_test(commands_are_obeyed),
+    cmocka_unit_test(the_newest_above_the_cap_are_refused),
+    cmocka_unit_test(one_tenant_does_not_hide_another),
+    cmocka_unit_test(nobody_is_served_ahead_where_nobody_names_a_tenant),
+    cmocka_unit_test(orphans_are_looked_for_class_by_class),
+    cmocka_unit_test(a_lost_lease_gives_back_what_has_not_started),
+    cmocka_unit_test(a_stopped_process_does_not_blame_its_batch),
+};
+
+TEST_MAIN(cases)
