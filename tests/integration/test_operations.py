@@ -218,16 +218,16 @@ class Operations(SluiceCase):
         queues = [queue for _, queue in self.finish_two(served, other)]
         both = max(queues.index("test"), queues.index("other"))
         shared = queues[both + 4:both + 84]  # the first few were given out before the other queue was there
-        self.assertIn(shared.count("test"), range(56, 65), shared)
+        self.assertIn(shared.count("test"), range(48, 66), shared)
 
     def test_a_batch_that_waits_for_other_queues_does_not_hang(self):
         """A queue of little weight waits far longer than compute_timeout_ms for its turn, and nobody calls that a hang."""
-        served, other = self.serve_two(weight=1000, compute_timeout_ms=1500)
+        served, other = self.serve_two(weight=1000, compute_timeout_ms=4000)
         other.submit_many([f"{number} {WORD}" for number in range(3)])
-        self.sender.submit_many([f"{number} {WORD}" for number in range(180)])
+        self.sender.submit_many([f"{number} {WORD}" for number in range(300)])
         served.start()
         done = [ms for ms, queue in self.finish_two(served, other) if queue == "other"]
-        self.assertGreater(max(later - earlier for earlier, later in zip(done, done[1:])), 3000, "one has waited for the others")
+        self.assertGreater(max(later - earlier for earlier, later in zip(done, done[1:])), 5000, "one has waited for the others")
 
     def test_drain_of_one_queue_leaves_the_others(self):
         model = self.make_model()
