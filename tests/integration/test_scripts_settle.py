@@ -88,10 +88,13 @@ class Settle(SluiceCase):
         self.assertEqual(self.desk.owners(), {"1-1": "you"})
         self.assertEqual(self.desk.reply("1-1"), {})
 
-    def test_a_late_answer_leaves_the_record_alone(self):
-        self.client.hset(self.desk.key("trouble"), "1-1", "0 1 1-1 me")
-        self.assertEqual(self.settle(End("1-1", "fail")), [0, 0, 0])
-        self.assertEqual(self.desk.trouble("1-1"), "0 1 1-1 me")
+    def test_a_late_answer_takes_back_its_own_run_of_that_entry_only(self):
+        """The group may have been made again under it: not pending, and still in its stream."""
+        for record, after in (("0 2 1-1 dead,me", "0 1 1-1 dead"), ("0 1 1-1 me", "0 0 1-1"), ("0 1 1-1 dead", "0 1 1-1 dead"),
+                              ("1 1 7-1 me", "1 1 7-1 me")):
+            self.client.hset(self.desk.key("trouble"), "1-1", record)
+            self.assertEqual(self.settle(End("1-1", "fail")), [0, 0, 0])
+            self.assertEqual(self.desk.trouble("1-1"), after)
 
     # --- Results streams ---
 

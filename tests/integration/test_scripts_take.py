@@ -83,6 +83,17 @@ class Take(SluiceCase):
         self.assertEqual(self.run_call("charge", "1-1", "9-9"), [0, 0])
         self.assertEqual(self.client.exists(self.desk.key("trouble")), 0)
 
+    def test_charge_of_what_was_taken_away_takes_back_a_run_that_never_began(self):
+        """The answer to the first call was lost, then the entry was taken by another."""
+        self.desk.deliver("me", "1-1")
+        self.run_call("charge", "1-1")
+        self.desk.do("XCLAIM", self.desk.stream(), "sluice", "you", 0, "1-1")
+        self.assertEqual(self.run_call("charge", "1-1"), [0])
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 1 7-1 me")
+        self.assertEqual(self.run_call("charge", "1-1"), [0])
+        self.assertEqual(self.desk.trouble("1-1"), "0 1 7-1 me", "the run of another entry")
+
     def test_charge_of_a_forged_name(self):
         self.desk.add("7-1", _id="1-1", text="x")
         self.desk.read("me")
