@@ -91,13 +91,35 @@ static enum inputs_problem scan_escape(struct scanner *scanner)
     return INPUTS_OK;
 }
 
+/* Whether eight bytes are plain: no quote, no backslash, no control character. The highest bit of a byte of `low` says
+ * that it lay below the other operand; a borrow can only make plain bytes look suspicious behind one that is. */
+static bool eight_plain(const unsigned char *bytes)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x80 * ones;
+    uint64_t word;
+    memcpy(&word, bytes, sizeof(word));
+    uint64_t quote = word ^ '"' * ones, backslash = word ^ '\\' * ones;
+    uint64_t low = ((word - ' ' * ones) & ~word) | ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash);
+    return (low & tops) == 0;
+}
+
+/* Moves to the next byte that is not plain. */
+static void skip_plain(struct scanner *scanner)
+{
+    const unsigned char *at = scanner->at, *end = scanner->end;
+    while (end - at >= 8 && eight_plain(at))
+        at += 8;
+    while (at < end && *at != '"' && *at != '\\' && *at >= ' ')
+        at++;
+    scanner->at = at;
+}
+
 /* One string, from behind its opening quote. */
 static enum inputs_problem scan_string(struct scanner *scanner)
 {
     for (;;) {
         const unsigned char *run = scanner->at;
-        while (scanner->at < scanner->end && *scanner->at != '"' && *scanner->at != '\\' && *scanner->at >= ' ')
-            scanner->at++;
+        skip_plain(scanner);
         if (scanner->at > scanner->valid_end) {
             scanner->at = scanner->valid_end;
             return INPUTS_BAD_UTF8;

@@ -164,17 +164,18 @@ static void finish_vectors(struct request *request)
 
 static bool check_vectors(struct request *request, const struct run *run)
 {
-    for (size_t i = 0; i < run_count(run); i++) {
-        uint32_t row = (uint32_t)(i / run->dims);
-        if (!isfinite(run->floats[i])) {
-            request_fail_row(request, row, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
+    float limit = request->encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
+    for (uint32_t r = 0; r < run->rows; r++)
+        for (uint32_t i = 0; i < run->dims; i++) {
+            float value = run->floats[(size_t)r * run->dims + i];
+            if (fabsf(value) < limit)
+                continue;
+            if (isfinite(value))
+                request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
+            else
+                request_fail_row(request, r, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
             return false;
         }
-        if (request->encoding == ENCODING_F16 && fabsf(run->floats[i]) >= REPLY_HALF_LIMIT) {
-            request_fail_row(request, row, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
-            return false;
-        }
-    }
     return true;
 }
 
