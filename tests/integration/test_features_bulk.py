@@ -144,9 +144,12 @@ class Shares(FeatureCase):
 class Pressure(FeatureCase):
     def test_the_newest_above_the_cap_are_refused(self):
         self.client.hset(self.key("meta"), "cap_normal", 50)
-        self.serve("--credit-tokens", "64", "--max-batch-rows", "1")
+        self.serve("--credit-tokens", "64", "--max-batch-rows", "1", hold_ms=4000)
         self.hold()
-        names = [self.add(text=f"{number} hello") for number in range(200)]
+        pipe = self.client.pipeline()  # all at once: the newest at each look are refused, which are to be these
+        for number in range(200):
+            pipe.xadd(self.key("requests"), {"text": f"{number} hello"})
+        names = [entry.decode() for entry in pipe.execute()]
         self.wait_until(lambda: self.reply(names[-1]), "the newest to be refused")
         codes = {name: self.wait_reply(name) for name in names}
         refused = [name for name in names if codes[name].get("code") == b"queue_full"]
