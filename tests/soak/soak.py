@@ -63,7 +63,7 @@ class Counting(Mixed):
 
 
 class Soak(SluiceCase):
-    lease_ms = 500
+    lease_ms = 2000
 
     def runTest(self):
         self.generator = random.Random(OPTIONS.seed)
@@ -105,6 +105,17 @@ class Soak(SluiceCase):
 
     # --- faults
 
+    def name_of(self, daemon):
+        """The daemon's name when it has joined, by its heartbeat: to look through a million keys would take too long."""
+        client = self.server.client()
+        names = [name.decode() for name in client.hkeys(self.sender.key("workers"))]
+        own = [name for name in names if f"-{daemon.pid}-" in name and client.exists(self.sender.key(f"alive:{name}"))]
+        return own[0] if own else None
+
+    def wait_joined(self, daemon):
+        return wait_until(lambda: self.name_of(daemon), "a worker to join", timeout=120,
+                          ignore=(redis.ConnectionError, redis.TimeoutError))
+
     def run_faults(self, loads, progress):
         """A fault every few hundred milliseconds until all is sent, the rare ones after a number of the others."""
         for number in range(1, 1 << 30):
@@ -122,7 +133,7 @@ class Soak(SluiceCase):
                 else:
                     self.kill_worker()
                 self.look(progress)
-            except (redis.ConnectionError, redis.BusyLoadingError):
+            except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
                 continue
 
     def victim(self):
@@ -130,21 +141,21 @@ class Soak(SluiceCase):
 
     def kill_worker(self):
         daemon = self.victim()
-        name = daemon.worker_name(self.server.client())
+        name = self.wait_joined(daemon)
         daemon.kill()
         self.journal.kills.append(name)
         self.journal.fault("worker kill", self.pending(self.server.client(), worker=name) > 0)
-        self.restart(daemon, self.server)
+        self.wait_joined(daemon.start())
 
     def deploy(self):
         daemon = self.victim()
         self.assertEqual(daemon.stop(), 0, daemon.read_log()[-2000:])
         self.journal.fault("deploy")
-        self.restart(daemon, self.server)
+        self.wait_joined(daemon.start())
 
     def stop_worker(self):
         daemon = self.victim()
-        name = daemon.worker_name(self.server.client())
+        name = self.wait_joined(daemon)
         daemon.signal(signal.SIGSTOP)
         wait_until(lambda: self.server.client().exists(self.sender.key(f"alive:{name}")) == 0, "its lease to end")
         daemon.signal(signal.SIGCONT)
@@ -155,7 +166,7 @@ class Soak(SluiceCase):
         self.server.start()
         self.journal.fault("redis kill")
         for daemon in self.daemons:
-            wait_until(lambda: daemon.alive_key(self.server.client()), "the workers to be back", ignore=(redis.ConnectionError,))
+            self.wait_joined(daemon)
 
     # --- the end
 
