@@ -558,6 +558,42 @@ static void orphans_are_looked_for_class_by_class(void **state)
     worker_close(bench.worker);
 }
 
+/* --- what may be ours unknown to us --- */
+
+static void what_a_lost_answer_brought_is_looked_for(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    (void)take(&bench, ACTION_READ);
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true});
+    tick_after_ms(&bench, 100);
+    assert_int_equal(take(&bench, ACTION_READ_OWN).read.class, CLASS_HIGH);
+    assert_int_equal(waiting(&bench, ACTION_READ), 0);
+    worker_close(bench.worker);
+}
+
+/* The group was made again: the settle had come before the new delivery, its answer comes after it. */
+static void what_is_delivered_again_is_held_once_and_not_forgotten(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    (void)take(&bench, ACTION_READ);
+    bench.next_entry--;
+    give(&bench, READ_NEW, ORIGIN_NEW, 1);
+    assert_int_equal(worker_stats(bench.worker).held, 1);
+    (void)settle_one(&bench, VERDICT_LATE);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    (void)take(&bench, ACTION_UNBLOCK);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_int_equal(waiting(&bench, ACTION_READ_OWN), 1);
+    worker_close(bench.worker);
+}
+
 /* --- leases and stopped processes --- */
 
 static void a_lost_lease_gives_back_what_has_not_started(void **state)
@@ -610,6 +646,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(one_tenant_does_not_hide_another),
     cmocka_unit_test(nobody_is_served_ahead_where_nobody_names_a_tenant),
     cmocka_unit_test(orphans_are_looked_for_class_by_class),
+    cmocka_unit_test(what_a_lost_answer_brought_is_looked_for),
+    cmocka_unit_test(what_is_delivered_again_is_held_once_and_not_forgotten),
     cmocka_unit_test(a_lost_lease_gives_back_what_has_not_started),
     cmocka_unit_test(a_stopped_process_does_not_blame_its_batch),
 };

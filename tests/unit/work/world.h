@@ -89,7 +89,8 @@ struct peer {
     uint64_t connects_at, judges_at, wakes_at, paused_until;
     struct call *calls[CALLS];
     int call_count;
-    struct request *lonely; /* charged, and not yet settled: nothing else may start */
+    struct request *lonely; /* to be charged, or charged and not yet settled: nothing else may start */
+    bool charged;           /* it is on record */
 };
 
 /* Chances per mille, each time that time moves. */

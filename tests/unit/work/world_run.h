@@ -276,6 +276,8 @@ static inline void lonely_ended(struct peer *peer, const struct call *call)
         if (request == peer->lonely && !call->failed &&
             (call->kind != ACTION_CHARGE || request->verdict == VERDICT_LATE))
             peer->lonely = NULL;
+        else if (request == peer->lonely && !call->failed && call->kind == ACTION_CHARGE)
+            peer->charged = request->verdict == VERDICT_DONE;
 }
 
 static inline void hear_pulse(struct peer *peer, const struct call *call)
@@ -385,6 +387,7 @@ static inline void check_lonely(struct peer *peer, const struct request *request
         return;
     }
     assert_ptr_equal(peer->lonely, request);
+    assert_true(peer->charged);
     assert_int_equal(out(peer, ACTION_PREPARE), 0);
     for (int i = 0; i < peer->call_count; i++) /* halves of a failed batch of its own rows may run beside each other */
         if (peer->calls[i]->kind == ACTION_SUBMIT)
@@ -498,7 +501,9 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
         break;
     case ACTION_CHARGE:
-        check_lonely(peer, action->requests.first == peer->lonely ? peer->lonely : &(struct request){0});
+        if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
+            peer->lonely = NULL;
+        assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
         assert_int_equal(out(peer, ACTION_SUBMIT) + out(peer, ACTION_PREPARE), 0);
         check_lists(action, 1);
         break;
@@ -532,8 +537,10 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
     call->runs_at = world->now + some_time(world);
     call->answers_at = call->runs_at + some_time(world);
     call->failed = !local(action->kind) && happens(world, world->faults.script_error);
-    if (action->kind == ACTION_CHARGE)
+    if (action->kind == ACTION_CHARGE) {
         peer->lonely = action->requests.first;
+        peer->charged = false;
+    }
     if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, HANGING) != NULL)
         call->runs_at = call->answers_at = UINT64_MAX;
     for (uint32_t i = 0; action->kind == ACTION_FAIR && i < action->read.enough_count; i++)
