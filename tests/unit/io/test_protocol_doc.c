@@ -5,14 +5,19 @@
 
 #include "harness.h"
 
-static struct buffer read_doc(void)
+static struct buffer read_source(const char *path)
 {
     struct buffer text = {0};
     struct err err = {0};
-    if (file_read(TEST_SOURCE_DIR "/docs/protocol.md", 1 << 20, &text, &err)) {
+    if (file_read(path, 1 << 20, &text, &err)) {
         fail_msg("%s", err.message);
     }
     return text;
+}
+
+static struct buffer read_doc(void)
+{
+    return read_source(TEST_SOURCE_DIR "/docs/protocol.md");
 }
 
 static void expect_named(const struct buffer *doc, const char *name)
@@ -31,6 +36,24 @@ static void names_every_code(void **state)
     for (int code = CODE_NONE + 1; code < CODE_COUNT; code++) {
         expect_named(&doc, reply_code_name((enum reply_code)code));
     }
+    buffer_free(&doc);
+}
+
+/* The table of fields is private to work/, so its rows are read where they stand. */
+static void names_every_field(void **state)
+{
+    (void)state;
+    struct buffer doc = read_doc(), source = read_source(TEST_SOURCE_DIR "/src/work/fields.c");
+    static const char row[] = "    [FIELD_";
+    int found = 0;
+    for (const char *at = strstr(source.data, row); at; at = strstr(at + 1, row)) {
+        char name[32];
+        assert_int_equal(sscanf(at, "    [FIELD_%*[A-Z_]] = {\"%31[a-z_]\"", name), 1);
+        expect_named(&doc, name);
+        found++;
+    }
+    assert_true(found >= 29);
+    buffer_free(&source);
     buffer_free(&doc);
 }
 
@@ -60,6 +83,7 @@ static void scripts_say_what_they_take_and_may_not_do(void **state)
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(names_every_code),
+    cmocka_unit_test(names_every_field),
     cmocka_unit_test(names_every_script),
     cmocka_unit_test(scripts_say_what_they_take_and_may_not_do),
 };
