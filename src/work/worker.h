@@ -150,10 +150,10 @@ struct action {
             uint32_t counts[CLASS_COUNT]; /* READ: for each class, 0 leaves it out */
             uint32_t block_ms;            /* READ: 0 = do not block */
             enum request_class class;     /* all others */
-            uint32_t count;               /* all others */
-            struct entry_id after;        /* READ_OWN, FAIR, SWEEP */
-            bool judge;                   /* RECLAIM: leases may be judged; false until one lease after each connect */
-            uint64_t cap;                 /* SHED */
+            uint32_t count;        /* READ: what each of `counts` is that is not 0; all others: how many at most */
+            struct entry_id after; /* READ_OWN, FAIR, SWEEP */
+            bool judge;            /* RECLAIM: leases may be judged; false until one lease after each connect */
+            uint64_t cap;          /* SHED */
             const char (*enough)[TENANT_MAX + 1]; /* FAIR: [enough_count], the worker's, until the step returns */
             uint32_t enough_count;
         } read;
