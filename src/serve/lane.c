@@ -43,7 +43,8 @@ static void execute(struct lane *lane, struct action *action)
         prep_put(lane->home->prep, &lane->desk, PREP_FORMAT, &action->requests);
         break;
     case ACTION_SUBMIT:
-        action->batch->watched_ns = UINT64_MAX; /* it does not hang while it waits for other queues */
+        action->batch->watched_ns = 0; /* it does not hang while it waits for other queues */
+        action->batch->waits = true;
         shares_put(lane->home->shares, lane->number, action->batch);
         break;
     case ACTION_EXIT:
@@ -72,6 +73,7 @@ void lane_step(struct lane *lane, const struct event *event)
 void lane_starts(struct lane *lane, struct batch *batch)
 {
     uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + lane->compute_timeout_ns;
+    batch->waits = false;
     batch->watched_ns = now_ns;
     if (lane->compute_timeout_ns > 0 && !lane->stopped && ends_ns < lane->deadline_ns)
         lane->deadline_ns = ends_ns;

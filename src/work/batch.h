@@ -17,7 +17,8 @@ struct batch {
     struct err err;
     uint64_t started_ns, finished_ns; /* set by the compute thread */
     uint64_t submitted_ns;            /* by the worker */
-    uint64_t watched_ns; /* since when no batch is before it: by the worker, or by an executor that keeps it waiting */
+    uint64_t watched_ns; /* since when it is being run, as far as can be known: by the worker, or by its executor */
+    bool waits;          /* by an executor that shares its threads: it is not this batch's turn yet */
 };
 
 /* Lays out the given rows as one batch: sorts them by length (longest first), fills ids, start and length, and makes

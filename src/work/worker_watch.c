@@ -10,7 +10,7 @@ void watch_batches(struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots;
     for (struct batch *batch = worker->running.first; batch != NULL && slots > 0; batch = batch->next, slots--)
-        if (batch->watched_ns == 0)
+        if (batch->watched_ns == 0 && !batch->waits)
             batch->watched_ns = worker->now;
 }
 
