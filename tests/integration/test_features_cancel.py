@@ -86,7 +86,7 @@ class Cancel(FeatureCase):
         self.assertEqual(self.reply("job")["status"], b"cancelled")
 
     def test_finished_or_unknown(self):
-        daemon = self.serve()
+        daemon = self.serve("--log-level", "debug")
         name = self.add(id="job", text="done long ago", encoding="f32")
         self.assertEqual(self.wait_reply("job")["status"], b"done")
         cancels = [self.cancel(name), self.cancel("7-7"), self.cancel("low:7-7", klass="normal")]
