@@ -59,12 +59,22 @@ class Cluster(SluiceCase):
 
     def move(self, source, target):
         """The slot goes from one node to the other as redis-cli --cluster would move it."""
+        self.wait_until(self.agreed, "all nodes to agree")
         self.tell(target, "SETSLOT", self.slot, "IMPORTING", self.id_of(source))
         self.tell(source, "SETSLOT", self.slot, "MIGRATING", self.id_of(target))
         while keys := self.tell(source, "GETKEYSINSLOT", self.slot, 5):
             source.client().execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
         for node in (target, source, *self.others(source)):
             self.tell(node, "SETSLOT", self.slot, "NODE", self.id_of(target))
+
+    def agreed(self):
+        """Whether all nodes know the same configuration epochs. The next move makes a new one from what its node knows: made
+        too early, two nodes would have the same, and one of them could take the slot back."""
+        seen = []
+        for node in self.nodes:
+            lines = node.client().execute_command("CLUSTER", "NODES").decode().splitlines()
+            seen.append({line.split()[0]: line.split()[6] for line in lines})
+        return all(epochs == seen[0] for epochs in seen) and len(set(seen[0].values())) == len(self.nodes)
 
     def test_the_slot_moves_under_load(self):
         source = self.owner()
