@@ -124,7 +124,7 @@ class Soak(SluiceCase):
             # The pause between faults is the shape of the run, not a wait for something.
             time.sleep(self.generator.uniform(0.2, 0.8))
             try:
-                if number % 40 == 0:
+                if number % 16 == 0:
                     self.kill_redis()
                 elif number % 7 == 0:
                     self.stop_worker()
