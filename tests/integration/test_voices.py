@@ -92,7 +92,10 @@ class VoicesOfRedis(SluiceCase):
         self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
         self.assert_clean(self.server)
         self.assertEqual(daemon.stop(), 0)
-        self.assertRegex(daemon.read_log(), r" drained .*done=60\b.* rows=60\b")
+        counts = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", daemon.read_log().splitlines()[-1])}
+        self.assertEqual(counts["done"], 60)
+        # An answer of the own pending list that was under way with a settle may bring back what that has just ended.
+        self.assertEqual(counts["rows"] - counts["late"], 60)
 
     def check_ends(self, name, text):
         daemon = self.start()
