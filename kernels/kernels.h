@@ -1,0 +1,170 @@
+/* Everything between the matrix products of a forward pass, on a CUDA device: the one header through which C code sees
+ * the kernels. One op per .cu file, the kernel first and its launcher below.
+ *
+ * A launcher checks sizes, chooses grid and block for the *bound* that it is given, and enqueues exactly one kernel
+ * through the queue's `launch`; it waits for nothing and allocates nothing. What varies from batch to batch lies in
+ * device memory (struct kernel_ragged), and kernels leave early beyond its counts: so a launch that was captured in a
+ * graph for a bound serves every batch below it.
+ *
+ * Activations are of the type of the precision that runs; sums, statistics and exponentials are f32 in all of them.
+ * Pointers to matrices must be aligned to 16 bytes, and widths be multiples of 8 elements: other sizes are refused.
+ *
+ * Errors, of every launcher: cudaErrorInvalidValue (a size that the kernel does not do; nothing was enqueued), else
+ * what the queue's `launch` answered. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cudaLaunchKernel's signature, so that it can stand here itself. */
+typedef cudaError_t kernel_launch_fn(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+                                     cudaStream_t stream);
+
+/* Where a launcher enqueues. */
+struct kernel_queue {
+    kernel_launch_fn *launch;
+    cudaStream_t stream;
+    uint32_t multiprocessors; /* of the device: the size of a persistent grid */
+    uint32_t capability;      /* 10 * major + minor, e.g. 90 */
+};
+
+/* The type of matrix elements. */
+enum kernel_type { KERNEL_F32, KERNEL_F16, KERNEL_BF16 };
+
+/* The places in kernel_ragged.counts. */
+enum kernel_count {
+    KERNEL_COUNT_ROWS,
+    KERNEL_COUNT_TOKENS, /* from the first row's start to the end of the last row's place, gaps included */
+    KERNEL_COUNT_TILES,
+    KERNEL_COUNTS,
+};
+
+/* One piece of attention's work: KERNEL_TILE_QUERIES queries of a row (fewer at its end). */
+enum { KERNEL_TILE_QUERIES = 64 };
+struct kernel_tile {
+    uint32_t row;
+    uint32_t first; /* the first query, counted within the row */
+};
+
+/* A batch of rows of tokens, all of it in device memory. What lies in gaps between rows is never read by a row; ids
+ * there may be anything. */
+struct kernel_ragged {
+    const uint32_t *counts;          /* [KERNEL_COUNTS] */
+    const int32_t *ids;              /* [tokens] */
+    const uint32_t *position;        /* [tokens], a token's place in its row; 0 in gaps */
+    const uint32_t *start;           /* [rows], where a row begins */
+    const uint32_t *length;          /* [rows], at least 1 */
+    const struct kernel_tile *tiles; /* [tiles], those of the longest rows first */
+};
+
+/* The widest row that the kernels of a row normalise; wider ones are refused. */
+enum { KERNEL_HIDDEN_MAX = 4096 };
+
+/* to = LN(word[id] + place[position]), of every token. An id or position out of range counts as 0. */
+struct kernel_embed_norm_args {
+    enum kernel_type type;
+    uint32_t bound; /* tokens that the launch is for */
+    uint32_t hidden;
+    uint32_t vocabulary;
+    uint32_t positions;
+    float epsilon;
+    struct kernel_ragged ragged;
+    const void *word;   /* [vocabulary, hidden] type */
+    const void *place;  /* [positions, hidden] type: position and token type 0, summed */
+    const float *gain;  /* [hidden] */
+    const float *shift; /* [hidden] */
+    void *to;           /* [bound, hidden] type, written */
+};
+cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args);
+
+/* to = LN(from [+ bias] [+ residual]), of the first *count rows. `to` may be `from` or `residual`. */
+struct kernel_norm_args {
+    enum kernel_type type;
+    uint32_t bound; /* rows that the launch is for */
+    uint32_t hidden;
+    float epsilon;
+    const uint32_t *count; /* in device memory: one of kernel_ragged.counts */
+    const void *from;      /* [bound, hidden] type */
+    const void *bias;      /* [hidden] type, or NULL */
+    const void *residual;  /* [bound, hidden] type, or NULL */
+    const float *gain;     /* [hidden] */
+    const float *shift;    /* [hidden] */
+    void *to;              /* [bound, hidden] type, written */
+};
+cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args);
+
+enum kernel_activation { KERNEL_GELU_ERF, KERNEL_GELU_TANH, KERNEL_RELU };
+
+/* x = activation(x [+ bias]) in place, of the first *count rows. */
+struct kernel_activate_args {
+    enum kernel_type type;
+    enum kernel_activation activation;
+    uint32_t bound; /* rows that the launch is for */
+    uint32_t width;
+    const uint32_t *count; /* in device memory */
+    const void *bias;      /* [width] type, or NULL */
+    void *x;               /* [bound, width] type, read and written */
+};
+cudaError_t kernel_activate(const struct kernel_queue *queue, const struct kernel_activate_args *args);
+
+/* Softmax(scale * Q K^T) V within each row and head. Head h of Q is columns h * head_dim onwards; K follows after
+ * hidden columns, V after 2 * hidden. */
+struct kernel_attention_args {
+    enum kernel_type type;
+    uint32_t bound; /* tiles that the launch is for; rows, when first_only */
+    uint32_t heads;
+    uint32_t head_dim;   /* hidden = heads * head_dim */
+    float scale;         /* 1 where the loader has folded it into the query weights */
+    uint32_t first_only; /* 1: the first query of each row alone; context is then [rows, hidden] */
+    struct kernel_ragged ragged;
+    const void *qkv; /* [tokens, 3 * hidden] type */
+    void *context;   /* [tokens, hidden] or [rows, hidden] type, written; gaps keep what they hold */
+};
+cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args);
+
+/* to[r] = from[start[r]], of every row: the first token of each. */
+struct kernel_gather_args {
+    enum kernel_type type;
+    uint32_t bound; /* rows that the launch is for */
+    uint32_t hidden;
+    struct kernel_ragged ragged;
+    const void *from; /* [tokens, hidden] type */
+    void *to;         /* [bound, hidden] type, written */
+};
+cudaError_t kernel_gather(const struct kernel_queue *queue, const struct kernel_gather_args *args);
+
+enum kernel_pooling {
+    KERNEL_POOL_MEAN,     /* of a row's tokens */
+    KERNEL_POOL_FIRST,    /* a row's first token */
+    KERNEL_POOL_GATHERED, /* x holds one token per row already (kernel_gather, attention with first_only) */
+};
+
+/* The row's vector: pooled, cut to its first `dim` floats, then scaled to length 1 if `normalize` (a zero vector stays
+ * zero), then cast. finite[r] is 1 if all that was written of row r is finite, else 0. */
+struct kernel_pool_args {
+    enum kernel_type type;
+    enum kernel_pooling pooling;
+    enum kernel_type output_type; /* KERNEL_F32 or KERNEL_F16 */
+    uint32_t normalize;           /* 0 or 1 */
+    uint32_t bound;               /* rows that the launch is for */
+    uint32_t hidden;
+    uint32_t dim; /* 1..hidden, any number */
+    struct kernel_ragged ragged;
+    const void *x;    /* [tokens, hidden] type, or [rows, hidden] */
+    void *output;     /* [bound, dim] output_type, written; aligned to its element */
+    uint32_t *finite; /* [bound], written */
+};
+cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
