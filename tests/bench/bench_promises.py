@@ -195,23 +195,32 @@ def waiters(count=1000, rounds=5):
 
 # --- features
 
-FILL = """for i = 1, ARGV[1] do
-  local stream = KEYS[(i % 10 == 0 and 1) or (i % 10 < 4 and ARGV[2] ~= 'plain' and 3) or 2]
-  if ARGV[2] == 'plain' then
-    redis.call('XADD', KEYS[2], '*', 'text', 'the quick brown fox jumps over the lazy dog, number ' .. i, 'encoding', 'f32')
-  else
-    redis.call('XADD', stream, '*', 'text', 'the quick brown fox jumps over the lazy dog, number ' .. i, 'encoding', 'f32',
-      'expires_in', 3600000, 'tenant', 't' .. (i % 7), 'meta', 'number ' .. i, 'notify', 'stream:web', 'id', 'r' .. i)
+
+FILL = """local used = {}
+for word in ARGV[2]:gmatch('[^ ]+') do used[word] = true end
+for i = 1, ARGV[1] do
+  local fields = {'text', 'the quick brown fox jumps over the lazy dog, number ' .. i, 'encoding', 'f32'}
+  local values = {expires_in = 3600000, tenant = 't' .. (i % 7), meta = 'number ' .. i, id = 'r' .. i, notify = 'stream:web'}
+  for _, name in ipairs({'expires_in', 'tenant', 'meta', 'id', 'notify'}) do
+    if used[name] then
+      fields[#fields + 1], fields[#fields + 2] = name, values[name]
+    end
   end
+  local stream = used.class and ((i % 10 == 0 and 1) or (i % 10 < 4 and 3)) or 2
+  redis.call('XADD', KEYS[stream], '*', unpack(fields))
 end"""
 
 
-def rate(binary, kind, requests, aof):
+FEATURES = ("class", "expires_in", "tenant", "meta", "id", "notify")
+
+
+def rate(binary, features, requests, aof):
+    """Requests per second of a full queue, and the time of Redis for each in microseconds."""
     with Stage(aof) as stage:
         keys = [STREAM + ":high", STREAM, STREAM + ":low"]
         for key in keys:
             stage.client.xgroup_create(key, "sluice", "0", mkstream=True)
-        stage.client.eval(FILL, 3, *keys, requests, kind)
+        stage.client.eval(FILL, 3, *keys, requests, " ".join(features))
         left = lambda: sum(stage.client.xlen(key) for key in keys)  # noqa: E731
         daemon = Daemon(stage.folder.name, 0, stage.server.socket, stage.model, "default", ["--backend", "null"])
         daemon.argv[0] = binary
@@ -219,26 +228,30 @@ def rate(binary, kind, requests, aof):
         marks = []
         for part in (0.9, 0.1):
             wait_until(lambda: left() <= part * requests, "the queue to drain", timeout=120)
-            marks.append((time.monotonic(), left()))
-        (begin, first), (end, last) = marks
-        return (first - last) / (end - begin)
+            marks.append((time.monotonic(), left(), counters(stage.client)[1]))
+        (begin, first, before), (end, last, after) = marks
+        return (first - last) / (end - begin), (after - before) / (first - last) * 1e6
 
 
-def features(requests=60000, rounds=5):
-    """Requests that use classes, deadlines, tenants, meta, ids and a results stream, beside plain ones; and beside an older
-    build's plain ones when OLDER_SLUICE names one."""
-    kinds = {"plain": (str(BUILD / "sluice"), "plain"), "with features": (str(BUILD / "sluice"), "features")}
+def features(requests=60000, rounds=3):
+    """Requests that use a feature, one by one and all together, beside plain ones; and beside an older build's plain ones
+    when OLDER_SLUICE names one."""
+    new = str(BUILD / "sluice")
+    kinds = {"plain": (new, ()), **{name: (new, (name,)) for name in FEATURES}, "all but notify": (new, FEATURES[:-1]),
+             "all": (new, FEATURES)}
     if os.environ.get("OLDER_SLUICE"):
-        kinds["plain, older build"] = (os.environ["OLDER_SLUICE"], "plain")
+        kinds["plain, older build"] = (os.environ["OLDER_SLUICE"], ())
     for aof in (None, "everysec"):
-        rates = {name: [] for name in kinds}
+        found = {name: [] for name in kinds}
         for _ in range(rounds):
-            for name, (binary, kind) in kinds.items():
-                rates[name].append(rate(binary, kind, requests, aof))
-        for name in kinds:
-            ratio = statistics.median(a / b for a, b in zip(rates[name], rates["plain"]))
-            print(f"features, AOF {aof or 'off':9}{name:20}{statistics.median(rates[name]):8,.0f} requests/s, {ratio:.2f} of plain",
-                  flush=True)
+            for name, (binary, used) in kinds.items():
+                found[name].append(rate(binary, used, requests, aof))
+        plain = [row[0] for row in found["plain"]]
+        for name, rows in found.items():
+            rates, cpu = zip(*rows)
+            ratio = statistics.median(a / b for a, b in zip(rates, plain))
+            print(f"features, AOF {aof or 'off':9}{name:20}{statistics.median(rates):8,.0f} requests/s, {ratio:.2f} of plain, "
+                  f"{statistics.median(cpu):.1f} us of Redis per request", flush=True)
 
 
 if __name__ == "__main__":
