@@ -100,7 +100,7 @@ struct kernel_norm_args {
 };
 cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args);
 
-enum kernel_activation { KERNEL_GELU_ERF, KERNEL_GELU_TANH, KERNEL_RELU };
+enum kernel_activation { KERNEL_GELU_ERF, KERNEL_GELU_TANH, KERNEL_RELU, KERNEL_IDENTITY };
 
 /* x = activation(x [+ bias]) in place, of the first *count rows. */
 struct kernel_activate_args {

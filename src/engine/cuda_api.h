@@ -1,0 +1,128 @@
+/* Every CUDA, cuBLASLt and cuBLAS call that the engine makes, as one table of function pointers.
+ *
+ * The real table (cuda_api_runtime.c, the only file that needs the CUDA runtime to link) finds the libraries when the
+ * process first asks for it, so that one binary starts on a machine that has none of them. The tests put a table there
+ * that does everything in plain memory (tests/support/cuda_host.h); the engine cannot tell. A field is named as the
+ * call that it holds, and has its type; what the call does is NVIDIA's manual's to say. */
+#ifndef ENGINE_CUDA_API_H
+#define ENGINE_CUDA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "base/err.h"
+
+/* Linked in. */
+#define CUDA_RUNTIME_CALLS(CALL)                                                                                       \
+    CALL(cudaGetDeviceCount)                                                                                           \
+    CALL(cudaGetDeviceProperties)                                                                                      \
+    CALL(cudaDeviceGetAttribute)                                                                                       \
+    CALL(cudaSetDevice)                                                                                                \
+    CALL(cudaGetDevice)                                                                                                \
+    CALL(cudaDeviceSynchronize)                                                                                        \
+    CALL(cudaDriverGetVersion)                                                                                         \
+    CALL(cudaRuntimeGetVersion)                                                                                        \
+    CALL(cudaGetLastError)                                                                                             \
+    CALL(cudaGetErrorName)                                                                                             \
+    CALL(cudaGetErrorString)                                                                                           \
+    CALL(cudaMemGetInfo)                                                                                               \
+    CALL(cudaMalloc)                                                                                                   \
+    CALL(cudaFree)                                                                                                     \
+    CALL(cudaHostAlloc)                                                                                                \
+    CALL(cudaFreeHost)                                                                                                 \
+    CALL(cudaMemcpyAsync)                                                                                              \
+    CALL(cudaMemsetAsync)                                                                                              \
+    CALL(cudaStreamCreateWithFlags)                                                                                    \
+    CALL(cudaStreamDestroy)                                                                                            \
+    CALL(cudaStreamSynchronize)                                                                                        \
+    CALL(cudaStreamQuery)                                                                                              \
+    CALL(cudaStreamWaitEvent)                                                                                          \
+    CALL(cudaStreamBeginCapture)                                                                                       \
+    CALL(cudaStreamEndCapture)                                                                                         \
+    CALL(cudaStreamIsCapturing)                                                                                        \
+    CALL(cudaEventCreateWithFlags)                                                                                     \
+    CALL(cudaEventDestroy)                                                                                             \
+    CALL(cudaEventRecord)                                                                                              \
+    CALL(cudaEventSynchronize)                                                                                         \
+    CALL(cudaEventQuery)                                                                                               \
+    CALL(cudaEventElapsedTime)                                                                                         \
+    CALL(cudaGraphInstantiate)                                                                                         \
+    CALL(cudaGraphLaunch)                                                                                              \
+    CALL(cudaGraphExecDestroy)                                                                                         \
+    CALL(cudaGraphDestroy)                                                                                             \
+    CALL(cudaLaunchKernel)
+
+/* In libcublasLt. */
+#define CUDA_BLASLT_CALLS(CALL)                                                                                        \
+    CALL(cublasLtCreate)                                                                                               \
+    CALL(cublasLtDestroy)                                                                                              \
+    CALL(cublasLtGetVersion)                                                                                           \
+    CALL(cublasLtGetStatusName)                                                                                        \
+    CALL(cublasLtMatmulDescCreate)                                                                                     \
+    CALL(cublasLtMatmulDescSetAttribute)                                                                               \
+    CALL(cublasLtMatmulDescDestroy)                                                                                    \
+    CALL(cublasLtMatrixLayoutCreate)                                                                                   \
+    CALL(cublasLtMatrixLayoutDestroy)                                                                                  \
+    CALL(cublasLtMatmulPreferenceCreate)                                                                               \
+    CALL(cublasLtMatmulPreferenceSetAttribute)                                                                         \
+    CALL(cublasLtMatmulPreferenceDestroy)                                                                              \
+    CALL(cublasLtMatmulAlgoGetHeuristic)                                                                               \
+    CALL(cublasLtMatmulAlgoCheck)                                                                                      \
+    CALL(cublasLtMatmul)
+
+/* In libcublas, which is looked for but need not be there: its fields are then all NULL. */
+#define CUDA_BLAS_CALLS(CALL)                                                                                          \
+    CALL(cublasCreate_v2)                                                                                              \
+    CALL(cublasDestroy_v2)                                                                                             \
+    CALL(cublasSetStream_v2)                                                                                           \
+    CALL(cublasSetWorkspace_v2)                                                                                        \
+    CALL(cublasGemmEx)
+
+struct cuda_api {
+#define CUDA_API_FIELD(call) __typeof__(&call) call;
+    CUDA_RUNTIME_CALLS(CUDA_API_FIELD)
+    CUDA_BLASLT_CALLS(CUDA_API_FIELD)
+    CUDA_BLAS_CALLS(CUDA_API_FIELD)
+#undef CUDA_API_FIELD
+};
+
+/* The least compute capability that the kernels are built for (10 * major + minor). */
+enum { CUDA_LEAST_CAPABILITY = 80 };
+
+/* What the engine wants to know of a GPU. */
+struct cuda_device {
+    int number;
+    char name[256];
+    uint32_t capability;      /* 10 * major + minor, e.g. 90 */
+    uint32_t multiprocessors; /* and so many blocks run at once, at least */
+    size_t memory_bytes;      /* all of it, free or not */
+    int driver;               /* the CUDA version of the driver, 1000 * major + 10 * minor */
+    size_t cublaslt;          /* the version of the library that was found */
+};
+
+/* The table of this machine's driver and libraries; the same one at every call, for the life of the process.
+ * Errors: STATUS_UNSUPPORTED with the reason: no NVIDIA driver, a driver too old, no GPU, no libcublasLt.
+ * Thread: any. */
+MUST_CHECK enum status cuda_api_real(const struct cuda_api **out, struct err *err);
+
+/* How many GPUs there are, at least 1. Errors: STATUS_UNSUPPORTED: there are none, or no driver; STATUS_DEVICE_LOST. */
+MUST_CHECK enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct err *err);
+
+/* Describes one GPU. Errors: STATUS_BAD_INPUT (no such number), STATUS_UNSUPPORTED (too old for the kernels),
+ * STATUS_DEVICE_LOST. */
+MUST_CHECK enum status cuda_device_look(const struct cuda_api *api, int number, struct cuda_device *out,
+                                        struct err *err);
+
+/* What a call's answer means to us, with `what` in the message ("copying a batch").
+ * Errors: STATUS_NO_MEMORY; STATUS_DEVICE_LOST for what no later call on the device recovers from; STATUS_UNSUPPORTED
+ * (no driver, no GPU, no code for this GPU); STATUS_INTERNAL for the rest: a call that we should not have made.
+ * cuda_blas_check cannot tell a lost device from a failed product (cuBLAS says only "execution failed"), so it asks
+ * the runtime. */
+MUST_CHECK enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err);
+MUST_CHECK enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what,
+                                       struct err *err);
+
+#endif

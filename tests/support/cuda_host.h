@@ -1,0 +1,107 @@
+/* A table of CUDA calls (engine/cuda_api.h) that needs no GPU: device memory is memory, a stream is a queue of work
+ * that runs in this process, a graph is the recorded work, a matrix product is three loops.
+ *
+ * It is stricter than a GPU. Work that was enqueued runs as late, or in as odd an order, as its streams and events
+ * allow (enum cuda_host_order). Fresh device memory is filled with ones (not-a-number in every float type). Host code
+ * that touches device memory, or a device that touches another's, dies with SIGSEGV and a line that says whose memory
+ * it was; freed memory is never given out again. Every misuse of a call is reported (struct cuda_host_options.misuse;
+ * by default: printed, then abort), and so is what was not given back by cuda_host_close.
+ *
+ * There is one host at a time in a process; its calls may come from several threads, one runs at a time.
+ *
+ * It differs from CUDA, on purpose, in this: the device must be current for whatever is enqueued on its streams; work
+ * from ordinary memory is copied at the call, work to ordinary memory is done at the call; one stream takes part in a
+ * capture; legacy default streams do not exist. */
+#ifndef TESTS_CUDA_HOST_H
+#define TESTS_CUDA_HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/cuda_api.h"
+
+/* When enqueued work runs. Whatever the order, a stream's own work runs in turn and waits for the events that it was
+ * told to wait for; a query (of a stream or event) always lets a piece of work run, so that polling ends. */
+enum cuda_host_order {
+    CUDA_HOST_LATE,     /* only when something waits for it, and then nothing else: shows missing waits for data */
+    CUDA_HOST_OTHERS,   /* when something is waited for, all that other streams may do runs first: shows that a buffer
+                         * is written again too early */
+    CUDA_HOST_SHUFFLED, /* anything allowed, by `seed`: at an enqueue perhaps some, at a wait until it is over */
+    CUDA_HOST_AT_ONCE,  /* at the call: no order is tested */
+};
+
+/* What the heuristics offer for a product, the first one first. Algorithm i adds the products of a row in i + 1
+ * interleaved parts, so that a result shows by its last bits which one ran. */
+struct cuda_host_algorithm {
+    uint32_t time_ns; /* by the device's clock, whatever the shape */
+    size_t workspace_bytes;
+    cublasStatus_t answer; /* of cublasLtMatmul; 0: it works */
+};
+enum { CUDA_HOST_ALGORITHMS = 16 };
+
+/* How the SIMT shim runs a kernel. `bytes` gives the size of the kernel's one argument, 0 for what is no kernel. */
+struct cuda_host_kernels {
+    size_t (*bytes)(const void *kernel);
+    void (*run)(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes);
+};
+
+struct cuda_host_options {
+    uint32_t devices;    /* 0: one; at most CUDA_HOST_DEVICES */
+    uint32_t capability; /* 0: 90 */
+    size_t memory_bytes; /* of each device; 0: 1 GiB */
+    size_t graph_bytes;  /* device memory that an instantiated graph takes */
+    enum cuda_host_order order;
+    uint64_t seed;
+    struct cuda_host_kernels kernels; /* may be left out when no kernel is launched */
+    struct cuda_host_algorithm
+        algorithms[CUDA_HOST_ALGORITHMS]; /* up to the first of time_ns 0; none: one of 1000 ns */
+    bool no_cublas;                       /* the gemmEx fields are NULL */
+    void (*misuse)(const char *what);     /* when it returns, so does the call, with an error */
+};
+enum { CUDA_HOST_DEVICES = 4 };
+
+/* Starts a host, or NULL options for the defaults. Owns: the caller ends it with cuda_host_close. */
+const struct cuda_api *cuda_host_open(const struct cuda_host_options *options);
+
+/* Ends the host; reports as misuse whatever was created and not destroyed, and an overrun of any memory. */
+void cuda_host_close(void);
+
+/* A planted fault. Counting starts when it is planted; several may be planted. */
+struct cuda_host_fault {
+    const char *call; /* "cudaMalloc", "cublasLtMatmul", or NULL: every call that can fail but those that give back */
+    uint32_t at;      /* 1: the next such call */
+    int answer; /* what it returns: a cudaError_t, or a cublasStatus_t for cuBLAS's calls; 0: as fits a lost device */
+    bool lost;  /* the device that is current is lost from then on: every later call on it says so */
+};
+void cuda_host_plant(struct cuda_host_fault fault);
+void cuda_host_clear(void); /* no planted faults; a lost device stays lost */
+
+/* Loses a device now, between calls. */
+void cuda_host_lose(int device);
+
+/* While a device hangs nothing runs on it: whoever waits for it blocks until it goes on, queries say "not ready". */
+void cuda_host_hang(int device, bool hangs);
+
+/* Blocks until a thread waits for a hanging device. */
+void cuda_host_await_hang(void);
+
+/* From the nth product of `type` from now on (1: the next to run), a product's element [0, 0] is not a number; `rows`
+ * of them: how many products are spoilt so. `times` 0: every one from then on. */
+void cuda_host_spoil(cudaDataType_t type, uint32_t at, uint32_t times);
+
+/* Replaces what the heuristics offer from now on (a list as in the options). */
+void cuda_host_offer(const struct cuda_host_algorithm *algorithms);
+
+/* How often a call was made since the host was opened, by name: "cudaGraphLaunch"; NULL: all together. */
+uint64_t cuda_host_calls(const char *call);
+
+/* What a device holds now, and the most that it ever held. Units: bytes. */
+size_t cuda_host_held_bytes(int device);
+size_t cuda_host_most_bytes(int device);
+
+/* Copies out of, or into, device memory behind the device's back, after all work has run: for a test to look. */
+void cuda_host_peek(void *to, const void *device_memory, size_t bytes);
+void cuda_host_poke(void *device_memory, const void *from, size_t bytes);
+
+#endif
