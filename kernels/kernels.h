@@ -46,12 +46,27 @@ enum kernel_count {
     KERNEL_COUNTS,
 };
 
-/* One piece of attention's work: KERNEL_TILE_QUERIES queries of a row (fewer at its end). */
-enum { KERNEL_TILE_QUERIES = 64 };
-struct kernel_tile {
+/* Attention's work, cut up: a strip is what one warp does at a time, up to KERNEL_STRIP_QUERIES queries of one row, and
+ * says all that a warp must know of it. A tile is what one block of four warps does at a time: a row above
+ * KERNEL_SHORT_ROW tokens has tiles of its own, whose warps share its keys and values; strips of shorter rows share a
+ * tile with those of others, so that they fill a block too. */
+enum { KERNEL_STRIP_QUERIES = 16, KERNEL_TILE_STRIPS = 4, KERNEL_SHORT_ROW = 32 };
+struct kernel_strip {
     uint32_t row;
-    uint32_t first; /* the first query, counted within the row */
+    uint32_t first;  /* the first query, counted within the row; at or beyond length: nothing to do */
+    uint32_t start;  /* where the row begins */
+    uint32_t length; /* of the row; 0: no strip */
 };
+struct kernel_tile {
+    struct kernel_strip strips[KERNEL_TILE_STRIPS];
+};
+
+/* The most tiles that rows of so many tokens in all (gaps not counted) can need. */
+uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows);
+
+/* Cuts rows up into tiles, those of the longest rows first, in time proportional to rows + tiles; returns how many.
+ * Shapes: start, length [rows], read, in any order; tiles [kernel_tiles_bound], written: at most what is returned. */
+uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_tile *tiles);
 
 /* A batch of rows of tokens, all of it in device memory. What lies in gaps between rows is never read by a row; ids
  * there may be anything. */
@@ -61,7 +76,7 @@ struct kernel_ragged {
     const uint32_t *position;        /* [tokens], a token's place in its row; 0 in gaps */
     const uint32_t *start;           /* [rows], where a row begins */
     const uint32_t *length;          /* [rows], at least 1 */
-    const struct kernel_tile *tiles; /* [tiles], those of the longest rows first */
+    const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_tiles_fill makes them */
 };
 
 /* The widest row that the kernels of a row normalise; wider ones are refused. */
