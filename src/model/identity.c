@@ -71,16 +71,21 @@ static enum status hash_description(XXH3_state_t *state, const struct model *mod
     return status;
 }
 
-static enum status fill(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
+static void fill_revision(XXH3_state_t *state, struct model *model)
 {
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.txt",
-                                        "special_tokens_map.json", "added_tokens.json"};
     char hex[33];
     XXH3_128bits_reset(state);
     weights_visit(model, hash_tensor, state);
     to_hex(XXH3_128bits_digest(state), hex);
     memcpy(model->revision, hex, 16);
     model->revision[16] = '\0';
+}
+
+static enum status fill(XXH3_state_t *state, struct model *model, const char *folder, struct err *err)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.txt",
+                                        "special_tokens_map.json", "added_tokens.json"};
+    fill_revision(state, model);
     enum status status = hash_description(state, model, err);
     for (size_t i = 0; i < sizeof files / sizeof files[0] && status == STATUS_OK; i++)
         status = hash_file(state, model->directory, folder, files[i], err);
@@ -96,4 +101,14 @@ enum status identity_fill(struct model *model, const char *folder, struct err *e
     enum status status = fill(state, model, folder, err);
     XXH3_freeState(state);
     return status;
+}
+
+enum status identity_fill_revision(struct model *model, struct err *err)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a hash");
+    fill_revision(state, model);
+    XXH3_freeState(state);
+    return STATUS_OK;
 }

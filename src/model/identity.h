@@ -10,4 +10,7 @@
  * are. Errors: STATUS_IO and others of file_read, STATUS_NO_MEMORY. */
 MUST_CHECK enum status identity_fill(struct model *model, const char *folder, struct err *err);
 
+/* The revision alone, from the weights. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status identity_fill_revision(struct model *model, struct err *err);
+
 #endif

@@ -190,7 +190,54 @@ enum status model_open(const char *directory, const struct model_options *option
 
 void model_release_weights(struct model *model)
 {
+    model->read_once = true;
     weights_release(model->storage);
+}
+
+/* What a model shares with its copy are numbers only. */
+static struct model *copy_sizes(const struct model *model)
+{
+    struct model *copy = calloc(1, sizeof *copy);
+    if (copy == NULL)
+        return NULL;
+    *copy = *model;
+    copy->directory = copy->name = copy->prompt = NULL;
+    copy->prompts = NULL;
+    copy->prompt_count = 0;
+    copy->tokenizer = NULL;
+    copy->word_embeddings = copy->position_embeddings = copy->type_embeddings = (struct tensor){0};
+    copy->embedding_norm = (struct layer_norm){0};
+    copy->read_once = true;
+    copy->layers = calloc(model->layer_count, sizeof *copy->layers);
+    copy->storage = calloc(1, sizeof(struct weights));
+    return copy;
+}
+
+static enum status fill_again(const struct model *model, struct model *copy, struct err *err)
+{
+    if (copy->layers == NULL || copy->storage == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a model");
+    TRY(weights_read_again(model->storage, model->directory, copy->storage, err));
+    TRY(weights_bind(copy->storage, copy, err));
+    TRY(identity_fill_revision(copy, err));
+    if (strcmp(copy->revision, model->revision) != 0)
+        return err_set(err, STATUS_BAD_INPUT, "the weights in %s are others than at the start", model->directory);
+    return STATUS_OK;
+}
+
+enum status model_read_again(const struct model *model, struct model **out, struct err *err)
+{
+    *out = NULL;
+    if (model->directory == NULL)
+        return err_set(err, STATUS_UNSUPPORTED, "the model has no directory to read its weights from again");
+    struct model *copy = copy_sizes(model);
+    enum status status =
+        copy == NULL ? err_set(err, STATUS_NO_MEMORY, "no memory for a model") : fill_again(model, copy, err);
+    if (status == STATUS_OK)
+        *out = copy;
+    else
+        model_close(copy);
+    return status;
 }
 
 enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,

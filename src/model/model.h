@@ -86,7 +86,8 @@ struct model {
     struct layer_norm embedding_norm;
     struct model_layer *layers; /* [layer_count] */
     size_t weight_bytes;        /* of all tensors, as in the files, heads included */
-    bool read_once;             /* set by the owner: an engine may tensor_release what it has copied */
+    bool read_once; /* the tensors are for the next engine alone, which may tensor_release what it has copied; set by
+                       the owner, and by model_release_weights */
 
     struct tokenizer *tokenizer;
     void *storage; /* struct weights: the weight files' bytes; only model.c looks inside */
@@ -102,6 +103,13 @@ void model_close(struct model *model);
 
 /* Frees the weights' bytes once an engine has made its own copy; the tensors must not be read after it. */
 void model_release_weights(struct model *model);
+
+/* Reads the weights of an open model from its files once more, for an engine that is opened later: a model with sizes
+ * and weights and nothing else, read_once. The files must still hold the same weights.
+ * Owns: the caller ends it with model_close, after that engine. Errors: STATUS_BAD_INPUT (other weights by now),
+ * STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY, STATUS_UNSUPPORTED (a model that is from no directory). Thread: any,
+ * the weights of `model` may be released meanwhile. */
+MUST_CHECK enum status model_read_again(const struct model *model, struct model **out, struct err *err);
 
 /* Puts a prompt before a text, as it is to be tokenised: `*text` and `*length` then tell of both. With an empty prompt
  * they stay as they are; otherwise they point into `scratch`, whose content is replaced. Owns: the caller frees

@@ -204,9 +204,11 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
     if (status == STATUS_OK)
         status = safetensors_parse(header, (size_t)length, file_bytes - sizeof prefix - length, name, out, err);
     free(header);
-    if (status == STATUS_OK)
-        out->data_bytes = (size_t)(file_bytes - sizeof prefix - length);
-    return status;
+    if (status != STATUS_OK)
+        return status;
+    out->data_from = sizeof prefix + (size_t)length;
+    out->data_bytes = (size_t)file_bytes - out->data_from;
+    return STATUS_OK;
 }
 
 /* Large weights ask for huge pages: filling fresh 4 KiB pages costs as much as the copy itself. */
@@ -220,6 +222,14 @@ static unsigned char *allocate_data(size_t bytes)
     return data;
 }
 
+static enum status read_data(int fd, const char *name, struct safetensors *out, struct err *err)
+{
+    out->data = allocate_data(out->data_bytes);
+    if (out->data == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu bytes of weights", name, out->data_bytes);
+    return read_exact(fd, out->data, out->data_bytes, name, err);
+}
+
 static enum status read_file(int fd, const char *name, struct safetensors *out, struct err *err)
 {
     struct stat info;
@@ -230,12 +240,7 @@ static enum status read_file(int fd, const char *name, struct safetensors *out, 
     if (info.st_size < 8)
         return err_set(err, STATUS_BAD_INPUT, "%s: %lld bytes are too few for a header", name, (long long)info.st_size);
     enum status status = read_header(fd, (uint64_t)info.st_size, name, out, err);
-    if (status != STATUS_OK)
-        return status;
-    out->data = allocate_data(out->data_bytes);
-    if (out->data == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu bytes of weights", name, out->data_bytes);
-    return read_exact(fd, out->data, out->data_bytes, name, err);
+    return status == STATUS_OK ? read_data(fd, name, out, err) : status;
 }
 
 enum status safetensors_open(const char *path, const char *name, struct safetensors *out, struct err *err)
@@ -245,6 +250,42 @@ enum status safetensors_open(const char *path, const char *name, struct safetens
     if (fd < 0)
         return err_set_errno(err, "cannot open %s", path);
     enum status status = read_file(fd, name, out, err);
+    close(fd);
+    return status;
+}
+
+static enum status copy_entries(const struct safetensors *file, struct safetensors *out)
+{
+    out->entries = calloc(file->count > 0 ? file->count : 1, sizeof *out->entries);
+    if (out->entries == NULL)
+        return STATUS_NO_MEMORY;
+    for (size_t i = 0; i < file->count; i++) {
+        out->entries[i] = file->entries[i];
+        out->entries[i].name = strdup(file->entries[i].name);
+        out->count++;
+        if (out->entries[i].name == NULL)
+            return STATUS_NO_MEMORY;
+    }
+    return STATUS_OK;
+}
+
+enum status safetensors_read_again(const char *path, const char *name, const struct safetensors *file,
+                                   struct safetensors *out, struct err *err)
+{
+    *out = (struct safetensors){.data_bytes = file->data_bytes, .data_from = file->data_from};
+    if (copy_entries(file, out) != STATUS_OK)
+        return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu tensors", name, file->count);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, "cannot open %s", path);
+    struct stat info;
+    enum status status;
+    if (fstat(fd, &info) != 0 || lseek(fd, (off_t)file->data_from, SEEK_SET) < 0)
+        status = err_set_errno(err, "cannot read %s", path);
+    else if ((uint64_t)info.st_size != (uint64_t)file->data_from + file->data_bytes)
+        status = err_set(err, STATUS_BAD_INPUT, "%s has another size than at the start", path);
+    else
+        status = read_data(fd, name, out, err);
     close(fd);
     return status;
 }

@@ -36,6 +36,7 @@ struct safetensors {
     size_t count;
     unsigned char *data; /* [data_bytes], at 64-byte alignment */
     size_t data_bytes;
+    size_t data_from; /* where they begin in the file */
 };
 
 /* Reads and checks a whole file. `name` is what messages call it.
@@ -44,6 +45,12 @@ struct safetensors {
  * names file and tensor), STATUS_UNSUPPORTED (an unknown dtype), STATUS_NO_MEMORY. Thread: one at a time (cJSON). */
 MUST_CHECK enum status safetensors_open(const char *path, const char *name, struct safetensors *out, struct err *err);
 void safetensors_close(struct safetensors *file);
+
+/* Reads the tensors' bytes of a file that was opened before once more; the entries are those of `file`.
+ * Owns: the caller ends `*out` with safetensors_close, also after an error. Errors: STATUS_BAD_INPUT (the file has
+ * another size now), STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status safetensors_read_again(const char *path, const char *name, const struct safetensors *file,
+                                              struct safetensors *out, struct err *err);
 
 /* Checks a header alone, for a file whose data part has `data_bytes` bytes; `header[length]` must be a NUL. Fills the
  * entries; `data` stays NULL. Owns and Errors: as safetensors_open. */

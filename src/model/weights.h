@@ -22,6 +22,13 @@ struct weights {
 MUST_CHECK enum status weights_open(const char *directory, const char *folder, struct weights *out, struct err *err);
 void weights_close(struct weights *weights);
 
+/* Reads the bytes of open weights again, from the same files below `directory`; their headers are not looked at, so
+ * that the caller must see whether the weights are the same.
+ * Owns: the caller ends `*out` with weights_close, also after an error. Errors: STATUS_BAD_INPUT (a file of another
+ * size), STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status weights_read_again(const struct weights *weights, const char *directory, struct weights *out,
+                                          struct err *err);
+
 /* Frees the tensors' bytes and keeps the names and shapes. */
 void weights_release(struct weights *weights);
 

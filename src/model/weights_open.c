@@ -140,6 +140,26 @@ enum status weights_open(const char *directory, const char *folder, struct weigh
     return open_index(directory, folder, out, err);
 }
 
+enum status weights_read_again(const struct weights *weights, const char *directory, struct weights *out,
+                               struct err *err)
+{
+    TRY(reserve(out, weights->count, err));
+    for (size_t i = 0; i < weights->count; i++) {
+        struct buffer path = {0};
+        buffer_format(&path, "%s/%s", directory, weights->names[i]);
+        out->names[i] = strdup(weights->names[i]);
+        out->count++;
+        enum status status = STATUS_NO_MEMORY;
+        if (buffer_ok(&path) && out->names[i] != NULL)
+            status = safetensors_read_again(path.data, weights->names[i], &weights->files[i], &out->files[i], err);
+        else
+            err_set(err, status, "no memory for the path of %s", weights->names[i]);
+        buffer_free(&path);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
 void weights_release(struct weights *weights)
 {
     for (size_t i = 0; i < weights->count; i++) {
