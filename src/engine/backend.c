@@ -14,20 +14,47 @@ static bool is_auto(const char *name)
     return name == NULL || strcmp(name, "auto") == 0;
 }
 
-enum status backend_find(const char *name, const struct backend_ops **out, struct err *err)
+static void list_names(char *names, size_t size)
 {
-    char names[128] = "";
+    names[0] = '\0';
     for (size_t i = 0; i < TABLE_ROWS; i++) {
-        bool meant = is_auto(name) ? table[i]->probe() : strcmp(name, table[i]->name) == 0;
-        if (meant && !table[i]->probe())
-            return err_set(err, STATUS_UNSUPPORTED, "backend \"%s\" does not work on this machine", name);
-        if (meant) {
+        strncat(names, ", ", size - strlen(names) - 1);
+        strncat(names, table[i]->name, size - strlen(names) - 1);
+    }
+}
+
+static enum status find_best(const struct backend_ops **out, struct err *passed_over, struct err *err)
+{
+    struct err first = {0}, why = {0};
+    for (size_t i = 0; i < TABLE_ROWS; i++) {
+        unsigned count;
+        if (table[i]->devices(&count, &why) == STATUS_OK) {
             *out = table[i];
+            if (passed_over != NULL)
+                *passed_over = first;
             return STATUS_OK;
         }
-        strncat(names, i == 0 ? "" : ", ", sizeof names - strlen(names) - 1);
-        strncat(names, table[i]->name, sizeof names - strlen(names) - 1);
+        if (i == 0)
+            first = why;
     }
-    return err_set(err, STATUS_UNSUPPORTED, "no backend \"%s\"; there are: auto, %s", is_auto(name) ? "auto" : name,
-                   names);
+    return err_set(err, STATUS_UNSUPPORTED, "no backend works on this machine: %s", first.message);
+}
+
+enum status backend_find(const char *name, const struct backend_ops **out, struct err *passed_over, struct err *err)
+{
+    if (passed_over != NULL)
+        *passed_over = (struct err){0};
+    if (is_auto(name))
+        return find_best(out, passed_over, err);
+    for (size_t i = 0; i < TABLE_ROWS; i++) {
+        if (strcmp(name, table[i]->name) != 0)
+            continue;
+        unsigned count;
+        TRY(table[i]->devices(&count, err));
+        *out = table[i];
+        return STATUS_OK;
+    }
+    char names[128];
+    list_names(names, sizeof names);
+    return err_set(err, STATUS_UNSUPPORTED, "no backend \"%s\"; there are: auto%s", name, names);
 }

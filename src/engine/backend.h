@@ -1,8 +1,9 @@
 /* What a device must be able to do. A backend is one file and one row of the table in backend.c.
  *
  * The words are those of the forward pass (encoder.c); a backend decides how they map on its device: it may fuse what
- * follows into a product, and it may only enqueue work until finish. A stream is one thread's scratch on the device;
- * the ops of one pass are called on it in the order of the forward pass. */
+ * follows into a product, and it may only enqueue work until wait. A stream is one thread's scratch on the device; the
+ * ops of one pass are called on it in the order of the forward pass, embed to submit. An op that fails ends its pass:
+ * nobody submits or waits for it, and the stream is ready for the next one. */
 #ifndef ENGINE_BACKEND_H
 #define ENGINE_BACKEND_H
 
@@ -21,11 +22,18 @@ struct backend {
     const struct backend_ops *ops; /* set by engine_open_with */
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
-    uint32_t pass_tokens;     /* a pass takes whole rows of up to this many elements, or one longer row alone */
     size_t weight_bytes;      /* on the device */
+    unsigned slots;           /* passes of a stream that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };
 
+enum { BACKEND_SLOTS_MAX = 4 };
+
 struct backend_stream;
+
+/* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
+struct stream_limits {
+    uint32_t tokens, rows;
+};
 
 /* One pass: some whole rows of a batch, as they lie there. Row r is ids[start[r] - origin] onwards. */
 struct pass {
@@ -35,7 +43,7 @@ struct pass {
     const int32_t *ids;     /* [extent] */
     const uint32_t *start;  /* [rows] */
     const uint32_t *length; /* [rows] */
-    float *output;          /* [rows, dim], written by the time finish returns */
+    float *output;          /* [rows, dim], written by the time wait returns */
 };
 
 enum linear_site {
@@ -50,36 +58,47 @@ enum norm_site { NORM_ATTENTION, NORM_OUTPUT };
 struct backend_ops {
     const char *name;
 
-    /* Whether this machine has the device. */
-    bool (*probe)(void);
+    /* How many such devices this machine has. Errors: STATUS_UNSUPPORTED, saying why there are none. */
+    enum status (*devices)(unsigned *count, struct err *err);
     /* The precision that this machine would run for what was asked, or PRECISION_AUTO when it cannot. */
     enum precision (*choose)(enum precision asked);
 
-    /* Puts a model's weights on the device. Owns: the caller ends it with close; `model` outlives it. */
-    enum status (*open)(const struct model *model, enum precision precision, struct backend **out, struct err *err);
+    /* Puts a model's weights on the device. `options` live as long as the call; options->precision is what choose gave.
+     * Owns: the caller ends it with close; `model` and options->cache_path outlive it. */
+    enum status (*open)(const struct model *model, const struct engine_options *options, struct backend **out,
+                        struct err *err);
     void (*close)(struct backend *backend);
 
     /* Thread: streams of one backend may be opened, run and closed side by side. */
     enum status (*stream_open)(struct backend *backend, struct backend_stream **out, struct err *err);
     void (*stream_close)(struct backend_stream *stream);
+    /* Asked before every pass: a stream that had to give memory back takes less from then on. */
+    struct stream_limits (*limits)(const struct backend_stream *stream);
 
     enum status (*embed)(struct backend_stream *stream, const struct pass *pass, struct err *err);
     enum status (*linear)(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err);
     enum status (*attention)(struct backend_stream *stream, uint32_t layer, struct err *err);
     enum status (*norm)(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err);
     enum status (*pool)(struct backend_stream *stream, struct err *err); /* normalises nothing: the encoder does */
-    enum status (*finish)(struct backend_stream *stream, struct err *err);
+    /* Ends the pass that was begun by embed, which stays as it is until wait has delivered it. */
+    enum status (*submit)(struct backend_stream *stream, struct err *err);
+    /* Waits for the oldest pass that was submitted and not waited for, and writes its output. An error is that pass's:
+     * it counts as waited for. */
+    enum status (*wait)(struct backend_stream *stream, struct err *err);
 };
 
 extern const struct backend_ops backend_cpu;
 extern const struct backend_ops backend_null;
 
-/* The row of the table with that name; "auto" and NULL mean the first that probes well.
- * Errors: STATUS_UNSUPPORTED; the message lists what there is. */
-MUST_CHECK enum status backend_find(const char *name, const struct backend_ops **out, struct err *err);
+/* The row of the table with that name; "auto" and NULL mean the first that has a device here, and `passed_over`, if it
+ * is not NULL, then says why a row before it was not taken (status STATUS_OK: none was).
+ * Errors: STATUS_UNSUPPORTED; the message lists what there is, or says why that one does not work. */
+MUST_CHECK enum status backend_find(const char *name, const struct backend_ops **out, struct err *passed_over,
+                                    struct err *err);
 
-/* engine_open on a given backend, also one that stands in no table: tests inject faults this way. */
+/* engine_open on a given backend, also one that stands in no table: tests inject faults this way. `options` may be
+ * NULL; its backend is not looked at. */
 MUST_CHECK enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
-                                        enum precision precision, struct engine **out, struct err *err);
+                                        const struct engine_options *options, struct engine **out, struct err *err);
 
 #endif

@@ -32,28 +32,31 @@ struct backend_stream {
     float *scratch;             /* attention's */
 };
 
-static bool cpu_probe(void)
+static enum status cpu_devices(unsigned *count, struct err *err)
 {
-    return true;
+    (void)err;
+    *count = 1;
+    return STATUS_OK;
 }
 
 static enum precision cpu_choose(enum precision asked)
 {
     if (asked == PRECISION_AUTO)
         return matmul_native_precision();
-    if (asked == PRECISION_BF16 && matmul_native_precision() != PRECISION_BF16)
-        return PRECISION_AUTO;
-    return asked;
+    bool can = asked == PRECISION_F32 || (asked == PRECISION_BF16 && matmul_native_precision() == PRECISION_BF16);
+    return can ? asked : PRECISION_AUTO;
 }
 
-static enum status cpu_open(const struct model *model, enum precision precision, struct backend **out, struct err *err)
+static enum status cpu_open(const struct model *model, const struct engine_options *options, struct backend **out,
+                            struct err *err)
 {
     struct cpu_weights *weights;
+    if (options->device != 0)
+        return err_set(err, STATUS_UNSUPPORTED, "device %u: the CPU backend has device 0 alone", options->device);
     matmul_single_thread();
-    enum status status = cpu_weights_open(model, precision, &weights, err);
-    if (status != STATUS_OK)
-        return status;
-    weights->backend = (struct backend){NULL, model, precision, PASS_TOKENS, weights->bytes};
+    TRY(cpu_weights_open(model, options->precision, &weights, err));
+    weights->backend =
+        (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
     *out = &weights->backend;
     return STATUS_OK;
 }
@@ -145,6 +148,12 @@ static enum status cpu_stream_open(struct backend *backend, struct backend_strea
     }
     *out = stream;
     return STATUS_OK;
+}
+
+static struct stream_limits cpu_limits(const struct backend_stream *stream)
+{
+    (void)stream;
+    return (struct stream_limits){PASS_TOKENS, UINT32_MAX};
 }
 
 /* --- the forward pass ----------------------------------------------------------------------------------------------
@@ -299,7 +308,13 @@ static enum status cpu_pool(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-static enum status cpu_finish(struct backend_stream *stream, struct err *err)
+static enum status cpu_submit(struct backend_stream *stream, struct err *err)
+{
+    (void)stream, (void)err;
+    return STATUS_OK;
+}
+
+static enum status cpu_wait(struct backend_stream *stream, struct err *err)
 {
     (void)err;
     stream->pass = NULL;
@@ -308,16 +323,18 @@ static enum status cpu_finish(struct backend_stream *stream, struct err *err)
 
 const struct backend_ops backend_cpu = {
     .name = "cpu",
-    .probe = cpu_probe,
+    .devices = cpu_devices,
     .choose = cpu_choose,
     .open = cpu_open,
     .close = cpu_close,
     .stream_open = cpu_stream_open,
     .stream_close = cpu_stream_close,
+    .limits = cpu_limits,
     .embed = cpu_embed,
     .linear = cpu_linear,
     .attention = cpu_attention,
     .norm = cpu_norm,
     .pool = cpu_pool,
-    .finish = cpu_finish,
+    .submit = cpu_submit,
+    .wait = cpu_wait,
 };

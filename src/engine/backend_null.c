@@ -9,9 +9,11 @@ struct backend_stream {
     const struct pass *pass;
 };
 
-static bool null_probe(void)
+static enum status null_devices(unsigned *count, struct err *err)
 {
-    return true;
+    (void)err;
+    *count = 1;
+    return STATUS_OK;
 }
 
 static enum precision null_choose(enum precision asked)
@@ -19,12 +21,13 @@ static enum precision null_choose(enum precision asked)
     return asked == PRECISION_AUTO ? PRECISION_F32 : asked;
 }
 
-static enum status null_open(const struct model *model, enum precision precision, struct backend **out, struct err *err)
+static enum status null_open(const struct model *model, const struct engine_options *options, struct backend **out,
+                             struct err *err)
 {
     struct backend *backend = calloc(1, sizeof *backend);
     if (backend == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend");
-    *backend = (struct backend){NULL, model, precision, UINT32_MAX, 0};
+    *backend = (struct backend){.model = model, .precision = options->precision, .slots = 1};
     *out = backend;
     return STATUS_OK;
 }
@@ -47,6 +50,12 @@ static enum status null_stream_open(struct backend *backend, struct backend_stre
 static void null_stream_close(struct backend_stream *stream)
 {
     free(stream);
+}
+
+static struct stream_limits null_limits(const struct backend_stream *stream)
+{
+    (void)stream;
+    return (struct stream_limits){UINT32_MAX, UINT32_MAX};
 }
 
 static enum status null_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
@@ -101,7 +110,13 @@ static enum status null_pool(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-static enum status null_finish(struct backend_stream *stream, struct err *err)
+static enum status null_submit(struct backend_stream *stream, struct err *err)
+{
+    (void)stream, (void)err;
+    return STATUS_OK;
+}
+
+static enum status null_wait(struct backend_stream *stream, struct err *err)
 {
     (void)err;
     stream->pass = NULL;
@@ -110,16 +125,18 @@ static enum status null_finish(struct backend_stream *stream, struct err *err)
 
 const struct backend_ops backend_null = {
     .name = "null",
-    .probe = null_probe,
+    .devices = null_devices,
     .choose = null_choose,
     .open = null_open,
     .close = null_close,
     .stream_open = null_stream_open,
     .stream_close = null_stream_close,
+    .limits = null_limits,
     .embed = null_embed,
     .linear = null_linear,
     .attention = null_attention,
     .norm = null_norm,
     .pool = null_pool,
-    .finish = null_finish,
+    .submit = null_submit,
+    .wait = null_wait,
 };

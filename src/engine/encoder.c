@@ -2,18 +2,35 @@
  *
  * A batch is cut at row bounds into passes that suit the device: on the CPU, few enough tokens for the activations to
  * stay in the cache of a core. Rows are handed on as they lie, so that padding, where a planner asks for it, costs what
- * padding costs. Everything that a batch could have wrong is checked before anything is computed. */
+ * padding costs. Everything that a batch could have wrong is checked before anything is computed.
+ *
+ * A device may have several passes on the way. They come back in the order in which they were submitted, so both the
+ * batches that are out and their passes are rings. */
 #include "engine/encoder.h"
 
-#include <math.h>
+#include <assert.h>
 #include <stdlib.h>
 
 #include "engine/vector.h"
 
+/* A batch that is out. */
+struct flight {
+    const struct engine_batch *batch;
+    unsigned passes; /* submitted and not waited for */
+    struct err err;  /* the first thing that went wrong */
+};
+
 struct encoder {
-    const struct engine *engine;
+    struct engine *engine;
     const struct backend *backend;
     struct backend_stream *stream;
+    struct rescue_streams rescue;
+
+    struct flight flights[BACKEND_SLOTS_MAX];
+    unsigned first_flight, flights_out;
+    struct pass passes[BACKEND_SLOTS_MAX];
+    struct flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
+    unsigned first_pass, passes_out;
 };
 
 enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err)
@@ -36,6 +53,7 @@ void encoder_close(struct encoder *encoder)
 {
     if (encoder == NULL)
         return;
+    rescue_streams_close(&encoder->engine->rescue, &encoder->rescue);
     encoder->backend->ops->stream_close(encoder->stream);
     free(encoder);
 }
@@ -75,13 +93,14 @@ static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 }
 
 /* The next pass from `first` on: as many rows as fit, or one row alone without the gap behind it. */
-static struct pass cut_pass(const struct backend *backend, const struct engine_batch *batch, uint32_t first)
+static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, struct stream_limits limits, uint32_t dim)
 {
     uint32_t origin = batch->start[first];
     uint32_t rows = 1, extent = batch->length[first];
-    if (place_end(batch, first) - origin <= backend->pass_tokens)
+    if (place_end(batch, first) - origin <= limits.tokens)
         extent = place_end(batch, first) - origin;
-    while (first + rows < batch->rows && place_end(batch, first + rows) - origin <= backend->pass_tokens) {
+    while (rows < limits.rows && first + rows < batch->rows &&
+           place_end(batch, first + rows) - origin <= limits.tokens) {
         extent = place_end(batch, first + rows) - origin;
         rows++;
     }
@@ -92,16 +111,16 @@ static struct pass cut_pass(const struct backend *backend, const struct engine_b
         .ids = batch->ids + origin,
         .start = batch->start + first,
         .length = batch->length + first,
-        .output = batch->output + (size_t)first * backend->model->dim,
+        .output = batch->output + (size_t)first * dim,
     };
 }
 
-static enum status run_pass(const struct encoder *encoder, const struct pass *pass, struct err *err)
+enum status encoder_enqueue(const struct backend *backend, struct backend_stream *stream, const struct pass *pass,
+                            struct err *err)
 {
-    const struct backend_ops *ops = encoder->backend->ops;
-    struct backend_stream *stream = encoder->stream;
+    const struct backend_ops *ops = backend->ops;
     TRY(ops->embed(stream, pass, err));
-    for (uint32_t layer = 0; layer < encoder->backend->model->layer_count; layer++) {
+    for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
         TRY(ops->linear(stream, layer, LINEAR_QKV, err));
         TRY(ops->attention(stream, layer, err));
         TRY(ops->linear(stream, layer, LINEAR_ATTENTION_OUTPUT, err));
@@ -111,28 +130,126 @@ static enum status run_pass(const struct encoder *encoder, const struct pass *pa
         TRY(ops->norm(stream, layer, NORM_OUTPUT, err));
     }
     TRY(ops->pool(stream, err));
-    return ops->finish(stream, err);
+    return ops->submit(stream, err);
 }
 
-static enum status check_finite(const struct engine_batch *batch, uint32_t dim, struct err *err)
+/* Waits for the oldest pass that is out. */
+static void land_pass(struct encoder *encoder)
 {
-    for (uint32_t row = 0; row < batch->rows; row++)
-        for (uint32_t i = 0; i < dim; i++)
-            if (!isfinite(batch->output[(size_t)row * dim + i]))
-                return err_set(err, STATUS_NON_FINITE, "row %u: the vector is not finite", row);
+    struct flight *owner = encoder->owners[encoder->first_pass];
+    struct err err = {0};
+    enum status status = encoder->backend->ops->wait(encoder->stream, &err);
+    if (status != STATUS_OK && owner->err.status == STATUS_OK) {
+        owner->err = err;
+        owner->err.status = status;
+    }
+    owner->passes--;
+    encoder->first_pass = (encoder->first_pass + 1) % BACKEND_SLOTS_MAX;
+    encoder->passes_out--;
+}
+
+/* Begins all passes of a batch; what goes wrong stays with the flight. */
+static void begin(struct encoder *encoder, struct flight *flight)
+{
+    const struct engine_batch *batch = flight->batch;
+    const struct backend *backend = encoder->backend;
+    for (uint32_t first = 0; first < batch->rows;) {
+        if (encoder->passes_out == backend->slots)
+            land_pass(encoder);
+        if (flight->err.status != STATUS_OK) /* it was one of this batch */
+            return;
+        unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
+        struct pass *pass = &encoder->passes[at];
+        *pass = cut_pass(batch, first, backend->ops->limits(encoder->stream), backend->model->dim);
+        enum status status = encoder_enqueue(backend, encoder->stream, pass, &flight->err);
+        flight->err.status = status;
+        if (status != STATUS_OK)
+            return;
+        encoder->owners[at] = flight;
+        encoder->passes_out++;
+        flight->passes++;
+        first += pass->rows;
+    }
+}
+
+enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
+{
+    assert(encoder->flights_out < encoder->backend->slots);
+    TRY(check_batch(encoder->backend->model, batch, err));
+    unsigned at = (encoder->first_flight + encoder->flights_out) % BACKEND_SLOTS_MAX;
+    encoder->flights[at] = (struct flight){.batch = batch};
+    encoder->flights_out++;
+    begin(encoder, &encoder->flights[at]);
     return STATUS_OK;
+}
+
+/* The row's vector, from a pass of its own in a wider precision. */
+static enum status run_again(struct encoder *encoder, const struct engine_batch *batch, uint32_t row, struct err *err)
+{
+    struct pass pass = {
+        .rows = 1,
+        .extent = batch->length[row],
+        .origin = batch->start[row],
+        .ids = batch->ids + batch->start[row],
+        .start = batch->start + row,
+        .length = batch->length + row,
+        .output = batch->output + (size_t)row * encoder->backend->model->dim,
+    };
+    return rescue_row(&encoder->engine->rescue, encoder->backend, &encoder->rescue, &pass, err);
+}
+
+/* Takes care of rows that are not finite, and normalises the others. STATUS_NON_FINITE ends it last: then all other
+ * rows are as they should be. */
+static enum status finish_rows(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
+{
+    uint32_t dim = encoder->backend->model->dim;
+    struct err worst = {0};
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        float *vector = batch->output + (size_t)row * dim;
+        struct err why = {0};
+        enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, batch, row, &why);
+        if (status == STATUS_OK && encoder->engine->normalize)
+            vector_normalize(vector, dim);
+        if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status))
+            continue;
+        err_prefix(&why, "row %u", row);
+        worst = why;
+        if (status != STATUS_NON_FINITE)
+            break;
+    }
+    if (worst.status != STATUS_OK && err != NULL)
+        *err = worst;
+    return worst.status;
+}
+
+enum status encoder_take(struct encoder *encoder, struct err *err)
+{
+    assert(encoder->flights_out > 0);
+    struct flight *flight = &encoder->flights[encoder->first_flight];
+    while (flight->passes > 0)
+        land_pass(encoder);
+    encoder->first_flight = (encoder->first_flight + 1) % BACKEND_SLOTS_MAX;
+    encoder->flights_out--;
+    if (flight->err.status == STATUS_OK)
+        return finish_rows(encoder, flight->batch, err);
+    if (err != NULL)
+        *err = flight->err;
+    return flight->err.status;
 }
 
 enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
-    TRY(check_batch(encoder->backend->model, batch, err));
-    for (uint32_t first = 0; first < batch->rows;) {
-        struct pass pass = cut_pass(encoder->backend, batch, first);
-        TRY(run_pass(encoder, &pass, err));
-        first += pass.rows;
-    }
-    uint32_t dim = encoder->backend->model->dim;
-    for (uint32_t row = 0; row < batch->rows && encoder->engine->normalize; row++)
-        vector_normalize(batch->output + (size_t)row * dim, dim);
-    return check_finite(batch, dim, err);
+    assert(encoder->flights_out == 0);
+    TRY(encoder_put(encoder, batch, err));
+    return encoder_take(encoder, err);
+}
+
+unsigned encoder_slots(const struct engine *engine)
+{
+    return engine->backend->slots;
+}
+
+unsigned encoder_out(const struct encoder *encoder)
+{
+    return encoder->flights_out;
 }

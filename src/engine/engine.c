@@ -11,6 +11,7 @@ static const char *const precision_names[] = {
     [PRECISION_AUTO] = "auto",
     [PRECISION_F32] = "f32",
     [PRECISION_BF16] = "bf16",
+    [PRECISION_F16] = "f16",
 };
 
 const char *precision_name(enum precision precision)
@@ -26,38 +27,47 @@ enum status precision_parse(const char *name, enum precision *out, struct err *e
             return STATUS_OK;
         }
     }
-    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16", name);
+    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16", name);
+}
+
+enum status engine_devices(const char *backend, unsigned *count, struct err *err)
+{
+    const struct backend_ops *ops;
+    TRY(backend_find(backend, &ops, NULL, err));
+    return ops->devices(count, err);
 }
 
 enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
                         struct err *err)
 {
     const struct backend_ops *ops;
-    enum status status = backend_find(options == NULL ? NULL : options->backend, &ops, err);
-    if (status != STATUS_OK)
-        return status;
-    TRY(engine_open_with(ops, model, options == NULL ? PRECISION_AUTO : options->precision, out, err));
-    (*out)->normalize = model->normalize && (options == NULL || !options->raw);
+    struct err passed_over;
+    TRY(backend_find(options == NULL ? NULL : options->backend, &ops, &passed_over, err));
+    TRY(engine_open_with(ops, model, options, out, err));
+    (*out)->passed_over = passed_over;
     return STATUS_OK;
 }
 
-enum status engine_open_with(const struct backend_ops *ops, const struct model *model, enum precision precision,
-                             struct engine **out, struct err *err)
+enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
+                             const struct engine_options *options, struct engine **out, struct err *err)
 {
-    enum precision chosen = ops->choose(precision);
-    if (chosen == PRECISION_AUTO)
+    struct engine_options chosen = options == NULL ? (struct engine_options){0} : *options;
+    enum precision asked = chosen.precision;
+    chosen.precision = ops->choose(asked);
+    if (chosen.precision == PRECISION_AUTO)
         return err_set(err, STATUS_UNSUPPORTED, "backend \"%s\" cannot compute in %s on this machine", ops->name,
-                       precision_name(precision));
+                       precision_name(asked));
     struct engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for an engine");
-    enum status status = ops->open(model, chosen, &engine->backend, err);
+    enum status status = ops->open(model, &chosen, &engine->backend, err);
     if (status != STATUS_OK) {
         free(engine);
         return status;
     }
     engine->backend->ops = ops;
-    engine->normalize = model->normalize;
+    engine->normalize = model->normalize && !chosen.raw;
+    rescue_init(&engine->rescue, &chosen);
     *out = engine;
     return STATUS_OK;
 }
@@ -66,8 +76,19 @@ void engine_close(struct engine *engine)
 {
     if (engine == NULL)
         return;
+    rescue_close(&engine->rescue);
     engine->backend->ops->close(engine->backend);
     free(engine);
+}
+
+const char *engine_passed_over(const struct engine *engine)
+{
+    return engine->passed_over.message;
+}
+
+struct engine_counters engine_counters(struct engine *engine)
+{
+    return rescue_counters(&engine->rescue);
 }
 
 const char *engine_backend(const struct engine *engine)

@@ -12,15 +12,24 @@
 #include "base/err.h"
 #include "model/model.h"
 
-enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16 };
+enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
 
 struct engine;
 struct encoder;
 
+/* All zero is a good choice. What a backend has no use for it does not look at. */
 struct engine_options {
     const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here */
     enum precision precision;
     bool raw; /* vectors as they were pooled, though the model normalises: the caller does that (engine/vector.h) */
+
+    unsigned device;        /* which of the backend's devices: 0 up to engine_devices */
+    uint32_t batch_tokens;  /* the largest batch to reserve memory for; 0: as the backend likes */
+    uint32_t batch_rows;    /* the same in rows */
+    float memory_share;     /* of the device's free memory that may be reserved; 0: 0.8 */
+    bool no_graphs;         /* CUDA: every kernel is launched by itself */
+    bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
+    const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's cache folder */
 };
 
 /* Rows of tokens, packed or padded: row r is ids[start[r]] .. ids[start[r] + length[r] - 1]. Packed rows follow each
@@ -34,30 +43,55 @@ struct engine_batch {
     float *output;          /* [rows, dim], written */
 };
 
-/* Opens an engine for a model. The weights are copied, and given back one by one if model->read_once;
- * afterwards the caller may model_release_weights.
- * Owns: the caller ends it with engine_close, after its encoders; `model` must outlive the engine.
- * Errors: STATUS_UNSUPPORTED (no such backend or precision here), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
+/* Opens an engine for a model. The weights are copied, and given back one by one if model->read_once; afterwards the
+ * caller may model_release_weights. (Who opens several engines for one model sets read_once before the last.)
+ * Owns: the caller ends it with engine_close, after its encoders; `model` and options->cache_path must outlive the
+ * engine. Errors: STATUS_UNSUPPORTED (no such backend, device or precision here), STATUS_NO_MEMORY, STATUS_DEVICE_LOST.
+ */
 MUST_CHECK enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
                                    struct err *err);
 void engine_close(struct engine *engine);
 
-const char *engine_backend(const struct engine *engine);      /* "cpu", "null" */
+/* How many devices a backend has on this machine, at least 1; `backend` as in the options. The null backend has one,
+ * and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
+MUST_CHECK enum status engine_devices(const char *backend, unsigned *count, struct err *err);
+
+const char *engine_backend(const struct engine *engine);     /* "cpu", "null" */
+const char *engine_passed_over(const struct engine *engine); /* why "auto" took no better one; "" if it took the best */
 enum precision engine_precision(const struct engine *engine); /* never PRECISION_AUTO */
 size_t engine_weight_bytes(const struct engine *engine);      /* what the weights take on the device */
-const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16" */
+const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16", "f16" */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
+
+/* Rows whose vector was not finite in f16, since the engine was opened. Thread: any. */
+struct engine_counters {
+    uint64_t rows_bf16; /* finite when they were run again in bf16 */
+    uint64_t rows_f32;  /* finite in f32 only */
+    uint64_t rows_lost; /* finite in no precision */
+};
+struct engine_counters engine_counters(struct engine *engine);
 
 /* The compute threads that this process should run: what affinity and the cgroup CPU quota allow, at least 1. */
 unsigned engine_default_threads(void);
 
 MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err);
-void encoder_close(struct encoder *encoder);
+void encoder_close(struct encoder *encoder); /* no batch may be out, unless the device is lost */
 
 /* Runs one forward pass. A row's vector has the same bits alone or in any batch, packed or padded (CPU backend).
+ * A row that f16 cannot hold is run again alone in bf16, then in f32: its vector does not depend on what else was run.
  * Shapes: see struct engine_batch. Errors: STATUS_BAD_INPUT (an id or a length out of range; nothing was computed),
  * STATUS_NO_MEMORY, STATUS_NON_FINITE (all rows are written; which ones are not finite can be seen),
  * STATUS_DEVICE_LOST. Thread: one thread per encoder at a time; encoders of one engine run side by side. */
 MUST_CHECK enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+
+/* The same in two steps, so that a device computes one batch while the next one is copied to it. encoder_put checks a
+ * batch and begins it; encoder_take waits for the oldest one that was put and says how it ended. Every error belongs to
+ * the batch of that call: after one of encoder_put, STATUS_BAD_INPUT, that batch is not out.
+ * Up to encoder_slots batches may be out; a CPU has one slot and computes in encoder_put.
+ * Owns: a batch and all that it points to stay as they are until it is taken. Errors and Thread: as encoder_run. */
+unsigned encoder_slots(const struct engine *engine);
+unsigned encoder_out(const struct encoder *encoder); /* put and not taken */
+MUST_CHECK enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 
 #endif

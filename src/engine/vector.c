@@ -14,3 +14,20 @@ void vector_normalize(float *vector, uint32_t dim)
     for (uint32_t i = 0; i < dim; i++)
         vector[i] *= scale;
 }
+
+/* Zero times a finite float is zero, and zero times any other is NaN. Without a branch the loop runs at the speed of
+ * memory; `dim` zeros add up to zero in any order. */
+bool vector_finite(const float *vector, uint32_t dim)
+{
+    float sums[8] = {0};
+    uint32_t i = 0;
+    for (; i + 8 <= dim; i += 8)
+        for (int lane = 0; lane < 8; lane++)
+            sums[lane] += vector[i + lane] * 0.0f;
+    for (; i < dim; i++)
+        sums[0] += vector[i] * 0.0f;
+    float sum = 0;
+    for (int lane = 0; lane < 8; lane++)
+        sum += sums[lane];
+    return sum == 0.0f;
+}

@@ -2,9 +2,13 @@
 #ifndef ENGINE_VECTOR_H
 #define ENGINE_VECTOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Scales a vector to length 1; a zero vector stays zero. Shapes: vector [dim], read and written. */
 void vector_normalize(float *vector, uint32_t dim);
+
+/* Whether a vector holds neither NaN nor infinity. Shapes: vector [dim]. */
+bool vector_finite(const float *vector, uint32_t dim);
 
 #endif

@@ -11,7 +11,7 @@
 #define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
-static const char *const precisions[] = {"auto", "f32", "bf16", NULL};
+static const char *const precisions[] = {"auto", "f32", "bf16", "f16", NULL};
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
 static const char *const layouts[] = {"packed", "padded", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};

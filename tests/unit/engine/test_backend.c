@@ -79,23 +79,23 @@ static void unknown_backends_are_refused_by_name(void **state)
 {
     (void)state;
     const struct backend_ops *ops = NULL;
-    struct err err = {0};
-    assert_int_equal(backend_find("abacus", &ops, &err), STATUS_UNSUPPORTED);
+    struct err err = {0}, passed_over;
+    assert_int_equal(backend_find("abacus", &ops, NULL, &err), STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.message, "abacus"));
     assert_non_null(strstr(err.message, "cpu, null"));
-    assert_int_equal(backend_find("auto", &ops, &err), STATUS_OK);
+    assert_int_equal(backend_find("auto", &ops, &passed_over, &err), STATUS_OK);
     assert_string_not_equal(ops->name, "null");
-    assert_int_equal(backend_find(NULL, &ops, &err), STATUS_OK);
+    assert_int_equal(backend_find(NULL, &ops, NULL, &err), STATUS_OK);
     assert_string_not_equal(ops->name, "null");
 }
 
 static void precisions_have_names(void **state)
 {
     (void)state;
-    const enum precision all[] = {PRECISION_AUTO, PRECISION_F32, PRECISION_BF16};
+    const enum precision all[] = {PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16};
     enum precision parsed;
     struct err err = {0};
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(precision_parse(precision_name(all[i]), &parsed, &err), STATUS_OK);
         assert_int_equal(parsed, all[i]);
     }
@@ -120,7 +120,7 @@ static void a_failing_op_ends_the_pass(void **state)
     const uint32_t start = 0, length = 1;
     float output[DIM] = {0};
     struct engine_batch batch = {1, 1, &id, &start, &length, output};
-    assert_int_equal(engine_open_with(&failing, &bare, PRECISION_AUTO, &opened.engine, &err), STATUS_OK);
+    assert_int_equal(engine_open_with(&failing, &bare, NULL, &opened.engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
     assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_DEVICE_LOST);
     assert_string_equal(err.message, "layer 2: lost");
