@@ -1,0 +1,175 @@
+/* The words that all kernels share: shared memory and launches spelt so that a host compiler understands them too (the
+ * tests build these same files with it, tests/support/simt.h), eight elements at a time, and sums over a warp. */
+#ifndef KERNELS_DEVICE_H
+#define KERNELS_DEVICE_H
+
+#include <stdint.h>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __CUDACC__
+/* SHARED(float, sums, [4][32]) */
+#define SHARED(type, name, dimensions) __shared__ type name dimensions
+/* The launch's shared_bytes, as an array. */
+#define SHARED_DYNAMIC(type, name)                                                                                     \
+    extern __shared__ __align__(16) unsigned char kernel_dynamic[];                                                    \
+    type *name = reinterpret_cast<type *>(kernel_dynamic)
+/* The one parameter of a kernel, and its type in a pointer to one. */
+#define KERNEL_ARGS(type, name) const __grid_constant__ type name
+#define KERNEL_PARAMETER(type) type
+#define KERNEL_KNOW(kernel, bytes)
+#else
+#include "simt_words.h"
+#endif
+
+enum { WARP = 32 };
+
+/* Every launch ends here. */
+template <class Args>
+cudaError_t kernel_enqueue(const struct kernel_queue *queue, void (*kernel)(KERNEL_PARAMETER(Args)), dim3 grid,
+                           dim3 block, size_t shared_bytes, const Args *args)
+{
+    const void *handle = reinterpret_cast<const void *>(kernel);
+    void *arguments[] = {const_cast<Args *>(args)};
+    KERNEL_KNOW(handle, sizeof *args);
+    return queue->launch(handle, grid, block, arguments, shared_bytes, queue->stream);
+}
+
+inline uint32_t ceil_div(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+inline bool aligned16(const void *at)
+{
+    return reinterpret_cast<uintptr_t>(at) % 16 == 0;
+}
+
+/* --- eight elements, f32 in registers and any type in memory, in accesses of 128 bits --------------------------------
+ */
+
+enum { CHUNK = 8 };
+struct chunk {
+    float at[CHUNK];
+};
+
+__device__ __forceinline__ struct chunk chunk_load(const float *from)
+{
+    float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
+__device__ __forceinline__ void chunk_store(float *to, const struct chunk &x)
+{
+    reinterpret_cast<float4 *>(to)[0] = make_float4(x.at[0], x.at[1], x.at[2], x.at[3]);
+    reinterpret_cast<float4 *>(to)[1] = make_float4(x.at[4], x.at[5], x.at[6], x.at[7]);
+}
+
+__device__ __forceinline__ float2 pair_read(__half2 pair)
+{
+    return __half22float2(pair);
+}
+__device__ __forceinline__ float2 pair_read(__nv_bfloat162 pair)
+{
+    return __bfloat1622float2(pair);
+}
+__device__ __forceinline__ void pair_write(float x, float y, __half2 *to)
+{
+    *to = __floats2half2_rn(x, y);
+}
+__device__ __forceinline__ void pair_write(float x, float y, __nv_bfloat162 *to)
+{
+    *to = __floats2bfloat162_rn(x, y);
+}
+
+template <class Pair> struct alignas(16) pairs {
+    Pair at[CHUNK / 2];
+};
+
+template <class Pair> __device__ __forceinline__ struct chunk pairs_load(const void *from)
+{
+    struct pairs<Pair> packed = *static_cast<const struct pairs<Pair> *>(from);
+    struct chunk x;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; i++) {
+        float2 pair = pair_read(packed.at[i]);
+        x.at[2 * i] = pair.x;
+        x.at[2 * i + 1] = pair.y;
+    }
+    return x;
+}
+
+template <class Pair> __device__ __forceinline__ void pairs_store(void *to, const struct chunk &x)
+{
+    struct pairs<Pair> packed;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; i++)
+        pair_write(x.at[2 * i], x.at[2 * i + 1], &packed.at[i]);
+    *static_cast<struct pairs<Pair> *>(to) = packed;
+}
+
+__device__ __forceinline__ struct chunk chunk_load(const __half *from)
+{
+    return pairs_load<__half2>(from);
+}
+__device__ __forceinline__ struct chunk chunk_load(const __nv_bfloat16 *from)
+{
+    return pairs_load<__nv_bfloat162>(from);
+}
+__device__ __forceinline__ void chunk_store(__half *to, const struct chunk &x)
+{
+    pairs_store<__half2>(to, x);
+}
+__device__ __forceinline__ void chunk_store(__nv_bfloat16 *to, const struct chunk &x)
+{
+    pairs_store<__nv_bfloat162>(to, x);
+}
+
+__device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y)
+{
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++)
+        x->at[i] += y.at[i];
+}
+
+/* --- sums ----------------------------------------------------------------------------------------------------------
+ */
+
+/* The sum over the lanes of a warp; each gets the same bits. */
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int bit = WARP / 2; bit > 0; bit /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, bit);
+    return x;
+}
+
+/* The sum over the WARPS warps of a row; each lane gets the same bits. `shared` has room for one float per warp and is
+ * free again after the next barrier. */
+template <int WARPS> __device__ __forceinline__ float row_sum(float x, float *shared)
+{
+    x = warp_sum(x);
+    if (WARPS == 1)
+        return x;
+    if (threadIdx.x % WARP == 0)
+        shared[threadIdx.x / WARP] = x;
+    __syncthreads();
+    x = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        x += shared[i];
+    return x;
+}
+
+/* A launcher's choice of a kernel by the type of its elements: KERNEL_OF(type, kernel_of, extra...) is
+ * kernel_of<T, extra...>. NULL for a type that does not exist. */
+#define KERNEL_OF_TYPE(type, name, ...)                                                                                \
+    ((type) == KERNEL_F32    ? name<float, __VA_ARGS__>                                                                \
+     : (type) == KERNEL_F16  ? name<__half, __VA_ARGS__>                                                               \
+     : (type) == KERNEL_BF16 ? name<__nv_bfloat16, __VA_ARGS__>                                                        \
+                             : nullptr)
+
+#endif

@@ -1,0 +1,54 @@
+/* Runs CUDA kernels on the host, for tests: what a test or a host table sees. The kernels' own words are simt_words.h.
+ *
+ * The lanes of a block are fibers of the calling thread. A lane runs until it waits (a barrier, a shuffle, a vote) or
+ * leaves; then another one that can go on is chosen, by the thread's order. Blocks run one after the other. That is
+ * slow and exact: what real hardware forgives by luck is an error here. A launch ends with a complaint when
+ *   - lanes wait at a barrier that others miss: they have left the kernel, or wait at another one;
+ *   - lanes of a warp wait for one that its mask names and that does not come, or come with another mask;
+ *   - a shuffle reads a lane outside its mask;
+ *   - shared memory is written beyond its end (ASan sees reads too), or asynchronous copies are never waited for;
+ *   - grid, block or shared memory are larger than every device allows.
+ * Shared memory starts as bytes 0xff in every block: a NaN in every float type. A missing barrier shows itself in the
+ * results of one order or another, so run a kernel in several.
+ *
+ * Thread: everything here belongs to the calling thread; launches of several threads run side by side. */
+#ifndef TESTS_SIMT_H
+#define TESTS_SIMT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum simt_order {
+    SIMT_FORWARD,  /* the lowest lane that can go on; blocks from the first to the last */
+    SIMT_REVERSED, /* the highest lane; blocks from the last to the first */
+    SIMT_RANDOM,   /* any, by a seed */
+};
+
+/* The order of this thread's launches from now on; forward at first. */
+void simt_set_order(enum simt_order order, uint64_t seed);
+
+/* Runs a kernel to its end. Its signature is cudaLaunchKernel's; `stream` is not looked at.
+ * Errors: cudaErrorInvalidConfiguration, cudaErrorInvalidValue (more than any device has), cudaErrorLaunchFailure (a
+ * mistake in the kernel); simt_complaint then says more. */
+cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+                        cudaStream_t stream);
+
+/* What was wrong with this thread's last launch; empty when nothing was. Owns: the shim, until the next launch. */
+const char *simt_complaint(void);
+
+/* The size of the one argument of a kernel that was launched before, so that a launch can be put off; 0 when it is not
+ * known. Thread: any. */
+size_t simt_argument_bytes(const void *kernel);
+void simt_know_kernel(const void *kernel, size_t argument_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
