@@ -5,6 +5,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <xxhash.h>
+
+#include "model/weights.h"
 
 static void fills_the_architecture(void **state)
 {
@@ -276,6 +279,71 @@ static void releases_the_weights_before_the_model(void **state)
     model_build_remove(directory);
 }
 
+static void compare_tensor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
+                           uint64_t columns)
+{
+    (void)name, (void)rank, (void)rows, (void)columns;
+    XXH64_hash_t *hash = context;
+    *hash = XXH64(tensor->data, tensor->elements * (tensor->dtype == DTYPE_F32 ? 4 : 2), *hash);
+}
+
+static XXH64_hash_t hash_weights(struct model *model)
+{
+    XXH64_hash_t hash = 0;
+    weights_visit(model, compare_tensor, &hash);
+    return hash;
+}
+
+static void weights_can_be_read_again(void **state)
+{
+    (void)state;
+    for (uint32_t shards = 0; shards <= 3; shards += 3) {
+        struct model_spec spec = model_spec_tiny();
+        spec.shards = shards;
+        spec.dtype = DTYPE_F16;
+        char *directory = model_build(&spec);
+        struct model *model = expect_model(directory, NULL), *again;
+        struct err err = {0};
+        XXH64_hash_t expected = hash_weights(model);
+        model_release_weights(model);
+        assert_true(model->read_once);
+        assert_int_equal(model_read_again(model, &again, &err), STATUS_OK);
+        assert_true(hash_weights(again) == expected);
+        assert_true(again->read_once);
+        assert_int_equal(again->hidden, model->hidden);
+        assert_int_equal(again->max_tokens, model->max_tokens);
+        model_close(again);
+        model_close(model);
+        model_build_remove(directory);
+    }
+}
+
+/* Files may be replaced under a running daemon; a longer one, one of the same size, none at all. */
+static void other_weights_are_not_read_again(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny(), other = spec;
+    other.seed++;
+    char *directory = model_build(&spec);
+    struct model *model = expect_model(directory, NULL), *again;
+    struct err err = {0};
+    model_release_weights(model);
+    model_build_into(&other, directory);
+    assert_int_equal(model_read_again(model, &again, &err), STATUS_BAD_INPUT);
+    assert_null(again);
+    assert_non_null(strstr(err.message, "others than at the start"));
+    model_file_write(directory, "model.safetensors", "short");
+    assert_int_equal(model_read_again(model, &again, &err), STATUS_BAD_INPUT);
+    assert_non_null(strstr(err.message, "another size"));
+    model_file_remove(directory, "model.safetensors");
+    assert_int_equal(model_read_again(model, &again, &err), STATUS_NOT_FOUND);
+    model_build_into(&spec, directory);
+    assert_int_equal(model_read_again(model, &again, &err), STATUS_OK);
+    model_close(again);
+    model_close(model);
+    model_build_remove(directory);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(fills_the_architecture),
     cmocka_unit_test(the_name_is_the_last_path_component),
@@ -291,6 +359,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_prompt_changes_the_id),
     cmocka_unit_test(every_prompt_counts_for_the_id),
     cmocka_unit_test(releases_the_weights_before_the_model),
+    cmocka_unit_test(weights_can_be_read_again),
+    cmocka_unit_test(other_weights_are_not_read_again),
 };
 
 TEST_MAIN(cases)

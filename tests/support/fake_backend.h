@@ -1,0 +1,36 @@
+/* A backend that computes what a test can say beforehand, on a device of its own making: passes lie there until they
+ * are waited for, each precision has tokens that it cannot hold, and every step can be made to fail.
+ *
+ * A row's vector is its token ids summed up, plus 0.25 in bf16 and 0.5 in f32, in every element: so it shows which
+ * precision it comes from. */
+#ifndef TESTS_FAKE_BACKEND_H
+#define TESTS_FAKE_BACKEND_H
+
+#include "engine/backend.h"
+
+enum { FAKE_PRECISIONS = PRECISION_F16 + 1 };
+
+/* Set by the test, also while engines are open; counts are the backend's. */
+struct fake_backend {
+    unsigned slots;
+    struct stream_limits limits;
+    int32_t overflows[FAKE_PRECISIONS];            /* a token whose rows are not finite in that precision; 0: none */
+    enum status open_fails[FAKE_PRECISIONS];       /* what open answers */
+    enum status stream_fails[FAKE_PRECISIONS];     /* what stream_open answers */
+    int32_t embed_fails, submit_fails, wait_fails; /* a token whose pass fails there; 0: none */
+    enum status failure;                           /* with this status */
+
+    unsigned opened, streams;      /* now open */
+    unsigned passes, most_waiting; /* submitted in all; the most that were not waited for at once */
+    unsigned passes_in[FAKE_PRECISIONS];
+    uint32_t most_rows; /* in a pass */
+};
+
+/* The one that fake_backend's functions use; the test may change it at any time. */
+extern struct fake_backend fake;
+extern const struct backend_ops fake_backend;
+
+/* All as at first: three slots, no limits, nothing fails. */
+void fake_reset(void);
+
+#endif

@@ -1,0 +1,220 @@
+/* Batches in two steps, on a backend whose passes lie there until they are waited for: order, overlap, and whose error
+ * an error is. */
+#include "fake_backend.h"
+#include "harness.h"
+
+#include "engine/engine.h"
+
+enum { DIM = 4, ROWS = 5 };
+
+static const struct model bare = {.vocabulary = 1000, .max_tokens = 16, .layer_count = 2, .hidden = DIM, .dim = DIM};
+
+struct opened {
+    struct engine *engine;
+    struct encoder *encoder;
+};
+
+static struct opened open_fake(void)
+{
+    struct opened opened;
+    struct err err = {0};
+    assert_int_equal(engine_open_with(&fake_backend, &bare, NULL, &opened.engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
+    return opened;
+}
+
+static void close_fake(struct opened *opened)
+{
+    encoder_close(opened->encoder);
+    engine_close(opened->engine);
+    assert_int_equal(fake.opened, 0);
+    assert_int_equal(fake.streams, 0);
+}
+
+/* Rows of two tokens each: base, base + row. */
+struct batch {
+    int32_t ids[2 * ROWS];
+    uint32_t start[ROWS], length[ROWS];
+    float output[ROWS * DIM];
+    struct engine_batch engine;
+};
+
+static void fill(struct batch *batch, int32_t base)
+{
+    *batch = (struct batch){0};
+    for (uint32_t r = 0; r < ROWS; r++) {
+        batch->ids[2 * r] = base;
+        batch->ids[2 * r + 1] = base + (int32_t)r;
+        batch->start[r] = 2 * r;
+        batch->length[r] = 2;
+    }
+    batch->engine = (struct engine_batch){ROWS, 2 * ROWS, batch->ids, batch->start, batch->length, batch->output};
+}
+
+static void expect_output(const struct batch *batch, int32_t base)
+{
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t i = 0; i < DIM; i++)
+            assert_true(batch->output[r * DIM + i] == (float)(2 * base + (int32_t)r));
+}
+
+static void put(struct opened *opened, struct batch *batch, int32_t base)
+{
+    struct err err = {0};
+    fill(batch, base);
+    assert_int_equal(encoder_put(opened->encoder, &batch->engine, &err), STATUS_OK);
+}
+
+static void take(struct opened *opened, enum status expected, const char *message)
+{
+    struct err err = {0};
+    assert_int_equal(encoder_take(opened->encoder, &err), expected);
+    if (expected != STATUS_OK) {
+        assert_int_equal(err.status, expected);
+        assert_string_equal(err.message, message);
+    }
+}
+
+static void batches_are_taken_in_the_order_of_putting(void **state)
+{
+    (void)state;
+    struct batch batches[3];
+    fake_reset();
+    struct opened opened = open_fake();
+    assert_int_equal(encoder_slots(opened.engine), 3);
+    for (int round = 0; round < 5; round++) { /* around the rings, by another distance than their size */
+        for (int i = 0; i < 3; i++) {
+            put(&opened, &batches[i], 10 * i + 1 + round);
+            assert_int_equal(encoder_out(opened.encoder), i + 1);
+        }
+        for (int i = 0; i < 3; i++) {
+            take(&opened, STATUS_OK, "");
+            expect_output(&batches[i], 10 * i + 1 + round);
+            assert_true(i == 2 || batches[i + 1].output[0] == 0.0f); /* not waited for yet */
+        }
+    }
+    assert_int_equal(encoder_out(opened.encoder), 0);
+    assert_int_equal(fake.most_waiting, 3);
+    close_fake(&opened);
+}
+
+/* A batch of more passes than there are slots, behind another one that is out. */
+static void passes_wait_for_slots(void **state)
+{
+    (void)state;
+    struct batch first, second;
+    fake_reset();
+    fake.limits.tokens = 2;
+    struct opened opened = open_fake();
+    put(&opened, &first, 1);
+    put(&opened, &second, 50);
+    take(&opened, STATUS_OK, "");
+    take(&opened, STATUS_OK, "");
+    expect_output(&first, 1);
+    expect_output(&second, 50);
+    assert_int_equal(fake.passes, 2 * ROWS);
+    assert_int_equal(fake.most_waiting, 3);
+    close_fake(&opened);
+}
+
+static void a_pass_has_no_more_rows_than_the_stream_takes(void **state)
+{
+    (void)state;
+    struct batch batch;
+    fake_reset();
+    fake.limits.rows = 2;
+    struct opened opened = open_fake();
+    put(&opened, &batch, 7);
+    take(&opened, STATUS_OK, "");
+    expect_output(&batch, 7);
+    assert_int_equal(fake.most_rows, 2);
+    assert_int_equal(fake.passes, 3);
+    close_fake(&opened);
+}
+
+/* The middle one of three batches fails, in each step; the others must not notice. */
+static void an_error_belongs_to_its_batch(void **state)
+{
+    (void)state;
+    static const char *const messages[] = {"fake: embed", "fake: submit", "fake: wait"};
+    for (int step = 0; step < 3; step++) {
+        struct batch batches[3];
+        fake_reset();
+        struct opened opened = open_fake();
+        int32_t *const tokens[] = {&fake.embed_fails, &fake.submit_fails, &fake.wait_fails};
+        *tokens[step] = 102;
+        for (int i = 0; i < 3; i++)
+            put(&opened, &batches[i], 50 * (i + 1));
+        take(&opened, STATUS_OK, "");
+        take(&opened, STATUS_INTERNAL, messages[step]);
+        take(&opened, STATUS_OK, "");
+        expect_output(&batches[0], 50);
+        expect_output(&batches[2], 150);
+        close_fake(&opened);
+    }
+}
+
+/* One pass of several fails: the batch's others are begun no more, but those that are out are waited for. */
+static void a_batch_fails_with_its_first_pass_that_does(void **state)
+{
+    (void)state;
+    for (int step = 0; step < 3; step++) {
+        struct batch bad, good;
+        fake_reset();
+        fake.limits.tokens = 2;
+        struct opened opened = open_fake();
+        int32_t *const tokens[] = {&fake.embed_fails, &fake.submit_fails, &fake.wait_fails};
+        *tokens[step] = 61; /* the second row of base 60 */
+        fake.failure = STATUS_NO_MEMORY;
+        put(&opened, &bad, 60);
+        put(&opened, &good, 200);
+        struct err err = {0};
+        assert_int_equal(encoder_take(opened.encoder, &err), STATUS_NO_MEMORY);
+        take(&opened, STATUS_OK, "");
+        expect_output(&good, 200);
+        close_fake(&opened);
+    }
+}
+
+static void what_is_wrong_with_a_batch_is_said_at_once(void **state)
+{
+    (void)state;
+    struct batch good, bad;
+    struct err err = {0};
+    fake_reset();
+    struct opened opened = open_fake();
+    put(&opened, &good, 1);
+    fill(&bad, 1);
+    bad.ids[3] = 1000;
+    assert_int_equal(encoder_put(opened.encoder, &bad.engine, &err), STATUS_BAD_INPUT);
+    assert_int_equal(encoder_out(opened.encoder), 1);
+    take(&opened, STATUS_OK, "");
+    expect_output(&good, 1);
+    close_fake(&opened);
+}
+
+static void an_empty_batch_may_be_out(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    fake_reset();
+    struct opened opened = open_fake();
+    struct engine_batch nothing = {0};
+    assert_int_equal(encoder_put(opened.encoder, &nothing, &err), STATUS_OK);
+    assert_int_equal(encoder_out(opened.encoder), 1);
+    take(&opened, STATUS_OK, "");
+    assert_int_equal(fake.passes, 0);
+    close_fake(&opened);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(batches_are_taken_in_the_order_of_putting),
+    cmocka_unit_test(passes_wait_for_slots),
+    cmocka_unit_test(a_pass_has_no_more_rows_than_the_stream_takes),
+    cmocka_unit_test(an_error_belongs_to_its_batch),
+    cmocka_unit_test(a_batch_fails_with_its_first_pass_that_does),
+    cmocka_unit_test(what_is_wrong_with_a_batch_is_said_at_once),
+    cmocka_unit_test(an_empty_batch_may_be_out),
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,255 @@
+/* Rows that f16 cannot hold, on a backend whose precisions overflow by request. */
+#include "fake_backend.h"
+#include "harness.h"
+
+#include <math.h>
+
+#include "engine/engine.h"
+#include "model_builder.h"
+
+enum { DIM = 3, ROWS = 3, OVERFLOWS = 9 };
+
+static const struct model bare = {.vocabulary = 100, .max_tokens = 16, .layer_count = 1, .hidden = DIM, .dim = DIM};
+
+struct opened {
+    struct engine *engine;
+    struct encoder *encoder;
+};
+
+static struct opened open_fake(const struct model *model, enum precision precision)
+{
+    struct opened opened;
+    struct err err = {0};
+    struct engine_options options = {.precision = precision};
+    assert_int_equal(engine_open_with(&fake_backend, model, &options, &opened.engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
+    return opened;
+}
+
+static void close_fake(struct opened *opened)
+{
+    encoder_close(opened->encoder);
+    engine_close(opened->engine);
+    assert_int_equal(fake.opened, 0);
+    assert_int_equal(fake.streams, 0);
+}
+
+/* Three rows in a padded batch; the middle one has the token. Its elements are `value`, those of its neighbours
+ * 3 and a fraction by the engine's precision. */
+static void run(struct opened *opened, enum status expected, float value, struct err *err)
+{
+    const int32_t ids[3 * ROWS] = {1, 2, -1, 1, OVERFLOWS, -1, 3, -1, -1};
+    const uint32_t start[ROWS] = {0, 3, 6}, length[ROWS] = {2, 2, 1};
+    float output[ROWS * DIM] = {0};
+    struct engine_batch batch = {ROWS, 3 * ROWS, ids, start, length, output};
+    *err = (struct err){0};
+    assert_int_equal(encoder_run(opened->encoder, &batch, err), expected);
+    for (int i = 0; i < DIM && (expected == STATUS_OK || expected == STATUS_NON_FINITE); i++) {
+        assert_true(floorf(output[i]) == 3.0f && floorf(output[2 * DIM + i]) == 3.0f);
+        assert_true(output[DIM + i] == value);
+    }
+}
+
+static void expect_counters(struct opened *opened, uint64_t in_bf16, uint64_t in_f32, uint64_t lost)
+{
+    struct engine_counters counters = engine_counters(opened->engine);
+    assert_int_equal(counters.rows_bf16, in_bf16);
+    assert_int_equal(counters.rows_f32, in_f32);
+    assert_int_equal(counters.rows_lost, lost);
+}
+
+static void a_row_is_run_again_alone_in_bf16(void **state)
+{
+    (void)state;
+    struct err err;
+    fake_reset();
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    struct opened opened = open_fake(&bare, PRECISION_AUTO);
+    run(&opened, STATUS_OK, 10.25f, &err);
+    assert_int_equal(fake.passes_in[PRECISION_F16], 1);
+    assert_int_equal(fake.passes_in[PRECISION_BF16], 1);
+    assert_int_equal(fake.passes_in[PRECISION_F32], 0);
+    expect_counters(&opened, 1, 0, 0);
+    close_fake(&opened);
+}
+
+static void then_in_f32(void **state)
+{
+    (void)state;
+    struct err err;
+    fake_reset();
+    fake.overflows[PRECISION_F16] = fake.overflows[PRECISION_BF16] = OVERFLOWS;
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    run(&opened, STATUS_OK, 10.5f, &err);
+    expect_counters(&opened, 0, 1, 0);
+    close_fake(&opened);
+}
+
+static void then_it_is_lost(void **state)
+{
+    (void)state;
+    struct err err;
+    fake_reset();
+    fake.overflows[PRECISION_F16] = fake.overflows[PRECISION_BF16] = fake.overflows[PRECISION_F32] = OVERFLOWS;
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    run(&opened, STATUS_NON_FINITE, INFINITY, &err);
+    assert_string_equal(err.message, "row 1: the vector is not finite");
+    expect_counters(&opened, 0, 0, 1);
+    close_fake(&opened);
+}
+
+/* The next batch runs in f16 again, whatever was before; what was opened is not opened twice. */
+static void nothing_sticks(void **state)
+{
+    (void)state;
+    struct err err;
+    fake_reset();
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    for (unsigned round = 0; round < 3; round++) {
+        fake.overflows[PRECISION_F16] = 0;
+        run(&opened, STATUS_OK, 10.0f, &err);
+        fake.overflows[PRECISION_F16] = OVERFLOWS;
+        run(&opened, STATUS_OK, 10.25f, &err);
+        assert_int_equal(fake.opened, 2);
+        assert_int_equal(fake.streams, 2);
+    }
+    expect_counters(&opened, 3, 0, 0);
+    close_fake(&opened);
+}
+
+static void other_precisions_are_what_was_asked_for(void **state)
+{
+    (void)state;
+    struct err err;
+    const enum precision asked[] = {PRECISION_BF16, PRECISION_F32};
+    for (int i = 0; i < 2; i++) {
+        fake_reset();
+        fake.overflows[asked[i]] = OVERFLOWS;
+        struct opened opened = open_fake(&bare, asked[i]);
+        run(&opened, STATUS_NON_FINITE, INFINITY, &err);
+        assert_int_equal(fake.passes, 1);
+        close_fake(&opened);
+    }
+}
+
+/* A wider engine that cannot be opened is passed over; it is tried again the next time. */
+static void an_engine_that_does_not_open_is_no_end(void **state)
+{
+    (void)state;
+    struct err err;
+    fake_reset();
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    fake.open_fails[PRECISION_BF16] = STATUS_BAD_INPUT;
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    run(&opened, STATUS_OK, 10.5f, &err);
+    fake.open_fails[PRECISION_F32] = STATUS_BAD_INPUT;
+    fake.overflows[PRECISION_F32] = OVERFLOWS;
+    run(&opened, STATUS_NON_FINITE, INFINITY, &err);
+    assert_non_null(strstr(err.message, "fake: no bf16"));
+    fake.open_fails[PRECISION_BF16] = STATUS_OK;
+    run(&opened, STATUS_OK, 10.25f, &err);
+    expect_counters(&opened, 1, 1, 1);
+    close_fake(&opened);
+}
+
+/* Short of memory is nobody's fault: the batch comes back as such, and works when there is some. */
+static void no_memory_for_a_wider_engine_is_said_so(void **state)
+{
+    (void)state;
+    struct err err;
+    for (int where = 0; where < 2; where++) {
+        fake_reset();
+        fake.overflows[PRECISION_F16] = OVERFLOWS;
+        enum status *fails = where == 0 ? fake.open_fails : fake.stream_fails;
+        fails[PRECISION_BF16] = STATUS_NO_MEMORY;
+        struct opened opened = open_fake(&bare, PRECISION_F16);
+        run(&opened, STATUS_NO_MEMORY, 0, &err);
+        assert_non_null(strstr(err.message, "row 1: fake"));
+        fails[PRECISION_BF16] = STATUS_OK;
+        run(&opened, STATUS_OK, 10.25f, &err);
+        close_fake(&opened);
+    }
+}
+
+static void a_device_that_is_lost_meanwhile_is_lost(void **state)
+{
+    (void)state;
+    struct err err;
+    fake_reset();
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    run(&opened, STATUS_OK, 10.25f, &err);
+    fake.open_fails[PRECISION_F32] = STATUS_DEVICE_LOST;
+    fake.overflows[PRECISION_BF16] = OVERFLOWS;
+    run(&opened, STATUS_DEVICE_LOST, 0, &err);
+    close_fake(&opened);
+}
+
+/* While a row is run again, other batches of the encoder are out. */
+static void rows_are_rescued_while_others_fly(void **state)
+{
+    (void)state;
+    const int32_t ids[3][2] = {{1, 2}, {1, OVERFLOWS}, {3, 4}};
+    const uint32_t start = 0, length = 2;
+    const float expected[3] = {3, 10.25f, 7};
+    float output[3][DIM];
+    struct engine_batch batches[3];
+    struct err err;
+    fake_reset();
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    for (int i = 0; i < 3; i++) {
+        batches[i] = (struct engine_batch){1, 2, ids[i], &start, &length, output[i]};
+        assert_int_equal(encoder_put(opened.encoder, &batches[i], &err), STATUS_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(encoder_take(opened.encoder, &err), STATUS_OK);
+        assert_true(output[i][0] == expected[i]);
+    }
+    close_fake(&opened);
+}
+
+/* As the daemon has it: the weights' bytes are long gone, so they come from the files once more. */
+static void weights_are_read_again_from_the_files(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    spec.normalize = false;
+    char *directory = model_build(&spec);
+    struct model *model;
+    struct err err = {0};
+    const int32_t ids[2] = {1, OVERFLOWS};
+    const uint32_t start = 0, length = 2;
+    float output[64];
+    struct engine_batch batch = {1, 2, ids, &start, &length, output};
+    fake_reset();
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    assert_int_equal(model_open(directory, NULL, &model, &err), STATUS_OK);
+    struct opened opened = open_fake(model, PRECISION_F16);
+    model_release_weights(model);
+    assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_OK);
+    assert_true(output[0] == 10.25f);
+
+    fake.overflows[PRECISION_BF16] = OVERFLOWS;
+    model_file_write(directory, "model.safetensors", "something else by now");
+    assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_NON_FINITE);
+    assert_non_null(strstr(err.message, "another size"));
+    close_fake(&opened);
+    model_close(model);
+    model_build_remove(directory);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(a_row_is_run_again_alone_in_bf16),
+    cmocka_unit_test(then_in_f32),
+    cmocka_unit_test(then_it_is_lost),
+    cmocka_unit_test(nothing_sticks),
+    cmocka_unit_test(other_precisions_are_what_was_asked_for),
+    cmocka_unit_test(an_engine_that_does_not_open_is_no_end),
+    cmocka_unit_test(no_memory_for_a_wider_engine_is_said_so),
+    cmocka_unit_test(a_device_that_is_lost_meanwhile_is_lost),
+    cmocka_unit_test(rows_are_rescued_while_others_fly),
+    cmocka_unit_test(weights_are_read_again_from_the_files),
+};
+
+TEST_MAIN(cases)
