@@ -7,6 +7,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
 WORKDIR /src
 COPY CMakeLists.txt CMakePresets.json LICENSE README.md ./
 COPY cmake cmake
+COPY kernels kernels
 COPY src src
 COPY lua lua
 COPY config config

@@ -40,7 +40,7 @@ install: ## build and install under PREFIX (DESTDIR is respected)
 	cmake --install build/install
 
 lint: ## check the formatting, run clang-tidy (packages clang-format and clang-tidy)
-	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
+	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 

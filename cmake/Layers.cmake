@@ -4,10 +4,14 @@
 # interface library, so that the order of the layers stands here once.
 function(sluice_layer name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
+  if(name STREQUAL "engine")
+    list(REMOVE_ITEM sources ${SLUICE_CUDA_SOURCES} ${SLUICE_CUDA_RUNTIME}) # see Cuda.cmake
+  endif()
   if(name STREQUAL "cli")
     add_executable(sluice ${sources})
     target_link_libraries(sluice PRIVATE ${ARGN} Threads::Threads)
     target_include_directories(sluice PRIVATE ${CMAKE_SOURCE_DIR}/src)
+    set_target_properties(sluice PROPERTIES LINKER_LANGUAGE C) # also where kernels are linked
     # Where the shipped model lies for a program that is run from its build folder.
     target_compile_definitions(sluice PRIVATE SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     return()

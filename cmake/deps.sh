@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libssl-dev libcjson-dev libdnnl-dev libxxhash-dev)
-demo=(libcmocka-dev redis-server redis-tools python3 python3-redis)
+demo=(g++ libcmocka-dev redis-server redis-tools python3 python3-redis)
 tests=(openssl python3-venv python3-yaml ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
 
 case "${1:-}" in
@@ -24,7 +24,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 make deps knows Debian's packages only. On this system install, with headers:
   a C11 compiler, make, CMake >= 3.25, Ninja, pkg-config,
   hiredis, libevent >= 2.1, OpenSSL >= 3.0, cJSON, oneDNN 2.x (not 3), xxHash;
-for the tests also: cmocka, redis-server >= 7.0 with TLS, the openssl command, Python >= 3.11 with venv and redis, and
+for the tests also: a C++17 compiler, cmocka, redis-server >= 7.0 with TLS, the openssl command, Python >= 3.11 with venv and redis, and
   the Redis clients of Ruby, PHP, Perl and Node.
 TEXT
   exit 1

@@ -1,0 +1,92 @@
+# The CUDA engine: kernels/*.cu by nvcc, and the C files of src/engine that drive them.
+#
+# Only executables that link `engine_with_cuda` have it (the daemon does): the library `engine` is the CPU's, so that
+# the many test programs stay small. Nothing but the CUDA runtime is linked, and that statically; cuBLASLt is looked for
+# when the engine is opened, so that the same program runs on a machine that has no NVIDIA driver.
+#
+# Sets SLUICE_CUDA_BUILD (whether to build it) and SLUICE_CUDA_INCLUDE (CUDA's headers, which the host tests need too).
+set(SLUICE_CUDA AUTO CACHE STRING "Build the CUDA engine: ON, OFF, or AUTO: where nvcc is found")
+set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+find_program(SLUICE_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin
+  DOC "NVIDIA's compiler")
+find_program(SLUICE_GXX g++ DOC "What nvcc compiles host code with")
+
+set(SLUICE_CUDA_BUILD OFF)
+if(SLUICE_CUDA STREQUAL "AUTO")
+  if(SLUICE_NVCC AND SLUICE_GXX AND NOT SLUICE_SANITIZE AND NOT SLUICE_FUZZ)
+    set(SLUICE_CUDA_BUILD ON)
+  endif()
+elseif(SLUICE_CUDA)
+  if(NOT SLUICE_NVCC OR NOT SLUICE_GXX)
+    message(FATAL_ERROR "SLUICE_CUDA=ON needs nvcc and g++: put nvcc on the PATH or set SLUICE_NVCC")
+  endif()
+  set(SLUICE_CUDA_BUILD ON)
+endif()
+
+if(SLUICE_NVCC)
+  get_filename_component(nvcc ${SLUICE_NVCC} REALPATH)
+  get_filename_component(toolkit ${nvcc}/../.. ABSOLUTE)
+  if(EXISTS ${toolkit}/include/cuda_runtime_api.h AND EXISTS ${toolkit}/include/cublasLt.h)
+    set(SLUICE_CUDA_INCLUDE ${toolkit}/include)
+  elseif(SLUICE_CUDA_BUILD)
+    message(FATAL_ERROR "${toolkit}/include lacks cuda_runtime_api.h or cublasLt.h; set SLUICE_CUDA=OFF to do without")
+  endif()
+endif()
+
+# The parts that know CUDA, out of a layer's sources.
+file(GLOB SLUICE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/engine/cuda_*.c
+  ${CMAKE_SOURCE_DIR}/src/engine/backend_cuda.c)
+set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda_api_runtime.c) # the one that needs more than headers
+list(REMOVE_ITEM SLUICE_CUDA_SOURCES ${SLUICE_CUDA_RUNTIME})
+file(GLOB SLUICE_KERNEL_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
+file(GLOB SLUICE_KERNEL_HOST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.c)
+
+# What kernels.h and cuda_api.h need, for C files.
+add_library(cuda_headers INTERFACE)
+
+# The backend table with CUDA's row, and the C files behind it, for the daemon and for the host tests.
+add_library(engine_table OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/engine/backend.c)
+target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
+target_link_libraries(engine_table PRIVATE model)
+function(sluice_cuda_headers include)
+  target_include_directories(cuda_headers SYSTEM INTERFACE ${include})
+  target_include_directories(cuda_headers INTERFACE ${CMAKE_SOURCE_DIR})
+  add_library(engine_cuda STATIC EXCLUDE_FROM_ALL ${SLUICE_CUDA_SOURCES} ${SLUICE_KERNEL_HOST_SOURCES})
+  target_link_libraries(engine_cuda PUBLIC model cuda_headers m)
+endfunction()
+
+# What an executable links beside `engine` to have the CUDA engine, if it is built.
+add_library(engine_with_cuda INTERFACE)
+if(NOT SLUICE_CUDA_BUILD)
+  message(STATUS "CUDA engine: no (SLUICE_CUDA=${SLUICE_CUDA}, nvcc: ${SLUICE_NVCC})")
+  return()
+endif()
+
+set(CMAKE_CUDA_COMPILER ${SLUICE_NVCC})
+if(NOT CMAKE_CUDA_HOST_COMPILER)
+  set(CMAKE_CUDA_HOST_COMPILER ${SLUICE_GXX})
+endif()
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90) # 90: also as PTX, for what comes later
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit 12.4 REQUIRED)
+message(STATUS "CUDA engine: yes (${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES})")
+sluice_cuda_headers(${SLUICE_CUDA_INCLUDE})
+
+add_library(kernels STATIC ${SLUICE_KERNEL_SOURCES})
+set_target_properties(kernels PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
+target_include_directories(kernels PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_options(kernels PRIVATE --threads=2 -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti
+  $<$<BOOL:${SLUICE_WERROR}>:-Werror=all-warnings>)
+
+if(NOT SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
+  return()
+endif()
+add_library(cuda_runtime STATIC EXCLUDE_FROM_ALL ${SLUICE_CUDA_RUNTIME})
+target_compile_definitions(cuda_runtime PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
+target_link_libraries(cuda_runtime PRIVATE engine_cuda CUDA::cudart_static)
+
+target_sources(engine_with_cuda INTERFACE $<TARGET_OBJECTS:engine_table>)
+target_link_libraries(engine_with_cuda INTERFACE engine engine_cuda kernels cuda_runtime CUDA::cudart_static)
