@@ -1,0 +1,175 @@
+/* Least squares in three unknowns. All is done in units of what a batch took, because a prediction that is 5 % wrong is
+ * as bad for a short batch as for a long one, and so that no unknown is much larger than another.
+ *
+ * Online, what is fitted are factors on the calibrated terms: sum of factor_j * u_j = 1, with u_j the share of term j
+ * in what the batch took. Two things keep the fit sane where batches hardly differ: old batches fade away, and each
+ * factor is drawn to the common scale of them all, as if a few more batches had said so. */
+#include "engine/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double fade = 0.98;  /* of what is known, with each batch: about the last 50 count */
+static const double pull = 0.002; /* towards the common scale, in batches of equal shares */
+static const double weigh = 0.05; /* of the last batch in the moving scale and error */
+
+struct cost_shape cost_shape_of(const struct engine_batch *batch)
+{
+    struct cost_shape shape = {.tokens = batch->extent};
+    for (uint32_t row = 0; row < batch->rows; row++)
+        shape.squares += (double)batch->length[row] * batch->length[row];
+    return shape;
+}
+
+struct cost cost_from(double fixed_ns, double token_ns, double square_ns)
+{
+    return (struct cost){.terms = {fixed_ns, token_ns, square_ns}, .factors = {1, 1, 1}, .scale = 1};
+}
+
+bool cost_known(const struct cost *cost)
+{
+    return cost->terms[0] > 0 || cost->terms[1] > 0 || cost->terms[2] > 0;
+}
+
+static void features(struct cost_shape shape, double x[COST_TERMS])
+{
+    x[0] = 1;
+    x[1] = shape.tokens;
+    x[2] = shape.squares;
+}
+
+double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
+{
+    double x[COST_TERMS], ns = 0;
+    features(shape, x);
+    for (int i = 0; i < COST_TERMS; i++)
+        ns += cost->factors[i] * cost->terms[i] * x[i];
+    return ns;
+}
+
+/* Solves a * x = b where `free` says so, the other x are 0; symmetric and positive, so that no pivoting is needed.
+ * Returns whether it could. */
+static bool solve(const struct cost_equations *sums, const bool free[COST_TERMS], double x[COST_TERMS])
+{
+    double m[COST_TERMS][COST_TERMS + 1];
+    for (int i = 0; i < COST_TERMS; i++) {
+        for (int j = 0; j < COST_TERMS; j++)
+            m[i][j] = free[i] && free[j] ? sums->a[i][j] : i == j;
+        m[i][COST_TERMS] = free[i] ? sums->b[i] : 0;
+    }
+    for (int i = 0; i < COST_TERMS; i++) {
+        if (!(m[i][i] > 1e-12 * (1 + sums->a[i][i])))
+            return false;
+        for (int k = 0; k < COST_TERMS; k++) {
+            double part = k == i ? 0 : m[k][i] / m[i][i];
+            for (int j = i; j <= COST_TERMS; j++)
+                m[k][j] -= part * m[i][j];
+        }
+    }
+    for (int i = 0; i < COST_TERMS; i++)
+        x[i] = m[i][COST_TERMS] / m[i][i];
+    return true;
+}
+
+/* What a * x = b leaves: x * (a * x - 2 b), up to a constant. */
+static double residual(const struct cost_equations *sums, const double x[COST_TERMS])
+{
+    double sum = 0;
+    for (int i = 0; i < COST_TERMS; i++) {
+        sum -= 2 * sums->b[i] * x[i];
+        for (int j = 0; j < COST_TERMS; j++)
+            sum += x[i] * sums->a[i][j] * x[j];
+    }
+    return sum;
+}
+
+/* The best x without a negative one: the best of all choices of which are free, for there are only seven. */
+static bool solve_positive(const struct cost_equations *sums, double best[COST_TERMS])
+{
+    double least = INFINITY;
+    for (unsigned set = 1; set < 1u << COST_TERMS; set++) {
+        bool free[COST_TERMS], good = true;
+        double x[COST_TERMS];
+        for (unsigned i = 0; i < COST_TERMS; i++)
+            free[i] = set >> i & 1;
+        if (!solve(sums, free, x))
+            continue;
+        for (int i = 0; i < COST_TERMS; i++)
+            good &= x[i] >= 0;
+        double left = good ? residual(sums, x) : INFINITY;
+        if (left < least) {
+            least = left;
+            memcpy(best, x, sizeof x);
+        }
+    }
+    return isfinite(least);
+}
+
+static void add(struct cost_equations *sums, const double u[COST_TERMS])
+{
+    for (int i = 0; i < COST_TERMS; i++) {
+        for (int j = 0; j < COST_TERMS; j++)
+            sums->a[i][j] += u[i] * u[j];
+        sums->b[i] += u[i];
+    }
+}
+
+struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count)
+{
+    struct cost_equations sums = {0};
+    double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
+    for (unsigned k = 0; k < count; k++) { /* the size of each unknown's shares, to make them alike */
+        double u[COST_TERMS];
+        features(shapes[k], u);
+        for (int i = 0; i < COST_TERMS; i++)
+            most[i] = fmax(most[i], u[i] / took_ns[k]);
+    }
+    for (unsigned k = 0; k < count; k++) {
+        double u[COST_TERMS];
+        features(shapes[k], u);
+        for (int i = 0; i < COST_TERMS; i++)
+            u[i] = most[i] > 0 ? u[i] / took_ns[k] / most[i] : 0;
+        add(&sums, u);
+    }
+    if (!solve_positive(&sums, x))
+        return cost_from(0, 0, 0);
+    for (int i = 0; i < COST_TERMS; i++)
+        x[i] = most[i] > 0 ? x[i] / most[i] : 0;
+    return cost_from(x[0], x[1], x[2]);
+}
+
+static void refit(struct cost *cost, const double u[COST_TERMS])
+{
+    for (int i = 0; i < COST_TERMS; i++) {
+        cost->seen.b[i] *= fade;
+        for (int j = 0; j < COST_TERMS; j++)
+            cost->seen.a[i][j] *= fade;
+    }
+    add(&cost->seen, u);
+    struct cost_equations drawn = cost->seen;
+    for (int i = 0; i < COST_TERMS; i++) {
+        drawn.a[i][i] += pull;
+        drawn.b[i] += pull * cost->scale;
+    }
+    (void)solve_positive(&drawn, cost->factors); /* where it cannot, what was good before still is */
+}
+
+void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
+{
+    if (!(took_ns > 0) || !(shape.tokens > 0))
+        return;
+    if (!cost_known(cost))
+        *cost = cost_from(0, took_ns / shape.tokens, 0);
+    double x[COST_TERMS], u[COST_TERMS], share = 0;
+    features(shape, x);
+    for (int i = 0; i < COST_TERMS; i++) {
+        u[i] = cost->terms[i] * x[i] / took_ns;
+        share += u[i];
+    }
+    double error = fabs(cost_predict_ns(cost, shape) - took_ns) / took_ns;
+    double part = cost->batches == 0 ? 1 : fmax(weigh, 1.0 / (double)(cost->batches + 1));
+    cost->error += part * (error - cost->error);
+    cost->scale *= pow(share * cost->scale, -part); /* the mean of logarithms */
+    cost->batches++;
+    refit(cost, u);
+}

@@ -1,0 +1,185 @@
+/* The cost model: what it finds in batches that follow it, and in those that do not. */
+#include "harness.h"
+
+#include <math.h>
+
+#include "engine/cost.h"
+
+static uint32_t seed = 1;
+
+/* 0 .. 1, the same in every run. */
+static double some(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (double)(seed >> 8) / (1 << 24);
+}
+
+static struct cost_shape some_shape(void)
+{
+    double length = 4 + floor(some() * 500), rows = 1 + floor(some() * 30);
+    return (struct cost_shape){rows * length, rows * length * length};
+}
+
+static double truth(struct cost_shape shape)
+{
+    return 170000 + 105000 * shape.tokens + 85 * shape.squares;
+}
+
+static void assert_near(double value, double expected, double share)
+{
+    if (!(fabs(value - expected) <= share * fabs(expected)))
+        fail_msg("%g where %g belongs", value, expected);
+}
+
+static void fit_finds_the_terms(void **state)
+{
+    (void)state;
+    struct cost_shape shapes[9];
+    double took[9];
+    for (int i = 0; i < 9; i++) {
+        shapes[i] = i == 0 ? (struct cost_shape){8, 64} : some_shape();
+        took[i] = truth(shapes[i]);
+    }
+    struct cost cost = cost_fit(shapes, took, 9);
+    assert_near(cost.terms[0], 170000, 1e-6);
+    assert_near(cost.terms[1], 105000, 1e-6);
+    assert_near(cost.terms[2], 85, 1e-6);
+}
+
+static void fit_has_no_negative_terms(void **state)
+{
+    (void)state;
+    /* Long rows are cheaper than short ones here, which attention cannot be. */
+    const struct cost_shape shapes[] = {{8, 64}, {256, 4096}, {256, 65536}, {1024, 1 << 20}};
+    const double took[] = {1000, 26000, 25000, 100000};
+    struct cost cost = cost_fit(shapes, took, 4);
+    for (int i = 0; i < COST_TERMS; i++)
+        assert_true(cost.terms[i] >= 0);
+    assert_near(cost_predict_ns(&cost, shapes[3]), 100000, 0.1);
+}
+
+static void one_shape_is_enough_to_predict_it(void **state)
+{
+    (void)state;
+    const struct cost_shape shape = {8, 64};
+    const double took = 5000;
+    struct cost cost = cost_fit(&shape, &took, 1);
+    assert_true(cost_known(&cost));
+    assert_near(cost_predict_ns(&cost, shape), 5000, 1e-6);
+}
+
+static void nothing_known_predicts_nothing(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(0, 0, 0);
+    assert_false(cost_known(&cost));
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){100, 100}) == 0);
+    cost_observe(&cost, (struct cost_shape){0, 0}, 100);
+    cost_observe(&cost, (struct cost_shape){10, 10}, 0);
+    assert_false(cost_known(&cost));
+    for (int i = 0; i < 3; i++)
+        cost_observe(&cost, (struct cost_shape){100, 1000}, 5000);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){200, 2000}), 10000, 1e-3);
+}
+
+/* A machine that is busy with something else from now on: one factor for all terms. */
+static void a_slower_machine_is_followed(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(170000, 105000, 85);
+    for (int i = 0; i < 200; i++) {
+        struct cost_shape shape = some_shape();
+        cost_observe(&cost, shape, 2.5 * truth(shape) * (0.95 + 0.1 * some()));
+    }
+    for (int i = 0; i < 20; i++) {
+        struct cost_shape shape = some_shape();
+        assert_near(cost_predict_ns(&cost, shape), 2.5 * truth(shape), 0.05);
+    }
+    assert_true(cost.error < 0.06);
+}
+
+/* Batches of one shape say nothing of others but that all may have become slower. */
+static void batches_of_one_shape_move_all_terms_together(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(170000, 105000, 85);
+    const struct cost_shape seen = {256, 256 * 16}, other = {1024, 1024 * 512};
+    for (int i = 0; i < 1000; i++)
+        cost_observe(&cost, seen, 2 * truth(seen));
+    assert_near(cost_predict_ns(&cost, seen), 2 * truth(seen), 0.01);
+    assert_near(cost_predict_ns(&cost, other), 2 * truth(other), 0.25);
+}
+
+/* A term that the calibration got wrong is put right by batches of many shapes. */
+static void a_wrong_term_is_corrected(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(170000, 105000, 20);
+    for (int i = 0; i < 500; i++) {
+        struct cost_shape shape = some_shape();
+        cost_observe(&cost, shape, truth(shape));
+    }
+    for (int i = 0; i < 50; i++) {
+        struct cost_shape shape = some_shape();
+        assert_near(cost_predict_ns(&cost, shape), truth(shape), 0.05);
+    }
+}
+
+/* A process that was stopped for a while makes one batch a thousand times as long. */
+static void one_outlier_is_soon_forgotten(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(170000, 105000, 85);
+    for (int i = 0; i < 100; i++) {
+        struct cost_shape shape = some_shape();
+        cost_observe(&cost, shape, truth(shape));
+    }
+    cost_observe(&cost, (struct cost_shape){100, 1000}, 1000 * truth((struct cost_shape){100, 1000}));
+    for (int i = 0; i < 20; i++) {
+        struct cost_shape shape = some_shape();
+        assert_near(cost_predict_ns(&cost, shape), truth(shape), 0.05);
+    }
+}
+
+static void shape_counts_padding_as_tokens(void **state)
+{
+    (void)state;
+    const uint32_t start[] = {0, 8}, length[] = {8, 3};
+    struct engine_batch batch = {.rows = 2, .extent = 16, .start = start, .length = length};
+    struct cost_shape shape = cost_shape_of(&batch);
+    assert_true(shape.tokens == 16 && shape.squares == 64 + 9);
+}
+
+static void calibration_knows_an_engine(void **state)
+{
+    (void)state;
+    const struct model bare = {.vocabulary = 100, .max_tokens = 16, .layer_count = 1, .hidden = 24, .dim = 24};
+    struct engine_options options = {.backend = "null"};
+    struct engine *engine;
+    struct encoder *encoder;
+    struct cost cost;
+    struct err err = {0};
+    assert_int_equal(engine_open(&bare, &options, &engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+    assert_int_equal(cost_calibrate(encoder, &bare, 0, &cost, &err), STATUS_OK); /* no time: the shortest runs */
+    assert_true(cost_known(&cost));
+    assert_int_equal(cost_calibrate(encoder, &bare, 100000000, &cost, &err), STATUS_OK);
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){32, 512}) > 0);
+    encoder_close(encoder);
+    engine_close(engine);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(fit_finds_the_terms),
+    cmocka_unit_test(fit_has_no_negative_terms),
+    cmocka_unit_test(one_shape_is_enough_to_predict_it),
+    cmocka_unit_test(nothing_known_predicts_nothing),
+    cmocka_unit_test(a_slower_machine_is_followed),
+    cmocka_unit_test(batches_of_one_shape_move_all_terms_together),
+    cmocka_unit_test(a_wrong_term_is_corrected),
+    cmocka_unit_test(one_outlier_is_soon_forgotten),
+    cmocka_unit_test(shape_counts_padding_as_tokens),
+    cmocka_unit_test(calibration_knows_an_engine),
+};
+
+TEST_MAIN(cases)
