@@ -4,8 +4,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint64_t row_expires_at_ms(const struct row *row)
+{
+    return row->request->started_ns == 0 ? row->request->expires_at_ms : 0;
+}
+
+static void earlier(uint64_t *bound_ms, uint64_t expires_ms)
+{
+    if (expires_ms != 0 && (*bound_ms == 0 || expires_ms < *bound_ms))
+        *bound_ms = expires_ms;
+}
+
+/* A flow's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right. */
+struct row *flow_turn(struct flow *flow, uint64_t urgent_ms)
+{
+    if (flow->expires_at_ms == 0 || flow->expires_at_ms >= urgent_ms)
+        return flow->first;
+    struct row *first = NULL, *row = flow->first;
+    uint64_t bound_ms = 0;
+    for (uint32_t seen = 0; row != NULL && seen < FLOW_LOOK; row = row->next, seen++) {
+        uint64_t expires_ms = row_expires_at_ms(row);
+        if (expires_ms != 0 && (bound_ms == 0 || expires_ms < bound_ms))
+            first = row;
+        earlier(&bound_ms, expires_ms);
+    }
+    if (row == NULL) /* these were all */
+        flow->expires_at_ms = bound_ms;
+    return first != NULL && bound_ms < urgent_ms ? first : flow->first;
+}
+
 void flow_push_last(struct flow *flow, struct row *row)
 {
+    earlier(&flow->expires_at_ms, row_expires_at_ms(row));
     row->flow = flow;
     row->next = NULL;
     row->previous = flow->last;
@@ -15,6 +45,7 @@ void flow_push_last(struct flow *flow, struct row *row)
 
 void flow_push_first(struct flow *flow, struct row *row)
 {
+    earlier(&flow->expires_at_ms, row_expires_at_ms(row));
     row->flow = flow;
     row->previous = NULL;
     row->next = flow->first;

@@ -5,11 +5,14 @@
 
 #include "work/request.h"
 
+enum { FLOW_LOOK = 1024 };
+
 struct flow {
     struct row *first, *last;
-    uint64_t had;   /* tokens, so far */
-    uint32_t place; /* in the heap */
-    bool idle;      /* in the window's list of flows that may have no rows any more, by `next` */
+    uint64_t had;           /* tokens, so far */
+    uint64_t expires_at_ms; /* none of its rows expires before; 0: none expires */
+    uint32_t place;         /* in the heap */
+    bool idle;              /* in the window's list of flows that may have no rows any more, by `next` */
     struct flow *next;
     struct flow *chain; /* in the table */
     enum request_class class;
@@ -18,6 +21,14 @@ struct flow {
 
 void flow_push_last(struct flow *flow, struct row *row);
 void flow_push_first(struct flow *flow, struct row *row);
+
+/* When a row expires, if it does: what has been started does not. Units: Redis unix ms; 0: never. */
+uint64_t row_expires_at_ms(const struct row *row);
+
+/* Whose turn it is among the first FLOW_LOOK: the row that expires first, if it does before `urgent_ms`, else the
+ * oldest.
+ */
+struct row *flow_turn(struct flow *flow, uint64_t urgent_ms);
 
 /* Takes a row out of its flow; row->flow still says which that was. */
 void flow_unlink(struct row *row);

@@ -112,13 +112,13 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
 
 static void count_in(struct window *window, struct row *row)
 {
-    const struct request *request = row->request;
-    uint64_t expires = request->started_ns == 0 ? request->expires_at_ms : 0;
+    uint64_t expires = row_expires_at_ms(row);
     if (expires != 0 && (window->expires_at_ms == 0 || expires < window->expires_at_ms))
         window->expires_at_ms = expires;
     row->twins = NULL;
     window->rows++;
     window->tokens += row->tokens;
+    window->squares += (uint64_t)row->tokens * row->tokens;
     equals_add(&window->equals, row);
 }
 
@@ -161,6 +161,7 @@ void window_leave(struct window *window, struct row *row)
     row->flow = NULL;
     window->rows--;
     window->tokens -= row->tokens;
+    window->squares -= (uint64_t)row->tokens * row->tokens;
     equals_remove(&window->equals, row);
 }
 
@@ -199,7 +200,7 @@ struct row *window_next(struct window *window)
         if (waits(class) && (least == NULL || class->had < least->had))
             least = class;
     }
-    return least == NULL ? NULL : next_flow(least)->first;
+    return least == NULL ? NULL : flow_turn(next_flow(least), window->urgent_ms);
 }
 
 static struct row *older(struct row *a, struct row *b)
@@ -235,7 +236,10 @@ struct row *window_pop(struct window *window)
 
 bool window_full(const struct window *window, const struct window_limits *limits)
 {
-    return window->rows >= limits->rows || window->tokens >= limits->tokens;
+    if (window->rows >= limits->rows || window->tokens >= limits->tokens)
+        return true;
+    struct cost_shape shape = {(double)window->tokens, (double)window->squares};
+    return limits->most_ns > 0 && cost_predict_ns(limits->cost, shape) >= limits->most_ns;
 }
 
 /* Who begins to wait begins where the one stands that has had least of those that wait, or, when nobody does, most. */
@@ -259,8 +263,8 @@ void window_taken(struct window *window)
 
 bool window_row_expired(const struct row *row, uint64_t now_ms)
 {
-    const struct request *request = row->request;
-    return request->expires_at_ms != 0 && request->expires_at_ms <= now_ms && request->started_ns == 0;
+    uint64_t expires = row_expires_at_ms(row);
+    return expires != 0 && expires <= now_ms;
 }
 
 void window_leave_expired(struct window *window, struct row *row)
@@ -274,7 +278,7 @@ static void expire_flow(struct window *window, struct flow *flow, uint64_t now_m
 {
     for (struct row *row = flow->first, *next; row != NULL; row = next) {
         next = row->next;
-        uint64_t expires = row->request->started_ns == 0 ? row->request->expires_at_ms : 0;
+        uint64_t expires = row_expires_at_ms(row);
         if (window_row_expired(row, now_ms))
             window_leave_expired(window, row);
         else if (expires != 0 && (window->expires_at_ms == 0 || expires < window->expires_at_ms))

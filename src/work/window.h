@@ -8,12 +8,14 @@
  * - Classes share the batches 6:3:1, counted in tokens: next is the class that has had least for its weight. A class
  *   that did not wait has saved nothing up, so what it leaves goes to the others.
  * - Inside a class, next is likewise the tenant that has had least; requests without a tenant are one of them.
- * - Inside a tenant, the oldest row is next. What does not fit is passed over for younger rows, of any class, but only
+ * - Inside a tenant, the oldest row is next; but one that would expire while the batch runs goes before it.
+ *   What does not fit is passed over for younger rows, of any class, but only
  *   WINDOW_PASSED_OVER times: then it is overdue and goes before everybody.
  * - Every tenth batch begins with the oldest row of all. */
 #ifndef WORK_WINDOW_H
 #define WORK_WINDOW_H
 
+#include "engine/cost.h"
 #include "work/batch.h"
 #include "work/equals.h"
 #include "work/flow.h"
@@ -45,15 +47,19 @@ struct window {
     uint64_t level;         /* where a class begins to count that did not wait */
     uint32_t batches;       /* since one began with the oldest row */
     uint32_t rows;
-    uint64_t tokens;
+    uint64_t tokens, squares; /* of the tokens */
+    uint64_t urgent_ms;       /* of the batch that is being taken */
 };
 
 /* The size of one batch. Padded batches count rows * longest. */
 struct window_limits {
     enum batch_layout layout;
     uint32_t tokens;
-    uint32_t rows;   /* <= WINDOW_BATCH_ROWS */
-    uint64_t now_ms; /* Redis unix ms, for rows that expire; 0: not known, none does */
+    uint32_t rows;           /* <= WINDOW_BATCH_ROWS */
+    uint64_t now_ms;         /* Redis unix ms, for rows that expire; 0: not known, none does */
+    uint64_t urgent_ms;      /* likewise; a row that expires before goes before the others of its tenant */
+    const struct cost *cost; /* of a batch; may be NULL when there is no limit on its time */
+    double most_ns;          /* what a batch may take, by its cost; 0: no limit */
 };
 
 /* Frees what the window has allocated; the rows stay their requests'. */

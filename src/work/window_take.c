@@ -10,6 +10,7 @@ struct filling {
     const struct window_limits *limits;
     struct row **chosen;
     uint32_t count, tokens, longest;
+    double squares;                      /* of the lengths */
     struct row *hand[WINDOW_BATCH_ROWS]; /* looked at, in turn */
     uint32_t held, passed;               /* the first so many were passed over: a later one was chosen */
 };
@@ -43,8 +44,16 @@ static void choose(struct filling *filling, struct row *row)
     take_equals(filling, row);
     filling->chosen[filling->count++] = row;
     filling->tokens += row->tokens;
+    filling->squares += (double)row->tokens * row->tokens;
     if (row->tokens > filling->longest)
         filling->longest = row->tokens;
+}
+
+static bool in_time(const struct filling *filling, const struct row *row, uint64_t extent)
+{
+    const struct window_limits *limits = filling->limits;
+    struct cost_shape shape = {(double)extent, filling->squares + (double)row->tokens * row->tokens};
+    return limits->most_ns <= 0 || cost_predict_ns(limits->cost, shape) <= limits->most_ns;
 }
 
 static bool fits(const struct filling *filling, const struct row *row)
@@ -53,10 +62,10 @@ static bool fits(const struct filling *filling, const struct row *row)
     if (filling->count >= filling->limits->rows)
         return false;
     if (filling->limits->layout == LAYOUT_PACKED)
-        return tokens <= filling->limits->tokens;
+        return tokens <= filling->limits->tokens && in_time(filling, row, tokens);
     uint64_t longest = row->tokens > filling->longest ? row->tokens : filling->longest;
     uint64_t extent = longest * (filling->count + 1);
-    return extent <= filling->limits->tokens && extent * 3 <= tokens * 4;
+    return extent <= filling->limits->tokens && extent * 3 <= tokens * 4 && in_time(filling, row, extent);
 }
 
 /* The next in turn, in hand; those that may not start any more are put aside. */
@@ -155,6 +164,7 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen)
 {
     struct filling filling = {.window = window, .limits = limits, .chosen = chosen};
+    window->urgent_ms = limits->urgent_ms;
     struct row *head = hold_head(&filling);
     if (head != NULL) {
         choose(&filling, head);
@@ -165,6 +175,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
             take_padded(&filling, look_ahead);
         leave_behind(&filling);
     }
+    window->urgent_ms = 0;
     window_taken(window);
     return filling.count;
 }

@@ -51,6 +51,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         worker->classes[class].mean_bytes =
             (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
     }
+    pace_open(worker);
     worker->settle_most = SETTLE_ENTRIES;
     worker->own_count = OWN_MOST;
     worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
@@ -236,5 +237,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.waiting = worker->window.rows + worker->suspects.count;
     stats.computing = worker->running.count;
     stats.batch_tokens = worker->budget.tokens;
+    stats.cost_error = worker->cost.error;
+    stats.p99_ms = worker->tune.p99_ms;
     return stats;
 }

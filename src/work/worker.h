@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/cost.h"
 #include "work/batch.h"
 #include "work/request.h"
 
@@ -33,6 +34,9 @@ struct worker_options {
     struct request_rules rules;
     enum batch_layout layout;
     uint32_t max_batch_tokens, max_batch_rows;
+    struct cost cost;       /* of a batch on this engine, as calibrated; all zero: to be learnt */
+    uint32_t max_batch_ms;  /* predicted; 0: no limit */
+    uint32_t target_p99_ms; /* from XADD to the reply: batches are as long as that allows; 0: off */
     uint32_t window_ms;
     bool window_fixed;                   /* a plain timer: an idle engine does not cut early */
     uint32_t engine_slots;               /* compute threads; twice as many batches may be out: one waits behind each */
@@ -205,6 +209,8 @@ struct worker_stats {
     uint32_t held, waiting, computing;
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
     uint64_t held_bytes;
+    double cost_error; /* of the predicted times of batches: a moving mean share */
+    uint32_t p99_ms;   /* from XADD to the reply, of the last second or so; 0: not known */
 };
 struct worker_stats worker_stats(const struct worker *worker);
 

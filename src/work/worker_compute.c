@@ -91,7 +91,7 @@ void compute_formatted(struct worker *worker, const struct event *event)
 void compute_batch(struct worker *worker, const struct event *event)
 {
     batch_list_remove(&worker->running, event->batch);
-    pulse_computed(worker, event->batch);
+    pace_computed(worker, event->batch);
     watch_batches(worker);
     rows_returned(worker, event->batch);
 }
@@ -160,10 +160,12 @@ static void advance_retries(struct worker *worker)
 
 struct window_limits compute_limits(const struct worker *worker)
 {
-    return (struct window_limits){.layout = worker->options.layout,
-                                  .tokens = worker->budget.tokens,
-                                  .rows = worker->options.max_batch_rows,
-                                  .now_ms = worker_redis_ms(worker)};
+    struct window_limits limits = {.layout = worker->options.layout,
+                                   .tokens = worker->budget.tokens,
+                                   .rows = worker->options.max_batch_rows,
+                                   .now_ms = worker_redis_ms(worker)};
+    pace_limits(worker, &limits);
+    return limits;
 }
 
 static void advance_window(struct worker *worker)

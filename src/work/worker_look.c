@@ -30,6 +30,9 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     worker->policy.backoff_ms = options->backoff_ms;
     worker->policy.backoff_cap_ms = options->backoff_cap_ms;
     worker->policy.error_ttl_s = options->rules.error_ttl_s;
+    worker->options.cost = old.cost;
+    if (options->target_p99_ms != old.target_p99_ms)
+        tune_begin(&worker->tune, options->target_p99_ms);
     if (options->max_batch_tokens != old.max_batch_tokens)
         worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
     return STATUS_OK;

@@ -11,26 +11,6 @@ void pulse_connected(struct worker *worker)
     worker->pulse_known = false;
 }
 
-double worker_rows_per_s(const struct worker *worker)
-{
-    if (worker->mean_batch_ns <= 0)
-        return 0;
-    return worker->mean_batch_rows / worker->mean_batch_ns * (double)NS_PER_S * worker->options.engine_slots;
-}
-
-void pulse_computed(struct worker *worker, const struct batch *batch)
-{
-    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns)
-        return;
-    double took_ns = (double)(batch->finished_ns - batch->started_ns);
-    if (worker->mean_batch_rows == 0) {
-        worker->mean_batch_rows = batch->engine.rows;
-        worker->mean_batch_ns = took_ns;
-    }
-    worker_weigh(&worker->mean_batch_rows, batch->engine.rows);
-    worker_weigh(&worker->mean_batch_ns, took_ns);
-}
-
 static struct heartbeat heartbeat(const struct worker *worker)
 {
     struct worker_stats stats = worker_stats(worker);
@@ -45,7 +25,7 @@ static struct heartbeat heartbeat(const struct worker *worker)
         .done = stats.done,
         .errors = stats.errors,
         .dead = stats.dead,
-        .rows_per_s = worker_rows_per_s(worker),
+        .rows_per_s = pace_rows_per_s(worker),
     };
 }
 

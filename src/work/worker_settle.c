@@ -77,6 +77,7 @@ static void count(struct worker *worker, const struct request *request)
         stats->late++;
         return;
     }
+    pace_answered(worker, request);
     switch (request->outcome) {
     case OUTCOME_DONE:
         stats->done++;

@@ -5,6 +5,7 @@
  * worker_take.c     from an entry to its first stage: errors, cancels, delays, expiry, track
  * worker_chores.c   lease, promotion, reclaim, sweep
  * worker_pulse.c    heartbeat, the state of the queue, commands
+ * worker_pace.c     how fast batches are, and how long they may be
  * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
  * worker_compute.c  prepare, window, batches, format
  * worker_rows.c     what becomes of rows when their batch is back, failed or not
@@ -17,6 +18,7 @@
 
 #include "work/held.h"
 #include "work/policy.h"
+#include "work/tune.h"
 #include "work/window.h"
 #include "work/worker.h"
 
@@ -109,13 +111,17 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     /* The queue, as the last pulse saw it. */
     bool pulse_known;
     struct pulse pulse;
-    double mean_batch_rows, mean_batch_ns; /* moving: how fast a compute thread is */
     char enough[ENOUGH_MOST][TENANT_MAX + 1];
 
     /* The stages, in the order of a request's way. */
     struct request_list to_track;
     struct request_list to_prepare[CLASS_COUNT];
     struct window window;
+    struct cost cost; /* of a batch on one compute thread */
+    struct tune tune;
+    struct pace {
+        struct cost_shape row; /* the mean row of late */
+    } pace;
     struct batch_list retries; /* halves of failed batches, the next to run first */
     struct batch_list running; /* with the executor */
     struct request_list to_format;
@@ -184,9 +190,14 @@ void chores_advance(struct worker *worker);
 /* worker_pulse.c */
 void pulse_connected(struct worker *worker);
 void pulse_answered(struct worker *worker, const struct event *event);
-void pulse_computed(struct worker *worker, const struct batch *batch); /* one more to know our speed by */
 void pulse_advance(struct worker *worker);
-double worker_rows_per_s(const struct worker *worker); /* with all compute threads busy; 0: not known yet */
+
+/* worker_pace.c */
+void pace_open(struct worker *worker);
+void pace_computed(struct worker *worker, const struct batch *batch);        /* one more to know our speed by */
+void pace_answered(struct worker *worker, const struct request *request);    /* its outcome is in Redis */
+void pace_limits(const struct worker *worker, struct window_limits *limits); /* adds those of time */
+double pace_rows_per_s(const struct worker *worker); /* with all compute threads busy; 0: not known yet */
 
 /* worker_share.c */
 void share_pulsed(struct worker *worker);

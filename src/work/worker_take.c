@@ -70,7 +70,7 @@ static void start(struct worker *worker, struct request *request)
 /* How long a refused producer should wait: until what is before it has gone, as far as is known. */
 static uint32_t retry_after_ms(const struct worker *worker, enum request_class class)
 {
-    double rows = 0, rate = worker_rows_per_s(worker);
+    double rows = 0, rate = pace_rows_per_s(worker);
     for (int before = 0; before <= (int)class; before++)
         rows += (double)worker->pulse.depth[before];
     double wait_ms = rate > 0 ? rows / rate * 1000 : 0;

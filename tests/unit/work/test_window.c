@@ -426,6 +426,92 @@ static void every_tenth_batch_begins_with_the_oldest_row(void **state)
     window_close(&window);
 }
 
+/* --- time --- */
+
+static const struct cost per_token = {.terms = {0, 1, 0}, .factors = {1, 1, 1}};
+static const struct cost per_square = {.terms = {0, 0, 1}, .factors = {1, 1, 1}};
+
+static void batches_end_at_their_time(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
+    fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
+    expect_batch(&window, &limits, "0 1 3");
+    expect_batch(&window, &limits, "2 4");
+    limits.cost = &per_square;
+    fill(&window, (uint32_t[]){300, 8, 5, 7, 3}, 5); /* 90000, 64, 25, 49, 9 */
+    expect_batch(&window, &limits, "0");             /* alone, but not never */
+    expect_batch(&window, &limits, "1 2 4");
+    expect_batch(&window, &limits, "3");
+    limits.layout = LAYOUT_PADDED;
+    limits.cost = &per_token;
+    fill(&window, (uint32_t[]){30, 29, 28, 27}, 4);
+    expect_batch(&window, &limits, "0 1 2"); /* 90 with the padding */
+    window_close(&window);
+}
+
+static void a_window_is_full_by_time_too(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_square, .most_ns = 100};
+    fill(&window, (uint32_t[]){6, 7}, 2);
+    assert_false(window_full(&window, &limits));
+    fill(&window, (uint32_t[]){6, 7, 4}, 3);
+    assert_true(window_full(&window, &limits));
+    limits.most_ns = 0;
+    assert_false(window_full(&window, &limits));
+    window_close(&window);
+}
+
+/* Rows of the given deadlines (0: none), oldest first, 10 tokens each. */
+static void fill_deadlines(struct window *window, const uint64_t *expires_ms, uint32_t count)
+{
+    *window = (struct window){0};
+    for (uint32_t i = 0; i < count; i++) {
+        requests[i] = (struct request){.entry = {i, 0}, .expires_at_ms = expires_ms[i]};
+        rows[i] = (struct row){.request = &requests[i], .tokens = 10, .ids = ids[i]};
+        window_push(window, &rows[i], i);
+    }
+}
+
+static void who_would_expire_during_the_batch_goes_first(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 20, 32, .now_ms = 1000, .urgent_ms = 1050};
+    fill_deadlines(&window, (uint64_t[]){0, 0, 1060, 1040, 0, 1020}, 6);
+    expect_batch(&window, &limits, "3 5");
+    limits.urgent_ms = 1061;
+    expect_batch(&window, &limits, "0 2");
+    expect_batch(&window, &limits, "1 4");
+    window_close(&window);
+}
+
+static void a_deadline_is_no_way_around_the_shares(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 10, 1, .now_ms = 1000, .urgent_ms = 1050};
+    struct row *taken;
+    struct row *low = new_row(&window, CLASS_LOW, 0, 10), *high = new_row(&window, CLASS_HIGH, 1, 10);
+    struct row *urgent = new_row(&window, CLASS_HIGH, 2, 10);
+    low->request->expires_at_ms = urgent->request->expires_at_ms = 1010;
+    window_remove(&window, low);
+    window_push(&window, low, 0);
+    window_remove(&window, urgent);
+    window_push(&window, urgent, 1);
+    window.classes[CLASS_LOW].had = 1000000;
+    flows_find(&window.flows, CLASS_HIGH, "tenant-2")->had = 500;
+    assert_int_equal(window_take(&window, &limits, &taken), 1);
+    assert_ptr_equal(taken, high);
+    free_row(high);
+    free_row(window_pop(&window));
+    free_row(window_pop(&window));
+    window_close(&window);
+}
+
 /* --- everything at once --- */
 
 enum { MANY = 700 };
@@ -483,12 +569,15 @@ static void rows_leave_once_whatever_happens(void **state)
         struct window window = {0};
         struct window_limits limits = {.layout = round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED,
                                        .tokens = 50 + (uint32_t)rand() % 1000,
-                                       .rows = 1 + (uint32_t)rand() % 100};
+                                       .rows = 1 + (uint32_t)rand() % 100,
+                                       .cost = &per_token};
         uint32_t gone = 0;
         fill_at_random(&window, seen);
         while (window.rows > 0) {
             struct row *chosen[WINDOW_BATCH_ROWS];
             limits.now_ms += (uint32_t)rand() % 4;
+            limits.urgent_ms = limits.now_ms + (uint32_t)rand() % 20;
+            limits.most_ns = rand() % 3 * 100;
             uint32_t count = window_take(&window, &limits, chosen), before = gone;
             gone += see_batch(chosen, count, &limits, seen);
             shared += gone - before - count;
@@ -511,6 +600,7 @@ static void rows_leave_once_whatever_happens(void **state)
             assert_int_equal(gone + window.rows, MANY);
         }
         assert_int_equal(window.tokens, 0);
+        assert_int_equal(window.squares, 0);
         assert_int_equal(window.equals.count, 0);
         for (int i = 0; i < FLOW_BUCKETS; i++)
             assert_null(window.flows.buckets[i]);
@@ -566,6 +656,10 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(one_tenants_mass_does_not_delay_anothers_few),
     cmocka_unit_test(nobody_starves),
     cmocka_unit_test(every_tenth_batch_begins_with_the_oldest_row),
+    cmocka_unit_test(batches_end_at_their_time),
+    cmocka_unit_test(a_window_is_full_by_time_too),
+    cmocka_unit_test(who_would_expire_during_the_batch_goes_first),
+    cmocka_unit_test(a_deadline_is_no_way_around_the_shares),
     cmocka_unit_test(rows_leave_once_whatever_happens),
     cmocka_unit_test(packed_and_padded_fill_start),
 };

@@ -1,0 +1,81 @@
+/* How fast batches are, learnt from those that have run, and what follows from it: how long the next one may be, which
+ * rows cannot wait for the one after it, and what is said of our speed. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "work/worker_state.h"
+
+void pace_open(struct worker *worker)
+{
+    worker->cost = worker->options.cost;
+    tune_begin(&worker->tune, worker->options.target_p99_ms);
+}
+
+void pace_computed(struct worker *worker, const struct batch *batch)
+{
+    struct pace *pace = &worker->pace;
+    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
+        return;
+    struct cost_shape shape = cost_shape_of(&batch->engine);
+    double rows = batch->engine.rows;
+    if (pace->row.tokens == 0)
+        pace->row = (struct cost_shape){shape.tokens / rows, shape.squares / rows};
+    worker_weigh(&pace->row.tokens, shape.tokens / rows);
+    worker_weigh(&pace->row.squares, shape.squares / rows);
+    cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
+}
+
+/* Retries, and what another worker had before, say nothing of how long our batches may be. */
+void pace_answered(struct worker *worker, const struct request *request)
+{
+    uint64_t now_ms = worker_redis_ms(worker);
+    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->alone && now_ms > request->entry.ms)
+        tune_answered(&worker->tune, now_ms - request->entry.ms, worker->now);
+}
+
+static double most_ns(const struct worker *worker)
+{
+    uint64_t oldest_ns = window_oldest_ns(&worker->window);
+    double tuned = worker->tune.target_ns == 0 ? 0
+                                               : tune_batch_ns(&worker->tune, &worker->cost,
+                                                               worker->now > oldest_ns ? worker->now - oldest_ns : 0);
+    double bound = (double)worker->options.max_batch_ms * (double)NS_PER_MS;
+    if (bound <= 0 || !cost_known(&worker->cost))
+        return tuned;
+    return tuned > 0 ? fmin(tuned, bound) : bound;
+}
+
+/* What waits now, as far as one batch may hold it. */
+static struct cost_shape next_shape(const struct worker *worker, const struct window_limits *limits)
+{
+    double tokens = (double)worker->window.tokens, squares = (double)worker->window.squares;
+    double part = tokens > limits->tokens ? limits->tokens / tokens : 1;
+    return (struct cost_shape){tokens * part, squares * part};
+}
+
+void pace_limits(const struct worker *worker, struct window_limits *limits)
+{
+    enum { MARGIN_MS = 2 };
+    limits->cost = &worker->cost;
+    limits->most_ns = most_ns(worker);
+    if (limits->now_ms == 0)
+        return;
+    double takes_ns = cost_predict_ns(&worker->cost, next_shape(worker, limits));
+    if (limits->most_ns > 0)
+        takes_ns = fmin(takes_ns, limits->most_ns);
+    limits->urgent_ms = limits->now_ms + (uint64_t)(takes_ns / (double)NS_PER_MS) + MARGIN_MS;
+}
+
+double pace_rows_per_s(const struct worker *worker)
+{
+    const struct cost_shape row = worker->pace.row;
+    double most = most_ns(worker), fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0, 0});
+    double each = cost_predict_ns(&worker->cost, row) - fixed;
+    if (row.tokens <= 0 || each <= 0)
+        return 0;
+    double rows = fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens);
+    if (most > 0)
+        rows = fmin(rows, (most - fixed) / each);
+    rows = fmax(1, rows);
+    return rows / (fixed + rows * each) * (double)NS_PER_S * worker->options.engine_slots;
+}

@@ -1,0 +1,159 @@
+/* What the worker makes of the time that batches take. */
+#include <math.h>
+
+#include "worker_bench.h"
+
+/* 1 ms a batch and 0.1 ms a token. */
+static struct worker_options timed_options(void)
+{
+    struct worker_options options = default_options();
+    options.cost = cost_from(1e6, 1e5, 0);
+    return options;
+}
+
+/* The batch that is out comes back after what the cost says, times `factor`. */
+static uint32_t compute(struct bench *bench, double factor)
+{
+    struct batch *batch = take(bench, ACTION_SUBMIT).batch;
+    uint32_t rows = batch->engine.rows;
+    batch->started_ns = bench->now;
+    bench->now += (uint64_t)(factor * (1e6 + 1e5 * batch->engine.extent));
+    batch->finished_ns = bench->now;
+    memset(batch->engine.output, 0, rows * DIM * sizeof(float));
+    send(bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
+    return rows;
+}
+
+static void finish(struct bench *bench)
+{
+    format_all(bench);
+    while (waiting(bench, ACTION_SETTLE) > 0)
+        (void)settle(bench, false);
+    answer_chores(bench);
+}
+
+static struct heartbeat heartbeat(struct bench *bench)
+{
+    while (waiting(bench, ACTION_PULSE) == 0)
+        tick_after_ms(bench, 100);
+    struct heartbeat heartbeat = bench->out[0].heartbeat;
+    for (size_t i = 0; i < bench->count; i++)
+        if (bench->out[i].kind == ACTION_PULSE)
+            heartbeat = bench->out[i].heartbeat;
+    answer_chores(bench);
+    return heartbeat;
+}
+
+static void batches_end_at_max_batch_ms(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.max_batch_ms = 2; /* 10 tokens */
+    struct bench bench = begin(options);
+    read_new(&bench, 7);
+    prepare_all(&bench, 4);
+    assert_int_equal(compute(&bench, 1), 2); /* 8 tokens; a third row would make it 2.2 ms */
+    assert_int_equal(compute(&bench, 1), 2);
+    assert_int_equal(compute(&bench, 1), 2);
+    assert_int_equal(compute(&bench, 1), 1);
+    finish(&bench);
+    worker_close(bench.worker);
+}
+
+static void a_slower_machine_gets_shorter_batches(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.max_batch_ms = 3; /* 20 tokens: five rows of 4 */
+    struct bench bench = begin(options);
+    uint32_t first = 0, last = 0;
+    for (int i = 0; i < 60; i++) {
+        read_new(&bench, 8);
+        prepare_all(&bench, 4);
+        for (bool head = true; waiting(&bench, ACTION_SUBMIT) > 0; head = false) {
+            uint32_t rows = compute(&bench, 2);
+            if (head)
+                last = rows;
+            first = first == 0 ? rows : first;
+        }
+        finish(&bench);
+    }
+    assert_int_equal(first, 5);
+    assert_int_equal(last, 1); /* 2 ms and 0.2 ms a token: one row is 2.8 ms, two are 3.6 */
+    worker_close(bench.worker);
+}
+
+static void the_speed_is_that_of_full_batches(void **state)
+{
+    (void)state;
+    struct bench bench = begin(timed_options());
+    assert_true(heartbeat(&bench).rows_per_s == 0); /* how long texts are is not known yet */
+    for (int i = 0; i < 20; i++) {
+        read_new(&bench, 1);
+        prepare_all(&bench, 4);
+        assert_int_equal(compute(&bench, 1), 1);
+        finish(&bench);
+    }
+    /* Though each of them ran alone: 8 rows of 4 tokens take 4.2 ms. */
+    assert_true(fabs(heartbeat(&bench).rows_per_s - 8 / 4.2e-3) < 20);
+    worker_close(bench.worker);
+}
+
+static void the_error_of_the_fit_is_told(void **state)
+{
+    (void)state;
+    struct bench bench = begin(timed_options());
+    read_new(&bench, 1);
+    prepare_all(&bench, 4);
+    (void)compute(&bench, 1.25);
+    assert_true(fabs(worker_stats(bench.worker).cost_error - 0.2) < 1e-6);
+    finish(&bench);
+    worker_close(bench.worker);
+}
+
+/* From the entry's id, which is when it was enqueued, to its settle. */
+static void the_latency_is_that_of_the_producer(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    for (int i = 0; i < 210; i++) {
+        bench.next_entry = bench.now / NS_PER_MS + EPOCH_MS - 31; /* it had waited in Redis */
+        read_new(&bench, 1);
+        prepare_all(&bench, 4);
+        (void)compute(&bench, 1);
+        bench.now += 10 * NS_PER_MS;
+        finish(&bench);
+    }
+    uint32_t p99_ms = worker_stats(bench.worker).p99_ms;
+    assert_true(p99_ms >= 38 && p99_ms <= 45); /* 30 + 1.4 + 10 */
+    worker_close(bench.worker);
+}
+
+static void a_target_makes_batches_shorter(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 1000;
+    options.target_p99_ms = 40; /* 10 ms at first: 90 tokens */
+    struct bench bench = begin(options);
+    read_new(&bench, 40);
+    prepare_all(&bench, 10);
+    assert_int_equal(compute(&bench, 1), 9);
+    options.target_p99_ms = 0;
+    struct err err;
+    assert_int_equal(worker_tune(bench.worker, &options, &err), STATUS_OK);
+    assert_int_equal(compute(&bench, 1), 9); /* this one and the next had been cut before */
+    assert_int_equal(compute(&bench, 1), 9);
+    assert_int_equal(compute(&bench, 1), 13);
+    finish(&bench);
+    worker_close(bench.worker);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(batches_end_at_max_batch_ms),         cmocka_unit_test(a_slower_machine_gets_shorter_batches),
+    cmocka_unit_test(the_speed_is_that_of_full_batches),   cmocka_unit_test(the_error_of_the_fit_is_told),
+    cmocka_unit_test(the_latency_is_that_of_the_producer), cmocka_unit_test(a_target_makes_batches_shorter),
+};
+
+TEST_MAIN(cases)
