@@ -3,7 +3,7 @@
  * A tile's time grows with its row's length, in steps of the keys that are read at a time. So rows are put in order by
  * that number of steps alone, by counting: no sort, no scratch memory. Short rows follow at the end, two strips each
  * or one, packed without regard to tiles. */
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 enum {
     TILE_QUERIES = KERNEL_STRIP_QUERIES * KERNEL_TILE_STRIPS,

@@ -1,0 +1,437 @@
+/* Attention within ragged rows, on tensor cores: softmax(scale Q K^T) V without ever writing the scores down.
+ *
+ * A warp takes a strip: 16 queries of a row for one head. It walks the row's keys in steps of 64 and keeps, in f32
+ * registers, the outputs so far, the largest score so far and the sum of the exponentials; when a larger score comes,
+ * outputs and sum are scaled down. (Milakov and Gimelshein 2018; Dao et al. 2022, 2023.) Three choices keep everything
+ * in registers:
+ *   - Queries are loaded from global memory straight into the fragments that mma wants, 16 bytes a lane. Which of the
+ *     columns mma calls "2t" does not matter to a dot product as long as queries and keys agree, so lane (g, t) takes
+ *     columns 8t..8t+7 of every 32, of queries and keys alike.
+ *   - The scores that mma leaves in a lane are, rounded to T, just what it wants as the left side of P V.
+ *   - Outputs change lanes within a quad before they are stored, so that a lane writes 16 bytes too.
+ *
+ * Rows above KERNEL_SHORT_ROW tokens: the block's four warps have strips of one row and share its keys and values. Each
+ * warp copies a quarter of the next 64 tokens into one half of shared memory while all four work on the other.
+ * Shorter rows: a warp has its own row, copies its up to 32 tokens into the quarters that are its own, and meets no
+ * other warp. What a row goes through depends on its own length alone, so its output is the same to the bit alone and
+ * in any batch.
+ *
+ * Tokens beyond a row are never read: their places in shared memory are filled with zeros (garbage there could be NaN,
+ * and 0 * NaN is NaN), and their scores become minus infinity. A NaN or infinity in a row's own input comes out as NaN.
+ *
+ * Blocks stay: as many as the device holds at once, block b takes units (tile, head) b, 2n-1-b, 2n+b, ... of n blocks,
+ * to and fro, because the longest rows come first and each block should get long and short ones alike.
+ *
+ * What limits it, [E] by counting, not measured. Per token and layer 8 * hidden bytes are read or written at 16 bits
+ * (with the second tile of a row and further ones, keys and values again, from L2), and 4 * length * hidden operations
+ * done. An H100 (3.3 TB/s; mma.sync at about 600 TFLOP/s; 16 exponentials a clock and multiprocessor, 3.6 T/s in all)
+ * needs for a token of hidden size 384 and 12 heads: 0.9 ns for memory, 0.3 ns for products and 0.4 ns for exponentials
+ * at 128 tokens, each of the last two four times that at 512. The products around it take about 14 ns per token and
+ * layer at the goal of 12 M tokens/s. So short rows hang on memory and its latency (hence four to six blocks on a
+ * multiprocessor), long ones on exponentials and the issue of instructions. Shared memory is read at 4 KiB for 64
+ * KiFLOP and warp (head dim 64): 128 bytes a clock allow 2,048 operations a clock, all that an A100 does and half of
+ * what an H100 does; strips of 32 queries would halve that, at twice the registers. */
+#include "kernels/attention.h"
+#include "kernels/ptx.h"
+
+enum {
+    BLOCK_WARPS = KERNEL_TILE_STRIPS,
+    BLOCK_THREADS = BLOCK_WARPS * WARP,
+    STEP_TOKENS = BLOCK_WARPS * PIECE_TOKENS,
+    SHORT_PIECES = KERNEL_SHORT_ROW / PIECE_TOKENS,
+    STAGES = 2,
+    GROUP = 32, /* columns that a quad of lanes holds together, 16 bytes each */
+};
+
+/* Half of a block's shared memory: 64 tokens of one row, or 16 tokens of each warp's own. */
+template <int HEAD_DIM> struct attention_stage {
+    attention_piece<HEAD_DIM> keys[BLOCK_WARPS];
+    attention_piece<HEAD_DIM> values[BLOCK_WARPS];
+};
+
+static_assert(SHORT_PIECES == STAGES, "a short row's pieces are its warp's piece of each stage");
+
+/* One head of one row. */
+template <class T> struct attention_row {
+    const T *queries; /* of the row's first token; keys and values follow after `hidden` columns each */
+    T *context;
+    int hidden; /* 3 * hidden * length is below 2^31 */
+    int length;
+    float scale; /* of a score, to an exponent of 2 */
+};
+
+/* What a lane (g, t) keeps of its warp's strip. Rows are queries g and g + 8. */
+template <int HEAD_DIM> struct attention_strip {
+    uint4 queries[HEAD_DIM / GROUP][2]; /* columns 8t..8t+7 of each group, of both rows */
+    float out[HEAD_DIM / 8][4];         /* as mma leaves it: columns 2t, 2t+1 of each 8, of row g, then of row g + 8 */
+    float top[2];                       /* the largest exponent so far, of each row */
+    float sum[2];                       /* of the powers of this lane's keys */
+};
+
+__device__ __forceinline__ int lane_row()
+{
+    return static_cast<int>(threadIdx.x % WARP / 4);
+}
+
+__device__ __forceinline__ int lane_pair()
+{
+    return static_cast<int>(threadIdx.x % 4);
+}
+
+__device__ __forceinline__ float minus_infinity()
+{
+    return __uint_as_float(0xff800000u);
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high, __half)
+{
+    __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high, __nv_bfloat16)
+{
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+/* Begins the copies of a piece: 16 keys and values of the row from `first` on, zeros beyond its end. */
+template <class T, int HEAD_DIM>
+__device__ __forceinline__ void piece_copy(const attention_row<T> &row, int first, attention_piece<HEAD_DIM> *keys,
+                                           attention_piece<HEAD_DIM> *values)
+{
+    constexpr int CHUNKS = HEAD_DIM / CHUNK;
+#pragma unroll
+    for (int i = 0; i < PIECE_TOKENS * CHUNKS / WARP; i++) {
+        const int at = i * WARP + static_cast<int>(threadIdx.x % WARP);
+        const int token = at / CHUNKS, chunk = at % CHUNKS, place = attention_place<HEAD_DIM>(token, chunk);
+        const bool valid = first + token < row.length;
+        const T *from = row.queries + ((first + token) * 3 * row.hidden + chunk * CHUNK);
+        copy_begin(&keys->chunks[place], from + row.hidden, valid);
+        copy_begin(&values->chunks[place], from + 2 * row.hidden, valid);
+    }
+}
+
+/* Queries from `first` on; those beyond the row are zeros, and are not stored in the end. */
+template <class T, int HEAD_DIM>
+__device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, const attention_row<T> &row, int first)
+{
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        const int query = first + lane_row() + 8 * side;
+        const T *from = row.queries + (query * 3 * row.hidden + CHUNK * lane_pair());
+#pragma unroll
+        for (int c = 0; c < HEAD_DIM / GROUP; c++)
+            strip->queries[c][side] =
+                query < row.length ? *reinterpret_cast<const uint4 *>(from + GROUP * c) : make_uint4(0, 0, 0, 0);
+        strip->top[side] = minus_infinity();
+        strip->sum[side] = 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < HEAD_DIM / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            strip->out[n][i] = 0.0f;
+}
+
+/* The scores of 8 keys at a time, and minus infinity from key `count` on. A piece's keys and the next one's lie STRIDE
+ * pieces apart. WHOLE: every key counts. */
+template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
+__device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &strip,
+                                             const attention_piece<HEAD_DIM> *keys, int count,
+                                             float (&scores)[BLOCKS][4])
+{
+#pragma unroll
+    for (int n = 0; n < BLOCKS; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            scores[n][i] = 0.0f;
+        if (WHOLE || 8 * n < count) {
+#pragma unroll
+            for (int c = 0; c < HEAD_DIM / GROUP; c++) {
+                const int place = attention_place<HEAD_DIM>(n % 2 * 8 + lane_row(), 4 * c + lane_pair());
+                const uint4 key = keys[n / 2 * STRIDE].chunks[place];
+                const uint4 upper = strip.queries[c][0], lower = strip.queries[c][1];
+                mma_16x8x16<T>(scores[n], upper.x, lower.x, upper.y, lower.y, key.x, key.y);
+                mma_16x8x16<T>(scores[n], upper.z, lower.z, upper.w, lower.w, key.z, key.w);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!WHOLE && 8 * n + 2 * lane_pair() + i % 2 >= count)
+                scores[n][i] = minus_infinity();
+    }
+}
+
+/* Turns scores into powers of 2 relative to the row's largest, and brings sum and outputs in line with it.
+ *
+ * `top` is rounded once, and both the powers and the scaling take the rounded value: so its error cancels in the end,
+ * however large the scores are. */
+template <int HEAD_DIM, int BLOCKS>
+__device__ __forceinline__ void strip_powers(attention_strip<HEAD_DIM> *strip, float scale, float (&scores)[BLOCKS][4])
+{
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        float most = scores[0][2 * side];
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++)
+            most = fmaxf(most, fmaxf(scores[n][2 * side], scores[n][2 * side + 1]));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        const float top = fmaxf(strip->top[side], most * scale);
+        const float shrink = exp2_approximate(strip->top[side] - top);
+        float sum = strip->sum[side] * shrink;
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++)
+#pragma unroll
+            for (int i = 2 * side; i < 2 * side + 2; i++) {
+                scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale, -top));
+                sum += scores[n][i];
+            }
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8; n++) {
+            strip->out[n][2 * side] *= shrink;
+            strip->out[n][2 * side + 1] *= shrink;
+        }
+        strip->top[side] = top;
+        strip->sum[side] = sum;
+    }
+}
+
+/* Adds the values, weighted by the powers. */
+template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
+__device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *values,
+                                             int count, const float (&powers)[BLOCKS][4])
+{
+    const int lane = static_cast<int>(threadIdx.x % WARP);
+#pragma unroll
+    for (int p = 0; p < BLOCKS / 2; p++) {
+        if (!WHOLE && PIECE_TOKENS * p >= count)
+            continue;
+        const uint32_t a0 = pack(powers[2 * p][0], powers[2 * p][1], T());
+        const uint32_t a1 = pack(powers[2 * p][2], powers[2 * p][3], T());
+        const uint32_t a2 = pack(powers[2 * p + 1][0], powers[2 * p + 1][1], T());
+        const uint32_t a3 = pack(powers[2 * p + 1][2], powers[2 * p + 1][3], T());
+#pragma unroll
+        for (int c = 0; c < HEAD_DIM / 16; c++) {
+            uint32_t b[4];
+            ldmatrix_x4_transposed(b,
+                                   &values[p * STRIDE].chunks[attention_place<HEAD_DIM>(lane % 16, 2 * c + lane / 16)]);
+            mma_16x8x16<T>(strip->out[2 * c], a0, a1, a2, a3, b[0], b[1]);
+            mma_16x8x16<T>(strip->out[2 * c + 1], a0, a1, a2, a3, b[2], b[3]);
+        }
+    }
+}
+
+/* All that a strip does with `count` keys and values in shared memory, at most 8 * BLOCKS. */
+template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
+__device__ __forceinline__ void strip_step(attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *keys,
+                                           const attention_piece<HEAD_DIM> *values, int count, float scale)
+{
+    float scores[BLOCKS][4];
+    strip_scores<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(*strip, keys, count, scores);
+    strip_powers(strip, scale, scores);
+    strip_values<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(strip, values, count, scores);
+}
+
+/* Among the four lanes of a quad: word i of lane t becomes word t of lane i. */
+__device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
+{
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+        const bool upper = (lane_pair() & bit) != 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if ((i & bit) != 0)
+                continue;
+            const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | bit], bit);
+            words[i] = upper ? got : words[i];
+            words[i | bit] = upper ? words[i | bit] : got;
+        }
+    }
+}
+
+/* Divides by the sums and stores the queries that are of the row. */
+template <class T, int HEAD_DIM>
+__device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip, const attention_row<T> &row,
+                                          int first)
+{
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        float sum = strip.sum[side];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        const float share = 1.0f / sum;
+        const int query = first + lane_row() + 8 * side;
+        T *to = row.context + (query * row.hidden + CHUNK * lane_pair());
+#pragma unroll
+        for (int c = 0; c < HEAD_DIM / GROUP; c++) {
+            uint32_t words[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                words[i] =
+                    pack(strip.out[4 * c + i][2 * side] * share, strip.out[4 * c + i][2 * side + 1] * share, T());
+            quad_transpose(words);
+            if (query < row.length)
+                *reinterpret_cast<uint4 *>(to + GROUP * c) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+}
+
+/* A tile of a row that all four warps have strips of; a strip beyond the row's end only helps to copy. */
+template <class T, int HEAD_DIM>
+__device__ __forceinline__ void tile_long(const attention_row<T> &row, int first,
+                                          attention_stage<HEAD_DIM> (&stages)[STAGES])
+{
+    constexpr int BLOCKS = STEP_TOKENS / 8;
+    const int warp = static_cast<int>(threadIdx.x / WARP);
+    attention_strip<HEAD_DIM> strip;
+    piece_copy(row, PIECE_TOKENS * warp, &stages[0].keys[warp], &stages[0].values[warp]);
+    strip_begin(&strip, row, first);
+    for (int key = 0, stage = 0; key < row.length; key += STEP_TOKENS, stage ^= 1) {
+        copy_wait();
+        __syncthreads(); /* this stage has come for all, and nobody reads the other one any more */
+        const int next = key + STEP_TOKENS;
+        if (next < row.length)
+            piece_copy(row, next + PIECE_TOKENS * warp, &stages[stage ^ 1].keys[warp], &stages[stage ^ 1].values[warp]);
+        if (first >= row.length)
+            continue;
+        const attention_stage<HEAD_DIM> &now = stages[stage];
+        if (next <= row.length)
+            strip_step<T, HEAD_DIM, BLOCKS, 1, true>(&strip, now.keys, now.values, STEP_TOKENS, row.scale);
+        else
+            strip_step<T, HEAD_DIM, BLOCKS, 1, false>(&strip, now.keys, now.values, row.length - key, row.scale);
+    }
+    if (first < row.length)
+        strip_end(strip, row, first);
+    __syncthreads(); /* before the next tile's first copies */
+}
+
+/* A strip of a row of at most KERNEL_SHORT_ROW tokens, by one warp for itself. */
+template <class T, int HEAD_DIM>
+__device__ __forceinline__ void strip_short(const attention_row<T> &row, int first,
+                                            attention_stage<HEAD_DIM> (&stages)[STAGES])
+{
+    constexpr int STRIDE = sizeof(attention_stage<HEAD_DIM>) / sizeof(attention_piece<HEAD_DIM>);
+    const int warp = static_cast<int>(threadIdx.x / WARP);
+    attention_strip<HEAD_DIM> strip;
+#pragma unroll
+    for (int p = 0; p < SHORT_PIECES; p++)
+        if (PIECE_TOKENS * p < row.length)
+            piece_copy(row, PIECE_TOKENS * p, &stages[p].keys[warp], &stages[p].values[warp]);
+    strip_begin(&strip, row, first);
+    copy_wait();
+    __syncwarp();
+    strip_step<T, HEAD_DIM, KERNEL_SHORT_ROW / 8, STRIDE, false>(&strip, &stages[0].keys[warp], &stages[0].values[warp],
+                                                                 row.length, row.scale);
+    strip_end(strip, row, first);
+    __syncwarp(); /* before the next strip's copies */
+}
+
+/* This warp's strip of a unit. */
+__device__ __forceinline__ struct kernel_strip unit_strip(const struct kernel_attention_args &a, uint32_t unit)
+{
+    const struct kernel_strip *strip = &a.ragged.tiles[unit / a.heads].strips[threadIdx.x / WARP];
+    const uint4 words = *reinterpret_cast<const uint4 *>(strip);
+    return {words.x, words.y, words.z, words.w};
+}
+
+/* The block's unit in a round: to and fro. */
+__device__ __forceinline__ uint32_t round_unit(uint32_t round)
+{
+    return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+}
+
+/* Blocks that a multiprocessor shall hold at once: what 64 K registers suffice for. */
+template <int HEAD_DIM> constexpr int resident_blocks()
+{
+    return HEAD_DIM == 32 ? 5 : 4;
+}
+
+template <class T, int HEAD_DIM>
+__global__ void __launch_bounds__(BLOCK_THREADS, resident_blocks<HEAD_DIM>())
+    attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
+{
+    SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
+    const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) * a.heads;
+    uint32_t unit = round_unit(0);
+    struct kernel_strip strip = unit < units ? unit_strip(a, unit) : kernel_strip();
+    for (uint32_t round = 1; unit < units; round++) {
+        const uint32_t next = round_unit(round);
+        const size_t hidden = static_cast<size_t>(a.heads) * HEAD_DIM, column = unit % a.heads * HEAD_DIM;
+        const attention_row<T> row = {
+            static_cast<const T *>(a.qkv) + strip.start * 3 * hidden + column,
+            static_cast<T *>(a.context) + strip.start * hidden + column,
+            static_cast<int>(hidden),
+            static_cast<int>(strip.length),
+            a.scale * ATTENTION_LOG2_E,
+        };
+        if (strip.length > KERNEL_SHORT_ROW)
+            tile_long(row, static_cast<int>(strip.first), stages);
+        else if (strip.first < strip.length)
+            strip_short(row, static_cast<int>(strip.first), stages);
+        unit = next;
+        if (unit < units)
+            strip = unit_strip(a, unit);
+    }
+}
+
+/* --- on the host ----------------------------------------------------------------------------------------------------
+ */
+
+/* KiB of shared memory that a multiprocessor has. Source: CUDA C++ Programming Guide, "Compute Capabilities". */
+static uint32_t shared_kib(uint32_t capability)
+{
+    switch (capability) {
+    case 80:
+    case 87:
+        return 164;
+    case 90:
+    case 100:
+    case 103:
+        return 228;
+    default:
+        return 100;
+    }
+}
+
+template <class T, int HEAD_DIM>
+static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct kernel_attention_args *args)
+{
+    /* The system keeps 1 KiB of shared memory per block. */
+    const uint32_t block_kib = sizeof(attention_stage<HEAD_DIM>) * STAGES / 1024 + 1;
+    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident_blocks<HEAD_DIM>());
+    const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
+    const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
+    return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM>, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0,
+                          args);
+}
+
+template <class T>
+static cudaError_t launch_type(const struct kernel_queue *queue, const struct kernel_attention_args *args)
+{
+    if (args->head_dim == 32)
+        return launch_tiles<T, 32>(queue, args);
+    if (args->head_dim == 64)
+        return launch_tiles<T, 64>(queue, args);
+    return attention_plain(queue, args);
+}
+
+static bool attention_does(const struct kernel_attention_args *args)
+{
+    const uint64_t hidden = static_cast<uint64_t>(args->heads) * args->head_dim;
+    return args->bound > 0 && hidden > 0 && hidden % CHUNK == 0 && hidden <= KERNEL_HIDDEN_MAX &&
+           args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && aligned16(args->qkv) &&
+           aligned16(args->context) && aligned16(args->ragged.tiles);
+}
+
+extern "C" cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args)
+{
+    if (!attention_does(args))
+        return cudaErrorInvalidValue;
+    if (args->type == KERNEL_F16 && args->first_only == 0)
+        return launch_type<__half>(queue, args);
+    if (args->type == KERNEL_BF16 && args->first_only == 0)
+        return launch_type<__nv_bfloat16>(queue, args);
+    return attention_plain(queue, args);
+}

@@ -1,0 +1,270 @@
+/* Attention by plain arithmetic in f32: for f32 matrices, for head dims that attention.cu has no tensor-core kernel
+ * for, and for the first query of each row alone (models that pool it need no other in their last layer).
+ *
+ * A warp works on a few queries of one head at a time, one or four. Its lanes fall into groups of as many as it takes
+ * to hold a head 8 columns each; a group looks at every so-many-th key of the row, with its own running maximum, sum
+ * and outputs, and in the end the groups are merged. One pass over keys and values, each read once per four queries,
+ * which is what bounds it: no tensor cores, hence no shared memory. Like attention.cu, what happens to a row depends on
+ * its length alone, nothing beyond a row is read, and a NaN or infinity in its input comes out as NaN. */
+#include "kernels/attention.h"
+#include "kernels/ptx.h"
+
+enum { PLAIN_WARPS = 4, PLAIN_THREADS = PLAIN_WARPS * WARP };
+
+/* A lane's place in the work of its warp. */
+struct plain_lane {
+    int lanes;   /* that hold one head together: 1, 2, 4, ... 32 */
+    int groups;  /* of so many lanes in the warp */
+    int group;   /* that this lane is in */
+    int column;  /* the first of its columns of the head */
+    int columns; /* how many: 0..CHUNK */
+};
+
+/* One head of one row. */
+template <class T> struct plain_row {
+    const T *qkv; /* the queries of the row's first token; keys and values follow after `hidden` columns each */
+    size_t hidden;
+    int length;
+    float scale; /* of a score, to an exponent of 2 */
+};
+
+/* QUERIES queries, their outputs so far, largest exponent and sum of powers, as far as this lane's group has come. */
+template <int QUERIES> struct plain_part {
+    struct chunk query[QUERIES], out[QUERIES];
+    float top[QUERIES], sum[QUERIES];
+};
+
+__device__ __forceinline__ struct plain_lane plain_lane_of(uint32_t head_dim)
+{
+    struct plain_lane lane;
+    lane.lanes = 1;
+    while (lane.lanes * CHUNK < static_cast<int>(head_dim))
+        lane.lanes *= 2;
+    const int self = static_cast<int>(threadIdx.x % WARP);
+    lane.groups = WARP / lane.lanes;
+    lane.group = self / lane.lanes;
+    lane.column = self % lane.lanes * CHUNK;
+    lane.columns = max(0, min(static_cast<int>(CHUNK), static_cast<int>(head_dim) - lane.column));
+    return lane;
+}
+
+__device__ __forceinline__ float plain_minus_infinity()
+{
+    return __uint_as_float(0xff800000u);
+}
+
+/* 2^(x - top), where a top of minus infinity says that nothing was added up yet. */
+__device__ __forceinline__ float plain_shrink(float x, float top)
+{
+    return x == plain_minus_infinity() ? 0.0f : exp2_approximate(x - top);
+}
+
+/* A head that is no multiple of 8 columns wide is aligned to nothing but its elements. */
+template <class T> __device__ __forceinline__ struct chunk plain_load(const T *from, const struct plain_lane &lane)
+{
+    if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(from) % 16 == 0)
+        return chunk_load(from + 0);
+    struct chunk x = {};
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++)
+        if (i < lane.columns)
+            x.at[i] = static_cast<float>(from[i]);
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ void plain_store(T *to, const struct chunk &x, const struct plain_lane &lane)
+{
+    if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+        chunk_store(to, x);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++)
+        if (i < lane.columns)
+            to[i] = static_cast<T>(x.at[i]);
+}
+
+/* The product of two heads, to all lanes of a group. */
+__device__ __forceinline__ float plain_dot(const struct chunk &x, const struct chunk &y, int lanes)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++)
+        sum = fmaf(x.at[i], y.at[i], sum);
+    for (int bit = 1; bit < lanes; bit *= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    return sum;
+}
+
+/* Goes through all keys and values of the row, KEYS of each group's at a time. */
+template <class T, int QUERIES, int KEYS>
+__device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct plain_lane &lane,
+                                           plain_part<QUERIES> *part)
+{
+    const T *keys = row.qkv + row.hidden + lane.column;
+    for (int base = lane.group; base - lane.group < row.length; base += KEYS * lane.groups) {
+        float powers[KEYS][QUERIES];
+#pragma unroll
+        for (int k = 0; k < KEYS; k++) {
+            const int token = base + k * lane.groups;
+            struct chunk key = {};
+            if (token < row.length)
+                key = plain_load(keys + static_cast<size_t>(token) * 3 * row.hidden, lane);
+#pragma unroll
+            for (int q = 0; q < QUERIES; q++)
+                powers[k][q] = plain_dot(part->query[q], key, lane.lanes);
+        }
+#pragma unroll
+        for (int q = 0; q < QUERIES; q++) {
+            float top = part->top[q];
+#pragma unroll
+            for (int k = 0; k < KEYS; k++)
+                if (base + k * lane.groups < row.length)
+                    top = fmaxf(top, powers[k][q]);
+            const float shrink = plain_shrink(part->top[q], top);
+            part->sum[q] *= shrink;
+#pragma unroll
+            for (int i = 0; i < CHUNK; i++)
+                part->out[q].at[i] *= shrink;
+#pragma unroll
+            for (int k = 0; k < KEYS; k++) {
+                powers[k][q] = base + k * lane.groups < row.length ? exp2_approximate(powers[k][q] - top) : 0.0f;
+                part->sum[q] += powers[k][q];
+            }
+            part->top[q] = top;
+        }
+#pragma unroll
+        for (int k = 0; k < KEYS; k++) {
+            const int token = base + k * lane.groups;
+            if (token >= row.length)
+                continue;
+            const struct chunk value =
+                plain_load(keys + row.hidden + static_cast<size_t>(token) * 3 * row.hidden, lane);
+#pragma unroll
+            for (int q = 0; q < QUERIES; q++)
+#pragma unroll
+                for (int i = 0; i < CHUNK; i++)
+                    part->out[q].at[i] = fmaf(powers[k][q], value.at[i], part->out[q].at[i]);
+        }
+    }
+}
+
+/* Brings the groups' parts of one query together; all lanes then hold their columns of the whole. */
+template <int QUERIES> __device__ __forceinline__ void plain_merge(plain_part<QUERIES> *part, int q, int lanes)
+{
+    for (int bit = lanes; bit < WARP; bit *= 2) {
+        const float top = fmaxf(part->top[q], __shfl_xor_sync(0xffffffffu, part->top[q], bit));
+        const float shrink = plain_shrink(part->top[q], top);
+        part->sum[q] *= shrink;
+        part->sum[q] += __shfl_xor_sync(0xffffffffu, part->sum[q], bit);
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) {
+            part->out[q].at[i] *= shrink;
+            part->out[q].at[i] += __shfl_xor_sync(0xffffffffu, part->out[q].at[i], bit);
+        }
+        part->top[q] = top;
+    }
+}
+
+/* Queries first.. of the row, up to QUERIES of them; their outputs go to `to`, `hidden` columns apart. */
+template <class T, int QUERIES, int KEYS>
+__device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first, T *to, uint32_t head_dim)
+{
+    const struct plain_lane lane = plain_lane_of(head_dim);
+    plain_part<QUERIES> part;
+#pragma unroll
+    for (int q = 0; q < QUERIES; q++) {
+        part.query[q] = {};
+        part.out[q] = {};
+        if (first + q < row.length)
+            part.query[q] = plain_load(row.qkv + static_cast<size_t>(first + q) * 3 * row.hidden + lane.column, lane);
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++)
+            part.query[q].at[i] *= row.scale;
+        part.top[q] = plain_minus_infinity();
+        part.sum[q] = 0.0f;
+    }
+    plain_walk<T, QUERIES, KEYS>(row, lane, &part);
+#pragma unroll
+    for (int q = 0; q < QUERIES; q++) {
+        plain_merge(&part, q, lane.lanes);
+        if (first + q >= row.length || lane.group != 0 || lane.columns == 0)
+            continue;
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++)
+            part.out[q].at[i] /= part.sum[q];
+        plain_store(to + q * row.hidden + lane.column, part.out[q], lane);
+    }
+}
+
+template <class T>
+__device__ __forceinline__ plain_row<T> plain_row_of(const struct kernel_attention_args &a, uint32_t start,
+                                                     uint32_t length, uint32_t head)
+{
+    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
+    return {static_cast<const T *>(a.qkv) + start * 3 * hidden + head * a.head_dim, hidden, static_cast<int>(length),
+            a.scale * ATTENTION_LOG2_E};
+}
+
+/* All queries: a block takes a tile and head at a time, a warp its strip, four queries at a time. */
+template <class T>
+__global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
+{
+    enum { QUERIES = 4 };
+    const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) * a.heads;
+    for (uint32_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+        const struct kernel_strip strip = a.ragged.tiles[unit / a.heads].strips[threadIdx.x / WARP];
+        const uint32_t head = unit % a.heads;
+        const plain_row<T> row = plain_row_of<T>(a, strip.start, strip.length, head);
+        T *to = static_cast<T *>(a.context) + strip.start * row.hidden + head * a.head_dim;
+        const int end = min(row.length, static_cast<int>(strip.first) + KERNEL_STRIP_QUERIES);
+        for (int first = static_cast<int>(strip.first); first < end; first += QUERIES)
+            plain_queries<T, QUERIES, 2>(row, first, to + first * row.hidden, a.head_dim);
+    }
+}
+
+/* The first query of each row: a warp takes a row and head at a time. */
+template <class T>
+__global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_first(KERNEL_ARGS(struct kernel_attention_args, a))
+{
+    const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_ROWS], a.bound) * a.heads;
+    for (uint32_t unit = blockIdx.x * PLAIN_WARPS + threadIdx.x / WARP; unit < units; unit += gridDim.x * PLAIN_WARPS) {
+        const uint32_t r = unit / a.heads, head = unit % a.heads;
+        const plain_row<T> row = plain_row_of<T>(a, a.ragged.start[r], a.ragged.length[r], head);
+        plain_queries<T, 1, 4>(row, 0, static_cast<T *>(a.context) + r * row.hidden + head * a.head_dim, a.head_dim);
+    }
+}
+
+/* --- on the host ----------------------------------------------------------------------------------------------------
+ */
+
+template <class T> static void (*plain_kernel(bool first_only))(KERNEL_PARAMETER(struct kernel_attention_args))
+{
+    return first_only ? attention_plain_first<T> : attention_plain_tiles<T>;
+}
+
+cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args)
+{
+    enum { BLOCKS = 8 }; /* on a multiprocessor at a time, or about so many */
+    const bool first_only = args->first_only != 0;
+    void (*kernel)(KERNEL_PARAMETER(struct kernel_attention_args)) = nullptr;
+    switch (args->type) {
+    case KERNEL_F32:
+        kernel = plain_kernel<float>(first_only);
+        break;
+    case KERNEL_F16:
+        kernel = plain_kernel<__half>(first_only);
+        break;
+    case KERNEL_BF16:
+        kernel = plain_kernel<__nv_bfloat16>(first_only);
+        break;
+    default:
+        return cudaErrorInvalidValue;
+    }
+    const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
+    const uint64_t wanted = first_only ? (units + PLAIN_WARPS - 1) / PLAIN_WARPS : units;
+    const uint64_t most = static_cast<uint64_t>(queue->multiprocessors) * BLOCKS;
+    const uint32_t blocks = static_cast<uint32_t>(wanted < most ? wanted : most);
+    return kernel_enqueue(queue, kernel, dim3(blocks), PLAIN_THREADS, 0, args);
+}

@@ -1,0 +1,549 @@
+/* Attention beside its definition in f64, and what must hold of it whatever the numbers: nothing beyond a row is read
+ * or written, a row gives the same bits in any company, and what is not finite stays to be seen.
+ *
+ * The bound of a difference is worked out for each output from what the kernel may round: powers and outputs to the
+ * matrix's type, scores and sums to f32. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "kernel_device.h"
+#include "kernel_numbers.h"
+#include "kernels/kernels.h"
+
+/* A batch on the host. Element (token, column) of qkv is at token * 3 * hidden + column; gaps hold NaN. */
+struct scene {
+    enum kernel_type type;
+    uint32_t heads, head_dim, hidden;
+    uint32_t rows, tokens; /* tokens: to the end of the last row's place */
+    uint32_t *start, *length;
+    float scale;
+    bool first_only;
+    float *qkv;
+    uint32_t spare; /* tiles or rows that the launch is for beyond those that there are */
+};
+
+struct layout {
+    uint32_t place; /* of each row, in tokens; 0: packed */
+    uint32_t gap;   /* before and after each row */
+};
+
+static void *need(size_t bytes)
+{
+    void *memory = calloc(1, bytes == 0 ? 1 : bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* Numbers of [-size, size) in queries and keys, [-1, 1) in values: the same for a row's `name`, wherever it lies. */
+static void fill_row(struct scene *s, uint32_t row, uint32_t name, float size)
+{
+    const size_t width = 3u * s->hidden, count = width * s->length[row];
+    float *at = s->qkv + width * s->start[row];
+    numbers_random(s->type, name + 1, count, at);
+    for (size_t i = 0; i < count; i++)
+        at[i] *= i % width < 2u * s->hidden ? size : 1.0f; /* a power of 2: exact in every type */
+}
+
+static struct scene scene_new(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows,
+                              const uint32_t *length, struct layout layout, float size)
+{
+    struct scene s = {.type = type, .heads = heads, .head_dim = head_dim, .hidden = heads * head_dim, .rows = rows};
+    s.scale = 1.0f / sqrtf((float)head_dim);
+    s.start = need(rows * sizeof *s.start);
+    s.length = need(rows * sizeof *s.length);
+    for (uint32_t r = 0; r < rows; r++) {
+        s.start[r] = s.tokens + layout.gap;
+        s.length[r] = length[r];
+        s.tokens = layout.place != 0 ? s.tokens + layout.place : s.start[r] + length[r] + layout.gap;
+    }
+    const size_t count = (size_t)3 * s.hidden * s.tokens;
+    s.qkv = need(count * sizeof *s.qkv);
+    for (size_t i = 0; i < count; i++)
+        s.qkv[i] = NAN;
+    for (uint32_t r = 0; r < rows; r++)
+        fill_row(&s, r, r, size);
+    return s;
+}
+
+static void scene_free(struct scene *s)
+{
+    free(s->start);
+    free(s->length);
+    free(s->qkv);
+}
+
+static uint32_t context_rows(const struct scene *s)
+{
+    return s->first_only ? s->rows : s->tokens;
+}
+
+/* Uploads floats as the scene's type. */
+static void *upload(const struct scene *s, const float *from, size_t count)
+{
+    void *packed = need(count * number_bytes(s->type));
+    numbers_write(s->type, from, count, packed);
+    void *device = device_new(count * number_bytes(s->type), packed);
+    free(packed);
+    return device;
+}
+
+/* Runs the kernel. Returns the context as the device holds it, gaps included: the caller frees it. */
+static void *run_raw(const struct scene *s)
+{
+    const uint32_t bound = kernel_tiles_bound(s->tokens, s->rows) + s->spare;
+    struct kernel_tile *tiles = need(bound * sizeof *tiles);
+    memset(tiles, 0xff, bound * sizeof *tiles); /* nobody may look beyond the count */
+    uint32_t counts[KERNEL_COUNTS] = {0};
+    counts[KERNEL_COUNT_ROWS] = s->rows;
+    counts[KERNEL_COUNT_TOKENS] = s->tokens;
+    counts[KERNEL_COUNT_TILES] = kernel_tiles_fill(s->start, s->length, s->rows, tiles);
+    void *lists[] = {device_new(sizeof counts, counts), device_new(s->rows * sizeof *s->start, s->start),
+                     device_new(s->rows * sizeof *s->length, s->length), device_new(bound * sizeof *tiles, tiles)};
+    const size_t bytes = (size_t)context_rows(s) * s->hidden * number_bytes(s->type);
+    void *qkv = upload(s, s->qkv, (size_t)3 * s->hidden * s->tokens), *context = device_new(bytes, NULL);
+    const struct kernel_attention_args args = {
+        .type = s->type,
+        .bound = s->first_only ? s->rows + s->spare : bound,
+        .heads = s->heads,
+        .head_dim = s->head_dim,
+        .scale = s->scale,
+        .first_only = s->first_only,
+        .ragged = {.counts = lists[0], .start = lists[1], .length = lists[2], .tiles = lists[3]},
+        .qkv = qkv,
+        .context = context,
+    };
+    assert_int_equal(kernel_attention(device_queue(), &args), cudaSuccess);
+    void *out = need(bytes);
+    device_read(out, context, bytes);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        device_free(lists[i]);
+    device_free(qkv);
+    device_free(context);
+    free(tiles);
+    return out;
+}
+
+/* Where a row's query `q` stands in the context. */
+static size_t context_at(const struct scene *s, uint32_t row, uint32_t q)
+{
+    return (size_t)(s->first_only ? row : s->start[row] + q) * s->hidden;
+}
+
+static uint32_t queries_of(const struct scene *s, uint32_t row)
+{
+    return s->first_only ? 1 : s->length[row];
+}
+
+/* The powers of one query, not yet divided by their sum; returns by how much f32 may change their logarithms. */
+static double score_query(const struct scene *s, uint32_t row, uint32_t head, uint32_t q, double *powers, double *sum)
+{
+    const size_t width = 3u * s->hidden;
+    const float *query = s->qkv + width * (s->start[row] + q) + head * s->head_dim;
+    double top = -INFINITY, size = 0.0;
+    for (uint32_t k = 0; k < s->length[row]; k++) {
+        const float *key = s->qkv + width * (s->start[row] + k) + s->hidden + head * s->head_dim;
+        double dot = 0.0, all = 0.0;
+        for (uint32_t i = 0; i < s->head_dim; i++) {
+            dot += (double)query[i] * key[i];
+            all += fabs((double)query[i] * key[i]);
+        }
+        powers[k] = dot * s->scale;
+        top = fmax(top, powers[k]);
+        size = fmax(size, all * s->scale);
+    }
+    *sum = 0.0;
+    for (uint32_t k = 0; k < s->length[row]; k++)
+        *sum += powers[k] = exp(powers[k] - top);
+    return (s->head_dim + 8.0) * 0x1p-24 * size + 0x1p-20;
+}
+
+/* Compares one query of one head; returns the largest difference in units of what is allowed. */
+static double compare_query(const struct scene *s, uint32_t row, uint32_t head, uint32_t q, const float *got,
+                            double *powers)
+{
+    double sum = 0.0, worst = 0.0;
+    const double loose = score_query(s, row, head, q, powers, &sum);
+    const double unit = s->type == KERNEL_F16 ? 0x1p-11 : s->type == KERNEL_BF16 ? 0x1p-8 : 0x1p-22;
+    for (uint32_t i = 0; i < s->head_dim; i++) {
+        double want = 0.0, weight = 0.0;
+        for (uint32_t k = 0; k < s->length[row]; k++) {
+            const float *token = s->qkv + (size_t)3 * s->hidden * (s->start[row] + k);
+            const double value = token[2 * s->hidden + head * s->head_dim + i];
+            want += powers[k] / sum * value;
+            weight += powers[k] / sum * fabs(value);
+        }
+        const double allowed = unit * (weight + fabs(want)) + 2.0 * loose * weight + 0x1p-24;
+        const double off = fabs((double)got[head * s->head_dim + i] - want) / allowed;
+        worst = off > worst || isnan(off) ? off : worst;
+    }
+    return worst;
+}
+
+/* Runs and compares all of it; what belongs to no row must be as it was (bytes 0xff). */
+static void check(const struct scene *s)
+{
+    const size_t count = (size_t)context_rows(s) * s->hidden;
+    unsigned char *raw = run_raw(s);
+    float *got = need(count * sizeof *got);
+    numbers_read(s->type, raw, count, got);
+    uint32_t longest = 1;
+    for (uint32_t r = 0; r < s->rows; r++)
+        longest = s->length[r] > longest ? s->length[r] : longest;
+    double *powers = need(longest * sizeof *powers);
+    bool *owned = need(context_rows(s) * sizeof *owned);
+    for (uint32_t r = 0; r < s->rows; r++)
+        for (uint32_t q = 0; q < queries_of(s, r); q++) {
+            owned[context_at(s, r, q) / s->hidden] = true;
+            for (uint32_t h = 0; h < s->heads; h++) {
+                const double off = compare_query(s, r, h, q, got + context_at(s, r, q), powers);
+                if (!(off <= 1.0))
+                    fail_msg("row %u (%u tokens), query %u, head %u: off by %g times what is allowed", r, s->length[r],
+                             q, h, off);
+            }
+        }
+    const size_t width = s->hidden * number_bytes(s->type);
+    for (uint32_t t = 0; t < context_rows(s); t++)
+        for (size_t i = 0; !owned[t] && i < width; i++)
+            assert_int_equal(raw[t * width + i], 0xff);
+    free(owned);
+    free(powers);
+    free(got);
+    free(raw);
+}
+
+static void check_lengths(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t rows,
+                          const uint32_t *length, struct layout layout)
+{
+    struct scene s = scene_new(type, heads, head_dim, rows, length, layout, 4.0f);
+    check(&s);
+    scene_free(&s);
+}
+
+static const struct layout packed = {0, 0};
+
+/* Rows of every length from..to, one head. */
+static void check_range(enum kernel_type type, uint32_t head_dim, uint32_t from, uint32_t to)
+{
+    uint32_t length[160];
+    for (uint32_t n = from; n <= to; n++)
+        length[n - from] = n;
+    check_lengths(type, 1, head_dim, to - from + 1, length, packed);
+}
+
+static void every_length_f16_head_32(void **state)
+{
+    (void)state;
+    check_range(KERNEL_F16, 32, 1, 130);
+}
+
+static void every_length_f16_head_64(void **state)
+{
+    (void)state;
+    check_range(KERNEL_F16, 64, 1, 130);
+}
+
+static void every_length_bf16_head_32(void **state)
+{
+    (void)state;
+    check_range(KERNEL_BF16, 32, 1, 130);
+}
+
+static void every_length_bf16_head_64(void **state)
+{
+    (void)state;
+    check_range(KERNEL_BF16, 64, 1, 130);
+}
+
+static void every_length_f32(void **state)
+{
+    (void)state;
+    check_range(KERNEL_F32, 32, 1, 70);
+    check_range(KERNEL_F32, 64, 120, 130);
+}
+
+static const uint32_t longest[] = {512, 513};
+
+static void long_rows_head_32(void **state)
+{
+    (void)state;
+    check_lengths(KERNEL_F16, 1, 32, 2, longest, packed);
+}
+
+static void long_rows_head_64(void **state)
+{
+    (void)state;
+    check_lengths(KERNEL_BF16, 1, 64, 2, longest, packed);
+}
+
+static void long_rows_f32(void **state)
+{
+    (void)state;
+    check_lengths(KERNEL_F32, 1, 32, 1, longest, packed);
+}
+
+static const uint32_t mixed[] = {16, 129, 1, 33, 16, 70, 32, 5, 64, 17};
+enum { MIXED = sizeof mixed / sizeof mixed[0], MIXED_LONGEST = 129 };
+
+/* Several heads, and gaps whose NaN must not leak in, nor anything be written into. */
+static void check_mixed(enum kernel_type type, uint32_t heads, uint32_t head_dim)
+{
+    check_lengths(type, heads, head_dim, MIXED, mixed, packed);
+    check_lengths(type, heads, head_dim, MIXED, mixed, (struct layout){.place = MIXED_LONGEST});
+    check_lengths(type, heads, head_dim, MIXED, mixed, (struct layout){.gap = 3});
+}
+
+static void mixed_rows_f16(void **state)
+{
+    (void)state;
+    check_mixed(KERNEL_F16, 3, 32);
+    check_mixed(KERNEL_F16, 2, 64);
+}
+
+static void mixed_rows_bf16(void **state)
+{
+    (void)state;
+    check_mixed(KERNEL_BF16, 5, 32);
+    check_mixed(KERNEL_BF16, 1, 64);
+}
+
+static void mixed_rows_f32(void **state)
+{
+    (void)state;
+    check_mixed(KERNEL_F32, 2, 32);
+}
+
+static void other_head_dims(void **state)
+{
+    (void)state;
+    static const struct {
+        enum kernel_type type;
+        uint32_t heads, head_dim;
+    } models[] = {{KERNEL_F16, 2, 4},  {KERNEL_BF16, 4, 6},  {KERNEL_F32, 8, 1},       {KERNEL_F16, 1, 8},
+                  {KERNEL_F32, 3, 16}, {KERNEL_F16, 2, 20},  {KERNEL_BF16, 2, 48},     {KERNEL_F32, 2, 36},
+                  {KERNEL_F16, 1, 80}, {KERNEL_BF16, 1, 96}, {KERNEL_F32, 1, 100 + 4}, {KERNEL_F16, 1, 128},
+                  {KERNEL_F32, 1, 256}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        const uint32_t length[] = {1, 7, 35, 66};
+        check_lengths(models[i].type, models[i].heads, models[i].head_dim, 4, length, (struct layout){.gap = 1});
+    }
+}
+
+/* Scores of thousands: their powers only hold relative to the largest one, and from step to step. */
+static void large_scores(void **state)
+{
+    (void)state;
+    const uint32_t length[] = {130, 31, 200};
+    static const enum kernel_type types[] = {KERNEL_F16, KERNEL_BF16, KERNEL_F32};
+    for (size_t i = 0; i < 3; i++) {
+        struct scene s = scene_new(types[i], 1, 32, 3, length, packed, 64.0f);
+        check(&s);
+        s.scale = 1.0f; /* as where the loader has folded it into the weights */
+        check(&s);
+        scene_free(&s);
+    }
+}
+
+/* The largest key comes last, so that every step scales down what was there. */
+static void rising_scores(void **state)
+{
+    (void)state;
+    const uint32_t length[] = {300};
+    for (int falling = 0; falling < 2; falling++) {
+        struct scene s = scene_new(KERNEL_F16, 1, 64, 1, length, packed, 1.0f);
+        for (uint32_t t = 0; t < 300; t++)
+            for (uint32_t i = 0; i < 64; i++) {
+                s.qkv[t * 192 + i] = 1.0f;
+                s.qkv[t * 192 + 64 + i] = (float)(falling ? 300 - t : t) / 32.0f;
+            }
+        float *rounded = need(sizeof *rounded * 300 * 192);
+        unsigned char *words = need(2u * 300 * 192);
+        numbers_write(KERNEL_F16, s.qkv, (size_t)300 * 192, words);
+        numbers_read(KERNEL_F16, words, (size_t)300 * 192, s.qkv);
+        check(&s);
+        free(words);
+        free(rounded);
+        scene_free(&s);
+    }
+}
+
+static void first_query_only(void **state)
+{
+    (void)state;
+    static const struct {
+        enum kernel_type type;
+        uint32_t heads, head_dim;
+    } models[] = {{KERNEL_F16, 12, 32}, {KERNEL_BF16, 3, 64}, {KERNEL_F32, 2, 64}, {KERNEL_F16, 2, 20}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        for (uint32_t gap = 0; gap < 3; gap += 2) {
+            struct scene s = scene_new(models[i].type, models[i].heads, models[i].head_dim, MIXED, mixed,
+                                       (struct layout){.gap = gap}, 4.0f);
+            s.first_only = true;
+            s.spare = 7;
+            check(&s);
+            scene_free(&s);
+        }
+}
+
+/* A graph serves batches below its bound. */
+static void bound_above_the_batch(void **state)
+{
+    (void)state;
+    struct scene s = scene_new(KERNEL_F16, 2, 32, MIXED, mixed, packed, 4.0f);
+    s.spare = 100;
+    check(&s);
+    s.type = KERNEL_F32;
+    check(&s);
+    scene_free(&s);
+}
+
+/* --- a row in company -----------------------------------------------------------------------------------------------
+ */
+
+/* The bits of row `at` of a run, as rows of the context. */
+static void assert_same_row(const struct scene *a, const void *left, uint32_t at, const struct scene *b,
+                            const void *right, uint32_t other)
+{
+    const size_t width = a->hidden * number_bytes(a->type);
+    const unsigned char *x = (const unsigned char *)left + context_at(a, at, 0) / a->hidden * width;
+    const unsigned char *y = (const unsigned char *)right + context_at(b, other, 0) / b->hidden * width;
+    assert_memory_equal(x, y, width * queries_of(a, at));
+}
+
+static void check_company(enum kernel_type type, uint32_t head_dim, bool first_only)
+{
+    struct scene s = scene_new(type, 2, head_dim, MIXED, mixed, packed, 2.0f);
+    struct scene padded = scene_new(type, 2, head_dim, MIXED, mixed, (struct layout){.place = MIXED_LONGEST}, 2.0f);
+    s.first_only = padded.first_only = first_only;
+    void *together = run_raw(&s), *apart = run_raw(&padded);
+    for (uint32_t r = 0; r < MIXED; r++) {
+        assert_same_row(&s, together, r, &padded, apart, r);
+        struct scene alone = scene_new(type, 2, head_dim, 1, mixed + r, packed, 2.0f);
+        fill_row(&alone, 0, r, 2.0f);
+        alone.first_only = first_only;
+        void *single = run_raw(&alone);
+        assert_same_row(&s, together, r, &alone, single, 0);
+        free(single);
+        scene_free(&alone);
+    }
+    free(together);
+    free(apart);
+    scene_free(&s);
+    scene_free(&padded);
+}
+
+static void same_bits_in_any_company(void **state)
+{
+    (void)state;
+    check_company(KERNEL_F16, 32, false);
+    check_company(KERNEL_BF16, 64, false);
+    check_company(KERNEL_F32, 32, false);
+    check_company(KERNEL_F16, 32, true);
+}
+
+/* One row turns out not finite, the others as if nothing were. */
+static void check_poison(enum kernel_type type, uint32_t head_dim, uint32_t row, uint32_t column, float poison)
+{
+    struct scene s = scene_new(type, 2, head_dim, MIXED, mixed, packed, 2.0f);
+    void *before = run_raw(&s);
+    const uint32_t token = s.start[row] + s.length[row] - 1;
+    s.qkv[(size_t)3 * s.hidden * token + column] = poison;
+    void *after = run_raw(&s);
+    for (uint32_t r = 0; r < MIXED; r++)
+        if (r != row)
+            assert_same_row(&s, before, r, &s, after, r);
+    const size_t count = (size_t)s.tokens * s.hidden;
+    float *got = need(count * sizeof *got);
+    numbers_read(type, after, count, got);
+    bool finite = true;
+    for (size_t i = 0; i < (size_t)s.length[row] * s.hidden; i++)
+        finite &= isfinite(got[s.start[row] * s.hidden + i]) != 0;
+    assert_false(finite);
+    free(got);
+    free(before);
+    free(after);
+    scene_free(&s);
+}
+
+static void what_is_not_finite_stays_visible(void **state)
+{
+    (void)state;
+    static const enum kernel_type types[] = {KERNEL_F16, KERNEL_BF16, KERNEL_F32};
+    for (size_t i = 0; i < 3; i++) {
+        const uint32_t head_dim = i == 1 ? 64 : 32, hidden = 2 * head_dim;
+        check_poison(types[i], head_dim, 1, 0, NAN);               /* a query */
+        check_poison(types[i], head_dim, 1, hidden + 3, NAN);      /* a key */
+        check_poison(types[i], head_dim, 3, hidden + 3, INFINITY); /* a key: its scores are infinite */
+        check_poison(types[i], head_dim, 0, 2 * hidden + 5, INFINITY);
+        check_poison(types[i], head_dim, 5, 2 * hidden + 5, NAN);
+    }
+}
+
+/* bf16 holds numbers whose product is beyond f32: all scores of a query are then infinite, of either sign. */
+static void scores_beyond_f32(void **state)
+{
+    (void)state;
+    for (int negative = 0; negative < 2; negative++)
+        for (uint32_t tokens = 20; tokens < 100; tokens += 60) {
+            struct scene s = scene_new(negative ? KERNEL_F32 : KERNEL_BF16, 1, 32, 1, &tokens, packed, 1.0f);
+            for (uint32_t t = 0; t < tokens; t++)
+                for (uint32_t i = 0; i < 32; i++) {
+                    s.qkv[t * 96 + i] = 0x1p100f;
+                    s.qkv[t * 96 + 32 + i] = negative ? -0x1p100f : 0x1p100f;
+                }
+            uint8_t *raw = run_raw(&s);
+            float *got = need(sizeof *got * tokens * 32);
+            numbers_read(s.type, raw, (size_t)tokens * 32, got);
+            for (uint32_t i = 0; i < tokens * 32; i++)
+                assert_true(isnan(got[i]));
+            free(got);
+            free(raw);
+            scene_free(&s);
+        }
+}
+
+static void sizes_that_are_refused(void **state)
+{
+    (void)state;
+    const struct kernel_attention_args good = {.type = KERNEL_F16, .bound = 1, .heads = 2, .head_dim = 32, .scale = 1};
+    struct kernel_attention_args bad[8];
+    for (size_t i = 0; i < 8; i++)
+        bad[i] = good;
+    bad[0].bound = 0;
+    bad[1].heads = 0;
+    bad[2].head_dim = 0;
+    bad[3].head_dim = 260;
+    bad[4].heads = 1, bad[4].head_dim = 20;
+    bad[5].scale = 0;
+    bad[6].qkv = (const void *)(uintptr_t)8;
+    bad[7].type = (enum kernel_type)3;
+    for (size_t i = 0; i < 8; i++)
+        assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(every_length_f16_head_32),
+    cmocka_unit_test(every_length_f16_head_64),
+    cmocka_unit_test(every_length_bf16_head_32),
+    cmocka_unit_test(every_length_bf16_head_64),
+    cmocka_unit_test(every_length_f32),
+    cmocka_unit_test(long_rows_head_32),
+    cmocka_unit_test(long_rows_head_64),
+    cmocka_unit_test(long_rows_f32),
+    cmocka_unit_test(mixed_rows_f16),
+    cmocka_unit_test(mixed_rows_bf16),
+    cmocka_unit_test(mixed_rows_f32),
+    cmocka_unit_test(other_head_dims),
+    cmocka_unit_test(large_scores),
+    cmocka_unit_test(rising_scores),
+    cmocka_unit_test(first_query_only),
+    cmocka_unit_test(bound_above_the_batch),
+    cmocka_unit_test(same_bits_in_any_company),
+    cmocka_unit_test(what_is_not_finite_stays_visible),
+    cmocka_unit_test(scores_beyond_f32),
+    cmocka_unit_test(sizes_that_are_refused),
+};
+
+TEST_MAIN(cases)
