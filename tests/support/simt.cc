@@ -17,6 +17,13 @@
 
 #include "simt_words.h"
 
+#if defined(__has_feature) /* clang's way to say it */
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -640,6 +647,15 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
     return cudaSuccess;
 }
 
+void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes)
+{
+    void *arguments[] = {const_cast<void *>(argument)};
+    if (simt_launch(kernel, grid, block, arguments, shared_bytes, nullptr) == cudaSuccess)
+        return;
+    fprintf(stderr, "a kernel failed: %s\n", simt_complaint());
+    abort();
+}
+
 void simt_set_order(enum simt_order order, uint64_t seed)
 {
     machine.order = order;
@@ -663,7 +679,7 @@ void simt_know_kernel(const void *kernel, size_t argument_bytes)
     known[kernel] = argument_bytes;
 }
 
-size_t simt_argument_bytes(const void *kernel)
+size_t simt_kernel_bytes(const void *kernel)
 {
     std::lock_guard<std::mutex> hold(known_lock);
     auto found = known.find(kernel);

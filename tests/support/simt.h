@@ -42,10 +42,13 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
 /* What was wrong with this thread's last launch; empty when nothing was. Owns: the shim, until the next launch. */
 const char *simt_complaint(void);
 
-/* The size of the one argument of a kernel that was launched before, so that a launch can be put off; 0 when it is not
- * known. Thread: any. */
-size_t simt_argument_bytes(const void *kernel);
+/* The size of a kernel's one argument, so that a launch can be put off; 0 for what was never launched by one of the
+ * launchers of kernels.h. Thread: any. */
+size_t simt_kernel_bytes(const void *kernel);
 void simt_know_kernel(const void *kernel, size_t argument_bytes);
+
+/* simt_launch for a host table (cuda_host.h): what goes wrong ends the process, with the complaint. */
+void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes);
 
 #ifdef __cplusplus
 }

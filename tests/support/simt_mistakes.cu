@@ -1,0 +1,156 @@
+/* Kernels with a mistake each, and some without, for the tests of the shim (tests/unit/kernels/test_simt.c). They run
+ * one block of `lanes` lanes unless they say otherwise. */
+#include "simt_mistakes.h"
+
+#include "kernels/device.h"
+
+#define MISTAKE(name) __global__ void name(KERNEL_ARGS(struct mistake_args, a))
+
+/* Each warp's sum of `in`, through shared memory: right. */
+MISTAKE(sum_by_warps)
+{
+    SHARED(float, sums, [32]);
+    float x = warp_sum(a.in[threadIdx.x]);
+    if (threadIdx.x % WARP == 0)
+        sums[threadIdx.x / WARP] = x;
+    __syncthreads();
+    a.out[threadIdx.x] = sums[(blockDim.x - 1 - threadIdx.x) / WARP];
+}
+
+MISTAKE(barrier_left_out)
+{
+    SHARED(float, sums, [32]);
+    float x = warp_sum(a.in[threadIdx.x]);
+    if (threadIdx.x % WARP == 0)
+        sums[threadIdx.x / WARP] = x;
+    a.out[threadIdx.x] = sums[(blockDim.x - 1 - threadIdx.x) / WARP];
+}
+
+/* The second round overwrites what slower warps have not read yet. */
+MISTAKE(barrier_left_out_of_a_loop)
+{
+    SHARED(float, sum, [1]);
+    for (int round = 0; round < 2; round++) {
+        if (threadIdx.x == 0)
+            sum[0] = a.in[round];
+        __syncthreads();
+        a.out[round * blockDim.x + threadIdx.x] = sum[0];
+    }
+}
+
+MISTAKE(barrier_in_a_branch)
+{
+    if (threadIdx.x < blockDim.x / 2)
+        __syncthreads();
+    a.out[threadIdx.x] = 1.0f;
+}
+
+MISTAKE(two_barriers)
+{
+    if (threadIdx.x < blockDim.x / 2)
+        __syncthreads();
+    else
+        __syncthreads();
+    a.out[threadIdx.x] = 1.0f;
+}
+
+MISTAKE(shuffle_without_some)
+{
+    float x = a.in[threadIdx.x];
+    if (threadIdx.x % WARP < 20)
+        x = __shfl_xor_sync(0xffffffffu, x, 1);
+    a.out[threadIdx.x] = x;
+}
+
+MISTAKE(shuffle_from_outside_the_mask)
+{
+    float x = a.in[threadIdx.x];
+    if (threadIdx.x % WARP < 16)
+        x = __shfl_sync(0x0000ffffu, x, 16);
+    a.out[threadIdx.x] = x;
+}
+
+MISTAKE(shuffle_with_two_masks)
+{
+    uint32_t mask = threadIdx.x % 2 == 0 ? 0xffffffffu : 0xfffffffeu;
+    a.out[threadIdx.x] = __shfl_xor_sync(mask, a.in[threadIdx.x], 1);
+}
+
+MISTAKE(mask_without_itself)
+{
+    a.out[threadIdx.x] = __shfl_xor_sync(0x0000ffffu, a.in[threadIdx.x], 1);
+}
+
+/* Lanes of a warp do not run in step: what one writes, another sees after __syncwarp alone. */
+MISTAKE(warp_barrier_left_out)
+{
+    SHARED(float, x, [32]);
+    x[threadIdx.x] = a.in[threadIdx.x];
+    a.out[threadIdx.x] = x[31 - threadIdx.x];
+}
+
+MISTAKE(shared_beyond_its_end)
+{
+    SHARED_DYNAMIC(float, x);
+    x[threadIdx.x + 1] = 1.0f;
+    a.out[threadIdx.x] = x[threadIdx.x];
+}
+
+MISTAKE(copy_not_waited_for)
+{
+    SHARED(float4, x, [32]);
+    const float4 *in = reinterpret_cast<const float4 *>(a.in);
+#ifndef __CUDACC__
+    simt_copy_async(&x[threadIdx.x], &in[threadIdx.x], 16, 16);
+    simt_copy_commit();
+    simt_copy_async(&x[threadIdx.x], &in[threadIdx.x], 16, 16);
+    simt_copy_commit();
+    simt_copy_wait(1);
+#endif
+    a.out[threadIdx.x] = x[threadIdx.x].x;
+}
+
+/* Every block adds one; right, in any order. */
+MISTAKE(count_blocks)
+{
+    if (threadIdx.x == 0)
+        atomicAdd(a.counter, 1u + (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)));
+}
+
+/* Votes: right. */
+MISTAKE(vote)
+{
+    int odd = threadIdx.x % 2;
+    uint32_t ballot = __ballot_sync(0xffffffffu, odd);
+    int count = __syncthreads_count(odd), any = __syncthreads_or(threadIdx.x == 3), all = __syncthreads_and(odd);
+    a.out[threadIdx.x] =
+        (float)(ballot == 0xaaaaaaaau) + 10.0f * (float)count + 1000.0f * (float)any + 10000.0f * (float)all;
+}
+
+static const struct {
+    const char *name;
+    void (*kernel)(KERNEL_PARAMETER(struct mistake_args));
+} mistakes[] = {
+    {"sum_by_warps", sum_by_warps},
+    {"barrier_left_out", barrier_left_out},
+    {"barrier_left_out_of_a_loop", barrier_left_out_of_a_loop},
+    {"barrier_in_a_branch", barrier_in_a_branch},
+    {"two_barriers", two_barriers},
+    {"shuffle_without_some", shuffle_without_some},
+    {"shuffle_from_outside_the_mask", shuffle_from_outside_the_mask},
+    {"shuffle_with_two_masks", shuffle_with_two_masks},
+    {"mask_without_itself", mask_without_itself},
+    {"warp_barrier_left_out", warp_barrier_left_out},
+    {"shared_beyond_its_end", shared_beyond_its_end},
+    {"copy_not_waited_for", copy_not_waited_for},
+    {"count_blocks", count_blocks},
+    {"vote", vote},
+};
+
+const void *mistake_find(const char *name)
+{
+    for (const auto &row : mistakes)
+        if (strcmp(row.name, name) == 0)
+            return reinterpret_cast<const void *>(row.kernel);
+    return nullptr;
+}
