@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -133,6 +134,112 @@ static void stopping_finishes_what_was_put(void **state)
     crew_free(crew);
 }
 
+/* Each thread takes up to three at once, and none back before the test says so. */
+struct hoard {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    unsigned holds[2], held;
+    bool let_go;
+};
+
+struct hoarder {
+    struct hoard *hoard;
+    unsigned number;
+};
+
+static void hoard_items(void *context, struct crew_seat *seat)
+{
+    const struct hoarder *hoarder = context;
+    struct hoard *hoard = hoarder->hoard;
+    void *item;
+    while ((item = crew_next(seat)) != NULL) {
+        void *items[3] = {item};
+        unsigned count = 1;
+        pthread_mutex_lock(&hoard->lock);
+        for (;;) {
+            hoard->held += (hoard->holds[hoarder->number] < count);
+            hoard->holds[hoarder->number] = count;
+            pthread_cond_broadcast(&hoard->moved);
+            if (hoard->let_go)
+                break;
+            pthread_mutex_unlock(&hoard->lock);
+            item = count < 3 ? crew_next(seat) : NULL;
+            pthread_mutex_lock(&hoard->lock);
+            if (item != NULL)
+                items[count++] = item;
+        }
+        hoard->holds[hoarder->number] = 0;
+        pthread_mutex_unlock(&hoard->lock);
+        while (count > 0)
+            crew_finish(seat, items[--count]);
+    }
+}
+
+/* Once all `count` items that were put are held: neither thread has two more than the other. */
+static void check_held(struct hoard *hoard, unsigned count)
+{
+    pthread_mutex_lock(&hoard->lock);
+    while (hoard->held < count)
+        pthread_cond_wait(&hoard->moved, &hoard->lock);
+    assert_in_range(hoard->holds[0], count / 2, (count + 1) / 2);
+    assert_int_equal(hoard->holds[0] + hoard->holds[1], count);
+    pthread_mutex_unlock(&hoard->lock);
+}
+
+static void items_go_to_who_has_least(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 300; round++) {
+        struct hoard hoard = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+        struct hoarder hoarders[2] = {{&hoard, 0}, {&hoard, 1}};
+        void *contexts[2] = {&hoarders[0], &hoarders[1]};
+        struct crew_options options = {
+            .name = "test", .threads = 2, .capacity = 8, .wake_fd = -1, .serve = hoard_items, .contexts = contexts};
+        struct crew *crew;
+        struct err err;
+        struct item items[6];
+        assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
+        for (unsigned put = 0; put < 6;) {
+            for (unsigned burst = 1 + round % 6; burst > 0 && put < 6; burst--)
+                crew_put(crew, &items[put++]);
+            check_held(&hoard, put);
+        }
+        pthread_mutex_lock(&hoard.lock);
+        hoard.let_go = true;
+        pthread_mutex_unlock(&hoard.lock);
+        for (unsigned i = 0; i < 6; i++)
+            assert_non_null(crew_wait(crew));
+        crew_stop(crew);
+        crew_free(crew);
+    }
+}
+
+static void leave_at_once(void *context, struct crew_seat *seat)
+{
+    (void)context;
+    (void)seat;
+}
+
+static void what_nobody_takes_can_be_taken_back(void **state)
+{
+    (void)state;
+    struct crew_options options = {.name = "test", .threads = 2, .capacity = 3, .wake_fd = -1, .serve = leave_at_once};
+    struct crew *crew;
+    struct err err;
+    struct item items[3];
+    assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
+    crew_put(crew, &items[1]);
+    crew_put(crew, &items[2]);
+    crew_put_first(crew, &items[0]);
+    assert_null(crew_take(crew));
+    for (unsigned i = 0; i < 3; i++)
+        assert_ptr_equal(crew_take_back(crew), &items[i]);
+    assert_null(crew_take_back(crew));
+    assert_null(crew_wait(crew));
+    crew_stop(crew);
+    crew_free(crew);
+}
+
 static void free_of_nothing_is_allowed(void **state)
 {
     (void)state;
@@ -142,6 +249,7 @@ static void free_of_nothing_is_allowed(void **state)
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(everything_comes_back_once),       cmocka_unit_test(one_thread_keeps_the_order),
     cmocka_unit_test(the_eventfd_wakes_for_every_item), cmocka_unit_test(stopping_finishes_what_was_put),
+    cmocka_unit_test(items_go_to_who_has_least),        cmocka_unit_test(what_nobody_takes_can_be_taken_back),
     cmocka_unit_test(free_of_nothing_is_allowed),
 };
 
