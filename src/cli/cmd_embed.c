@@ -50,28 +50,45 @@ static enum status embed_files(const struct own *own, struct embed_job job, stru
     return status;
 }
 
-static enum status embed(const struct config *config, const struct own *own, struct model *model, struct err *err)
+/* A CPU gains nothing by larger batches, and threads that end at different times wait for less at the end of the file.
+ */
+static uint32_t batch_tokens(const struct config *config, const struct engine *engine)
 {
-    unsigned threads = start_threads(config);
-    struct engine *engine = NULL;
+    enum { CPU_TOKENS = 1024 };
+    bool small = encoder_slots(engine) == 1 && config->max_batch_tokens > CPU_TOKENS;
+    return small ? CPU_TOKENS : (uint32_t)config->max_batch_tokens;
+}
+
+static enum status embed(const struct config *config, const struct own *own, struct model *model,
+                         const struct devices *devices, struct err *err)
+{
     struct compute *compute = NULL;
-    enum status status = start_engine(config, model, false, &engine, err);
-    if (status != STATUS_OK)
-        return status;
-    unsigned queued = 3 * threads; /* so that the threads have work while the next window is read */
-    struct compute_options options = {
-        .engines = &engine, .engine_count = 1, .threads = threads, .queued = queued, .wake_fd = -1};
-    status = compute_open(&options, &compute, err);
-    if (status == STATUS_OK) {
-        struct embed_job job = {.model = model,
-                                .compute = compute,
-                                .batches_at_once = threads + queued,
-                                .max_batch_tokens = (uint32_t)config->max_batch_tokens,
-                                .max_batch_rows = (uint32_t)config->max_batch_rows};
-        status = embed_files(own, job, err);
-        compute_close(compute);
-    }
-    engine_close(engine);
+    struct compute_options options = {.devices = devices->items,
+                                      .device_count = devices->count,
+                                      .engine_count = 1,
+                                      .threads = start_threads(config),
+                                      .queued = 3, /* so that they have work while the next window is read */
+                                      .wake_fd = -1};
+    TRY(compute_open(&options, &compute, err));
+    struct embed_job job = {.model = model,
+                            .compute = compute,
+                            .max_batch_tokens = batch_tokens(config, devices_engine(devices, 0)),
+                            .max_batch_rows = (uint32_t)config->max_batch_rows};
+    enum status status = embed_files(own, job, err);
+    compute_close(compute);
+    return status;
+}
+
+static enum status embed_on_devices(const struct config *config, const struct own *own, struct model *model,
+                                    struct err *err)
+{
+    struct devices devices;
+    enum status status = devices_open(&devices, config, 1, err);
+    if (status == STATUS_OK)
+        status = devices_load(&devices, config, model, false, 0, err);
+    if (status == STATUS_OK)
+        status = embed(config, own, model, &devices, err);
+    devices_close(&devices);
     return status;
 }
 
@@ -81,7 +98,7 @@ static int run(struct invocation *invocation)
     struct model *model = NULL;
     enum status status = start_model(&invocation->config, &model, &err);
     if (status == STATUS_OK) {
-        status = embed(&invocation->config, invocation->own, model, &err);
+        status = embed_on_devices(&invocation->config, invocation->own, model, &err);
         model_close(model);
     }
     return status == STATUS_OK ? EX_OK : report(invocation, &err);

@@ -21,8 +21,9 @@ static int run(struct invocation *invocation)
         return report(invocation, &err);
     }
     status = server_run(&server);
-    /* Stopped with work on its threads: it is lost to us anyway (others reclaim it), and nobody waits for a batch. */
-    if (!server.clean)
+    /* Stopped with work on its threads: it is lost to us anyway (others reclaim it), and nobody waits for a batch. Nor
+     * for a device that is lost to let go. */
+    if (!server.clean || server.devices_lost > 0)
         _exit(status_exit_code(status));
     server_close(&server);
     return status_exit_code(status);

@@ -20,7 +20,8 @@ struct counts {
         long long unread, pending, wait_ms; /* wait_ms: -1 when nobody could say */
     } classes[CLASS_COUNT];
     long long later, dead, paused;
-    size_t workers, quiet; /* alive; of these, quiet */
+    size_t workers, quiet;               /* alive; of these, quiet */
+    unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
 };
 
@@ -60,7 +61,7 @@ static enum status count_classes(struct session *session, struct counts *counts,
 
 static enum status count(struct session *session, struct counts *counts, struct err *err)
 {
-    char key[SESSION_KEY], state[32];
+    char key[SESSION_KEY], value[32];
     const struct resp_value *reply;
     TRY(count_classes(session, counts, err));
     TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
@@ -73,8 +74,12 @@ static enum status count(struct session *session, struct counts *counts, struct 
     enum status status = heartbeats_read(session, &heartbeats, err);
     for (size_t i = 0; i < heartbeats.count; i++) {
         const struct heartbeat_line *line = &heartbeats.lines[i];
-        counts->workers += line->alive;
-        counts->quiet += line->alive && strcmp(heartbeat_value(line, "state", state, sizeof state), "quiet") == 0;
+        if (!line->alive)
+            continue;
+        counts->workers++;
+        counts->quiet += strcmp(heartbeat_value(line, "state", value, sizeof value), "quiet") == 0;
+        counts->devices += strtoul(heartbeat_value(line, "devices", value, sizeof value), NULL, 10);
+        counts->devices_lost += strtoul(heartbeat_value(line, "devices_lost", value, sizeof value), NULL, 10);
     }
     heartbeats_free(&heartbeats);
     if (counts->published_ms_ago > HEARTBEAT_FRESH_MS) /* an estimate of a worker that is gone */
@@ -94,8 +99,8 @@ static void print_text(const struct session *session, const struct counts *count
         else
             printf("%11lld ms\n", counts->classes[i].wait_ms);
     }
-    printf("later    %lld\ndead     %lld\nworkers  %zu alive, %zu of them quiet\n", counts->later, counts->dead,
-           counts->workers, counts->quiet);
+    printf("later    %lld\ndead     %lld\nworkers  %zu alive, %zu of them quiet\ndevices  %lu, and %lu lost\n",
+           counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost);
 }
 
 static void print_json(const struct session *session, const struct counts *counts)
@@ -109,8 +114,8 @@ static void print_json(const struct session *session, const struct counts *count
         else
             printf("%lld}", counts->classes[i].wait_ms);
     }
-    printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu}\n", counts->later, counts->dead,
-           counts->workers, counts->quiet);
+    printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu}\n",
+           counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost);
 }
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)

@@ -34,8 +34,8 @@ static bool is_order(const char *verb)
 
 static void print_worker(const struct heartbeat_line *line)
 {
-    static const char *const words[] = {"state", "held",   "waiting", "computing",
-                                        "done",  "errors", "dead",    "rows_per_s"};
+    static const char *const words[] = {"state",  "held", "waiting", "computing",    "done",
+                                        "errors", "dead", "devices", "devices_lost", "rows_per_s"};
     char value[64], age[SPAN_TEXT];
     print_bytes(stdout, line->worker, strlen(line->worker));
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {

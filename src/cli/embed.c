@@ -11,9 +11,7 @@
 
 #include "cli/texts.h"
 
-/* Batches are smaller than the daemon's may be: a CPU gains nothing above this, and threads that end at different times
- * wait for less at the end of the file. */
-enum { WINDOW_ROWS = 4096, WINDOW_TOKENS = 1 << 18, BATCH_TOKENS = 1024 };
+enum { WINDOW_ROWS = 4096, WINDOW_TOKENS = 1 << 18 };
 
 /* A window stands in for the request that its rows belong to, so that a row leads back to it. */
 struct window {
@@ -130,9 +128,8 @@ static int by_length(const void *a, const void *b)
 static uint32_t batch_rows(const struct embed_job *job, struct row *const *rows, uint32_t count)
 {
     uint32_t taken = 1;
-    uint64_t tokens = rows[0]->tokens,
-             most = job->max_batch_tokens < BATCH_TOKENS ? job->max_batch_tokens : BATCH_TOKENS;
-    while (taken < count && taken < job->max_batch_rows && tokens + rows[taken]->tokens <= most)
+    uint64_t tokens = rows[0]->tokens;
+    while (taken < count && taken < job->max_batch_rows && tokens + rows[taken]->tokens <= job->max_batch_tokens)
         tokens += rows[taken++]->tokens;
     return taken;
 }
@@ -148,7 +145,7 @@ static enum status submit(struct embedder *embedder, struct window *window, stru
         struct batch *batch = batch_build(embedder->sorted + at, rows, LAYOUT_PACKED, job->model->dim);
         if (batch == NULL)
             return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %u texts", rows);
-        while (embedder->out >= job->batches_at_once) {
+        while (!compute_has_room(job->compute)) {
             enum status status = collect(embedder, err);
             if (status != STATUS_OK) {
                 batch_free(batch);

@@ -11,7 +11,6 @@
 struct embed_job {
     const struct model *model;
     struct compute *compute;
-    unsigned batches_at_once; /* how many the compute threads take */
     uint32_t max_batch_tokens, max_batch_rows;
     struct lines *lines;
     struct vectors *vectors;

@@ -138,8 +138,10 @@ static void add_heartbeat(struct command *command, const struct heartbeat *heart
         const char *name;
         uint64_t value;
     } counts[] = {
-        {"held", heartbeat->held}, {"waiting", heartbeat->waiting}, {"computing", heartbeat->computing},
-        {"done", heartbeat->done}, {"errors", heartbeat->errors},   {"dead", heartbeat->dead},
+        {"held", heartbeat->held},           {"waiting", heartbeat->waiting},
+        {"computing", heartbeat->computing}, {"done", heartbeat->done},
+        {"errors", heartbeat->errors},       {"dead", heartbeat->dead},
+        {"devices", heartbeat->devices},     {"devices_lost", heartbeat->devices_lost},
     };
     char rate[32];
     command_text(command, "state");

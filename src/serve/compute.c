@@ -1,9 +1,14 @@
+/* Two sides: the threads, which see only their own device, and the owner, who takes what comes back and decides. A
+ * batch that comes back from a lost device is put once more there, in front of all others. */
 #include "serve/compute.h"
 
 #include <assert.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "serve/crew.h"
 
 /* A batch on its way through the threads. The jobs are a fixed set, as many as may be out. */
@@ -11,44 +16,142 @@ struct compute_job {
     struct batch *batch;
     unsigned engine;
     void *owner;
-    struct compute_job *next; /* among the idle ones */
+    struct compute_device *device; /* that it comes back from */
+    struct compute_job *next;      /* among the idle ones, or those in flight */
+};
+
+struct compute_device {
+    uint32_t number;
+    unsigned threads, slots; /* slots: batches that each thread may have in flight */
+    atomic_bool lost;        /* as its threads see it */
+    bool given_up;           /* as the owner sees it */
+};
+
+struct compute_thread {
+    struct compute_device *device;
+    struct encoder **encoders; /* [engine_count] */
+    struct compute_job *first, *last;
+    unsigned in_flight;
+    uint64_t free_ns; /* when the last one came back */
 };
 
 struct compute {
     struct crew *crew;
-    unsigned threads, engines;
-    struct encoder **encoders; /* [threads][engines] */
-    void **contexts;           /* [threads]: each thread's row of encoders */
+    unsigned engine_count, queued;
+    struct compute_device *devices; /* [device_count] */
+    unsigned device_count;
+    struct compute_thread *threads; /* [thread_count], those of a device side by side */
+    unsigned thread_count;
+    struct encoder **encoders; /* [thread_count][engine_count] */
+    void **contexts;           /* [thread_count] */
     struct compute_job *jobs, *idle;
+    unsigned out;
+    struct compute_state state;
 };
 
-static void run_batch(void *context, void *item)
+/* ---- a thread ---- */
+
+static void finish(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job, enum status status)
 {
-    struct encoder *const *encoders = context;
-    struct compute_job *job = item;
+    struct batch *batch = job->batch;
+    batch->status = status;
+    batch->finished_ns = clock_now_ns();
+    if (batch->started_ns < thread->free_ns) /* it waited for the one before it */
+        batch->started_ns = thread->free_ns;
+    thread->free_ns = batch->finished_ns;
+    if (status == STATUS_DEVICE_LOST)
+        atomic_store(&thread->device->lost, true);
+    job->device = thread->device;
+    crew_finish(seat, job);
+}
+
+static void begin(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job)
+{
     struct batch *batch = job->batch;
     batch->started_ns = clock_now_ns();
-    batch->status = encoder_run(encoders[job->engine], &batch->engine, &batch->err);
-    batch->finished_ns = clock_now_ns();
+    enum status status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
+    if (status != STATUS_OK) {
+        finish(thread, seat, job, status);
+        return;
+    }
+    job->next = NULL;
+    if (thread->in_flight++ == 0)
+        thread->first = job;
+    else
+        thread->last->next = job;
+    thread->last = job;
 }
 
-static enum status open_encoders(struct compute *compute, struct engine *const *engines, struct err *err)
+static void end_oldest(struct compute_thread *thread, struct crew_seat *seat)
 {
-    enum status status = STATUS_OK;
-    for (unsigned i = 0; i < compute->threads * compute->engines && status == STATUS_OK; i++)
-        status = encoder_open(engines[i % compute->engines], &compute->encoders[i], err);
-    return status;
+    struct compute_job *job = thread->first;
+    thread->first = job->next;
+    thread->in_flight--;
+    finish(thread, seat, job, encoder_take(thread->encoders[job->engine], &job->batch->err));
 }
 
-static enum status allocate(struct compute *compute, unsigned jobs, struct err *err)
+static void serve(void *context, struct crew_seat *seat)
 {
-    compute->encoders = calloc((size_t)compute->threads * compute->engines, sizeof(struct encoder *));
-    compute->contexts = calloc(compute->threads, sizeof(void *));
+    struct compute_thread *thread = context;
+    const struct compute_device *device = thread->device;
+    for (;;) {
+        bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
+        struct compute_job *job = more ? crew_next(seat) : NULL;
+        if (job != NULL)
+            begin(thread, seat, job);
+        else if (thread->in_flight > 0)
+            end_oldest(thread, seat);
+        else
+            return;
+    }
+}
+
+/* ---- opening ---- */
+
+static unsigned least_slots(const struct device *device, unsigned engine_count)
+{
+    unsigned least = UINT_MAX;
+    for (unsigned i = 0; i < engine_count; i++)
+        if (encoder_slots(device->engines[i]) < least)
+            least = encoder_slots(device->engines[i]);
+    return least;
+}
+
+/* What can be computed, and how many batches may be out, with the devices that are not given up. */
+static struct compute_state look(const struct compute *compute)
+{
+    struct compute_state state = {0};
+    for (unsigned i = 0; i < compute->device_count; i++) {
+        const struct compute_device *device = &compute->devices[i];
+        state.devices += !device->given_up;
+        state.devices_lost += device->given_up;
+        state.threads += device->given_up ? 0 : device->threads;
+        state.batches += device->given_up ? 0 : device->threads * (device->slots + compute->queued);
+    }
+    return state;
+}
+
+static enum status allocate(struct compute *compute, const struct compute_options *options, struct err *err)
+{
+    compute->devices = calloc(options->device_count, sizeof(struct compute_device));
+    if (compute->devices == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u devices", options->device_count);
+    compute->device_count = options->device_count;
+    for (unsigned i = 0; i < options->device_count; i++) {
+        struct compute_device *device = &compute->devices[i];
+        device->number = options->devices[i].number;
+        device->given_up = options->devices[i].lost;
+        device->slots = device->given_up ? 0 : least_slots(&options->devices[i], options->engine_count);
+        device->threads = device->given_up ? 0 : device->slots > 1 ? 1 : options->threads;
+    }
+    compute->state = look(compute);
+    unsigned threads = compute->state.threads, jobs = compute->state.batches;
+    compute->threads = calloc(threads, sizeof(struct compute_thread));
+    compute->encoders = calloc((size_t)threads * options->engine_count, sizeof(struct encoder *));
+    compute->contexts = calloc(threads, sizeof(void *));
     compute->jobs = calloc(jobs, sizeof(struct compute_job));
-    if (compute->encoders == NULL || compute->contexts == NULL || compute->jobs == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %u compute threads", compute->threads);
-    for (unsigned i = 0; i < compute->threads; i++)
-        compute->contexts[i] = &compute->encoders[(size_t)i * compute->engines];
+    if (compute->threads == NULL || compute->encoders == NULL || compute->contexts == NULL || compute->jobs == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u compute threads", threads);
     for (unsigned i = 0; i < jobs; i++) {
         compute->jobs[i].next = compute->idle;
         compute->idle = &compute->jobs[i];
@@ -56,12 +159,40 @@ static enum status allocate(struct compute *compute, unsigned jobs, struct err *
     return STATUS_OK;
 }
 
+static enum status open_thread(struct compute *compute, const struct device *device, struct compute_device *own,
+                               struct err *err)
+{
+    unsigned at = compute->thread_count++;
+    struct compute_thread *thread = &compute->threads[at];
+    thread->device = own;
+    thread->encoders = &compute->encoders[(size_t)at * compute->engine_count];
+    compute->contexts[at] = thread;
+    for (unsigned i = 0; i < compute->engine_count; i++)
+        TRY(encoder_open(device->engines[i], &thread->encoders[i], err));
+    return STATUS_OK;
+}
+
+static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
+{
+    for (unsigned i = 0; i < compute->device_count; i++)
+        for (unsigned t = 0; t < compute->devices[i].threads; t++)
+            TRY(open_thread(compute, &options->devices[i], &compute->devices[i], err));
+    struct crew_options crew = {.name = "compute",
+                                .threads = compute->thread_count,
+                                .capacity = compute->state.batches,
+                                .wake_fd = options->wake_fd,
+                                .serve = serve,
+                                .contexts = compute->contexts};
+    return crew_open(&crew, &compute->crew, err);
+}
+
 static void release(struct compute *compute)
 {
     crew_free(compute->crew);
-    for (unsigned i = 0; compute->encoders != NULL && i < compute->threads * compute->engines; i++)
-        if (compute->encoders[i] != NULL)
-            encoder_close(compute->encoders[i]);
+    for (unsigned i = 0; i < compute->thread_count * compute->engine_count; i++)
+        encoder_close(compute->encoders[i]);
+    free(compute->devices);
+    free(compute->threads);
     free(compute->encoders);
     free(compute->contexts);
     free(compute->jobs);
@@ -73,21 +204,11 @@ enum status compute_open(const struct compute_options *options, struct compute *
     struct compute *compute = calloc(1, sizeof *compute);
     if (compute == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the compute threads");
-    compute->threads = options->threads;
-    compute->engines = options->engine_count;
-    unsigned jobs = options->threads + options->queued;
-    enum status status = allocate(compute, jobs, err);
+    compute->engine_count = options->engine_count;
+    compute->queued = options->queued;
+    enum status status = allocate(compute, options, err);
     if (status == STATUS_OK)
-        status = open_encoders(compute, options->engines, err);
-    if (status == STATUS_OK) {
-        struct crew_options crew = {.name = "compute",
-                                    .threads = options->threads,
-                                    .capacity = jobs,
-                                    .wake_fd = options->wake_fd,
-                                    .work = run_batch,
-                                    .contexts = compute->contexts};
-        status = crew_open(&crew, &compute->crew, err);
-    }
+        status = open_threads(compute, options, err);
     if (status != STATUS_OK) {
         release(compute);
         return status;
@@ -96,39 +217,88 @@ enum status compute_open(const struct compute_options *options, struct compute *
     return STATUS_OK;
 }
 
+/* ---- the owner ---- */
+
+struct compute_state compute_state(const struct compute *compute)
+{
+    return compute->state;
+}
+
 bool compute_has_room(const struct compute *compute)
 {
-    return compute->idle != NULL;
+    return compute->out < compute->state.batches;
 }
 
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch)
 {
     struct compute_job *job = compute->idle;
-    assert(job != NULL && engine < compute->engines);
+    assert(job != NULL && engine < compute->engine_count);
     compute->idle = job->next;
+    compute->out++;
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
     crew_put(compute->crew, job);
 }
 
-static struct batch *taken(struct compute *compute, struct compute_job *job, void **owner)
+static void give_up(struct compute *compute, struct compute_device *device, const char *why)
 {
+    if (device->given_up)
+        return;
+    device->given_up = true;
+    compute->state = look(compute);
+    log_error("device_lost", log_int("device", device->number), log_str("message", why),
+              log_int("devices_left", compute->state.devices));
+}
+
+/* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it
+ * up. */
+static bool moves(struct compute *compute, struct compute_job *job)
+{
+    struct batch *batch = job->batch;
+    if (batch->status != STATUS_DEVICE_LOST)
+        return false;
+    give_up(compute, job->device, batch->err.message);
+    if (compute->state.devices == 0)
+        return false;
+    if (batch->watched_ns != 0)
+        batch->watched_ns = clock_now_ns();
+    crew_put_first(compute->crew, job);
+    return true;
+}
+
+static struct compute_job *next(struct compute *compute, bool wait)
+{
+    struct compute_job *job = NULL;
+    if (compute->state.devices == 0 && (job = crew_take_back(compute->crew)) != NULL) {
+        job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
+        return job;
+    }
+    do
+        job = wait ? crew_wait(compute->crew) : crew_take(compute->crew);
+    while (job != NULL && moves(compute, job));
+    return job;
+}
+
+static struct batch *take(struct compute *compute, void **owner, bool wait)
+{
+    struct compute_job *job = next(compute, wait);
     if (job == NULL)
         return NULL;
     if (owner != NULL)
         *owner = job->owner;
     job->next = compute->idle;
     compute->idle = job;
+    compute->out--;
     return job->batch;
 }
 
 struct batch *compute_take(struct compute *compute, void **owner)
 {
-    return taken(compute, crew_take(compute->crew), owner);
+    return take(compute, owner, false);
 }
 
 struct batch *compute_wait(struct compute *compute, void **owner)
 {
-    return taken(compute, crew_wait(compute->crew), owner);
+    return take(compute, owner, true);
 }
 
 void compute_close(struct compute *compute)

@@ -1,30 +1,50 @@
-/* The compute threads: each owns one encoder of each engine and runs whole batches, single-threaded inside. */
+/* The devices at work: one queue in front of all of them, and whichever is free takes the next batch.
+ *
+ *   owner ── compute_put ──► queue ──► a thread of a device: encoder_put … encoder_take ──► compute_take ── owner
+ *
+ * Where the calling thread computes (a CPU), a device has several threads, each with one batch at a time. Where the
+ * device works by itself (a GPU), one thread feeds it and keeps up to encoder_slots batches on their way, so that
+ * copies and computing overlap. A batch goes to the thread that has least, so that none waits behind another while a
+ * device is idle.
+ *
+ * A device that is lost takes nothing more, and what it had in flight goes to the others: nobody but the log and
+ * compute_state sees it. When the last one is lost, all that is out comes back with STATUS_DEVICE_LOST. */
 #ifndef SERVE_COMPUTE_H
 #define SERVE_COMPUTE_H
 
 #include <stdbool.h>
 
 #include "engine/engine.h"
+#include "serve/devices.h"
 #include "work/batch.h"
 
 struct compute;
 
 struct compute_options {
-    struct engine *const *engines; /* [engine_count]; they must outlive the threads */
-    unsigned engine_count;
-    unsigned threads;
-    unsigned queued; /* batches that may wait beside those that run */
-    int wake_fd;     /* an eventfd written when a finished batch waits, or -1 */
+    const struct device *devices; /* [device_count]; their engines must outlive the threads */
+    unsigned device_count;
+    unsigned engine_count; /* on each device */
+    unsigned threads;      /* on each device that computes on the calling thread; another one has one */
+    unsigned queued;       /* batches that may wait for each thread, beside those that it has */
+    int wake_fd;           /* an eventfd written when a finished batch waits, or -1 */
 };
 
 /* Opens an encoder of each engine for each thread, and starts them.
  * Owns: the caller ends it with compute_close. Errors: those of encoder_open; STATUS_NO_MEMORY, STATUS_IO. */
 MUST_CHECK enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err);
 
-/* Whether another batch may be put: at most threads + queued may be out. */
+/* What there is to compute with; it gets less when a device is lost. */
+struct compute_state {
+    unsigned devices, devices_lost;
+    unsigned threads; /* of the devices that live: so many batches are computed side by side */
+    unsigned batches; /* that may be out */
+};
+struct compute_state compute_state(const struct compute *compute);
+
+/* Whether another batch may be put. */
 bool compute_has_room(const struct compute *compute);
 
-/* Hands a batch over to the engine of that number. It comes back with status, err and stamps filled, and with the
+/* Hands a batch over to the engines of that number. It comes back with status, err and stamps filled, and with the
  * owner that was named here. */
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch);
 

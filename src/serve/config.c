@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/device_list.h"
+
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* each queue of a daemon may have its own */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
 #define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR)
@@ -23,6 +25,12 @@ static bool is_queue_name(const char *text)
 {
     size_t length = strlen(text);
     return length >= 1 && length <= 64 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == length;
+}
+
+static bool is_device_list(const char *text)
+{
+    struct device_list list;
+    return device_list_parse(text, &list);
 }
 
 static bool is_given(const char *text)
@@ -79,7 +87,9 @@ static const struct setting table[] = {
     {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
     {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
     {TEXT(backend, "auto", FOR_SERVE | FOR_EMBED, "NAME", "engine backend: auto, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
-    {INTEGER(threads, "0", 0, 1024, FOR_SERVE | FOR_EMBED, "compute threads; 0 = the CPUs this process may use")},
+    {TEXT(device, "all", FOR_SERVE | FOR_EMBED, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
+        .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
+    {INTEGER(threads, "0", 0, 1024, FOR_SERVE | FOR_EMBED, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
 
     {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch lies in memory; padded is for comparison")},
@@ -87,8 +97,8 @@ static const struct setting table[] = {
     {INTEGER(max_batch_rows, "256", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch"), .live = true},
     {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},
     {INTEGER(window_ms, "5", 0, 60000, SERVE_QUEUE, "longest wait for more texts before a batch starts"), .live = true},
-    {INTEGER(credit_tokens, "131072", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold"), .live = true},
-    {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold"), .live = true},
+    {INTEGER(credit_tokens, "131072", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device"), .live = true},
+    {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold, for each device"), .live = true},
 
     {CHOICE(default_encoding, "json", encodings, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},
     {INTEGER(default_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds a reply is kept when the request does not say"), .live = true},

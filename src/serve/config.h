@@ -46,6 +46,7 @@ struct config {
     int64_t max_tokens;
     char *prompt, *prefix;
     char *backend;
+    char *device; /* device_list_parse reads it */
     int64_t threads, prep_threads;
 
     int layout; /* enum batch_layout */

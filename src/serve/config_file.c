@@ -64,10 +64,32 @@ static enum status wrong_type(const struct setting *setting, const char *where, 
     return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
 }
 
-/* Room for an integer of the file as text. */
+/* Room for numbers of the file as text. */
 struct number_text {
-    char text[32];
+    char text[256];
 };
+
+static bool is_whole(const cJSON *item)
+{
+    return cJSON_IsNumber(item) && fabs(item->valuedouble) < 9007199254740992.0 &&
+           item->valuedouble == floor(item->valuedouble);
+}
+
+/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, and for more than there is room for. */
+static const char *numbers_text(const cJSON *item, struct number_text *number)
+{
+    size_t used = 0;
+    const cJSON *first = cJSON_IsArray(item) ? item->child : item;
+    number->text[0] = '\0';
+    for (const cJSON *at = first; at != NULL && used < sizeof number->text;
+         at = cJSON_IsArray(item) ? at->next : NULL) {
+        if (!is_whole(at))
+            return NULL;
+        used += (size_t)snprintf(number->text + used, sizeof number->text - used, "%s%.0f", at == first ? "" : ",",
+                                 at->valuedouble);
+    }
+    return used < sizeof number->text ? number->text : NULL;
+}
 
 /* The text of a member's value, so that one parser checks every source; NULL for a null, which counts as absent. */
 static enum status member_text(const struct setting *setting, const cJSON *item, const char *where,
@@ -75,16 +97,14 @@ static enum status member_text(const struct setting *setting, const cJSON *item,
 {
     *text = NULL;
     bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
-    double value = item->valuedouble;
     if (cJSON_IsNull(item) && setting->type == SETTING_TEXT)
         return STATUS_OK;
     if (cJSON_IsString(item) && wants_string)
         *text = item->valuestring;
     else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH)
         *text = cJSON_IsTrue(item) ? "true" : "false";
-    else if (cJSON_IsNumber(item) && setting->type == SETTING_INTEGER && fabs(value) < 9007199254740992.0 &&
-             value == floor(value))
-        *text = (snprintf(number->text, sizeof number->text, "%.0f", value), number->text);
+    else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item)))
+        *text = numbers_text(item, number);
     return *text == NULL ? wrong_type(setting, where, err) : STATUS_OK;
 }
 

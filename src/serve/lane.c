@@ -116,6 +116,7 @@ static void on_fatal(void *context, const struct err *err)
 static struct worker_options worker_options_of(const struct lane *lane, const struct config *config)
 {
     const struct model *model = lane->model;
+    struct compute_state capacity = lane->home->capacity;
     return (struct worker_options){
         .rules = {.model_name = model->name,
                   .model_id = model->id,
@@ -138,7 +139,10 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .max_batch_rows = (uint32_t)config->max_batch_rows,
         .window_ms = (uint32_t)config->window_ms,
         .window_fixed = config->window == WINDOW_FIXED,
-        .engine_slots = lane->home->threads,
+        .devices = capacity.devices + capacity.devices_lost,
+        .devices_lost = capacity.devices_lost,
+        .engine_slots = capacity.threads,
+        .batches_out = capacity.batches,
         .credit_tokens = (uint32_t)config->credit_tokens,
         .credit_bytes = (uint64_t)config->credit_bytes,
         .lease_ms = (uint32_t)config->lease_ms,
@@ -225,7 +229,8 @@ void lane_log_stats(const struct lane *lane, enum log_level level, const char *e
                           log_int("held", s.held), log_int("batches", (int64_t)s.batches),
                           log_int("rows", (int64_t)s.rows), log_int("rows_shared", (int64_t)s.rows_shared),
                           log_int("tokens", (int64_t)s.tokens), log_int("computed_tokens", (int64_t)s.computed_tokens),
-                          log_int("rectangle_tokens", (int64_t)s.rectangle_tokens)}});
+                          log_int("rectangle_tokens", (int64_t)s.rectangle_tokens), log_int("devices", s.devices),
+                          log_int("devices_lost", s.devices_lost)}});
 }
 
 struct held_dump {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "io/address.h"
 #include "io/queue.h"
+#include "serve/compute.h"
 #include "serve/config.h"
 #include "serve/models.h"
 #include "serve/prep.h"
@@ -26,7 +27,7 @@ struct lane_home {
     struct event_base *base;
     struct prep *prep;
     struct shares *shares;
-    unsigned threads; /* compute threads */
+    struct compute_state capacity; /* at the start */
     void *context;
     void (*on_step)(void *context); /* a lane has moved: batches may wait, its deadline may be another one */
 };
@@ -35,9 +36,9 @@ struct lane {
     const struct lane_home *home;
     const struct config *config; /* this queue's own */
     const struct model *model;
-    struct engine *engine;
-    unsigned engine_number; /* for the compute threads */
-    size_t number;          /* its share of them */
+    const struct engine *engine; /* one of them; they are alike */
+    unsigned engine_number;      /* for the compute threads */
+    size_t number;               /* its share of them */
 
     struct worker *worker;
     struct queue *queue;

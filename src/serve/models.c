@@ -5,25 +5,20 @@
 
 #include "serve/start.h"
 
-enum status models_open(struct models *models, unsigned most, struct err *err)
+enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
 {
-    *models = (struct models){.capacity = most};
-    models->items = calloc(most, sizeof *models->items);
-    models->engines = calloc(most, sizeof(struct engine *));
-    if (models->items == NULL || models->engines == NULL)
+    *models = (struct models){.items = calloc(most, sizeof *models->items)};
+    if (models->items == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u models", most);
-    return STATUS_OK;
+    return devices_open(&models->devices, config, most, err);
 }
 
 void models_close(struct models *models)
 {
-    for (unsigned i = 0; i < models->count; i++) {
-        if (models->engines[i] != NULL)
-            engine_close(models->engines[i]);
+    devices_close(&models->devices);
+    for (unsigned i = 0; i < models->count; i++)
         model_close(models->items[i].model);
-    }
     free(models->items);
-    free(models->engines);
     *models = (struct models){0};
 }
 
@@ -53,7 +48,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
     models->items[at].config = config;
     models->count++;
     *number = at;
-    return start_engine(config, models->items[at].model, true, &models->engines[at], err);
+    return devices_load(&models->devices, config, models->items[at].model, true, at, err);
 }
 
 double model_token_cost(const struct model *model)

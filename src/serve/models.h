@@ -2,25 +2,25 @@
 #ifndef SERVE_MODELS_H
 #define SERVE_MODELS_H
 
-#include "engine/engine.h"
 #include "serve/config.h"
+#include "serve/devices.h"
 
 struct models {
     struct {
         const struct config *config; /* of the first queue that wanted it */
         struct model *model;
-    } * items;               /* [count] */
-    struct engine **engines; /* [count] */
-    unsigned count, capacity;
+    } * items; /* [count] */
+    unsigned count;
+    struct devices devices; /* with an engine for each model */
 };
 
-/* Makes room for the models of `most` queues.
- * Owns: the caller ends it with models_close, also after an error. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status models_open(struct models *models, unsigned most, struct err *err);
+/* Makes room for the models of `most` queues, on the devices that `config` names.
+ * Owns: the caller ends it with models_close, also after an error. Errors: those of devices_open. */
+MUST_CHECK enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err);
 void models_close(struct models *models);
 
-/* Finds the model and engine of a queue's settings, or opens them; `number` is their place in items and engines.
- * `config` must outlive the models. Errors: those of start_model and start_engine. */
+/* Finds the model and engines of a queue's settings, or opens them; `number` is their place in items and on each
+ * device. `config` must outlive the models. Errors: those of start_model and devices_load. */
 MUST_CHECK enum status models_find(struct models *models, const struct config *config, unsigned *number,
                                    struct err *err);
 

@@ -65,12 +65,24 @@ static void on_step(void *context)
 
 /* ---- callbacks of the loop ---- */
 
+/* Lanes are told before they see what came of it. */
+static void look_at_devices(struct server *server)
+{
+    struct compute_state state = compute_state(server->compute);
+    for (; server->devices_lost < state.devices_lost; server->devices_lost++)
+        for (size_t i = 0; i < server->lane_count; i++)
+            lane_step(&server->lanes[i],
+                      &(struct event){.kind = EVENT_DEVICE_LOST,
+                                      .left = {.engine_slots = state.threads, .batches_out = state.batches}});
+}
+
 static void on_wake(void *context)
 {
     struct server *server = context;
     struct batch *batch;
     void *owner;
     while ((batch = compute_take(server->compute, &owner)) != NULL) {
+        look_at_devices(server);
         if (batch->status != STATUS_OK)
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
                      log_str("message", batch->err.message));
@@ -78,6 +90,7 @@ static void on_wake(void *context)
          * the weights. */
         lane_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
+    look_at_devices(server);
     prep_take(server->prep);
     for (size_t i = 0; i < server->lane_count; i++)
         lane_take_prepared(&server->lanes[i]);
@@ -150,15 +163,16 @@ static enum status open_configs(struct server *server, struct err *err)
 
 static enum status open_models(struct server *server, struct err *err)
 {
-    TRY(models_open(&server->models, (unsigned)server->lane_count, err));
+    TRY(models_open(&server->models, server->config, (unsigned)server->lane_count, err));
     for (size_t i = 0; i < server->lane_count; i++) {
         struct lane *lane = &server->lanes[i];
         lane->config = &server->configs[i];
         lane->number = i;
         TRY(models_find(&server->models, lane->config, &lane->engine_number, err));
         lane->model = server->models.items[lane->engine_number].model;
-        lane->engine = server->models.engines[lane->engine_number];
     }
+    for (size_t i = 0; i < server->lane_count; i++)
+        server->lanes[i].engine = devices_engine(&server->models.devices, server->lanes[i].engine_number);
     return STATUS_OK;
 }
 
@@ -174,22 +188,26 @@ static enum status open_threads(struct server *server, struct err *err)
     TRY(loop_open(&loop, &server->loop, err));
     int wake_fd = loop_wake_fd(server->loop);
     TRY(prep_open((unsigned)config->prep_threads, wake_fd, &server->prep, err));
-    struct compute_options compute = {.engines = server->models.engines,
+    struct compute_options compute = {.devices = server->models.devices.items,
+                                      .device_count = server->models.devices.count,
                                       .engine_count = server->models.count,
-                                      .threads = server->threads,
-                                      .queued = server->threads, /* one waits behind each that runs */
+                                      .threads = start_threads(config),
+                                      .queued = 1,
                                       .wake_fd = wake_fd};
-    return compute_open(&compute, &server->compute, err);
+    TRY(compute_open(&compute, &server->compute, err));
+    server->devices_lost = compute_state(server->compute).devices_lost;
+    return STATUS_OK;
 }
 
 static enum status open_lanes(struct server *server, struct err *err)
 {
-    TRY(shares_open(&server->shares, server->lane_count, 2 * (size_t)server->threads, err));
+    struct compute_state capacity = compute_state(server->compute);
+    TRY(shares_open(&server->shares, server->lane_count, capacity.batches, err));
     server->home = (struct lane_home){.address = &server->address,
                                       .base = loop_base(server->loop),
                                       .prep = server->prep,
                                       .shares = &server->shares,
-                                      .threads = server->threads,
+                                      .capacity = capacity,
                                       .context = server,
                                       .on_step = on_step};
     for (size_t i = 0; i < server->lane_count; i++)
@@ -204,20 +222,23 @@ static void log_start(const struct server *server)
     for (size_t i = 0; i < server->lane_count; i++) {
         const struct lane *lane = &server->lanes[i];
         const struct model *model = lane->model;
+        const char *passed_over = engine_passed_over(lane->engine);
+        if (passed_over[0] != '\0')
+            log_info("better_backend_missing", log_str("uses", engine_backend(lane->engine)),
+                     log_str("message", passed_over));
         log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
                  log_str("revision", model->revision), log_int("dim", model->dim),
                  log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(lane->engine)),
                  log_str("precision", precision_name(engine_precision(lane->engine))),
-                 log_int("threads", server->threads), log_int("prep_threads", server->config->prep_threads),
-                 log_str("queue", lane->config->queue), log_int("weight", lane->config->weight),
-                 log_str("redis", address));
+                 log_int("devices", server->home.capacity.devices), log_int("threads", server->home.capacity.threads),
+                 log_int("prep_threads", server->config->prep_threads), log_str("queue", lane->config->queue),
+                 log_int("weight", lane->config->weight), log_str("redis", address));
     }
 }
 
 enum status server_open(struct server *server, const struct config *config, const char *config_path, struct err *err)
 {
     *server = (struct server){.config = config, .config_path = config_path, .clean = true};
-    server->threads = start_threads(config);
     enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads, open_lanes};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         TRY(steps[i](server, err));

@@ -33,9 +33,9 @@ struct server {
     struct lane_home home;
     struct lane *lanes; /* [lane_count] */
     size_t lane_count;
-    unsigned threads;
-    bool draining; /* a signal has said so */
-    bool ending;   /* a lane has ended, and the others were told */
+    unsigned devices_lost; /* as the lanes were told */
+    bool draining;         /* a signal has said so */
+    bool ending;           /* a lane has ended, and the others were told */
     bool clean;
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };

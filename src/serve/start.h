@@ -1,8 +1,7 @@
-/* Model and engine as the configuration names them: what the daemon and `sluice embed` open alike. */
+/* What the daemon and `sluice embed` start with alike, as the configuration says: the model, and how many threads. */
 #ifndef SERVE_START_H
 #define SERVE_START_H
 
-#include "engine/engine.h"
 #include "model/model.h"
 #include "serve/config.h"
 
@@ -10,12 +9,7 @@
  * Owns: the caller ends it with model_close. Errors: those of model_open. */
 MUST_CHECK enum status start_model(const struct config *config, struct model **out, struct err *err);
 
-/* Opens the configured engine and lets go of the model's weights, of which it has its own copy. `raw`: as in
- * struct engine_options. Owns: the caller ends it with engine_close. Errors: those of engine_open. */
-MUST_CHECK enum status start_engine(const struct config *config, struct model *model, bool raw, struct engine **out,
-                                    struct err *err);
-
-/* How many compute threads to run: the configured number, else what this process may use. */
+/* How many compute threads to run on a CPU: the configured number, else what this process may use. */
 unsigned start_threads(const struct config *config);
 
 #endif

@@ -14,8 +14,12 @@ enum status worker_check(const struct worker_options *options, struct err *err)
         wrong = "max_batch_tokens";
     else if (options->max_batch_rows == 0 || options->max_batch_rows > WINDOW_BATCH_ROWS)
         wrong = "max_batch_rows";
+    else if (options->devices <= options->devices_lost)
+        wrong = "devices";
     else if (options->engine_slots == 0)
         wrong = "engine_slots";
+    else if (options->batches_out < options->engine_slots)
+        wrong = "batches_out";
     else if (options->credit_tokens == 0 || options->credit_bytes == 0)
         wrong = "credit";
     else if (options->lease_ms < 3)
@@ -52,6 +56,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
             (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
     }
     pace_open(worker);
+    worker->stats.devices_lost = options->devices_lost;
     worker->settle_most = SETTLE_ENTRIES;
     worker->own_count = OWN_MOST;
     worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
@@ -128,6 +133,12 @@ bool worker_claims(const struct worker *worker)
     return let && worker_takes_more(worker);
 }
 
+uint32_t worker_devices(const struct worker *worker)
+{
+    uint32_t devices = worker->options.devices, lost = worker->stats.devices_lost;
+    return lost < devices ? devices - lost : 1;
+}
+
 void worker_clock(struct worker *worker, uint64_t redis_ms)
 {
     worker->redis_ms = redis_ms;
@@ -177,6 +188,7 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_FORMATTED] = compute_formatted,
     [EVENT_SETTLED] = settle_settled,
     [EVENT_CHARGED] = lonely_charged,
+    [EVENT_DEVICE_LOST] = compute_device_lost,
     [EVENT_LEASE] = chores_lease,
     [EVENT_PROMOTED] = chores_promoted,
     [EVENT_TRACKED] = take_tracked,
@@ -236,6 +248,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.held_bytes = held.bytes;
     stats.waiting = worker->window.rows + worker->suspects.count;
     stats.computing = worker->running.count;
+    stats.devices = worker->options.devices - stats.devices_lost;
     stats.batch_tokens = worker->budget.tokens;
     stats.cost_error = worker->cost.error;
     stats.p99_ms = worker->tune.p99_ms;

@@ -39,8 +39,10 @@ struct worker_options {
     uint32_t target_p99_ms; /* from XADD to the reply: batches are as long as that allows; 0: off */
     uint32_t window_ms;
     bool window_fixed;                   /* a plain timer: an idle engine does not cut early */
-    uint32_t engine_slots;               /* compute threads; twice as many batches may be out: one waits behind each */
-    uint32_t credit_tokens;              /* what the worker may hold: tokens (estimated until known) … */
+    uint32_t devices, devices_lost;      /* what it computes on (all CPUs are one); of these, lost from the start */
+    uint32_t engine_slots;               /* batches that are computed side by side: by threads, or by devices */
+    uint32_t batches_out;                /* that may be out, with those that wait behind the others: no fewer */
+    uint32_t credit_tokens;              /* what may be held for each device: tokens (estimated until known) … */
     uint64_t credit_bytes;               /* … and bytes */
     uint32_t lease_ms;                   /* renewed at a third of it */
     uint32_t read_block_ms;              /* longest XREADGROUP block, <= 2000 */
@@ -76,6 +78,7 @@ enum event_kind {
     EVENT_FORMATTED,    /* requests came back from ACTION_FORMAT */
     EVENT_SETTLED,      /* ACTION_SETTLE answered, a verdict for each request; or failed as a whole */
     EVENT_CHARGED,      /* ACTION_CHARGE answered: lonely_runs holds the new count, or the verdict says why not */
+    EVENT_DEVICE_LOST,  /* there is one device less; what it had goes on elsewhere, or comes back as EVENT_BATCH */
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
     EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
@@ -103,7 +106,10 @@ struct event {
         struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED, RELEASED, TRACKED: the worker's again */
         struct pulse pulse;           /* PULSE */
         struct batch *batch;          /* BATCH */
-        bool lease_held;              /* LEASE: false when the alive key is not ours any more */
+        struct {
+            uint32_t engine_slots, batches_out; /* DEVICE_LOST: with those that are left */
+        } left;
+        bool lease_held; /* LEASE: false when the alive key is not ours any more */
         struct {
             uint64_t next_due_in_ms; /* PROMOTED: UINT64_MAX when nothing waits */
         } promoted;
@@ -116,6 +122,7 @@ struct event {
 struct heartbeat {
     const char *state; /* "running", "quiet", "draining", "full" */
     uint32_t held, waiting, computing;
+    uint32_t devices, devices_lost; /* that live, and that were lost since it started */
     uint64_t done, errors, dead;
     double rows_per_s; /* what its compute threads could do now, all busy: for the estimated wait */
 };
@@ -207,6 +214,7 @@ struct worker_stats {
     uint64_t disowned;                     /* had called themselves by another's name */
     uint64_t again, stuck;                 /* settles that Redis could not do then; requests it refused ten times */
     uint32_t held, waiting, computing;
+    uint32_t devices, devices_lost;
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
     uint64_t held_bytes;
     double cost_error; /* of the predicted times of batches: a moving mean share */
@@ -215,7 +223,7 @@ struct worker_stats {
 struct worker_stats worker_stats(const struct worker *worker);
 
 /* Takes over what may change while it runs: batches, window, credit, retries, times, and the rules for requests that
- * are still to come. What belongs to the model, the lease, the layout and the number of engine slots stays as it was.
+ * are still to come. What belongs to the model, the lease, the layout and the devices stays as it was.
  * Errors: STATUS_BAD_INPUT: nothing was taken over. */
 MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
 

@@ -96,12 +96,21 @@ void compute_batch(struct worker *worker, const struct event *event)
     rows_returned(worker, event->batch);
 }
 
-/* Whether a batch is to be cut now. One batch per compute thread is cut ahead, so that none waits for this thread;
- * ahead of time only a full one, because a part of one would wait no less and collect no more. */
+/* With none left the worker only has to end, but still divides by these. */
+void compute_device_lost(struct worker *worker, const struct event *event)
+{
+    struct worker_options *options = &worker->options;
+    options->engine_slots = event->left.engine_slots > 0 ? event->left.engine_slots : 1;
+    options->batches_out = event->left.batches_out > 0 ? event->left.batches_out : 1;
+    worker->stats.devices_lost++;
+}
+
+/* Whether a batch is to be cut now. Some are cut ahead, so that no device waits for this thread; ahead of time only a
+ * full one, because a part of one would wait no less and collect no more. */
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
 {
     const struct worker_options *options = &worker->options;
-    if (worker->window.rows == 0 || worker->running.count >= 2 * options->engine_slots)
+    if (worker->window.rows == 0 || worker->running.count >= options->batches_out)
         return false;
     if (window_full(&worker->window, limits))
         return true;
@@ -145,7 +154,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 
 static void advance_retries(struct worker *worker)
 {
-    while (worker->retries.first != NULL && worker->running.count < 2 * worker->options.engine_slots) {
+    while (worker->retries.first != NULL && worker->running.count < worker->options.batches_out) {
         struct batch *batch = batch_list_pop(&worker->retries);
         if (rows_unwanted(worker, batch))
             continue;
@@ -180,10 +189,11 @@ static void advance_window(struct worker *worker)
  * could not overtake them. */
 static void advance_prepare(struct worker *worker)
 {
+    uint64_t most_bytes = worker->options.credit_bytes * worker_devices(worker);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct request_list *list = &worker->to_prepare[class];
         while (list->first != NULL && (class == CLASS_HIGH || worker->away < AWAY_MOST)) {
-            uint32_t count = held_begin(&worker->held, list, LIST_MOST, worker->options.credit_bytes);
+            uint32_t count = held_begin(&worker->held, list, LIST_MOST, most_bytes);
             if (count == 0)
                 break;
             if (!compute_send(worker, ACTION_PREPARE, list, count))

@@ -20,7 +20,9 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     struct worker_options old = worker->options;
     worker->options = *options;
     worker->options.layout = old.layout;
+    worker->options.devices = old.devices;
     worker->options.engine_slots = old.engine_slots;
+    worker->options.batches_out = old.batches_out;
     worker->options.lease_ms = old.lease_ms;
     worker->options.seed = old.seed;
     worker->options.rules.model_name = old.rules.model_name;

@@ -22,6 +22,8 @@ static struct heartbeat heartbeat(const struct worker *worker)
         .held = stats.held,
         .waiting = stats.waiting,
         .computing = stats.computing,
+        .devices = stats.devices,
+        .devices_lost = stats.devices_lost,
         .done = stats.done,
         .errors = stats.errors,
         .dead = stats.dead,

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "work/worker_state.h"
 
-enum { UNBLOCK_AGAIN_MS = 100, LOW_BATCHES = 2 };
+enum { UNBLOCK_AGAIN_MS = 100 };
 
 uint64_t worker_after_ms(const struct worker *worker, uint64_t ms)
 {
@@ -73,12 +73,13 @@ struct credit {
     double tokens, bytes;
 };
 
-/* Bulk work waits in Redis: of `low` no more is held than the next two batches of every compute thread. */
+/* Bulk work waits in Redis: of `low` no more is held than the batches that may be out. */
 static struct credit credit_of(const struct worker *worker, enum request_class class)
 {
     const struct worker_options *options = &worker->options;
-    struct credit credit = {options->credit_tokens, (double)options->credit_bytes};
-    double low = (double)LOW_BATCHES * options->engine_slots * options->max_batch_tokens;
+    double devices = worker_devices(worker);
+    struct credit credit = {devices * options->credit_tokens, devices * (double)options->credit_bytes};
+    double low = (double)options->batches_out * options->max_batch_tokens;
     if (class == CLASS_LOW && low < credit.tokens)
         credit.tokens = low;
     return credit;

@@ -159,6 +159,7 @@ void worker_call_failed(struct worker *worker);                          /* star
 bool worker_takes_more(const struct worker *worker);                     /* neither draining nor without a lease */
 void worker_weigh(double *mean, double value);                           /* takes one more into a moving mean */
 bool worker_claims(const struct worker *worker);                         /* new entries: takes more, and is let to */
+uint32_t worker_devices(const struct worker *worker);                    /* that live; 1 when there is none left */
 uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);      /* monotonic */
 void worker_clock(struct worker *worker, uint64_t redis_ms);             /* Redis has said how late it is */
 uint64_t worker_redis_ms(const struct worker *worker);                   /* how late it is there; 0: not known */
@@ -210,6 +211,7 @@ void compute_accept(struct worker *worker, struct request *request); /* to be pr
 bool compute_waits(const struct worker *worker);                     /* somebody is to be prepared or in the window */
 void compute_prepared(struct worker *worker, const struct event *event);
 void compute_batch(struct worker *worker, const struct event *event);
+void compute_device_lost(struct worker *worker, const struct event *event);
 void compute_formatted(struct worker *worker, const struct event *event);
 void compute_advance(struct worker *worker);
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);

@@ -220,6 +220,7 @@ class Embed(SluiceCase):
         plain = self.embed(text=text).stdout
         self.assertEqual(self.embed("--threads", "1", "--max-batch-rows", "3", text=text).stdout, plain)
         self.assertEqual(self.embed("--threads", "3", "--max-batch-tokens", "65", text=text).stdout, plain)
+        self.assertEqual(self.embed("--device", "0,0,0", "--threads", "1", text=text).stdout, plain)
 
     def test_several_windows(self):
         """More lines than are read ahead at once."""

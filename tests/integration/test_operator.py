@@ -134,7 +134,7 @@ class Operator(SluiceCase):
 
     def heartbeat(self, name, state="running", ago_ms=100, alive=True):
         self.client.hset(self.sender.key("workers"), name, f"{self.now_ms() - ago_ms} state {state} held 3 waiting 1 computing 2 "
-                         "done 40 errors 5 dead 6 rows_per_s 12.500")
+                         "done 40 errors 5 dead 6 devices 2 devices_lost 1 rows_per_s 12.500")
         if alive:
             self.client.set(self.sender.key("alive:" + name), "token", px=60000)
 
@@ -145,8 +145,8 @@ class Operator(SluiceCase):
         self.client.hset(self.sender.key("workers"), "command:host-1-aa", "drain")
         lines = sorted(self.sluice("workers", "list").splitlines())
         self.assertEqual(len(lines), 2)
-        self.assertRegex(lines[0], r"^host-1-aa state=running held=3 waiting=1 computing=2 done=40 errors=5 dead=6 rows_per_s=12.500 "
-                                   r"spoke=\d+ms alive=yes ordered=drain$")
+        self.assertRegex(lines[0], r"^host-1-aa state=running held=3 waiting=1 computing=2 done=40 errors=5 dead=6 devices=2 "
+                                   r"devices_lost=1 rows_per_s=12.500 spoke=\d+ms alive=yes ordered=drain$")
         self.assertRegex(lines[1], r"^host-2-bb state=quiet .* spoke=90s alive=no$")
 
     def test_workers_orders(self):
@@ -213,17 +213,19 @@ class Operator(SluiceCase):
         self.bury("5-0")
         self.client.zadd(self.sender.key("later"), {"6-0": 1})
         self.heartbeat("host-1-aa", state="quiet")
+        self.heartbeat("host-2-bb", alive=False)
         self.client.set(self.sender.key("paused"), 1)
         self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_normal": 1234, "wait_ms_low": -1})
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual(stats, {
-            "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1,
+            "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1, "devices": 2, "devices_lost": 1,
             "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None}, "normal": {"unread": 3, "pending": 2, "wait_ms": 1234},
                         "low": {"unread": 1, "pending": 0, "wait_ms": None}}})
         text = self.sluice("stats")
         self.assertRegex(text, r"(?m)^queue +test \(paused\)$")
         self.assertRegex(text, r"(?m)^normal +3 +2 +1234 ms$")
         self.assertRegex(text, r"(?m)^low +1 +0 +unknown$")
+        self.assertRegex(text, r"(?m)^devices +2, and 1 lost$")
         self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() - 60_000)
         self.assertIsNone(json.loads(self.sluice("stats", "--json"))["classes"]["normal"]["wait_ms"], "an old estimate is none")
 

@@ -1,13 +1,15 @@
 /* An engine that fails on demand, around the real one: the daemon of the fault tests is the shipped one, linked with
- * --wrap=encoder_run and this file, so that no hook for tests stands in the product.
+ * --wrap of engine_open, encoder_put, encoder_take and this file, so that no hook for tests stands in the product.
  *
  * FAULTY_ENGINE names what happens when a token is in a batch, separated by spaces, each `kind:token[:argument]`:
  *   crash   the process dies by SIGKILL, as it would by a broken driver
- *   error   STATUS_INTERNAL     oom   STATUS_NO_MEMORY     lost   STATUS_DEVICE_LOST
+ *   error   STATUS_INTERNAL     oom   STATUS_NO_MEMORY
+ *   lost    STATUS_DEVICE_LOST, from then on for every batch of the thread; with an argument, in the first so many only
  *   nan     the rows with the token come back as NaN, STATUS_NON_FINITE
  *   flaky   like error, in the first `argument` passes only
  *   slow    the pass takes `argument` milliseconds longer
  *   crowd   STATUS_NO_MEMORY in passes of more than `argument` rows, whatever their tokens (token: 0)
+ *   dead    the device of that number (not a token) is lost when it is opened
  * FAULTY_ENGINE_DIM is the model's dim, which nan needs. Each fault that fires appends its kind as a line to the file
  * that FAULTY_ENGINE_LOG names. */
 #include <math.h>
@@ -29,8 +31,18 @@ struct fault {
     long argument;
 };
 
-enum status __real_encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
-enum status __wrap_encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+enum status __real_engine_open(const struct model *, const struct engine_options *, struct engine **, struct err *);
+enum status __wrap_engine_open(const struct model *, const struct engine_options *, struct engine **, struct err *);
+enum status __real_encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+enum status __wrap_encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
+enum status __real_encoder_take(struct encoder *encoder, struct err *err);
+enum status __wrap_encoder_take(struct encoder *encoder, struct err *err);
+
+/* Of this compute thread, which has one batch at a time. */
+static _Thread_local struct {
+    const struct engine_batch *batch; /* put and not taken */
+    bool lost;
+} here;
 
 /* Read at every pass, so that nothing has to be kept between passes. */
 static size_t read_faults(struct fault faults[FAULTS_MAX])
@@ -113,7 +125,7 @@ static enum status before_pass(const struct fault *fault, const struct engine_ba
 {
     if (strcmp(fault->kind, "crowd") == 0)
         return batch->rows > (uint32_t)fault->argument ? fail(err, STATUS_NO_MEMORY, "crowd") : STATUS_OK;
-    if (!batch_has(batch, fault->token))
+    if (strcmp(fault->kind, "dead") == 0 || !batch_has(batch, fault->token))
         return STATUS_OK;
     if (strcmp(fault->kind, "crash") == 0) {
         record("crash");
@@ -123,8 +135,10 @@ static enum status before_pass(const struct fault *fault, const struct engine_ba
         return fail(err, STATUS_INTERNAL, "error");
     if (strcmp(fault->kind, "oom") == 0)
         return fail(err, STATUS_NO_MEMORY, "oom");
-    if (strcmp(fault->kind, "lost") == 0)
+    if (strcmp(fault->kind, "lost") == 0 && (fault->argument == 0 || fired_before("lost") < fault->argument)) {
+        here.lost = true;
         return fail(err, STATUS_DEVICE_LOST, "lost");
+    }
     if (strcmp(fault->kind, "flaky") == 0 && fired_before("flaky") < fault->argument)
         return fail(err, STATUS_INTERNAL, "flaky");
     if (strcmp(fault->kind, "slow") == 0) {
@@ -134,20 +148,41 @@ static enum status before_pass(const struct fault *fault, const struct engine_ba
     return STATUS_OK;
 }
 
-enum status __wrap_encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
+enum status __wrap_engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
+                               struct err *err)
 {
     struct fault faults[FAULTS_MAX];
     size_t count = read_faults(faults);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(faults[i].kind, "dead") == 0 && options->device == (unsigned)faults[i].token)
+            return fail(err, STATUS_DEVICE_LOST, "dead");
+    return __real_engine_open(model, options, out, err);
+}
+
+enum status __wrap_encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
+{
+    struct fault faults[FAULTS_MAX];
+    size_t count = read_faults(faults);
+    if (here.lost)
+        return fail(err, STATUS_DEVICE_LOST, "used");
     for (size_t i = 0; i < count; i++) {
         enum status status = before_pass(&faults[i], batch, err);
         if (status != STATUS_OK)
             return status;
     }
-    enum status status = __real_encoder_run(encoder, batch, err);
+    here.batch = batch;
+    return __real_encoder_put(encoder, batch, err);
+}
+
+enum status __wrap_encoder_take(struct encoder *encoder, struct err *err)
+{
+    struct fault faults[FAULTS_MAX];
+    size_t count = read_faults(faults);
+    enum status status = __real_encoder_take(encoder, err);
     const char *dim = getenv("FAULTY_ENGINE_DIM");
     for (size_t i = 0; i < count; i++)
-        if (strcmp(faults[i].kind, "nan") == 0 && batch_has(batch, faults[i].token)) {
-            spoil(batch, faults[i].token, dim == NULL ? 1 : (uint32_t)strtoul(dim, NULL, 10));
+        if (strcmp(faults[i].kind, "nan") == 0 && batch_has(here.batch, faults[i].token)) {
+            spoil(here.batch, faults[i].token, dim == NULL ? 1 : (uint32_t)strtoul(dim, NULL, 10));
             status = fail(err, STATUS_NON_FINITE, "nan");
         }
     return status;

@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "serve/config.h"
+#include "serve/device_list.h"
 
 /* Parses `text` as a file into `config`, which has its defaults before. */
 static enum status parse(struct config *config, const char *text, struct err *err)
@@ -94,6 +95,62 @@ static void wrong_values_name_field_and_file(void **state)
     expect_refused("{\"queue\": \"A\"}", "\"queue\" must be 1 to 64 of a-z 0-9 _ . -");
     expect_refused("{\"queue\": [\"a\"]}", "\"queue\" must be");
     expect_refused("{\"queue\": \"a\", \"queue\": \"b\"}", "the key queue stands twice");
+}
+
+static void devices_are_a_list_of_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+        unsigned count;
+        uint32_t last;
+    } good[] = {
+        {"{}", "all", 0, 0},
+        {"{\"device\": \"all\"}", "all", 0, 0},
+        {"{\"device\": 3}", "3", 1, 3},
+        {"{\"device\": [0]}", "0", 1, 0},
+        {"{\"device\": [0, 1, 12], \"queue\": \"a\"}", "0,1,12", 3, 12},
+        {"{\"device\": \"0,0\"}", "0,0", 2, 0},
+        {"{\"device\": null}", "all", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct config config;
+        struct device_list list;
+        struct err err;
+        assert_int_equal(parse(&config, good[i].file, &err), STATUS_OK);
+        assert_string_equal(config.device, good[i].text);
+        assert_true(device_list_parse(config.device, &list));
+        assert_int_equal(list.all, good[i].count == 0);
+        assert_int_equal(list.count, good[i].count);
+        assert_true(list.count == 0 || list.numbers[list.count - 1] == good[i].last);
+        config_free(&config);
+    }
+}
+
+static void bad_lists_of_devices_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"\"\"",      "\"0,\"",  "\",0\"", "\"0,,1\"", "\"0, 1\"", "\"-1\"",   "\"a\"",
+                                      "\"all,0\"", "\"ALL\"", "-1",     "1.5",      "1e300",    "12345",    "[]",
+                                      "[\"0\"]",   "[0, -1]", "[[0]]",  "[null]",   "{}",       "[0, 1.5]", "true"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "{\"device\": %s}", bad[i]);
+        expect_refused(file, "test.json: \"device\" must be all, or up to 32 numbers of devices such as 0 or 0,1");
+    }
+    char many[256] = "0";
+    struct device_list list;
+    for (int i = 1; i < DEVICES_MAX; i++)
+        strcat(many, ",0");
+    assert_true(device_list_parse(many, &list));
+    assert_int_equal(list.count, DEVICES_MAX);
+    strcat(many, ",0");
+    assert_false(device_list_parse(many, &list));
+    char file[1024] = "{\"device\": [10000000";
+    for (int i = 0; i < 60; i++)
+        strcat(file, ",10000000");
+    strcat(file, "]}");
+    expect_refused(file, "\"device\" must be");
 }
 
 static void broken_files_are_refused(void **state)
@@ -297,6 +354,7 @@ static void rows_are_complete(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(devices_are_a_list_of_numbers), cmocka_unit_test(bad_lists_of_devices_are_refused),
     cmocka_unit_test(defaults_are_in_range),         cmocka_unit_test(comments_and_values_are_read),
     cmocka_unit_test(unknown_key_names_the_nearest), cmocka_unit_test(wrong_values_name_field_and_file),
     cmocka_unit_test(broken_files_are_refused),      cmocka_unit_test(an_escaped_backslash_before_u0000_is_no_escape),

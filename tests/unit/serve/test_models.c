@@ -1,6 +1,8 @@
 /* The models of a daemon: opened once for all queues that name the same one in the same way. */
 #include "harness.h"
 
+#include <stdlib.h>
+
 #include "model_builder.h"
 #include "serve/models.h"
 
@@ -11,6 +13,8 @@ static struct config config_for(const char *directory)
     assert_int_equal(config_init(&config, &err), STATUS_OK);
     config.model = strdup(directory);
     config.precision = PRECISION_F32;
+    free(config.backend);
+    config.backend = strdup("cpu");
     return config;
 }
 
@@ -26,7 +30,7 @@ static void queues_of_one_model_share_it(void **state)
     struct models models;
     struct err err;
     unsigned numbers[4];
-    assert_int_equal(models_open(&models, 4, &err), STATUS_OK);
+    assert_int_equal(models_open(&models, &configs[0], 4, &err), STATUS_OK);
     for (int i = 0; i < 4; i++)
         assert_int_equal(models_find(&models, &configs[i], &numbers[i], &err), STATUS_OK);
     assert_int_equal(models.count, 3);
@@ -43,6 +47,53 @@ static void queues_of_one_model_share_it(void **state)
     model_build_remove(two);
 }
 
+static void every_device_gets_an_engine_of_each_model(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *one = model_build(&spec);
+    spec.seed++;
+    char *two = model_build(&spec);
+    struct config configs[2] = {config_for(one), config_for(two)};
+    free(configs[0].device);
+    configs[0].device = strdup("0,0,0");
+    struct models models;
+    struct err err;
+    unsigned number;
+    assert_int_equal(models_open(&models, &configs[0], 2, &err), STATUS_OK);
+    assert_int_equal(models.devices.count, 3);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(models_find(&models, &configs[i], &number, &err), STATUS_OK);
+    for (unsigned i = 0; i < 3; i++)
+        for (unsigned other = 0; other < i; other++)
+            assert_ptr_not_equal(models.devices.items[i].engines[1], models.devices.items[other].engines[1]);
+    assert_ptr_equal(devices_engine(&models.devices, 1), models.devices.items[0].engines[1]);
+    models_close(&models);
+    for (int i = 0; i < 2; i++)
+        config_free(&configs[i]);
+    model_build_remove(one);
+    model_build_remove(two);
+}
+
+static void a_device_that_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    struct config config = config_for(directory);
+    free(config.device);
+    config.device = strdup("0,1");
+    struct models models;
+    struct err err;
+    unsigned number;
+    assert_int_equal(models_open(&models, &config, 1, &err), STATUS_OK);
+    assert_int_equal(models_find(&models, &config, &number, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "device 1"));
+    models_close(&models);
+    config_free(&config);
+    model_build_remove(directory);
+}
+
 static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -50,7 +101,7 @@ static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
     struct models models;
     struct err err;
     unsigned number;
-    assert_int_equal(models_open(&models, 1, &err), STATUS_OK);
+    assert_int_equal(models_open(&models, &config, 1, &err), STATUS_OK);
     assert_int_equal(models_find(&models, &config, &number, &err), STATUS_NOT_FOUND);
     assert_int_equal(models.count, 0);
     models_close(&models);
@@ -59,6 +110,8 @@ static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(queues_of_one_model_share_it),
+    cmocka_unit_test(every_device_gets_an_engine_of_each_model),
+    cmocka_unit_test(a_device_that_is_not_there_is_refused),
     cmocka_unit_test(a_model_that_is_not_there_leaves_nothing_behind),
 };
 

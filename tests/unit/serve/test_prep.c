@@ -37,8 +37,9 @@ static struct bench open_bench(unsigned prep_threads, unsigned compute_threads)
     assert_int_equal(prep_open(prep_threads, bench.wake_fd, &bench.prep, &err), STATUS_OK);
     bench.desk = calloc(1, sizeof *bench.desk);
     prep_add(bench.prep, bench.desk, bench.model);
+    struct device device = {.engines = &bench.engine};
     struct compute_options compute = {
-        .engines = &bench.engine, .engine_count = 1, .threads = compute_threads, .wake_fd = bench.wake_fd};
+        .devices = &device, .device_count = 1, .engine_count = 1, .threads = compute_threads, .wake_fd = bench.wake_fd};
     assert_int_equal(compute_open(&compute, &bench.compute, &err), STATUS_OK);
     return bench;
 }

@@ -19,6 +19,7 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
 {
     struct worker_options options = wide_options();
     options.engine_slots = slots;
+    options.batches_out = 2 * slots;
     struct bench *bench = rows_begin(options);
     struct asked asked = {.rows = one_request ? n : 1, .tokens = 3, .step = 1};
     bench->bad[position] = true;
@@ -51,6 +52,7 @@ static void only_bad_rows_are_charged_however_many(void **state)
     for (uint32_t round = 0; round < 200; round++) {
         struct worker_options options = wide_options();
         options.engine_slots = 1 + round % 3;
+        options.batches_out = (1 + round % 4) * options.engine_slots;
         struct bench *bench = rows_begin(options);
         bench->random = round;
         bench->shuffled = true;
@@ -384,6 +386,7 @@ static void a_lost_device_gives_every_request_back_once(void **state)
     (void)state;
     struct worker_options options = rows_options();
     options.engine_slots = 2;
+    options.batches_out = 4;
     struct bench *bench = rows_begin(options);
     rows_ask(bench, CLASS_NORMAL, 5, (struct asked){.rows = 7, .tokens = 4, .number = 3, .hashed = true, .step = 1});
     rows_prepare_all(bench);
@@ -584,6 +587,7 @@ static void random_histories_end_every_request_once(void **state)
     for (uint32_t seed = 0; seed < 400; seed++) {
         struct worker_options options = rows_options();
         options.engine_slots = 1 + seed % 3;
+        options.batches_out = (1 + seed % 4) * options.engine_slots;
         options.layout = seed % 4 == 0 ? LAYOUT_PADDED : LAYOUT_PACKED;
         options.max_batch_rows = 1 + seed % 20;
         options.window_fixed = seed % 5 == 0;

@@ -61,6 +61,23 @@ static void drain(struct world *world, struct peer *peer)
     step(world, peer, &(struct event){.kind = EVENT_DRAIN});
 }
 
+/* One of several: what it had in flight goes on elsewhere. */
+static void lose_a_device(struct world *world, struct peer *peer)
+{
+    uint32_t left = peer->devices - 1;
+    if (left == 0)
+        return;
+    peer->slots = peer->slots * left / peer->devices;
+    peer->batches_out = peer->batches_out * left / peer->devices;
+    peer->devices = left;
+    world->counts.devices_lost++;
+    step(world, peer,
+         &(struct event){.kind = EVENT_DEVICE_LOST,
+                         .left = {.engine_slots = peer->slots, .batches_out = peer->batches_out}});
+    if (!peer->exited)
+        assert_int_equal(worker_stats(peer->worker).devices, left);
+}
+
 static void inject_at_workers(struct world *world, struct peer *peer)
 {
     if (happens(world, world->faults.kill))
@@ -73,6 +90,8 @@ static void inject_at_workers(struct world *world, struct peer *peer)
         peer->paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
     if (happens(world, world->faults.drain))
         drain(world, peer);
+    if (happens(world, world->faults.one_device_lost))
+        lose_a_device(world, peer);
     if (happens(world, world->faults.quiet)) {
         peer->quiet = chance(world, 2) == 0;
         step(world, peer, &(struct event){.kind = peer->quiet ? EVENT_QUIET : EVENT_RESUME});
@@ -319,6 +338,7 @@ static void finish(struct world *world)
 
 static struct worker_options options_for(struct world *world)
 {
+    uint32_t devices = 1 + chance(world, 2), slots = devices * (1 + chance(world, 2));
     struct worker_options options = {
         .rules = {.model_name = "m",
                   .model_id = "i",
@@ -338,7 +358,9 @@ static struct worker_options options_for(struct world *world)
         .max_batch_rows = 1 + chance(world, 12),
         .window_ms = 5,
         .window_fixed = chance(world, 4) == 0,
-        .engine_slots = 1 + chance(world, 2),
+        .devices = devices,
+        .engine_slots = slots,
+        .batches_out = slots * (1 + chance(world, 3)),
         .credit_tokens = 30 + chance(world, 500),
         .credit_bytes = 2000 + chance(world, 100000),
         .lease_ms = LEASE_MS,
@@ -453,8 +475,9 @@ static void lost_groups(void **state)
 static void drains(void **state)
 {
     (void)state;
-    run_histories((struct faults){.on = true, .drain = 10, .device_lost = 5});
+    run_histories((struct faults){.on = true, .drain = 10, .device_lost = 5, .one_device_lost = 5});
     expect("clean exits", world.counts.clean_exits, 300);
+    expect("devices lost", world.counts.devices_lost, 100);
 }
 
 /* Many deploys and many restarts in a row: nobody is charged for them. */
@@ -499,6 +522,7 @@ static void everything(void **state)
                                   .script_error = 10,
                                   .again = 10,
                                   .device_lost = 2,
+                                  .one_device_lost = 2,
                                   .pause = 2,
                                   .full = 2,
                                   .quiet = 2,

@@ -84,8 +84,9 @@ struct peer {
     struct worker *worker;
     int name; /* consumer name; a new one for each incarnation */
     bool connected, draining, exited, lease_lost, quiet;
-    bool closed; /* by the last pulse it heard: paused or full */
-    bool pulsed; /* it has heard one since it connected */
+    bool closed;                          /* by the last pulse it heard: paused or full */
+    bool pulsed;                          /* it has heard one since it connected */
+    uint32_t devices, slots, batches_out; /* that it has left */
     uint64_t connects_at, judges_at, wakes_at, paused_until;
     struct call *calls[CALLS];
     int call_count;
@@ -96,13 +97,14 @@ struct peer {
 /* Chances per mille, each time that time moves. */
 struct faults {
     bool on, gentle; /* gentle: no text of its own accord ends a process */
-    uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost;
+    uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
     uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
 };
 
 /* Of all histories so far: a fault that never fired has tested nothing. */
 struct counts {
-    uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept;
+    uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
+        devices_lost;
     uint64_t cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
     struct worker_stats workers; /* sums of some */
 };

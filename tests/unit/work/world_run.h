@@ -94,7 +94,9 @@ static inline void new_name(struct world *world, struct peer *peer)
 static inline void start(struct world *world, struct peer *peer)
 {
     struct err err;
-    *peer = (struct peer){0};
+    *peer = (struct peer){.devices = world->options.devices,
+                          .slots = world->options.engine_slots,
+                          .batches_out = world->options.batches_out};
     new_name(world, peer);
     struct worker_options options = world->options;
     options.seed = world->random;
@@ -409,7 +411,7 @@ static inline void check_time(const struct world *world, const struct request *r
 static inline void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
 {
     uint64_t most = world->options.max_batch_tokens;
-    assert_in_range(out(peer, ACTION_SUBMIT), 0, 2 * world->options.engine_slots - 1);
+    assert_in_range(out(peer, ACTION_SUBMIT), 0, peer->batches_out - 1);
     assert_true(batch->engine.rows == 1 || batch->engine.extent <= most);
     assert_in_range(batch->engine.rows, 1, world->options.max_batch_rows);
     for (uint32_t i = 0; i < batch->engine.rows; i++)
@@ -437,12 +439,12 @@ static inline void sum_up(void *context, const struct request *request)
 static inline void check_read(struct world *world, struct peer *peer, const struct action *action)
 {
     struct sums sums = {{0}, {0}};
-    uint64_t low = 2ull * world->options.engine_slots * world->options.max_batch_tokens;
+    uint64_t low = (uint64_t)peer->batches_out * world->options.max_batch_tokens;
     (void)worker_each_held(peer->worker, UINT32_MAX, &sums, sum_up);
     assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
     assert_true(action->read.counts[0] + action->read.counts[1] + action->read.counts[2] > 0);
     for (int class = 0; class < CLASS_COUNT; class ++) {
-        uint64_t credit = world->options.credit_tokens;
+        uint64_t credit = (uint64_t)peer->devices * world->options.credit_tokens;
         credit = class == CLASS_LOW && low < credit ? low : credit;
         if (action->read.counts[class] > 0)
             assert_true(sums.count[class] == 0 || sums.tokens[class] < credit);

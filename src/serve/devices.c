@@ -1,0 +1,96 @@
+#include "serve/devices.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+/* The numbers that `device` names, or all there are. */
+static enum status choose(struct device_list *list, const struct config *config, struct err *err)
+{
+    unsigned there = 0;
+    bool read = device_list_parse(config->device, list);
+    assert(read); /* the setting was checked */
+    (void)read;
+    if (!list->all)
+        return STATUS_OK; /* whether they are there, opening them says */
+    TRY(engine_devices(config->backend, &there, err));
+    for (; list->count < there && list->count < DEVICES_MAX; list->count++)
+        list->numbers[list->count] = list->count;
+    return STATUS_OK;
+}
+
+enum status devices_open(struct devices *devices, const struct config *config, unsigned most, struct err *err)
+{
+    struct device_list list;
+    *devices = (struct devices){.capacity = most};
+    TRY(choose(&list, config, err));
+    for (; devices->count < list.count; devices->count++) {
+        struct device *device = &devices->items[devices->count];
+        device->number = list.numbers[devices->count];
+        device->engines = calloc(most, sizeof(struct engine *));
+        if (device->engines == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for the engines of %u models", most);
+    }
+    return STATUS_OK;
+}
+
+void devices_close(struct devices *devices)
+{
+    for (unsigned i = 0; i < devices->count; i++) {
+        struct device *device = &devices->items[i];
+        for (unsigned number = 0; number < devices->capacity; number++)
+            engine_close(device->engines[number]);
+        free(device->engines);
+    }
+    *devices = (struct devices){0};
+}
+
+static void leave_out(struct device *device, const struct err *err)
+{
+    device->lost = true;
+    log_error("device_lost", log_int("device", device->number), log_str("message", err->message),
+              log_str("effect", "it is left out from the start"));
+}
+
+static unsigned left(const struct devices *devices)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < devices->count; i++)
+        count += !devices->items[i].lost;
+    return count;
+}
+
+enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
+                         unsigned number, struct err *err)
+{
+    struct engine_options options = {.backend = config->backend,
+                                     .precision = (enum precision)config->precision,
+                                     .raw = raw,
+                                     .batch_tokens = (uint32_t)config->max_batch_tokens,
+                                     .batch_rows = (uint32_t)config->max_batch_rows};
+    for (unsigned i = 0; i < devices->count; i++) {
+        struct device *device = &devices->items[i];
+        if (device->lost)
+            continue;
+        model->read_once = i + 1 == devices->count; /* so that file and last copy are never in memory whole at once */
+        options.device = device->number;
+        enum status status = engine_open(model, &options, &device->engines[number], err);
+        if (status == STATUS_DEVICE_LOST)
+            leave_out(device, err);
+        else if (status != STATUS_OK)
+            return err_prefix(err, "engine");
+    }
+    if (left(devices) == 0)
+        return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", devices->count);
+    model_release_weights(model);
+    return STATUS_OK;
+}
+
+struct engine *devices_engine(const struct devices *devices, unsigned number)
+{
+    for (unsigned i = 0; i < devices->count; i++)
+        if (!devices->items[i].lost)
+            return devices->items[i].engines[number];
+    return NULL;
+}

@@ -1,0 +1,41 @@
+/* The devices that a process computes on, and the engines on them: one for each model on each device.
+ *
+ * A device that is lost when it is opened is left out, like one that is lost later: a machine with a broken GPU goes on
+ * with the others. */
+#ifndef SERVE_DEVICES_H
+#define SERVE_DEVICES_H
+
+#include "engine/engine.h"
+#include "serve/config.h"
+#include "serve/device_list.h"
+
+struct device {
+    uint32_t number; /* as its backend counts */
+    bool lost;
+    struct engine **engines; /* [capacity], by the number of their model; NULL where the device was lost before */
+};
+
+struct devices {
+    struct device items[DEVICES_MAX];
+    unsigned count;
+    unsigned capacity; /* engines on each */
+};
+
+/* Finds out which devices the configuration means, with room for the engines of `most` models.
+ * Owns: the caller ends it with devices_close, also after an error. Errors: STATUS_UNSUPPORTED (no such backend
+ * here), STATUS_NO_MEMORY. */
+MUST_CHECK enum status devices_open(struct devices *devices, const struct config *config, unsigned most,
+                                    struct err *err);
+void devices_close(struct devices *devices); /* and the engines; their encoders are closed */
+
+/* Opens an engine for the model of that number on every device, and lets go of the model's weights, of which each has
+ * its own copy. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_DEVICE_LOST when no device is
+ * left.
+ */
+MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
+                                    unsigned number, struct err *err);
+
+/* An engine for the model of that number on any device that lives, for what they all have in common. */
+struct engine *devices_engine(const struct devices *devices, unsigned number);
+
+#endif

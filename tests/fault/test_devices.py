@@ -1,0 +1,166 @@
+"""Several devices: one that is lost is left out and blames nobody; the last one takes the process with it, and no request is
+lost. The null engine stands for the devices; its vectors are those of `sluice embed --backend null`."""
+
+import json
+import os
+import re
+
+import daemon
+from case import SluiceCase
+from corpus import texts
+from model import vocabulary
+from vectors import Reference
+
+FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
+WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
+
+
+class Devices(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+        self.healthy = [text.replace(WORD, "music") for text in texts(200, seed=6)]
+        self.log = self.path("faults")
+
+    def reference(self, model=None, **options):
+        return Reference(model or self.make_model(), flags=("--backend", "null"), **options)
+
+    def serve(self, *faults, device="0,1", flags=(), wait=True):
+        """A daemon on null devices of one thread each, with these faults; `{word}` stands for the token of WORD."""
+        faults = " ".join(fault.format(word=vocabulary().index(WORD)) for fault in faults)
+        served = self.make_daemon(self.server, "--backend", "null", "--device", device, "--threads", "1", *flags,
+                                  environment={"FAULTY_ENGINE": faults, "FAULTY_ENGINE_LOG": self.log})
+        served.argv[0] = FAULTY
+        served.start()
+        if wait:
+            served.wait_ready(self.client)
+        return served
+
+    def fired(self, kind):
+        if not os.path.exists(self.log):
+            return 0
+        with open(self.log, encoding="ascii") as file:
+            return file.read().split().count(kind)
+
+    def lost_devices(self, served):
+        """The numbers in the log's lines of devices that were lost, and how many were left each time."""
+        return [tuple(map(int, pair)) for pair in
+                re.findall(r' error device_lost device=(\d+) message="injected: lost" devices_left=(\d+)', served.read_log())]
+
+    def worker_line(self, served):
+        return next(line for line in self.run_sluice("workers", "list", "--redis", self.server.socket, "--queue", self.queue)
+                    .stdout.decode().splitlines() if f"-{served.pid}-" in line)
+
+    def finish_uncharged(self, *kinds):
+        """Everything is answered well, in the first attempt of each request, and nothing is left behind."""
+        self.wait_finished(self.sender)
+        self.wait_until(lambda: self.sender.unfinished() == 0, "empty streams")
+        for kind in kinds:
+            self.journal.faults[kind] = self.fired(kind)
+        self.assertEqual(self.fired("used"), 0, "a device was used after it was lost")
+        self.assertEqual({self.sender.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()}, {b"1"})
+        self.assertEqual(self.client.keys(self.sender.key("trouble")), [])
+        self.assert_clean(self.server, faults=kinds)
+
+    def test_one_of_two_is_lost_under_load(self):
+        """Its batch runs on the other one; the daemon goes on, and says what it has left in the log and to operators."""
+        served = self.serve("lost:{word}:1", flags=("--max-batch-rows", "4"))
+        load = self.start_load(self.server, seed=9)
+        self.sender.submit_many(self.healthy[:100], encoding="f32")
+        guilty = self.sender.submit(f"the {WORD} of it", encoding="f32")
+        self.sender.submit_many(self.healthy[100:], encoding="f32")
+        self.wait_finished(self.sender, [guilty])
+        self.sender.submit_many(self.healthy[:50], encoding="f32")
+        load.stop()
+        self.finish_uncharged("lost")
+        self.assertEqual(self.fired("lost"), 1)
+        lost = self.lost_devices(served)
+        self.assertEqual([left for _, left in lost], [1], served.read_log())
+        self.wait_until(lambda: " devices=1 devices_lost=1 " in self.worker_line(served), "the worker to say so")
+        self.assertIn(" state=running ", self.worker_line(served))
+        stats = json.loads(self.run_sluice("stats", "--json", "--redis", self.server.socket, "--queue", self.queue).stdout)
+        self.assertEqual((stats["devices"], stats["devices_lost"]), (1, 1))
+        self.assertEqual(served.stop(), 0)
+        self.assertRegex(served.read_log(), r" info drained queue=test .* devices=1 devices_lost=1\n")
+
+    def test_the_last_one_ends_the_process(self):
+        """The batch goes from one device to the other, and both are lost: exit 70, and the next worker answers everything."""
+        served = self.serve("lost:{word}")
+        self.sender.submit_many(self.healthy[:100], encoding="f32")
+        self.sender.submit(f"the {WORD} of it", encoding="f32")
+        self.sender.submit_many(self.healthy[100:], encoding="f32")
+        self.assertEqual(served.wait_exit(30), 70, served.read_log())
+        lost = self.lost_devices(served)
+        self.assertEqual(sorted(device for device, _ in lost), [0, 1], served.read_log())
+        self.assertEqual([left for _, left in lost], [1, 0])
+        self.start_daemon(self.server, "--backend", "null")
+        self.finish_uncharged("lost")
+        self.assertEqual(self.fired("lost"), 2)
+
+    def test_one_device_twice(self):
+        """The same number twice: two of its own each, and one of them can be lost."""
+        served = self.serve("lost:{word}:1", device="0,0")
+        self.assertRegex(served.read_log(), r" info start .* devices=2 threads=2 ")
+        self.sender.submit_many([f"the {WORD} of it", *self.healthy], encoding="f32")
+        self.finish_uncharged("lost")
+        self.assertEqual(self.lost_devices(served), [(0, 1)])
+        self.assertEqual(served.stop(), 0)
+
+    def test_a_device_that_is_dead_from_the_start(self):
+        served = self.serve("dead:1", device="0,1")
+        self.assertRegex(served.read_log(), r' error device_lost device=1 message="injected: dead" effect=')
+        self.assertRegex(served.read_log(), r" info start .* devices=1 threads=1 ")
+        self.sender.submit_many(self.healthy, encoding="f32")
+        self.finish_uncharged("dead")
+        self.wait_until(lambda: " devices=1 devices_lost=1 " in self.worker_line(served), "the worker to say so")
+        self.assertEqual(served.stop(), 0)
+        none = self.serve("dead:0", "dead:1", wait=False)
+        self.assertEqual(none.wait_exit(), 70)
+        self.assertIn("none of the 2 devices works", none.read_log())
+
+    def test_a_free_device_takes_what_comes(self):
+        """While one of the devices is busy with a slow batch, what comes is answered by the other at once."""
+        served = self.serve("slow:{word}:600000", flags=("--compute-timeout-ms", "0"))
+        slow = self.sender.submit(f"the {WORD} is slow", encoding="f32")
+        self.wait_until(lambda: self.fired("slow") == 1, "the slow batch to begin")
+        for text in self.healthy[:20]:
+            self.wait_finished(self.sender, [self.sender.submit(text, encoding="f32")])
+        self.assertFalse(self.sender.finished([slow]))
+        self.assertEqual(self.fired("slow"), 1)
+        served.kill()
+        self.start_daemon(self.server, "--backend", "null")
+        self.finish_uncharged("slow")
+
+    def test_a_hang_on_one_of_two_ends_the_process(self):
+        """A thread that hangs cannot be taken back, so the watchdog ends all of it."""
+        served = self.serve("slow:{word}:600000", flags=("--compute-timeout-ms", "400"))
+        self.sender.submit_many([*self.healthy, f"the {WORD} hangs"], encoding="f32")
+        self.assertEqual(served.wait_exit(), 70)
+        self.assertIn(" error compute_hangs queue=test ", served.read_log())
+        self.start_daemon(self.server, "--backend", "null")
+        self.wait_finished(self.sender)
+        self.journal.faults["slow"] = self.fired("slow")
+        self.finish(self.server, self.sender, faults=["slow"])
+
+    def test_embed(self):
+        """`sluice embed` uses the devices in the same way: one that is lost is left out, the last one ends it."""
+        token = vocabulary().index(WORD)
+        lines = "".join(text + "\n" for text in [*self.healthy, f"the {WORD} of it"]).encode()
+        arguments = ("embed", "--model", self.make_model(), "--precision", "f32", "--backend", "null")
+        plain = self.run_sluice(*arguments, input=lines).stdout
+        self.assertEqual(plain.count(b"\n"), 201)
+        for fault, code in ((f"lost:{token}:1", 0), (f"lost:{token}", 70)):
+            environment = {"FAULTY_ENGINE": fault, "FAULTY_ENGINE_LOG": self.log + fault}
+            result = self.run_faulty(*arguments, "--device", "0,1", "--threads", "1", environment=environment, input=lines)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertEqual(result.stdout if code == 0 else plain, plain)
+            self.assertIn(b" error device_lost device=", result.stderr)
+
+    def run_faulty(self, *arguments, **options):
+        binary, daemon.BINARY = daemon.BINARY, FAULTY
+        try:
+            return self.run_sluice(*arguments, **options)
+        finally:
+            daemon.BINARY = binary
