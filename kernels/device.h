@@ -164,8 +164,8 @@ template <int WARPS> __device__ __forceinline__ float row_sum(float x, float *sh
     return x;
 }
 
-/* A launcher's choice of a kernel by the type of its elements: KERNEL_OF(type, kernel_of, extra...) is
- * kernel_of<T, extra...>. NULL for a type that does not exist. */
+/* A launcher's choice of a kernel by the type of its elements: KERNEL_OF_TYPE(type, name, extra) is
+ * name<T, extra>. NULL for a type that does not exist. */
 #define KERNEL_OF_TYPE(type, name, ...)                                                                                \
     ((type) == KERNEL_F32    ? name<float, __VA_ARGS__>                                                                \
      : (type) == KERNEL_F16  ? name<__half, __VA_ARGS__>                                                               \

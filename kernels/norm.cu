@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kern
     uint32_t row = row_of<WARPS>();
     if (row >= *a.count || row >= a.bound)
         return;
-    size_t at = (size_t)row * a.hidden;
+    size_t at = static_cast<size_t>(row) * a.hidden;
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.from) + at, a.hidden);
     if (a.bias != nullptr)
@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(KERNEL_ARGS(struct kern
 
 extern "C" cudaError_t kernel_norm(const struct kernel_queue *queue, const struct kernel_norm_args *args)
 {
-    if (!row_does(args->hidden) || args->bound == 0)
+    const void *matrices[] = {args->from, args->bias, args->residual, args->gain, args->shift, args->to};
+    if (!row_does(args->hidden, args->bound, matrices))
         return cudaErrorInvalidValue;
     void (*kernel)(KERNEL_PARAMETER(struct kernel_norm_args)) = nullptr;
     ROW_KERNEL(kernel, norm_rows, args->type, args->hidden);

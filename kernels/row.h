@@ -103,9 +103,13 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 /* --- on the host: which kernel, and how many blocks ------------------------------------------------------------------
  */
 
-inline bool row_does(uint32_t width)
+/* Whether these kernels do it; `matrices` are all that they touch but what is in kernel_ragged, NULL for none. */
+template <size_t COUNT> bool row_does(uint32_t width, uint32_t rows, const void *const (&matrices)[COUNT])
 {
-    return width > 0 && width % CHUNK == 0 && width <= KERNEL_HIDDEN_MAX;
+    for (const void *matrix : matrices)
+        if (!aligned16(matrix))
+            return false;
+    return width > 0 && width % CHUNK == 0 && width <= KERNEL_HIDDEN_MAX && rows > 0;
 }
 
 inline dim3 row_grid(uint32_t rows, uint32_t width)
@@ -113,7 +117,7 @@ inline dim3 row_grid(uint32_t rows, uint32_t width)
     return dim3(width <= ROW_WARP_COLUMNS ? ceil_div(rows, ROW_WARPS) : rows);
 }
 
-/* Chooses `name`<type, warps, chunks> by the row's width. */
+/* Chooses `name`<type, warps, chunks> by the row's width; NULL for a type that does not exist. */
 #define ROW_KERNEL(to, name, type, width)                                                                              \
     do {                                                                                                               \
         if ((width) <= 2 * WARP * CHUNK)                                                                               \

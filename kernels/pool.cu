@@ -1,0 +1,120 @@
+/* The last step of a forward pass: one vector per row out of its tokens, ready to be copied to the host.
+ *
+ * A block does a row. Its threads stand side by side over the columns, eight each, and where that leaves threads over,
+ * in several groups that take every n-th token; a row's sum thus always has the same order, whatever the batch. Lengths
+ * are taken relative to the largest element, so that no finite vector has a square that is not. */
+#include "kernels/device.h"
+
+enum { POOL_THREADS = 512, POOL_WARPS = POOL_THREADS / WARP };
+
+/* The sum or the greatest over the block; each lane gets the same bits. `shared` is used up: it may not be written
+ * again before the next barrier but one. */
+template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, float *shared)
+{
+#pragma unroll
+    for (int bit = WARP / 2; bit > 0; bit /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, x, bit);
+        x = GREATEST ? fmaxf(x, other) : x + other;
+    }
+    if (threadIdx.x % WARP == 0)
+        shared[threadIdx.x / WARP] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int i = 1; i < POOL_WARPS; i++)
+        x = GREATEST ? fmaxf(x, shared[i]) : x + shared[i];
+    return x;
+}
+
+/* Sums columns `first` onwards of `count` tokens at x into vector[first...], as far as `width` goes. */
+template <class T>
+__device__ __forceinline__ void pool_columns(const T *x, uint32_t count, uint32_t hidden, uint32_t first,
+                                             uint32_t width, float *vector)
+{
+    SHARED(struct chunk, partial, [POOL_THREADS]);
+    uint32_t columns = min((width - first + CHUNK - 1) / CHUNK, static_cast<uint32_t>(POOL_THREADS));
+    uint32_t groups = POOL_THREADS / columns, group = threadIdx.x / columns;
+    uint32_t column = first + threadIdx.x % columns * CHUNK;
+    struct chunk sum = {};
+    if (group < groups)
+#pragma unroll 4
+        for (uint32_t t = group; t < count; t += groups)
+            chunk_add(&sum, chunk_load(x + static_cast<size_t>(t) * hidden + column));
+    partial[threadIdx.x] = sum;
+    __syncthreads();
+    if (group == 0) {
+        for (uint32_t g = 1; g < groups; g++)
+            chunk_add(&sum, partial[threadIdx.x + g * columns]);
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++)
+            vector[column + i] = sum.at[i] / static_cast<float>(count);
+    }
+    __syncthreads();
+}
+
+/* What to divide a vector's elements by so that its length becomes 1: first by *largest, then by the result. */
+__device__ __forceinline__ float pool_length(const float *vector, uint32_t dim, float *largest)
+{
+    SHARED(float, sums, [2][POOL_WARPS]);
+    float x = 0.0f;
+    for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS)
+        x = fmaxf(x, fabsf(vector[i]));
+    *largest = block_reduce<true>(x, sums[0]);
+    if (*largest == 0.0f)
+        *largest = 1.0f;
+    x = 0.0f;
+    for (uint32_t i = threadIdx.x; i < dim; i += POOL_THREADS) {
+        float share = vector[i] / *largest;
+        x += share * share;
+    }
+    return fmaxf(sqrtf(block_reduce<false>(x, sums[1])), 1e-12f / *largest);
+}
+
+__device__ __forceinline__ bool pool_write(float x, float *to)
+{
+    *to = x;
+    return isfinite(x);
+}
+__device__ __forceinline__ bool pool_write(float x, __half *to)
+{
+    *to = __float2half_rn(x);
+    return isfinite(__half2float(*to));
+}
+
+template <class T, class OUTPUT>
+__global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct kernel_pool_args, a))
+{
+    SHARED(float, vector, [KERNEL_HIDDEN_MAX]);
+    uint32_t row = blockIdx.x;
+    if (row >= a.ragged.counts[KERNEL_COUNT_ROWS])
+        return;
+    uint32_t first = a.pooling == KERNEL_POOL_GATHERED ? row : a.ragged.start[row];
+    uint32_t count = a.pooling == KERNEL_POOL_MEAN ? a.ragged.length[row] : 1;
+    const T *x = static_cast<const T *>(a.x) + static_cast<size_t>(first) * a.hidden;
+    for (uint32_t column = 0; column < a.dim; column += POOL_THREADS * CHUNK)
+        pool_columns(x, count, a.hidden, column, a.dim, vector);
+    float largest = 1.0f, length = 1.0f;
+    if (a.normalize != 0)
+        length = pool_length(vector, a.dim, &largest);
+    OUTPUT *to = static_cast<OUTPUT *>(a.output) + static_cast<size_t>(row) * a.dim;
+    bool finite = true;
+    for (uint32_t i = threadIdx.x; i < a.dim; i += POOL_THREADS)
+        finite = pool_write(vector[i] / largest / length, to + i) && finite;
+    finite = __syncthreads_and(finite);
+    if (threadIdx.x == 0)
+        a.finite[row] = finite;
+}
+
+extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struct kernel_pool_args *args)
+{
+    if (args->bound == 0 || args->hidden > KERNEL_HIDDEN_MAX || args->hidden % CHUNK != 0 || args->dim == 0 ||
+        args->dim > args->hidden || args->pooling > KERNEL_POOL_GATHERED || !aligned16(args->x))
+        return cudaErrorInvalidValue;
+    void (*kernel)(KERNEL_PARAMETER(struct kernel_pool_args)) = nullptr;
+    if (args->output_type == KERNEL_F32)
+        kernel = KERNEL_OF_TYPE(args->type, pool_rows, float);
+    else if (args->output_type == KERNEL_F16)
+        kernel = KERNEL_OF_TYPE(args->type, pool_rows, __half);
+    if (kernel == nullptr)
+        return cudaErrorInvalidValue;
+    return kernel_enqueue(queue, kernel, args->bound, POOL_THREADS, 0, args);
+}
