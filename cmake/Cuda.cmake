@@ -67,18 +67,25 @@ set(CMAKE_CUDA_COMPILER ${SLUICE_NVCC})
 if(NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${SLUICE_GXX})
 endif()
-if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90) # 90: also as PTX, for what comes later
+# The least that runs everywhere: PTX is made twice, for the generation of the A100 (and code for its three kinds of
+# chips) and for that of the H100; newer ones compile the latter when they load it.
+set(code "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
+  "--generate-code=arch=compute_90,code=[sm_90,compute_90]")
+if(CMAKE_CUDA_ARCHITECTURES) # asked for: CMake writes the options
+  set(code "")
 endif()
 enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
-message(STATUS "CUDA engine: yes (${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES})")
+message(STATUS "CUDA engine: yes (CUDA ${CUDAToolkit_VERSION})")
 sluice_cuda_headers(${SLUICE_CUDA_INCLUDE})
 
 add_library(kernels STATIC ${SLUICE_KERNEL_SOURCES})
 set_target_properties(kernels PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
+if(code)
+  set_target_properties(kernels PROPERTIES CUDA_ARCHITECTURES OFF)
+endif()
 target_include_directories(kernels PRIVATE ${CMAKE_SOURCE_DIR})
-target_compile_options(kernels PRIVATE --threads=2 -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti
+target_compile_options(kernels PRIVATE ${code} --threads=2 -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti
   $<$<BOOL:${SLUICE_WERROR}>:-Werror=all-warnings>)
 
 if(NOT SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
