@@ -37,7 +37,7 @@ const struct subcommand command_serve = {
         "SIGTERM or SIGINT: finish what is running, give the rest back, exit 0; a second one exits at once (75),\n"
         "and other daemons take over what was left. SIGTSTP: take nothing more, stay up; SIGCONT: go on.\n"
         "SIGHUP: read the configuration again. SIGUSR2: write what is held into the log.\n"
-        "Exit 77: Redis refuses the login. Exit 70: the device is lost, or a batch did not come back in time.\n"
+        "Exit 77: Redis refuses the login. Exit 70: the last device is lost, or a batch did not come back in time.\n"
         "Several queues, each with its own model and weight: see `queues` in config/sluice.json.",
     .run = run,
 };

@@ -87,6 +87,20 @@ enum status devices_load(struct devices *devices, const struct config *config, s
     return STATUS_OK;
 }
 
+struct engine_counters devices_counters(const struct devices *devices)
+{
+    struct engine_counters sum = {0};
+    for (unsigned i = 0; i < devices->count; i++)
+        for (unsigned number = 0; number < devices->capacity; number++) {
+            struct engine *engine = devices->items[i].engines[number];
+            struct engine_counters counters = engine == NULL ? (struct engine_counters){0} : engine_counters(engine);
+            sum.rows_bf16 += counters.rows_bf16;
+            sum.rows_f32 += counters.rows_f32;
+            sum.rows_lost += counters.rows_lost;
+        }
+    return sum;
+}
+
 struct engine *devices_engine(const struct devices *devices, unsigned number)
 {
     for (unsigned i = 0; i < devices->count; i++)

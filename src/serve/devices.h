@@ -35,6 +35,9 @@ void devices_close(struct devices *devices); /* and the engines; their encoders 
 MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                                     unsigned number, struct err *err);
 
+/* The sums of what all engines have counted. */
+struct engine_counters devices_counters(const struct devices *devices);
+
 /* An engine for the model of that number on any device that lives, for what they all have in common. */
 struct engine *devices_engine(const struct devices *devices, unsigned number);
 

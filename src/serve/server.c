@@ -76,6 +76,19 @@ static void look_at_devices(struct server *server)
                                       .left = {.engine_slots = state.threads, .batches_out = state.batches}});
 }
 
+/* Rows that f16 could not hold: a line now and then, with the sums so far. */
+static void log_rows_again(struct server *server)
+{
+    struct engine_counters sum = devices_counters(&server->models.devices);
+    uint64_t rows = sum.rows_bf16 + sum.rows_f32 + sum.rows_lost, now_ns = clock_now_ns();
+    if (rows == server->rows_again || (server->told_ns != 0 && now_ns < server->told_ns + NS_PER_S))
+        return;
+    server->rows_again = rows;
+    server->told_ns = now_ns;
+    log_warn("rows_not_finite", log_int("finite_in_bf16", (int64_t)sum.rows_bf16),
+             log_int("finite_in_f32", (int64_t)sum.rows_f32), log_int("never_finite", (int64_t)sum.rows_lost));
+}
+
 static void on_wake(void *context)
 {
     struct server *server = context;
@@ -91,6 +104,7 @@ static void on_wake(void *context)
         lane_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
     look_at_devices(server);
+    log_rows_again(server);
     prep_take(server->prep);
     for (size_t i = 0; i < server->lane_count; i++)
         lane_take_prepared(&server->lanes[i]);
@@ -218,14 +232,14 @@ static enum status open_lanes(struct server *server, struct err *err)
 static void log_start(const struct server *server)
 {
     char address[ADDRESS_TEXT];
+    const struct engine *engine = server->lanes[0].engine; /* all have the same backend */
+    if (engine_passed_over(engine)[0] != '\0')
+        log_info("better_backend_missing", log_str("uses", engine_backend(engine)),
+                 log_str("message", engine_passed_over(engine)));
     address_print(&server->address, address);
     for (size_t i = 0; i < server->lane_count; i++) {
         const struct lane *lane = &server->lanes[i];
         const struct model *model = lane->model;
-        const char *passed_over = engine_passed_over(lane->engine);
-        if (passed_over[0] != '\0')
-            log_info("better_backend_missing", log_str("uses", engine_backend(lane->engine)),
-                     log_str("message", passed_over));
         log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
                  log_str("revision", model->revision), log_int("dim", model->dim),
                  log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(lane->engine)),

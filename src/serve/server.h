@@ -34,6 +34,8 @@ struct server {
     struct lane *lanes; /* [lane_count] */
     size_t lane_count;
     unsigned devices_lost; /* as the lanes were told */
+    uint64_t rows_again;   /* rows that were run again in a wider precision, as the log was told … */
+    uint64_t told_ns;      /* … and when */
     bool draining;         /* a signal has said so */
     bool ending;           /* a lane has ended, and the others were told */
     bool clean;

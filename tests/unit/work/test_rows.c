@@ -381,6 +381,78 @@ static void a_drain_between_two_halves_releases_what_is_left(void **state)
     }
 }
 
+/* One of two: what is out goes on, and less goes out from then on. */
+static void with_a_device_less_fewer_batches_are_out(void **state)
+{
+    (void)state;
+    struct worker_options options = rows_options();
+    options.devices = 2;
+    options.engine_slots = 2;
+    options.batches_out = 8;
+    options.max_batch_rows = 4;
+    struct bench *bench = rows_begin(options);
+    rows_ask(bench, CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
+    rows_prepare_all(bench);
+    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 8);
+    rows_send(bench, (struct event){.kind = EVENT_DEVICE_LOST, .left = {.engine_slots = 1, .batches_out = 4}});
+    for (int out = 7; out >= 4; out--) {
+        rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
+        assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), out);
+    }
+    for (int i = 0; i < 3; i++) {
+        rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
+        assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 4);
+    }
+    assert_int_equal(worker_stats(bench->worker).devices, 1);
+    assert_int_equal(worker_stats(bench->worker).devices_lost, 1);
+    rows_run_all(bench);
+    for (uint32_t i = 0; i < bench->entries; i++)
+        assert_int_equal(bench->asked[i].ends, 1);
+    rows_end(bench);
+}
+
+/* Its last event may say so before the batches come back, or not. */
+static void with_no_device_left_everything_is_given_back(void **state)
+{
+    (void)state;
+    struct worker_options options = rows_options();
+    options.devices = 2;
+    options.devices_lost = 1; /* from the start */
+    struct bench *bench = rows_begin(options);
+    assert_int_equal(worker_stats(bench->worker).devices, 1);
+    rows_ask(bench, CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
+    rows_prepare_all(bench);
+    rows_send(bench, (struct event){.kind = EVENT_DEVICE_LOST});
+    assert_int_equal(worker_stats(bench->worker).devices, 0);
+    bench->device_lost = true;
+    rows_run_all(bench);
+    for (uint32_t i = 0; i < bench->entries; i++) {
+        assert_int_equal(bench->asked[i].released, 1);
+        assert_int_equal(bench->asked[i].ends, 0);
+    }
+    rows_end(bench);
+}
+
+/* What may be held counts for each device that there is. */
+static void credit_counts_for_each_device(void **state)
+{
+    (void)state;
+    uint32_t of_one = 0;
+    for (uint32_t devices = 1; devices <= 4; devices++) {
+        struct worker_options options = rows_options();
+        options.devices = devices;
+        options.batches_out = 1000; /* so that class low has as much */
+        options.credit_tokens = 64 * 20; /* 20 entries, each guessed to be of max_tokens */
+        struct bench *bench = rows_begin(options);
+        struct action read = rows_take(bench, ACTION_READ);
+        of_one = devices == 1 ? read.read.counts[CLASS_NORMAL] : of_one;
+        assert_in_range(of_one, 2, 20); /* a reclaim that is on its way takes some of it */
+        assert_int_equal(read.read.counts[CLASS_NORMAL], of_one * devices);
+        bench->out[bench->count++] = read;
+        rows_end(bench);
+    }
+}
+
 static void a_lost_device_gives_every_request_back_once(void **state)
 {
     (void)state;
@@ -655,6 +727,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(what_has_started_does_not_expire),
     cmocka_unit_test(a_drain_releases_each_request_once_when_its_last_row_is_back),
     cmocka_unit_test(a_drain_between_two_halves_releases_what_is_left),
+    cmocka_unit_test(with_a_device_less_fewer_batches_are_out),
+    cmocka_unit_test(with_no_device_left_everything_is_given_back),
+    cmocka_unit_test(credit_counts_for_each_device),
     cmocka_unit_test(a_lost_device_gives_every_request_back_once),
     cmocka_unit_test(rows_given_up_for_a_lost_lease_do_not_linger),
     cmocka_unit_test(a_batch_that_hangs_ends_the_worker),
