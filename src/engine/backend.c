@@ -4,6 +4,9 @@
 #include <string.h>
 
 static const struct backend_ops *const table[] = {
+#ifdef SLUICE_CUDA
+    &backend_cuda,
+#endif
     &backend_cpu, &backend_null, /* last, so that "auto" never means it */
 };
 

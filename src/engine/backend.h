@@ -7,6 +7,7 @@
 #ifndef ENGINE_BACKEND_H
 #define ENGINE_BACKEND_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,9 +18,15 @@
 
 struct backend_ops;
 
+/* What an engine counts. Thread: any. */
+struct backend_counters {
+    atomic_uint_fast64_t passes, graphs_captured, graph_launches, halvings;
+};
+
 /* The head of every backend's own struct. Read-only once open. */
 struct backend {
-    const struct backend_ops *ops; /* set by engine_open_with */
+    const struct backend_ops *ops;     /* set by who opens it, behind open */
+    struct backend_counters *counters; /* the same */
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
@@ -87,6 +94,7 @@ struct backend_ops {
     enum status (*wait)(struct backend_stream *stream, struct err *err);
 };
 
+extern const struct backend_ops backend_cuda; /* in programs that are built with it */
 extern const struct backend_ops backend_cpu;
 extern const struct backend_ops backend_null;
 

@@ -13,26 +13,6 @@
 
 #include "engine/vector.h"
 
-/* A batch that is out. */
-struct flight {
-    const struct engine_batch *batch;
-    unsigned passes; /* submitted and not waited for */
-    struct err err;  /* the first thing that went wrong */
-};
-
-struct encoder {
-    struct engine *engine;
-    const struct backend *backend;
-    struct backend_stream *stream;
-    struct rescue_streams rescue;
-
-    struct flight flights[BACKEND_SLOTS_MAX];
-    unsigned first_flight, flights_out;
-    struct pass passes[BACKEND_SLOTS_MAX];
-    struct flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
-    unsigned first_pass, passes_out;
-};
-
 enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err)
 {
     struct encoder *encoder = calloc(1, sizeof *encoder);
@@ -119,6 +99,7 @@ enum status encoder_enqueue(const struct backend *backend, struct backend_stream
                             struct err *err)
 {
     const struct backend_ops *ops = backend->ops;
+    atomic_fetch_add(&backend->counters->passes, 1);
     TRY(ops->embed(stream, pass, err));
     for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
         TRY(ops->linear(stream, layer, LINEAR_QKV, err));

@@ -1,4 +1,5 @@
-/* What engine.c, encoder.c and rescue.c share: an engine is an open backend, and the way to wider ones. */
+/* What engine.c, encoder.c and rescue.c share: an engine is an open backend, and the way to wider ones; an encoder is a
+ * stream of it, and the batches that are out. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
 
@@ -9,7 +10,28 @@ struct engine {
     struct backend *backend;
     bool normalize; /* what a pass has pooled, to length 1 */
     struct rescue rescue;
+    struct backend_counters counters;
     struct err passed_over;
+};
+
+/* A batch that is out. */
+struct flight {
+    const struct engine_batch *batch;
+    unsigned passes; /* submitted and not waited for */
+    struct err err;  /* the first thing that went wrong */
+};
+
+struct encoder {
+    struct engine *engine;
+    const struct backend *backend;
+    struct backend_stream *stream;
+    struct rescue_streams rescue;
+
+    struct flight flights[BACKEND_SLOTS_MAX];
+    unsigned first_flight, flights_out;
+    struct pass passes[BACKEND_SLOTS_MAX];
+    struct flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
+    unsigned first_pass, passes_out;
 };
 
 /* Begins one pass on a backend's stream: all ops from embed to submit. */

@@ -66,6 +66,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
         return status;
     }
     engine->backend->ops = ops;
+    engine->backend->counters = &engine->counters;
     engine->normalize = model->normalize && !chosen.raw;
     rescue_init(&engine->rescue, &chosen);
     *out = engine;
@@ -88,7 +89,14 @@ const char *engine_passed_over(const struct engine *engine)
 
 struct engine_counters engine_counters(struct engine *engine)
 {
-    return rescue_counters(&engine->rescue);
+    struct engine_counters counters = {
+        .passes = atomic_load(&engine->counters.passes),
+        .graphs_captured = atomic_load(&engine->counters.graphs_captured),
+        .graph_launches = atomic_load(&engine->counters.graph_launches),
+        .halvings = atomic_load(&engine->counters.halvings),
+    };
+    rescue_count(&engine->rescue, &counters);
+    return counters;
 }
 
 const char *engine_backend(const struct engine *engine)

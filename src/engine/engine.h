@@ -63,11 +63,14 @@ size_t engine_weight_bytes(const struct engine *engine);      /* what the weight
 const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16", "f16" */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
 
-/* Rows whose vector was not finite in f16, since the engine was opened. Thread: any. */
+/* What happened since the engine was opened. Thread: any. */
 struct engine_counters {
-    uint64_t rows_bf16; /* finite when they were run again in bf16 */
-    uint64_t rows_f32;  /* finite in f32 only */
-    uint64_t rows_lost; /* finite in no precision */
+    uint64_t passes;    /* begun; a batch that is larger than the device likes takes several */
+    uint64_t rows_bf16; /* whose vector was not finite in f16, and was when they were run again in bf16 */
+    uint64_t rows_f32;  /* the same, finite in f32 only */
+    uint64_t rows_lost; /* the same, finite in no precision */
+    uint64_t graphs_captured, graph_launches; /* CUDA: of the passes, this many ran as graphs */
+    uint64_t halvings; /* CUDA: how often a pass was halved before its memory could be reserved */
 };
 struct engine_counters engine_counters(struct engine *engine);
 

@@ -26,13 +26,11 @@ void rescue_close(struct rescue *rescue)
     pthread_mutex_destroy(&rescue->lock);
 }
 
-struct engine_counters rescue_counters(struct rescue *rescue)
+void rescue_count(struct rescue *rescue, struct engine_counters *to)
 {
-    return (struct engine_counters){
-        .rows_bf16 = atomic_load(&rescue->rescued[0]),
-        .rows_f32 = atomic_load(&rescue->rescued[1]),
-        .rows_lost = atomic_load(&rescue->lost),
-    };
+    to->rows_bf16 = atomic_load(&rescue->rescued[0]);
+    to->rows_f32 = atomic_load(&rescue->rescued[1]);
+    to->rows_lost = atomic_load(&rescue->lost);
 }
 
 /* The weights are still in the model's memory only if nobody was allowed to give them back. */
@@ -51,6 +49,7 @@ static enum status step_open(const struct rescue *rescue, const struct backend *
     options.no_graphs = true;
     TRY(narrow->ops->open(model, &options, &step->backend, err));
     step->backend->ops = narrow->ops;
+    step->backend->counters = narrow->counters;
     if (step->again != NULL)
         model_release_weights(step->again);
     return STATUS_OK;

@@ -7,7 +7,6 @@
 #define ENGINE_RESCUE_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "engine/backend.h"
 
@@ -31,7 +30,7 @@ struct rescue_streams {
 
 void rescue_init(struct rescue *rescue, const struct engine_options *options);
 void rescue_close(struct rescue *rescue); /* after the streams */
-struct engine_counters rescue_counters(struct rescue *rescue);
+void rescue_count(struct rescue *rescue, struct engine_counters *to);
 
 /* Runs one row again, in each wider precision until its vector is finite. `narrow` is the engine's own backend; unless
  * it computes in f16 there is nothing to try.

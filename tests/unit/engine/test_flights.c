@@ -113,6 +113,7 @@ static void passes_wait_for_slots(void **state)
     expect_output(&first, 1);
     expect_output(&second, 50);
     assert_int_equal(fake.passes, 2 * ROWS);
+    assert_int_equal(engine_counters(opened.engine).passes, 2 * ROWS);
     assert_int_equal(fake.most_waiting, 3);
     close_fake(&opened);
 }
