@@ -1,0 +1,273 @@
+#include "engine/cuda_weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/cuda_plan.h"
+#include "engine/cuda_upload.h"
+
+size_t cuda_element_bytes(enum kernel_type type)
+{
+    return type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
+{
+    const uint32_t shapes[CUDA_LINEARS][2] = {
+        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
+        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
+        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
+        [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
+    };
+    *outputs = shapes[site][0];
+    *inputs = shapes[site][1];
+}
+
+/* --- where everything lies -----------------------------------------------------------------------------------------
+ */
+
+/* Hands out the next part of the block, or only counts when there is no block yet. */
+struct layout {
+    char *block;
+    size_t used, element;
+};
+
+static void *part(struct layout *layout, size_t bytes)
+{
+    void *at = layout->block == NULL ? NULL : layout->block + layout->used;
+    layout->used += (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
+    return at;
+}
+
+static struct cuda_norm place_norm(struct layout *layout, size_t hidden)
+{
+    struct cuda_norm norm;
+    norm.gain = part(layout, hidden * sizeof(float));
+    norm.shift = part(layout, hidden * sizeof(float));
+    return norm;
+}
+
+static struct cuda_layer place_layer(struct layout *layout, const struct model *model)
+{
+    struct cuda_layer layer;
+    for (unsigned site = 0; site < CUDA_LINEARS; site++) {
+        uint32_t outputs, inputs;
+        cuda_linear_shape(model, (enum linear_site)site, &outputs, &inputs);
+        layer.linear[site].weight = part(layout, layout->element * outputs * inputs);
+        layer.linear[site].bias = part(layout, layout->element * outputs);
+    }
+    for (unsigned site = 0; site < CUDA_NORMS; site++)
+        layer.norm[site] = place_norm(layout, model->hidden);
+    return layer;
+}
+
+/* `layers` may be NULL to learn the size. */
+static size_t lay_out(struct cuda_weights *weights, char *block)
+{
+    const struct model *model = weights->model;
+    struct layout layout = {.block = block, .element = cuda_element_bytes(weights->type)};
+    weights->word = part(&layout, layout.element * model->vocabulary * model->hidden);
+    weights->place = part(&layout, layout.element * model->max_tokens * model->hidden);
+    weights->embedding_norm = place_norm(&layout, model->hidden);
+    for (uint32_t i = 0; i < model->layer_count; i++) {
+        struct cuda_layer layer = place_layer(&layout, model);
+        if (weights->layers != NULL)
+            weights->layers[i] = layer;
+    }
+    return layout.used;
+}
+
+size_t cuda_weights_bytes(const struct model *model, enum kernel_type type)
+{
+    struct cuda_weights nowhere = {.model = model, .type = type};
+    return lay_out(&nowhere, NULL);
+}
+
+/* --- filling it ----------------------------------------------------------------------------------------------------
+ */
+
+struct loader {
+    const struct model *model;
+    enum kernel_type type;
+    struct cuda_upload *upload;
+};
+
+static enum status expect(const struct tensor *tensor, size_t elements, struct err *err)
+{
+    if (tensor->elements == elements)
+        return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements, elements);
+}
+
+static void copied(const struct loader *loader, const struct tensor *tensor)
+{
+    if (loader->model->read_once)
+        tensor_release(tensor);
+}
+
+static enum status load(const struct loader *loader, enum kernel_type type, const struct tensor *tensor,
+                        size_t elements, float scale, void *to, struct err *err)
+{
+    TRY(expect(tensor, elements, err));
+    TRY(cuda_upload_tensor(loader->upload, type, tensor, 0, elements, scale, to, err));
+    copied(loader, tensor);
+    return STATUS_OK;
+}
+
+static enum status load_norm(const struct loader *loader, const struct layer_norm *norm, const struct cuda_norm *to,
+                             struct err *err)
+{
+    TRY(load(loader, KERNEL_F32, &norm->gain, loader->model->hidden, 1, to->gain, err));
+    return load(loader, KERNEL_F32, &norm->bias, loader->model->hidden, 1, to->shift, err);
+}
+
+static enum status load_linear(const struct loader *loader, const struct linear *linear, enum linear_site site,
+                               const struct cuda_linear *to, struct err *err)
+{
+    uint32_t outputs, inputs;
+    cuda_linear_shape(loader->model, site, &outputs, &inputs);
+    TRY(load(loader, loader->type, &linear->weight, (size_t)outputs * inputs, 1, to->weight, err));
+    return load(loader, loader->type, &linear->bias, outputs, 1, to->bias, err);
+}
+
+/* bias + weight value_bias, in f64. Shapes: scratch [2, hidden]; to [hidden]. */
+static enum status fold_value_bias(const struct linear *output, const struct tensor *value_bias, uint32_t hidden,
+                                   float *scratch, float *to, struct err *err)
+{
+    float *row = scratch, *values = scratch + hidden;
+    TRY(expect(&output->weight, (size_t)hidden * hidden, err));
+    TRY(expect(&output->bias, hidden, err));
+    TRY(expect(value_bias, hidden, err));
+    tensor_read_f32(value_bias, 0, hidden, values);
+    tensor_read_f32(&output->bias, 0, hidden, to);
+    for (uint32_t o = 0; o < hidden; o++) {
+        double sum = to[o];
+        tensor_read_f32(&output->weight, (size_t)o * hidden, hidden, row);
+        for (uint32_t i = 0; i < hidden; i++)
+            sum += (double)row[i] * values[i];
+        to[o] = (float)sum;
+    }
+    return STATUS_OK;
+}
+
+static enum status load_attention(const struct loader *loader, const struct model_layer *from,
+                                  const struct cuda_layer *to, struct err *err)
+{
+    const struct model *model = loader->model;
+    const struct cuda_linear *qkv = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
+    size_t hidden = model->hidden, block = hidden * hidden, element = cuda_element_bytes(loader->type);
+    float scale = (float)(1.0 / sqrt((double)(model->hidden / model->heads)));
+    float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
+    if (scratch == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
+
+    enum status status = load(loader, loader->type, &from->query.weight, block, scale, qkv->weight, err);
+    if (status == STATUS_OK)
+        status = load(loader, loader->type, &from->key.weight, block, 1, (char *)qkv->weight + element * block, err);
+    if (status == STATUS_OK)
+        status =
+            load(loader, loader->type, &from->value.weight, block, 1, (char *)qkv->weight + 2 * element * block, err);
+    if (status == STATUS_OK)
+        status = load(loader, loader->type, &from->query.bias, hidden, scale, qkv->bias, err);
+    if (status == STATUS_OK)
+        status = cuda_upload_values(loader->upload, loader->type, zeros, 2 * hidden, 1,
+                                    (char *)qkv->bias + element * hidden, err);
+    if (status == STATUS_OK)
+        status =
+            fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, scratch + 3 * hidden, bias, err);
+    if (status == STATUS_OK)
+        status = cuda_upload_values(loader->upload, loader->type, bias, hidden, 1, output->bias, err);
+    if (status == STATUS_OK)
+        status = load(loader, loader->type, &from->attention_output.weight, block, 1, output->weight, err);
+    free(scratch);
+    return status;
+}
+
+static enum status load_layer(const struct loader *loader, const struct model_layer *from, const struct cuda_layer *to,
+                              struct err *err)
+{
+    TRY(load_attention(loader, from, to, err));
+    TRY(load_norm(loader, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
+    TRY(load_linear(loader, &from->intermediate, LINEAR_INTERMEDIATE, &to->linear[LINEAR_INTERMEDIATE], err));
+    TRY(load_linear(loader, &from->output, LINEAR_OUTPUT, &to->linear[LINEAR_OUTPUT], err));
+    return load_norm(loader, &from->output_norm, &to->norm[NORM_OUTPUT], err);
+}
+
+static enum status load_embeddings(const struct loader *loader, const struct cuda_weights *to, struct err *err)
+{
+    const struct model *model = loader->model;
+    size_t hidden = model->hidden, places = model->max_tokens * hidden, first = model->position_offset * hidden;
+    if (model->position_embeddings.elements < first + places || model->type_embeddings.elements < hidden)
+        return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
+    TRY(load(loader, loader->type, &model->word_embeddings, model->vocabulary * hidden, 1, to->word, err));
+    TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
+
+    float *sums = malloc((places + hidden) * sizeof *sums), *type = sums + places;
+    if (sums == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
+    tensor_read_f32(&model->position_embeddings, first, places, sums);
+    tensor_read_f32(&model->type_embeddings, 0, hidden, type);
+    for (size_t i = 0; i < places; i++)
+        sums[i] += type[i % hidden];
+    enum status status = cuda_upload_values(loader->upload, loader->type, sums, places, 1, to->place, err);
+    free(sums);
+    return status;
+}
+
+static enum status load_all(struct loader *loader, const struct cuda_api *api, const struct cuda_weights *to,
+                            struct err *err)
+{
+    TRY(cuda_upload_open(api, &loader->upload, err));
+    enum status status = load_embeddings(loader, to, err);
+    for (uint32_t i = 0; i < loader->model->layer_count && status == STATUS_OK; i++)
+        status = load_layer(loader, &loader->model->layers[i], &to->layers[i], err);
+    if (status == STATUS_OK)
+        status = cuda_upload_finish(loader->upload, err);
+    cuda_upload_close(loader->upload);
+    return status;
+}
+
+/* The kernels want rows of whole 16-byte words. */
+static enum status check_sizes(const struct model *model, struct err *err)
+{
+    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
+        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
+                       model->heads, model->dim);
+    if (model->hidden % 8 != 0 || model->intermediate_size % 8 != 0 || model->hidden > KERNEL_HIDDEN_MAX)
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "the CUDA engine takes sizes that are multiples of 8, and up to %d hidden units; this model has "
+                       "%u hidden and %u intermediate",
+                       KERNEL_HIDDEN_MAX, model->hidden, model->intermediate_size);
+    return STATUS_OK;
+}
+
+enum status cuda_weights_open(const struct cuda_api *api, const struct model *model, enum kernel_type type,
+                              struct cuda_weights *out, struct err *err)
+{
+    struct cuda_weights weights = {.model = model, .type = type};
+    TRY(check_sizes(model, err));
+    weights.layers = calloc(model->layer_count, sizeof *weights.layers);
+    if (weights.layers == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u layers", model->layer_count);
+    weights.bytes = cuda_weights_bytes(model, type);
+    enum status status =
+        cuda_check(api, api->cudaMalloc(&weights.memory, weights.bytes), "memory for the weights", err);
+    if (status == STATUS_OK) {
+        struct loader loader = {.model = model, .type = type};
+        lay_out(&weights, weights.memory);
+        status = load_all(&loader, api, &weights, err);
+    }
+    if (status == STATUS_OK)
+        *out = weights;
+    else
+        cuda_weights_close(api, &weights);
+    return status;
+}
+
+void cuda_weights_close(const struct cuda_api *api, struct cuda_weights *weights)
+{
+    if (weights->memory != NULL)
+        (void)api->cudaFree(weights->memory);
+    free(weights->layers);
+    *weights = (struct cuda_weights){0};
+}

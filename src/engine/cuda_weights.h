@@ -1,0 +1,60 @@
+/* A model's weights in device memory, in one block and in the type that a precision computes with.
+ *
+ * Three things are done once here instead of in every pass:
+ *   - queries, keys and values are one matrix;
+ *   - attention's scale 1/sqrt(head_dim) is multiplied into the query's weights and bias;
+ *   - the value's bias moves behind attention: its weights sum up to 1, so that context = ... + value bias, which the
+ *     next product turns into a constant: bias' = bias + W value_bias. The key's bias is dropped: it adds the same
+ *     number to all scores of a query, which a softmax does not see. Both are 0 in the bias of the one matrix. */
+#ifndef ENGINE_CUDA_WEIGHTS_H
+#define ENGINE_CUDA_WEIGHTS_H
+
+#include "engine/backend.h"
+#include "engine/cuda_api.h"
+#include "kernels/kernels.h"
+
+enum { CUDA_LINEARS = 4, CUDA_NORMS = 2 }; /* enum linear_site, enum norm_site */
+
+/* All in device memory. */
+struct cuda_linear {
+    void *weight; /* [outputs, inputs] type */
+    void *bias;   /* [outputs] type */
+};
+
+struct cuda_norm {
+    float *gain, *shift; /* [hidden] */
+};
+
+struct cuda_layer {
+    struct cuda_linear linear[CUDA_LINEARS];
+    struct cuda_norm norm[CUDA_NORMS];
+};
+
+struct cuda_weights {
+    const struct model *model;
+    enum kernel_type type;
+    void *memory; /* behind all that follows */
+    size_t bytes;
+    void *word;  /* [vocabulary, hidden] type */
+    void *place; /* [max_tokens, hidden] type: positions and token type 0, summed */
+    struct cuda_norm embedding_norm;
+    struct cuda_layer *layers;
+};
+
+size_t cuda_element_bytes(enum kernel_type type);
+
+/* The outputs and inputs of a product. */
+void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);
+
+/* What they will take in device memory. */
+size_t cuda_weights_bytes(const struct model *model, enum kernel_type type);
+
+/* Copies a model's weights to the device that is current, through a few MiB of pinned memory; gives them back as it
+ * goes if model->read_once.
+ * Owns: the caller ends it with cuda_weights_close; `model` outlives it. Errors: STATUS_UNSUPPORTED (sizes that do not
+ * belong together), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
+MUST_CHECK enum status cuda_weights_open(const struct cuda_api *api, const struct model *model, enum kernel_type type,
+                                         struct cuda_weights *out, struct err *err);
+void cuda_weights_close(const struct cuda_api *api, struct cuda_weights *weights);
+
+#endif
