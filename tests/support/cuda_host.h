@@ -1,5 +1,6 @@
 /* A table of CUDA calls (engine/cuda_api.h) that needs no GPU: device memory is memory, a stream is a queue of work
- * that runs in this process, a graph is the recorded work, a matrix product is three loops.
+ * that runs in this process, a graph is the recorded work, a matrix product is three loops, a kernel runs under the
+ * SIMT shim (simt.h).
  *
  * It is stricter than a GPU. Work that was enqueued runs as late, or in as odd an order, as its streams and events
  * allow (enum cuda_host_order). Fresh device memory is filled with ones (not-a-number in every float type). Host code
@@ -11,7 +12,7 @@
  *
  * It differs from CUDA, on purpose, in this: the device must be current for whatever is enqueued on its streams; work
  * from ordinary memory is copied at the call, work to ordinary memory is done at the call; one stream takes part in a
- * capture; legacy default streams do not exist. */
+ * capture; legacy default streams do not exist. A kernel must have been made known to the shim (its launcher does). */
 #ifndef TESTS_CUDA_HOST_H
 #define TESTS_CUDA_HOST_H
 
@@ -40,12 +41,6 @@ struct cuda_host_algorithm {
 };
 enum { CUDA_HOST_ALGORITHMS = 16 };
 
-/* How the SIMT shim runs a kernel. `bytes` gives the size of the kernel's one argument, 0 for what is no kernel. */
-struct cuda_host_kernels {
-    size_t (*bytes)(const void *kernel);
-    void (*run)(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes);
-};
-
 struct cuda_host_options {
     uint32_t devices;    /* 0: one; at most CUDA_HOST_DEVICES */
     uint32_t capability; /* 0: 90 */
@@ -53,7 +48,6 @@ struct cuda_host_options {
     size_t graph_bytes;  /* device memory that an instantiated graph takes */
     enum cuda_host_order order;
     uint64_t seed;
-    struct cuda_host_kernels kernels; /* may be left out when no kernel is launched */
     struct cuda_host_algorithm
         algorithms[CUDA_HOST_ALGORITHMS]; /* up to the first of time_ns 0; none: one of 1000 ns */
     bool no_cublas;                       /* the gemmEx fields are NULL */

@@ -1,0 +1,133 @@
+/* What the answers of CUDA and cuBLAS mean, and what a GPU is like. Works on any table, so it needs no CUDA to link. */
+#include "engine/cuda_api.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Errors after which the runtime answers every call on the device with the same error. Those that have come with newer
+ * versions stand here as numbers: a header of CUDA 12.4 does not know their names. */
+static bool lost(cudaError_t answer)
+{
+    switch ((int)answer) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case 226: /* contained: an uncorrectable memory error that stopped at this process */
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case 721: /* tensor memory was not given back */
+    case cudaErrorUnknown:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static enum status meaning(cudaError_t answer)
+{
+    switch (answer) {
+    case cudaErrorMemoryAllocation:
+        return STATUS_NO_MEMORY;
+    case cudaErrorInitializationError:
+    case cudaErrorStubLibrary:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorOperatingSystem:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+        return STATUS_UNSUPPORTED;
+    default:
+        return lost(answer) ? STATUS_DEVICE_LOST : STATUS_INTERNAL;
+    }
+}
+
+enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err)
+{
+    if (answer == cudaSuccess)
+        return STATUS_OK;
+    (void)api->cudaGetLastError(); /* what was reported once is not reported again */
+    return err_set(err, meaning(answer), "CUDA failed (%s): %s, %s", what, api->cudaGetErrorName(answer),
+                   api->cudaGetErrorString(answer));
+}
+
+/* Any call on a lost device says so; this one changes nothing, and may be made while a stream is captured. */
+static cudaError_t device_health(const struct cuda_api *api)
+{
+    size_t free_bytes;
+    size_t all_bytes;
+    return api->cudaMemGetInfo(&free_bytes, &all_bytes);
+}
+
+enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what, struct err *err)
+{
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        return STATUS_OK;
+    cudaError_t health = device_health(api);
+    if (health != cudaSuccess)
+        return cuda_check(api, health, what, err);
+    enum status status = STATUS_INTERNAL;
+    if (answer == CUBLAS_STATUS_ALLOC_FAILED)
+        status = STATUS_NO_MEMORY;
+    else if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_ARCH_MISMATCH)
+        status = STATUS_UNSUPPORTED;
+    return err_set(err, status, "cuBLAS failed (%s): %s", what, api->cublasLtGetStatusName(answer));
+}
+
+static enum status driver_version(const struct cuda_api *api, int *out, struct err *err)
+{
+    *out = 0;
+    TRY(cuda_check(api, api->cudaDriverGetVersion(out), "asking for the driver", err));
+    if (*out == 0)
+        return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver");
+    return STATUS_OK;
+}
+
+enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct err *err)
+{
+    int driver;
+    TRY(driver_version(api, &driver, err));
+    int count = 0;
+    cudaError_t answer = api->cudaGetDeviceCount(&count);
+    if (answer == cudaErrorInsufficientDriver)
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "the NVIDIA driver is too old: it serves CUDA %d.%d, and this program was built with CUDA %d.%d",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count < 1))
+        return err_set(err, STATUS_UNSUPPORTED, "the NVIDIA driver sees no GPU");
+    TRY(cuda_check(api, answer, "counting GPUs", err));
+    *out = (uint32_t)count;
+    return STATUS_OK;
+}
+
+enum status cuda_device_look(const struct cuda_api *api, int number, struct cuda_device *out, struct err *err)
+{
+    uint32_t count;
+    TRY(cuda_device_count(api, &count, err));
+    if (number < 0 || (uint32_t)number >= count)
+        return err_set(err, STATUS_BAD_INPUT, "there is no GPU %d: they are numbered 0 to %u", number, count - 1);
+    struct cudaDeviceProp properties;
+    TRY(cuda_check(api, api->cudaGetDeviceProperties(&properties, number), "looking at a GPU", err));
+    *out = (struct cuda_device){.number = number};
+    snprintf(out->name, sizeof out->name, "%s", properties.name);
+    out->capability = (uint32_t)(10 * properties.major + properties.minor);
+    out->multiprocessors = (uint32_t)properties.multiProcessorCount;
+    out->memory_bytes = properties.totalGlobalMem;
+    out->cublaslt = api->cublasLtGetVersion();
+    TRY(driver_version(api, &out->driver, err));
+    if (out->capability < CUDA_LEAST_CAPABILITY)
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "GPU %d (%s) has compute capability %u.%u, and the kernels need %d.%d or newer", number,
+                       out->name, out->capability / 10, out->capability % 10, CUDA_LEAST_CAPABILITY / 10,
+                       CUDA_LEAST_CAPABILITY % 10);
+    return STATUS_OK;
+}

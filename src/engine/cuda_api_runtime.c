@@ -1,0 +1,106 @@
+/* The real table. The CUDA runtime is linked in (it finds the driver itself, and says so when there is none); cuBLASLt
+ * and cuBLAS, some hundreds of megabytes, are opened when there is a GPU to use them on, under the names of the major
+ * version whose headers this was built with: another one's functions may take other arguments.
+ *
+ * The table is the one thing in the engine that outlives all engines. What was opened stays open: a library of CUDA's
+ * does not survive being closed. */
+#include "engine/cuda_api.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_OF(token) #token
+#define TEXT(macro) TEXT_OF(macro)
+
+/* Where the toolkit that this was built with has its libraries. */
+#ifndef SLUICE_CUDA_LIBRARY_DIR
+#define SLUICE_CUDA_LIBRARY_DIR "/usr/local/cuda/lib64"
+#endif
+
+/* Opens LIBRARY.so.MAJOR, wherever the loader or the toolkit has it. NULL: nowhere. */
+static void *open_library(const char *library)
+{
+    static const char *const folders[] = {"", SLUICE_CUDA_LIBRARY_DIR "/", "/usr/local/cuda/lib64/"};
+    char path[512];
+    void *handle = NULL;
+    for (size_t i = 0; handle == NULL && i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s%s.so." TEXT(CUBLAS_VER_MAJOR), folders[i], library);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return handle;
+}
+
+/* Puts a function of a library into a field of the table. ISO C has no cast from an object to a function pointer;
+ * POSIX lets dlsym's answer be copied into one. */
+static bool find(void *library, const char *name, void *field)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(field, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+static enum status find_blaslt(struct cuda_api *api, struct err *err)
+{
+    void *library = open_library("libcublasLt");
+    if (library == NULL)
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "there is no libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " in the library path or in %s",
+                       SLUICE_CUDA_LIBRARY_DIR);
+    const char *missing = NULL;
+#define FIND(call)                                                                                                     \
+    if (!find(library, #call, &api->call))                                                                             \
+        missing = #call;
+    CUDA_BLASLT_CALLS(FIND)
+#undef FIND
+    if (missing != NULL)
+        return err_set(err, STATUS_UNSUPPORTED, "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " is too old: it has no %s",
+                       missing);
+    return STATUS_OK;
+}
+
+/* All or nothing: a table with half of cuBLAS is of no use. */
+static void find_blas(struct cuda_api *api)
+{
+    void *library = open_library("libcublas");
+    bool complete = library != NULL;
+#define FIND(call) complete = complete && find(library, #call, &api->call);
+    CUDA_BLAS_CALLS(FIND)
+#undef FIND
+#define FORGET(call) api->call = complete ? api->call : NULL;
+    CUDA_BLAS_CALLS(FORGET)
+#undef FORGET
+}
+
+static enum status fill(struct cuda_api *api, struct err *err)
+{
+#define LINK(call) api->call = call;
+    CUDA_RUNTIME_CALLS(LINK)
+#undef LINK
+    uint32_t devices;
+    TRY(cuda_device_count(api, &devices, err)); /* in most cases that is where it ends, before anything is opened */
+    TRY(find_blaslt(api, err));
+    find_blas(api);
+    return STATUS_OK;
+}
+
+static struct cuda_api table;
+static struct err reason; /* of a table that could not be filled */
+
+static void fill_once(void)
+{
+    if (fill(&table, &reason) == STATUS_OK)
+        reason.status = STATUS_OK;
+}
+
+enum status cuda_api_real(const struct cuda_api **out, struct err *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_once);
+    if (reason.status != STATUS_OK)
+        return err_set(err, reason.status, "%s", reason.message);
+    *out = &table;
+    return STATUS_OK;
+}

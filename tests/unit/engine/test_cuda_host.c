@@ -1,0 +1,788 @@
+/* The host table itself: that work runs when it should, and that each mistake it is there to find is found.
+ * ctest: threads */
+#include "harness.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "cuda_host.h"
+#include "cuda_host_case.h"
+#include "simt.h"
+
+enum { COUNT = 100, BYTES = COUNT * sizeof(float) };
+
+/* A kernel of one lane: to[i] = from[i] + 1, of `count` floats. */
+struct add_args {
+    const float *from;
+    float *to;
+    uint32_t count;
+};
+
+static void add_kernel(const void *argument)
+{
+    const struct add_args *a = argument;
+    for (uint32_t i = 0; i < a->count; i++)
+        a->to[i] = a->from[i] + 1.0f;
+}
+
+static const void *add_handle(void)
+{
+    void (*kernel)(const void *) = add_kernel;
+    const void *handle;
+    memcpy(&handle, &kernel, sizeof handle);
+    simt_know_kernel(handle, sizeof(struct add_args));
+    return handle;
+}
+
+static cudaError_t add(const struct cuda_api *api, const float *from, float *to, uint32_t count, cudaStream_t stream)
+{
+    struct add_args args = {from, to, count};
+    void *arguments[] = {&args};
+    dim3 one = {1, 1, 1};
+    return api->cudaLaunchKernel(add_handle(), one, one, arguments, 0, stream);
+}
+
+static void fill(float *to, float value)
+{
+    for (int i = 0; i < COUNT; i++)
+        to[i] = value;
+}
+
+static void assert_all(const float *device, float value)
+{
+    float got[COUNT];
+    cuda_host_peek(got, device, BYTES);
+    for (int i = 0; i < COUNT; i++)
+        assert_true(got[i] == value);
+}
+
+static const struct cuda_api *open_noting(enum cuda_host_order order, uint32_t devices)
+{
+    misuse_count = 0;
+    return cuda_host_open(&(struct cuda_host_options){.order = order, .devices = devices, .misuse = note_misuse});
+}
+
+/* When work runs */
+
+static void copies_run_when_they_are_waited_for(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    float *pinned = pinned_new(api, BYTES);
+    float *back = pinned_new(api, BYTES);
+    float *device = device_new(api, BYTES);
+    fill(pinned, 1.0f);
+    fill(back, 0.0f);
+    MUST(api->cudaMemcpyAsync(device, pinned, BYTES, cudaMemcpyHostToDevice, stream));
+    MUST(add(api, device, device, COUNT, stream));
+    MUST(api->cudaMemcpyAsync(back, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    fill(pinned, 5.0f); /* too early: the copy has not run */
+    assert_true(back[0] == 0.0f);
+    MUST(api->cudaStreamSynchronize(stream));
+    assert_true(back[0] == 6.0f && back[COUNT - 1] == 6.0f);
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaFree(device));
+    MUST(api->cudaFreeHost(pinned));
+    MUST(api->cudaFreeHost(back));
+    cuda_host_close();
+}
+
+static void ordinary_memory_is_copied_at_the_call(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    float here[COUNT];
+    fill(here, 1.0f);
+    MUST(api->cudaMemcpyAsync(device, here, BYTES, cudaMemcpyHostToDevice, stream));
+    fill(here, 7.0f);
+    MUST(api->cudaMemcpyAsync(here, device, BYTES, cudaMemcpyDefault, stream));
+    assert_true(here[0] == 1.0f);
+    MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
+    assert_all(device, 0.0f);
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+static void fresh_memory_holds_no_numbers(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(NULL);
+    float *device = device_new(api, BYTES);
+    float got[COUNT];
+    cuda_host_peek(got, device, BYTES);
+    assert_true(isnan(got[0]) && isnan(got[COUNT - 1]));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+/* A copy on one stream, a kernel on another, with or without an event between; and the copy of the next batch into the
+ * same buffer, which must wait for the kernel. Returns what the first kernel saw. */
+static float two_streams(enum cuda_host_order order, uint64_t seed, bool waits_for_data, bool waits_for_buffer)
+{
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.order = order, .seed = seed});
+    cudaStream_t copies = stream_new(api);
+    cudaStream_t compute = stream_new(api);
+    cudaEvent_t copied = event_new(api);
+    cudaEvent_t computed = event_new(api);
+    float *batch[2] = {pinned_new(api, BYTES), pinned_new(api, BYTES)};
+    float *buffer = device_new(api, BYTES);
+    float *result = device_new(api, BYTES);
+    fill(batch[0], 1.0f);
+    fill(batch[1], 2.0f);
+    MUST(api->cudaMemcpyAsync(buffer, batch[0], BYTES, cudaMemcpyHostToDevice, copies));
+    MUST(api->cudaEventRecord(copied, copies));
+    if (waits_for_data)
+        MUST(api->cudaStreamWaitEvent(compute, copied, 0));
+    MUST(add(api, buffer, result, COUNT, compute));
+    MUST(api->cudaEventRecord(computed, compute));
+    if (waits_for_buffer)
+        MUST(api->cudaStreamWaitEvent(copies, computed, 0));
+    MUST(api->cudaMemcpyAsync(buffer, batch[1], BYTES, cudaMemcpyHostToDevice, copies));
+    MUST(api->cudaEventSynchronize(computed));
+    float got[COUNT];
+    MUST(api->cudaMemcpyAsync(got, result, BYTES, cudaMemcpyDeviceToHost, compute));
+    MUST(api->cudaStreamDestroy(copies));
+    MUST(api->cudaStreamDestroy(compute));
+    MUST(api->cudaEventDestroy(copied));
+    MUST(api->cudaEventDestroy(computed));
+    MUST(api->cudaFree(buffer));
+    MUST(api->cudaFree(result));
+    MUST(api->cudaFreeHost(batch[0]));
+    MUST(api->cudaFreeHost(batch[1]));
+    cuda_host_close();
+    return got[0];
+}
+
+static void any_order_is_right_when_all_is_waited_for(void **state)
+{
+    (void)state;
+    assert_true(two_streams(CUDA_HOST_LATE, 0, true, true) == 2.0f);
+    assert_true(two_streams(CUDA_HOST_OTHERS, 0, true, true) == 2.0f);
+    assert_true(two_streams(CUDA_HOST_AT_ONCE, 0, true, true) == 2.0f);
+    for (uint64_t seed = 0; seed < 50; seed++)
+        assert_true(two_streams(CUDA_HOST_SHUFFLED, seed, true, true) == 2.0f);
+}
+
+static void a_missing_wait_for_data_shows(void **state)
+{
+    (void)state;
+    assert_true(isnan(two_streams(CUDA_HOST_LATE, 0, false, true)));
+    unsigned wrong = 0;
+    for (uint64_t seed = 0; seed < 50; seed++)
+        wrong += two_streams(CUDA_HOST_SHUFFLED, seed, false, true) != 2.0f;
+    assert_in_range(wrong, 1, 49);
+}
+
+static void a_missing_wait_for_a_buffer_shows(void **state)
+{
+    (void)state;
+    assert_true(two_streams(CUDA_HOST_OTHERS, 0, true, false) == 3.0f);
+    unsigned wrong = 0;
+    for (uint64_t seed = 0; seed < 50; seed++)
+        wrong += two_streams(CUDA_HOST_SHUFFLED, seed, true, false) != 2.0f;
+    assert_in_range(wrong, 1, 49);
+}
+
+static void polling_ends(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    cudaEvent_t event = event_new(api);
+    float *device = device_new(api, BYTES);
+    assert_int_equal(api->cudaEventQuery(event), cudaSuccess); /* never recorded */
+    MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
+    MUST(api->cudaEventRecord(event, stream));
+    assert_int_equal(api->cudaStreamQuery(stream), cudaErrorNotReady);
+    while (api->cudaEventQuery(event) == cudaErrorNotReady)
+        continue;
+    assert_int_equal(api->cudaStreamQuery(stream), cudaSuccess);
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaEventDestroy(event));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+static void events_tell_the_time(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    cudaEvent_t from = event_new(api);
+    cudaEvent_t to = event_new(api);
+    float *device = device_new(api, BYTES);
+    float ms = 0.0f;
+    MUST(api->cudaEventRecord(from, stream));
+    for (int i = 0; i < 5; i++)
+        MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
+    MUST(api->cudaEventRecord(to, stream));
+    assert_int_equal(api->cudaEventElapsedTime(&ms, from, to), cudaErrorNotReady);
+    MUST(api->cudaDeviceSynchronize());
+    MUST(api->cudaEventElapsedTime(&ms, from, to));
+    assert_true(ms > 0.00499f && ms < 0.00501f);
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaEventDestroy(from));
+    MUST(api->cudaEventDestroy(to));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+/* Graphs */
+
+static cudaGraphExec_t capture_add(const struct cuda_api *api, cudaStream_t stream, float *device)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    enum cudaStreamCaptureStatus status;
+    MUST(api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MUST(add(api, device, device, COUNT, stream));
+    MUST(api->cudaStreamIsCapturing(stream, &status));
+    assert_int_equal(status, cudaStreamCaptureStatusActive);
+    MUST(add(api, device, device, COUNT, stream));
+    MUST(api->cudaStreamEndCapture(stream, &graph));
+    MUST(api->cudaStreamIsCapturing(stream, &status));
+    assert_int_equal(status, cudaStreamCaptureStatusNone);
+    MUST(api->cudaGraphInstantiate(&exec, graph, 0));
+    MUST(api->cudaGraphDestroy(graph));
+    return exec;
+}
+
+static void a_graph_runs_as_often_as_it_is_launched(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.graph_bytes = 4096});
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
+    size_t before = cuda_host_held_bytes(0);
+    cudaGraphExec_t exec = capture_add(api, stream, device);
+    assert_int_equal(cuda_host_held_bytes(0), before + 4096);
+    assert_all(device, 0.0f); /* a capture runs nothing */
+    MUST(api->cudaGraphLaunch(exec, stream));
+    MUST(api->cudaGraphLaunch(exec, stream));
+    MUST(api->cudaGraphLaunch(exec, stream));
+    MUST(api->cudaGraphExecDestroy(exec)); /* what was launched still runs */
+    assert_all(device, 6.0f);
+    assert_int_equal(cuda_host_held_bytes(0), before);
+    assert_int_equal(cuda_host_calls("cudaGraphLaunch"), 3);
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+static void a_graph_may_find_no_memory(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.graph_bytes = 4096, .memory_bytes = 4096});
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    MUST(api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    MUST(api->cudaStreamEndCapture(stream, &graph));
+    assert_int_equal(api->cudaGraphInstantiate(&exec, graph, 0), cudaErrorMemoryAllocation);
+    MUST(api->cudaGraphDestroy(graph));
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+/* Memory */
+
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.memory_bytes = 1000, .devices = 2});
+    size_t free_bytes;
+    size_t all_bytes;
+    void *out = NULL;
+    void *more = device_new(api, 700);
+    MUST(api->cudaMemGetInfo(&free_bytes, &all_bytes));
+    assert_int_equal(all_bytes, 1000);
+    assert_int_equal(free_bytes, 1000 - 768);
+    assert_int_equal(api->cudaMalloc(&out, 300), cudaErrorMemoryAllocation);
+    MUST(api->cudaSetDevice(1)); /* which has its own */
+    void *other = device_new(api, 700);
+    MUST(api->cudaFree(more));
+    MUST(api->cudaFree(other));
+    assert_int_equal(cuda_host_held_bytes(0), 0);
+    assert_int_equal(cuda_host_most_bytes(0), 768);
+    cuda_host_close();
+}
+
+/* Planted faults */
+
+static void the_nth_call_fails(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(NULL);
+    void *a = NULL;
+    void *b = NULL;
+    cuda_host_plant((struct cuda_host_fault){.call = "cudaMalloc", .at = 2, .answer = cudaErrorMemoryAllocation});
+    MUST(api->cudaMalloc(&a, 8));
+    assert_int_equal(api->cudaMalloc(&b, 8), cudaErrorMemoryAllocation);
+    assert_int_equal(api->cudaGetLastError(), cudaErrorMemoryAllocation);
+    assert_int_equal(api->cudaGetLastError(), cudaSuccess);
+    MUST(api->cudaMalloc(&b, 8));
+    MUST(api->cudaFree(a));
+    MUST(api->cudaFree(b));
+    cuda_host_close();
+}
+
+static void a_lost_device_stays_lost_alone(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.devices = 2});
+    cudaStream_t stream = stream_new(api);
+    void *a = device_new(api, BYTES);
+    MUST(api->cudaMemsetAsync(a, 0, BYTES, stream));
+    cuda_host_plant((struct cuda_host_fault){.at = 2, .answer = cudaErrorLaunchFailure, .lost = true});
+    MUST(api->cudaMemsetAsync(a, 0, BYTES, stream));
+    assert_int_equal(api->cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
+    void *b = NULL;
+    assert_int_equal(api->cudaMalloc(&b, 8), cudaErrorLaunchFailure);
+    assert_int_equal(api->cudaGetLastError(), cudaErrorLaunchFailure);
+    assert_int_equal(api->cudaGetLastError(), cudaErrorLaunchFailure);
+    MUST(api->cudaSetDevice(1));
+    b = device_new(api, 8);
+    MUST(api->cudaFree(b));
+    MUST(api->cudaSetDevice(0));
+    assert_int_equal(api->cudaFree(a), cudaErrorLaunchFailure); /* given back nevertheless, as the close checks */
+    assert_int_equal(api->cudaStreamDestroy(stream), cudaErrorLaunchFailure);
+    cuda_host_close();
+}
+
+struct waiter {
+    const struct cuda_api *api;
+    cudaStream_t stream;
+    cudaError_t answer;
+};
+
+static void *wait_for_stream(void *context)
+{
+    struct waiter *w = context;
+    w->answer = w->api->cudaStreamSynchronize(w->stream);
+    return NULL;
+}
+
+static void hang(bool lose, cudaError_t answer)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    struct waiter w = {api, stream_new(api), cudaErrorUnknown};
+    cudaEvent_t event = event_new(api);
+    float *device = device_new(api, BYTES);
+    cuda_host_hang(0, true);
+    MUST(api->cudaMemsetAsync(device, 0, BYTES, w.stream));
+    MUST(api->cudaEventRecord(event, w.stream));
+    assert_int_equal(api->cudaEventQuery(event), cudaErrorNotReady);
+    assert_int_equal(api->cudaEventQuery(event), cudaErrorNotReady);
+    assert_int_equal(api->cudaEventQuery(event), cudaErrorNotReady);
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, wait_for_stream, &w));
+    cuda_host_await_hang();
+    if (lose)
+        cuda_host_lose(0);
+    else
+        cuda_host_hang(0, false);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.answer, answer);
+    (void)api->cudaStreamDestroy(w.stream);
+    (void)api->cudaEventDestroy(event);
+    (void)api->cudaFree(device);
+    cuda_host_close();
+}
+
+static void a_device_that_hangs_goes_on(void **state)
+{
+    (void)state;
+    hang(false, cudaSuccess);
+}
+
+static void a_device_that_hangs_is_lost(void **state)
+{
+    (void)state;
+    hang(true, cudaErrorIllegalAddress);
+}
+
+static void *use_a_device(void *context)
+{
+    struct waiter *w = context;
+    MUST(w->api->cudaSetDevice(1));
+    cudaStream_t stream = stream_new(w->api);
+    float *device = device_new(w->api, BYTES);
+    for (int i = 0; i < 200; i++) {
+        MUST(w->api->cudaMemsetAsync(device, 0, BYTES, stream));
+        MUST(add(w->api, device, device, COUNT, stream));
+        MUST(w->api->cudaStreamSynchronize(stream));
+    }
+    assert_all(device, 1.0f);
+    MUST(w->api->cudaStreamDestroy(stream));
+    MUST(w->api->cudaFree(device));
+    return NULL;
+}
+
+static void threads_use_two_devices(void **state)
+{
+    (void)state;
+    struct waiter w = {.api = cuda_host_open(&(struct cuda_host_options){.devices = 2})};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        MUST(pthread_create(&threads[i], NULL, use_a_device, &w));
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    cuda_host_close();
+}
+
+/* Deaths: each in a child process */
+
+static void touch_device_memory(void)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    volatile float *device = device_new(api, BYTES);
+    device[3] = 1.0f;
+}
+
+static void touch_freed_memory(void)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    float *other = device_new(api, BYTES);
+    MUST(api->cudaFree(device));
+    MUST(add(api, device, other, COUNT, stream));
+    MUST(api->cudaStreamSynchronize(stream));
+}
+
+static void touch_another_device(void)
+{
+    const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.devices = 2});
+    float *mine = device_new(api, BYTES);
+    MUST(api->cudaSetDevice(1));
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    MUST(add(api, mine, device, COUNT, stream));
+    MUST(api->cudaStreamSynchronize(stream));
+}
+
+static void overrun_by_a_page(void)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, 4096);
+    MUST(add(api, device, device, 2048, stream));
+    MUST(api->cudaStreamSynchronize(stream));
+}
+
+static void overrun_by_one(void)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    MUST(add(api, device, device, COUNT + 1, stream));
+    MUST(api->cudaFree(device));
+}
+
+static void misuse_by_default(void)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    (void)api->cudaStreamSynchronize(NULL);
+}
+
+static void call_while_closed(void)
+{
+    const struct cuda_api *api = cuda_host_open(NULL);
+    cuda_host_close();
+    (void)api->cudaDeviceSynchronize();
+}
+
+static void harmful_touches_are_deadly(void **state)
+{
+    (void)state;
+    assert_dies(touch_device_memory, "byte 12 of allocated memory of device 0");
+    assert_dies(touch_freed_memory, "of freed memory of device 0");
+    assert_dies(touch_another_device, "of allocated memory of device 0");
+    assert_dies(overrun_by_a_page, "byte 4096 of allocated memory");
+    assert_dies(overrun_by_one, ""); /* the sanitizer's words, or ours when it is freed */
+    assert_dies(misuse_by_default, "misuse: cudaStreamSynchronize: instead of a stream, NULL was given");
+    assert_dies(call_while_closed, "while no host is open");
+}
+
+/* Misuse */
+
+struct stage {
+    const struct cuda_api *api;
+    cudaStream_t stream;
+    cudaStream_t destroyed;
+    cudaEvent_t event;
+    float *device;
+    float *pinned;
+    float *elsewhere; /* on device 1 */
+    float *freed;
+};
+
+static void on_destroyed_stream(const struct stage *s)
+{
+    (void)add(s->api, s->device, s->device, 1, s->destroyed);
+}
+
+static void on_no_stream(const struct stage *s)
+{
+    (void)s->api->cudaMemsetAsync(s->device, 0, 4, NULL);
+}
+
+static void event_for_stream(const struct stage *s)
+{
+    (void)s->api->cudaStreamSynchronize((cudaStream_t)s->event);
+}
+
+static void wrong_device_is_current(const struct stage *s)
+{
+    MUST(s->api->cudaSetDevice(1));
+    (void)add(s->api, s->device, s->device, 1, s->stream);
+    MUST(s->api->cudaSetDevice(0));
+}
+
+static void memory_of_another_device(const struct stage *s)
+{
+    (void)s->api->cudaMemsetAsync(s->elsewhere, 0, 4, s->stream);
+}
+
+static void fill_freed(const struct stage *s)
+{
+    (void)s->api->cudaMemsetAsync(s->freed, 0, 4, s->stream);
+}
+
+static void free_twice(const struct stage *s)
+{
+    (void)s->api->cudaFree(s->freed);
+}
+
+static void free_pinned_as_device(const struct stage *s)
+{
+    (void)s->api->cudaFree(s->pinned);
+}
+
+static void fill_too_much(const struct stage *s)
+{
+    (void)s->api->cudaMemsetAsync(s->device + 1, 0, BYTES, s->stream);
+}
+
+static void copy_too_much_of_pinned(const struct stage *s)
+{
+    (void)s->api->cudaMemcpyAsync(s->device, s->pinned + 1, BYTES, cudaMemcpyHostToDevice, s->stream);
+}
+
+static void copy_the_wrong_way(const struct stage *s)
+{
+    (void)s->api->cudaMemcpyAsync(s->device, s->pinned, BYTES, cudaMemcpyDeviceToHost, s->stream);
+}
+
+static void launch_no_kernel(const struct stage *s)
+{
+    void *arguments[] = {NULL};
+    dim3 one = {1, 1, 1};
+    (void)s->api->cudaLaunchKernel(s, one, one, arguments, 0, s->stream);
+}
+
+static void launch_too_many_threads(const struct stage *s)
+{
+    struct add_args args = {s->device, s->device, 1};
+    void *arguments[] = {&args};
+    MUST(s->api->cudaLaunchKernel(add_handle(), (dim3){1, 1, 1}, (dim3){1025, 1, 1}, arguments, 0, s->stream));
+    MUST(s->api->cudaStreamSynchronize(s->stream));
+}
+
+static void allocate_in_capture(const struct stage *s)
+{
+    void *out = NULL;
+    cudaGraph_t graph;
+    MUST(s->api->cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    (void)s->api->cudaMalloc(&out, 8);
+    assert_int_equal(s->api->cudaStreamEndCapture(s->stream, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+static void wait_in_capture(const struct stage *s)
+{
+    cudaGraph_t graph;
+    MUST(s->api->cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeGlobal));
+    (void)s->api->cudaStreamSynchronize(s->stream);
+    assert_int_equal(s->api->cudaStreamEndCapture(s->stream, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+static void copy_ordinary_in_capture(const struct stage *s)
+{
+    cudaGraph_t graph;
+    float here[COUNT];
+    fill(here, 0.0f);
+    MUST(s->api->cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed));
+    (void)s->api->cudaMemcpyAsync(s->device, here, BYTES, cudaMemcpyHostToDevice, s->stream);
+    assert_int_equal(s->api->cudaStreamEndCapture(s->stream, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+static void event_in_capture(const struct stage *s)
+{
+    cudaGraph_t graph;
+    MUST(s->api->cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed));
+    (void)s->api->cudaEventRecord(s->event, s->stream);
+    assert_int_equal(s->api->cudaStreamEndCapture(s->stream, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+static void end_without_capture(const struct stage *s)
+{
+    cudaGraph_t graph;
+    (void)s->api->cudaStreamEndCapture(s->stream, &graph);
+}
+
+static void time_of_unrecorded(const struct stage *s)
+{
+    float ms;
+    (void)s->api->cudaEventElapsedTime(&ms, s->event, s->event);
+}
+
+static void blocking_stream(const struct stage *s)
+{
+    cudaStream_t stream;
+    (void)s->api->cudaStreamCreateWithFlags(&stream, cudaStreamDefault);
+}
+
+static const struct {
+    void (*act)(const struct stage *stage);
+    const char *says;
+} misuses[] = {
+    {on_destroyed_stream, "cudaLaunchKernel: instead of a stream, one that was destroyed was given"},
+    {on_no_stream, "cudaMemsetAsync: instead of a stream, NULL"},
+    {event_for_stream, "instead of a stream, something else"},
+    {wrong_device_is_current, "the stream is of device 0, but device 1 is current"},
+    {memory_of_another_device, "memory of device 1, not 0"},
+    {fill_freed, "cudaMemsetAsync: where to was freed"},
+    {free_twice, "cudaFree: not the beginning of memory"},
+    {free_pinned_as_device, "cudaFree: not the beginning of memory"},
+    {fill_too_much, "400 bytes, but there are only 396 of the 400"},
+    {copy_too_much_of_pinned, "400 bytes go beyond pinned memory of 400"},
+    {copy_the_wrong_way, "the kind of copy"},
+    {launch_no_kernel, "not a kernel"},
+    {launch_too_many_threads, "a kernel failed"},
+    {allocate_in_capture, "cudaMalloc while a stream is being captured"},
+    {wait_in_capture, "cudaStreamSynchronize while a stream is being captured"},
+    {copy_ordinary_in_capture, "cannot copy memory that is not pinned"},
+    {event_in_capture, "others cannot wait for it"},
+    {end_without_capture, "is not being captured"},
+    {time_of_unrecorded, "never recorded"},
+    {blocking_stream, "not cudaStreamNonBlocking"},
+};
+
+static void misuse_is_reported(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof misuses / sizeof misuses[0]; i++) {
+        const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 2);
+        struct stage s = {api, stream_new(api), stream_new(api), event_new(api)};
+        s.device = device_new(api, BYTES);
+        s.pinned = pinned_new(api, BYTES);
+        s.freed = device_new(api, BYTES);
+        MUST(api->cudaFree(s.freed));
+        MUST(api->cudaStreamDestroy(s.destroyed));
+        MUST(api->cudaSetDevice(1));
+        s.elsewhere = device_new(api, BYTES);
+        MUST(api->cudaSetDevice(0));
+        misuses[i].act(&s);
+        assert_misuse(misuses[i].says);
+        MUST(api->cudaFree(s.device));
+        MUST(api->cudaFree(s.elsewhere));
+        MUST(api->cudaFreeHost(s.pinned));
+        MUST(api->cudaStreamDestroy(s.stream));
+        MUST(api->cudaEventDestroy(s.event));
+        cuda_host_close();
+        assert_int_equal(misuse_count, 0);
+    }
+}
+
+/* A global capture on one thread forbids other threads to allocate. */
+static void *allocate_elsewhere(void *context)
+{
+    struct waiter *w = context;
+    void *out = NULL;
+    w->answer = w->api->cudaMalloc(&out, 8);
+    if (w->answer == cudaSuccess)
+        w->answer = w->api->cudaFree(out);
+    return NULL;
+}
+
+static void a_capture_forbids_other_threads(void **state)
+{
+    (void)state;
+    static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeGlobal};
+    for (int i = 0; i < 2; i++) {
+        const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 1);
+        struct waiter w = {api, stream_new(api), cudaSuccess};
+        pthread_t thread;
+        cudaGraph_t graph = NULL;
+        MUST(api->cudaStreamBeginCapture(w.stream, modes[i]));
+        MUST(pthread_create(&thread, NULL, allocate_elsewhere, &w));
+        pthread_join(thread, NULL);
+        cudaError_t ended = api->cudaStreamEndCapture(w.stream, &graph);
+        if (modes[i] == cudaStreamCaptureModeGlobal) {
+            assert_int_equal(w.answer, cudaErrorStreamCaptureUnsupported);
+            assert_int_equal(ended, cudaErrorStreamCaptureInvalidated);
+            assert_misuse("cudaMalloc while a stream is being captured");
+        } else {
+            MUST(w.answer);
+            MUST(ended);
+            MUST(api->cudaGraphDestroy(graph));
+        }
+        MUST(api->cudaStreamDestroy(w.stream));
+        cuda_host_close();
+        assert_int_equal(misuse_count, 0);
+    }
+}
+
+static void leaks_are_reported(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 1);
+    (void)stream_new(api);
+    cuda_host_close();
+    assert_misuse("never destroyed: 1 x stream");
+    api = open_noting(CUDA_HOST_LATE, 1);
+    (void)event_new(api);
+    (void)event_new(api);
+    cuda_host_close();
+    assert_misuse("never destroyed: 2 x event");
+    api = open_noting(CUDA_HOST_LATE, 1);
+    (void)device_new(api, 8);
+    cuda_host_close();
+    assert_misuse("never freed: device memory, 1 pieces");
+    api = open_noting(CUDA_HOST_LATE, 1);
+    (void)pinned_new(api, 8);
+    cuda_host_close();
+    assert_misuse("never freed: pinned memory, 1 pieces");
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(copies_run_when_they_are_waited_for),
+    cmocka_unit_test(ordinary_memory_is_copied_at_the_call),
+    cmocka_unit_test(fresh_memory_holds_no_numbers),
+    cmocka_unit_test(any_order_is_right_when_all_is_waited_for),
+    cmocka_unit_test(a_missing_wait_for_data_shows),
+    cmocka_unit_test(a_missing_wait_for_a_buffer_shows),
+    cmocka_unit_test(polling_ends),
+    cmocka_unit_test(events_tell_the_time),
+    cmocka_unit_test(a_graph_runs_as_often_as_it_is_launched),
+    cmocka_unit_test(a_graph_may_find_no_memory),
+    cmocka_unit_test(memory_runs_out),
+    cmocka_unit_test(the_nth_call_fails),
+    cmocka_unit_test(a_lost_device_stays_lost_alone),
+    cmocka_unit_test(a_device_that_hangs_goes_on),
+    cmocka_unit_test(a_device_that_hangs_is_lost),
+    cmocka_unit_test(threads_use_two_devices),
+    cmocka_unit_test(harmful_touches_are_deadly),
+    cmocka_unit_test(misuse_is_reported),
+    cmocka_unit_test(a_capture_forbids_other_threads),
+    cmocka_unit_test(leaks_are_reported),
+};
+
+TEST_MAIN(cases)
