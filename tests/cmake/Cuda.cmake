@@ -46,7 +46,8 @@ foreach(target kernels_host simt_mistakes ptx_probe)
   target_compile_options(${target} PRIVATE -fno-strict-aliasing -Wno-unknown-pragmas)
 endforeach()
 
-add_library(kernel_device_host STATIC support/kernel_device_host.c support/kernel_numbers.c)
+add_library(kernel_device_host STATIC support/kernel_device_host.c support/kernel_matrix.c
+  support/kernel_numbers.c)
 target_link_libraries(kernel_device_host PUBLIC kernels_host)
 
 # The engine as it is in a program with CUDA, on top of the host's table and kernels.

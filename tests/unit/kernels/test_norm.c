@@ -1,117 +1,326 @@
-/* kernel_norm beside its definition in f64, for every type, width class and combination of what is added. */
+/* kernel_norm and kernel_embed_norm beside LayerNorm's definition in f64, for every type, width class and combination
+ * of what is added. */
+#include "harness.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "harness.h"
 #include "kernel_device.h"
+#include "kernel_matrix.h"
 #include "kernel_numbers.h"
-#include "kernels/kernels.h"
 
-struct norm_case {
-    enum kernel_type type;
-    uint32_t rows, bound, hidden;
-    bool bias, residual;
-};
+static const uint32_t widths[] = {8, 64, 256, 264, 384, 512, 520, 768, 776, 1024, 1032, 2048, 4096};
+enum { WIDTHS = sizeof widths / sizeof widths[0] };
+static const float epsilon = 1e-6f;
 
-/* The matrices of a case on the test's side, in f32 values that the type holds. */
-struct norm_data {
-    float *from, *bias, *residual, *gain, *shift, *expected;
-};
-
-static float *random_floats(enum kernel_type type, uint64_t seed, size_t count)
+/* Normalises x [width] f64 in place. */
+static void layer_norm(double *x, uint32_t width, const float *gain, const float *shift)
 {
-    float *to = malloc(count * sizeof *to);
-    numbers_random(type, seed, count, to);
-    return to;
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < width; i++)
+        sum += x[i];
+    for (uint32_t i = 0; i < width; i++)
+        squares += (x[i] - sum / width) * (x[i] - sum / width);
+    double scale = 1 / sqrt(squares / width + (double)epsilon);
+    for (uint32_t i = 0; i < width; i++)
+        x[i] = (x[i] - sum / width) * scale * (double)gain[i] + (double)shift[i];
 }
 
-static void reference(const struct norm_case *c, struct norm_data *d)
+static void assert_row(const struct kernel_matrix *result, uint32_t row, const double *expected)
 {
-    for (uint32_t r = 0; r < c->rows; r++) {
-        double sum = 0, squares = 0;
-        double *x = malloc(c->hidden * sizeof *x);
-        for (uint32_t i = 0; i < c->hidden; i++) {
-            size_t at = (size_t)r * c->hidden + i;
-            x[i] = d->from[at] + (c->bias ? (double)d->bias[i] : 0) + (c->residual ? (double)d->residual[at] : 0);
-            sum += x[i];
-        }
-        for (uint32_t i = 0; i < c->hidden; i++)
-            squares += (x[i] - sum / c->hidden) * (x[i] - sum / c->hidden);
-        for (uint32_t i = 0; i < c->hidden; i++)
-            d->expected[(size_t)r * c->hidden + i] =
-                (float)((x[i] - sum / c->hidden) / sqrt(squares / c->hidden + 1e-6) * d->gain[i] + d->shift[i]);
-        free(x);
+    for (uint32_t i = 0; i < result->columns; i++) {
+        float got = *matrix_at(result, row, i), want = (float)expected[i];
+        if (!(fabsf(got - want) <= number_step(result->type, want) + 4e-6f))
+            fail_msg("type %d, width %u, row %u, column %u: %.9g instead of %.9g", (int)result->type, result->columns,
+                     row, i, (double)got, (double)want);
     }
 }
 
-static void *upload(enum kernel_type type, const float *from, size_t count)
+static void assert_untouched(const struct kernel_matrix *result, uint32_t first_row)
 {
-    void *packed = malloc(count * number_bytes(type));
-    numbers_write(type, from, count, packed);
-    void *device = device_new(count * number_bytes(type), packed);
-    free(packed);
-    return device;
+    for (uint32_t r = first_row; r < result->rows; r++)
+        for (uint32_t i = 0; i < result->columns; i++)
+            assert_true(isnan(*matrix_at(result, r, i)));
 }
 
-static void run_case(const struct norm_case *c)
+/* --- norm ------------------------------------------------------------------------------------------------------------
+ */
+
+struct norm_scene {
+    struct kernel_matrix from, bias, residual, gain, shift, to;
+    uint32_t rows;
+    uint32_t *count; /* on the device */
+};
+
+static struct norm_scene norm_new(enum kernel_type type, uint32_t rows, uint32_t bound, uint32_t width)
 {
-    const size_t count = (size_t)c->bound * c->hidden;
-    struct norm_data d = {
-        random_floats(c->type, 1, count),        random_floats(c->type, 2, c->hidden),
-        random_floats(c->type, 3, count),        random_floats(KERNEL_F32, 4, c->hidden),
-        random_floats(KERNEL_F32, 5, c->hidden), calloc(count, sizeof(float)),
+    return (struct norm_scene){
+        .from = matrix_random(type, 1, bound, width),
+        .bias = matrix_random(type, 2, 1, width),
+        .residual = matrix_random(type, 3, bound, width),
+        .gain = matrix_random(KERNEL_F32, 4, 1, width),
+        .shift = matrix_random(KERNEL_F32, 5, 1, width),
+        .to = matrix_blank(type, bound, width),
+        .rows = rows,
+        .count = device_new(sizeof rows, &rows),
     };
-    reference(c, &d);
-    void *from = upload(c->type, d.from, count), *bias = upload(c->type, d.bias, c->hidden);
-    void *residual = upload(c->type, d.residual, count), *gain = upload(KERNEL_F32, d.gain, c->hidden);
-    void *shift = upload(KERNEL_F32, d.shift, c->hidden), *to = device_new(count * number_bytes(c->type), NULL);
-    void *rows = device_new(sizeof c->rows, &c->rows);
-    const struct kernel_norm_args args = {
-        c->type, c->bound, c->hidden, 1e-6f, rows, from, c->bias ? bias : NULL, c->residual ? residual : NULL,
-        gain,    shift,    to};
-    assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
-    device_sync();
+}
 
-    void *packed = malloc(count * number_bytes(c->type));
-    float *result = malloc(count * sizeof *result);
-    device_read(packed, to, count * number_bytes(c->type));
-    numbers_read(c->type, packed, count, result);
-    for (size_t i = 0; i < (size_t)c->rows * c->hidden; i++)
-        if (!(fabsf(result[i] - d.expected[i]) <= number_step(c->type, d.expected[i]) + 4e-6f))
-            fail_msg("type %d rows %u hidden %u, element %zu: %g instead of %g", (int)c->type, c->rows, c->hidden, i,
-                     (double)result[i], (double)d.expected[i]);
-    for (size_t i = (size_t)c->rows * c->hidden; i < count; i++)
-        assert_true(isnan(result[i])); /* rows beyond the count are not touched */
+static void norm_free(struct norm_scene *s)
+{
+    struct kernel_matrix *all[] = {&s->from, &s->bias, &s->residual, &s->gain, &s->shift, &s->to};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        matrix_free(all[i]);
+    device_free(s->count);
+}
 
-    void *device[] = {from, bias, residual, gain, shift, to, rows};
-    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
-        device_free(device[i]);
-    float *host[] = {d.from, d.bias, d.residual, d.gain, d.shift, d.expected, result};
-    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++)
-        free(host[i]);
-    free(packed);
+static struct kernel_norm_args norm_args(const struct norm_scene *s, bool bias, bool residual, void *to)
+{
+    return (struct kernel_norm_args){
+        .type = s->from.type,
+        .bound = s->from.rows,
+        .hidden = s->from.columns,
+        .epsilon = epsilon,
+        .count = s->count,
+        .from = s->from.device,
+        .bias = bias ? s->bias.device : NULL,
+        .residual = residual ? s->residual.device : NULL,
+        .gain = s->gain.device,
+        .shift = s->shift.device,
+        .to = to,
+    };
+}
+
+static void assert_norm(const struct norm_scene *s, const struct kernel_matrix *result, bool bias, bool residual)
+{
+    const uint32_t width = result->columns;
+    double *x = malloc(width * sizeof *x);
+    for (uint32_t r = 0; r < s->rows; r++) {
+        for (uint32_t i = 0; i < width; i++)
+            x[i] = (double)*matrix_at(&s->from, r, i) + (bias ? (double)*matrix_at(&s->bias, 0, i) : 0) +
+                   (residual ? (double)*matrix_at(&s->residual, r, i) : 0);
+        layer_norm(x, width, s->gain.host, s->shift.host);
+        assert_row(result, r, x);
+    }
+    free(x);
 }
 
 static void every_width(void **state)
 {
     (void)state;
-    static const uint32_t widths[] = {8, 64, 256, 384, 512, 520, 768, 776, 1024, 1032, 2048, 4096};
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-        for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++)
-            run_case(&(struct norm_case){type, 5, 7, widths[i], true, true});
+    for (size_t i = 0; i < WIDTHS; i++) {
+        for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+            struct norm_scene s = norm_new(type, 5, 7, widths[i]);
+            const struct kernel_norm_args args = norm_args(&s, true, true, s.to.device);
+            assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+            matrix_fetch(&s.to);
+            assert_norm(&s, &s.to, true, true);
+            assert_untouched(&s.to, 5);
+            norm_free(&s);
+        }
+    }
 }
 
 static void what_is_added_is_a_choice(void **state)
 {
     (void)state;
-    for (unsigned added = 0; added < 4; added++)
-        run_case(&(struct norm_case){KERNEL_F16, 3, 3, 384, added & 1, added & 2});
+    for (unsigned added = 0; added < 4; added++) {
+        struct norm_scene s = norm_new(KERNEL_F16, 3, 3, 384);
+        const struct kernel_norm_args args = norm_args(&s, added & 1, added & 2, s.to.device);
+        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&s.to);
+        assert_norm(&s, &s.to, added & 1, added & 2);
+        norm_free(&s);
+    }
+}
+
+static void in_place(void **state)
+{
+    (void)state;
+    for (unsigned place = 0; place < 2; place++) {
+        struct norm_scene s = norm_new(KERNEL_BF16, 6, 6, place == 0 ? 768 : 1032);
+        struct kernel_matrix *to = place == 0 ? &s.from : &s.residual, result = *to;
+        const struct kernel_norm_args args = norm_args(&s, false, true, to->device);
+        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+        result.host = calloc((size_t)to->rows * to->columns, sizeof(float));
+        matrix_fetch(&result);
+        assert_norm(&s, &result, false, true);
+        free(result.host);
+        norm_free(&s);
+    }
+}
+
+/* Wide values and a large common offset: the variance is that of the differences. */
+static void an_offset_does_not_hurt(void **state)
+{
+    (void)state;
+    struct norm_scene s = norm_new(KERNEL_F32, 2, 2, 384);
+    for (size_t i = 0; i < (size_t)2 * 384; i++)
+        s.from.host[i] = roundf(s.from.host[i] * 64) + 2048;
+    matrix_put(&s.from);
+    const struct kernel_norm_args args = norm_args(&s, false, false, s.to.device);
+    assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+    matrix_fetch(&s.to);
+    assert_norm(&s, &s.to, false, false);
+    norm_free(&s);
+}
+
+/* What is not finite spoils its own row, all of it, and no other. */
+static void what_is_not_finite_stays_in_its_row(void **state)
+{
+    (void)state;
+    static const float spoilt[] = {NAN, INFINITY, -INFINITY};
+    for (size_t k = 0; k < 3; k++) {
+        struct norm_scene s = norm_new(KERNEL_F16, 3, 3, 768);
+        *matrix_at(&s.from, 1, 700) = spoilt[k];
+        matrix_put(&s.from);
+        const struct kernel_norm_args args = norm_args(&s, true, true, s.to.device);
+        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&s.to);
+        for (uint32_t i = 0; i < 768; i++) {
+            assert_true(isfinite(*matrix_at(&s.to, 0, i)) && isfinite(*matrix_at(&s.to, 2, i)));
+            assert_true(isnan(*matrix_at(&s.to, 1, i)));
+        }
+        norm_free(&s);
+    }
+}
+
+static void what_it_does_not_do_is_refused(void **state)
+{
+    (void)state;
+    struct norm_scene s = norm_new(KERNEL_F16, 1, 1, 4096);
+    struct kernel_norm_args good = norm_args(&s, true, true, s.to.device), bad[6];
+    for (size_t i = 0; i < 6; i++)
+        bad[i] = good;
+    bad[0].hidden = 4104;
+    bad[1].hidden = 100;
+    bad[2].hidden = 0;
+    bad[3].bound = 0;
+    bad[4].type = (enum kernel_type)3;
+    bad[5].from = (const char *)good.from + 8;
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(kernel_norm(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    matrix_fetch(&s.to);
+    assert_untouched(&s.to, 0);
+    assert_int_equal(kernel_norm(device_queue(), &good), cudaSuccess);
+    norm_free(&s);
+}
+
+/* --- embed_norm ------------------------------------------------------------------------------------------------------
+ */
+
+enum { VOCABULARY = 50, POSITIONS = 9 };
+
+struct embed_scene {
+    struct kernel_rows rows;
+    struct kernel_matrix word, place, gain, shift, to;
+};
+
+static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint32_t gap)
+{
+    static const uint32_t lengths[] = {1, 9, 4, 1};
+    struct embed_scene s = {.rows = rows_new(4, lengths, gap, VOCABULARY)};
+    s.word = matrix_random(type, 1, VOCABULARY, width);
+    s.place = matrix_random(type, 2, POSITIONS, width);
+    s.gain = matrix_random(KERNEL_F32, 3, 1, width);
+    s.shift = matrix_random(KERNEL_F32, 4, 1, width);
+    s.to = matrix_blank(type, s.rows.tokens + 5, width);
+    return s;
+}
+
+static void embed_free(struct embed_scene *s)
+{
+    struct kernel_matrix *all[] = {&s->word, &s->place, &s->gain, &s->shift, &s->to};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        matrix_free(all[i]);
+    rows_free(&s->rows);
+}
+
+static struct kernel_embed_norm_args embed_args(const struct embed_scene *s)
+{
+    return (struct kernel_embed_norm_args){
+        .type = s->word.type,
+        .bound = s->to.rows,
+        .hidden = s->word.columns,
+        .vocabulary = VOCABULARY,
+        .positions = POSITIONS,
+        .epsilon = epsilon,
+        .ragged = s->rows.device,
+        .word = s->word.device,
+        .place = s->place.device,
+        .gain = s->gain.device,
+        .shift = s->shift.device,
+        .to = s->to.device,
+    };
+}
+
+static void assert_embedded(const struct embed_scene *s)
+{
+    const uint32_t width = s->to.columns;
+    double *x = malloc(width * sizeof *x);
+    for (uint32_t t = 0; t < s->rows.tokens; t++) {
+        const uint32_t id = (uint32_t)s->rows.ids[t] < VOCABULARY ? (uint32_t)s->rows.ids[t] : 0;
+        for (uint32_t i = 0; i < width; i++)
+            x[i] = (double)*matrix_at(&s->word, id, i) + (double)*matrix_at(&s->place, s->rows.position[t], i);
+        layer_norm(x, width, s->gain.host, s->shift.host);
+        assert_row(&s->to, t, x);
+    }
+    free(x);
+}
+
+static void embeddings_of_every_width(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < WIDTHS; i++) {
+        for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+            struct embed_scene s = embed_new(type, widths[i], 0);
+            const struct kernel_embed_norm_args args = embed_args(&s);
+            assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
+            matrix_fetch(&s.to);
+            assert_embedded(&s);
+            assert_untouched(&s.to, s.rows.tokens);
+            embed_free(&s);
+        }
+    }
+}
+
+/* Gaps hold ids that no vocabulary has; what comes of them is finite. */
+static void gaps_between_rows(void **state)
+{
+    (void)state;
+    struct embed_scene s = embed_new(KERNEL_F16, 384, 3);
+    const struct kernel_embed_norm_args args = embed_args(&s);
+    assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
+    matrix_fetch(&s.to);
+    assert_embedded(&s);
+    embed_free(&s);
+}
+
+/* A launch for a smaller bound than there are tokens does those below it. */
+static void the_bound_holds(void **state)
+{
+    (void)state;
+    struct embed_scene s = embed_new(KERNEL_F16, 1032, 0);
+    struct kernel_embed_norm_args args = embed_args(&s);
+    args.bound = 3;
+    assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
+    matrix_fetch(&s.to);
+    assert_true(isfinite(*matrix_at(&s.to, 2, 0)));
+    assert_untouched(&s.to, 3);
+    embed_free(&s);
 }
 
 const struct CMUnitTest cases[] = {
     cmocka_unit_test(every_width),
     cmocka_unit_test(what_is_added_is_a_choice),
+    cmocka_unit_test(in_place),
+    cmocka_unit_test(an_offset_does_not_hurt),
+    cmocka_unit_test(what_is_not_finite_stays_in_its_row),
+    cmocka_unit_test(what_it_does_not_do_is_refused),
+    cmocka_unit_test(embeddings_of_every_width),
+    cmocka_unit_test(gaps_between_rows),
+    cmocka_unit_test(the_bound_holds),
 };
 
 TEST_MAIN(cases)

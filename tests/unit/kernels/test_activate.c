@@ -1,0 +1,128 @@
+/* kernel_activate beside the definitions of its functions in f64. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernel_device.h"
+#include "kernel_matrix.h"
+#include "kernel_numbers.h"
+
+static double activated(enum kernel_activation activation, double x)
+{
+    switch (activation) {
+    case KERNEL_GELU_ERF:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case KERNEL_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case KERNEL_RELU:
+        return x > 0 ? x : 0;
+    case KERNEL_IDENTITY:
+        return x;
+    }
+    return NAN;
+}
+
+/* Values from -8 to 8, so that the tails are there too. */
+static struct kernel_matrix spread(enum kernel_type type, uint32_t rows, uint32_t width)
+{
+    struct kernel_matrix x = matrix_random(type, 1, rows, width);
+    for (size_t i = 0; i < (size_t)rows * width; i++)
+        x.host[i] *= 8;
+    matrix_put(&x);
+    return x;
+}
+
+static void run_case(enum kernel_type type, enum kernel_activation activation, uint32_t width, int with_bias)
+{
+    const uint32_t rows = 3, bound = 5;
+    struct kernel_matrix x = spread(type, bound, width), bias = matrix_random(type, 2, 1, width), before = x;
+    uint32_t *count = device_new(sizeof rows, &rows);
+    const struct kernel_activate_args args = {type,    activation, bound, width, count, with_bias ? bias.device : NULL,
+                                              x.device};
+    x.host = calloc((size_t)bound * width, sizeof(float));
+    assert_int_equal(kernel_activate(device_queue(), &args), cudaSuccess);
+    matrix_fetch(&x);
+    for (uint32_t r = 0; r < bound; r++) {
+        for (uint32_t i = 0; i < width; i++) {
+            double in = (double)*matrix_at(&before, r, i) + (with_bias ? (double)*matrix_at(&bias, 0, i) : 0);
+            float want = r < rows ? (float)activated(activation, in) : *matrix_at(&before, r, i);
+            float got = *matrix_at(&x, r, i);
+            if (!(fabsf(got - want) <= number_step(type, want) + 4e-6f))
+                fail_msg("type %d, activation %d: f(%g) is %.9g instead of %.9g", (int)type, (int)activation, in,
+                         (double)got, (double)want);
+        }
+    }
+    free(before.host);
+    matrix_free(&x);
+    matrix_free(&bias);
+    device_free(count);
+}
+
+static void every_function_and_type(void **state)
+{
+    (void)state;
+    for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++)
+        for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++)
+            for (int with_bias = 0; with_bias < 2; with_bias++)
+                run_case(type, a, 1536, with_bias);
+}
+
+static void odd_widths(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = {8, 24, 1000, 4104, 16384};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        run_case(KERNEL_F16, KERNEL_GELU_ERF, widths[i], 1);
+}
+
+/* Not a number in, not a number out: the row must be seen to be spoilt. */
+static void what_is_not_a_number_stays_so(void **state)
+{
+    (void)state;
+    const uint32_t rows = 1;
+    uint32_t *count = device_new(sizeof rows, &rows);
+    for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++) {
+        struct kernel_matrix x = matrix_random(KERNEL_F16, 1, 1, 16);
+        x.host[3] = NAN;
+        x.host[4] = INFINITY;
+        matrix_put(&x);
+        const struct kernel_activate_args args = {KERNEL_F16, a, 1, 16, count, NULL, x.device};
+        assert_int_equal(kernel_activate(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&x);
+        assert_true(isnan(x.host[3]));
+        assert_true(isinf(x.host[4]));
+        assert_true(isfinite(x.host[2]) && isfinite(x.host[5]));
+        matrix_free(&x);
+    }
+    device_free(count);
+}
+
+static void what_it_does_not_do_is_refused(void **state)
+{
+    (void)state;
+    const uint32_t rows = 1;
+    uint32_t *count = device_new(sizeof rows, &rows);
+    struct kernel_matrix x = matrix_random(KERNEL_F16, 1, 1, 64);
+    const struct kernel_activate_args good = {KERNEL_F16, KERNEL_RELU, 1, 64, count, NULL, x.device};
+    struct kernel_activate_args bad[6] = {good, good, good, good, good, good};
+    bad[0].width = 60;
+    bad[1].width = 0;
+    bad[2].bound = 0;
+    bad[3].type = (enum kernel_type)3;
+    bad[4].x = (char *)x.device + 8;
+    bad[5].bound = UINT32_MAX;
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(kernel_activate(device_queue(), &bad[i]), cudaErrorInvalidValue);
+    matrix_free(&x);
+    device_free(count);
+}
+
+const struct CMUnitTest cases[] = {
+    cmocka_unit_test(every_function_and_type),
+    cmocka_unit_test(odd_widths),
+    cmocka_unit_test(what_is_not_a_number_stays_so),
+    cmocka_unit_test(what_it_does_not_do_is_refused),
+};
+
+TEST_MAIN(cases)
