@@ -67,13 +67,12 @@ set(CMAKE_CUDA_COMPILER ${SLUICE_NVCC})
 if(NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${SLUICE_GXX})
 endif()
-# The least that runs everywhere: PTX is made twice, for the generation of the A100 (and code for its three kinds of
-# chips) and for that of the H100; newer ones compile the latter when they load it.
+# PTX is made twice, for the generation of the A100 (and code for its three kinds of chips) and for that of the H100;
+# newer ones compile the latter when they load it.
+set(SLUICE_CUDA_ARCHITECTURES "" CACHE STRING
+  "Build the kernels for these alone, as in CMAKE_CUDA_ARCHITECTURES; empty: for all that Sluice runs on")
 set(code "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
   "--generate-code=arch=compute_90,code=[sm_90,compute_90]")
-if(CMAKE_CUDA_ARCHITECTURES) # asked for: CMake writes the options
-  set(code "")
-endif()
 enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
 message(STATUS "CUDA engine: yes (CUDA ${CUDAToolkit_VERSION})")
@@ -81,7 +80,10 @@ sluice_cuda_headers(${SLUICE_CUDA_INCLUDE})
 
 add_library(kernels STATIC ${SLUICE_KERNEL_SOURCES})
 set_target_properties(kernels PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
-if(code)
+if(SLUICE_CUDA_ARCHITECTURES)
+  set(code "")
+  set_target_properties(kernels PROPERTIES CUDA_ARCHITECTURES "${SLUICE_CUDA_ARCHITECTURES}")
+else()
   set_target_properties(kernels PROPERTIES CUDA_ARCHITECTURES OFF)
 endif()
 target_include_directories(kernels PRIVATE ${CMAKE_SOURCE_DIR})
