@@ -47,7 +47,9 @@ add_library(cuda_headers INTERFACE)
 
 # The backend table with CUDA's row, and the C files behind it, for the daemon and for the host tests.
 add_library(engine_table OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/engine/backend.c)
-target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
+if(SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
+  target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
+endif()
 target_link_libraries(engine_table PRIVATE model)
 function(sluice_cuda_headers include)
   target_include_directories(cuda_headers SYSTEM INTERFACE ${include})
