@@ -48,8 +48,9 @@ def store(values, dtype):
 
 
 def tensor_shapes(m):
-    """(name, shape, standard deviation, centre) of every weight, spread about as training leaves them."""
-    hidden, inner = m["hidden"], m["inner"]
+    """(name, shape, standard deviation, centre) of every weight, spread about as training leaves them, or that times
+    m["spread"] for the matrices."""
+    hidden, inner, spread = m["hidden"], m["inner"], m.get("spread", 1)
     yield "embeddings.word_embeddings.weight", (VOCABULARY, hidden), 0.05, 0
     yield "embeddings.position_embeddings.weight", (POSITIONS, hidden), 0.02, 0
     yield "embeddings.token_type_embeddings.weight", (2, hidden), 0.02, 0
@@ -57,11 +58,11 @@ def tensor_shapes(m):
     for layer in range(m["layers"]):
         prefix = f"encoder.layer.{layer}."
         for part in ("attention.self.query", "attention.self.key"):
-            yield prefix + part + ".weight", (hidden, hidden), 0.06, 0
+            yield prefix + part + ".weight", (hidden, hidden), 0.06 * spread, 0
             yield prefix + part + ".bias", (hidden,), 0.1, 0
         for part, rows, columns in (("attention.self.value", hidden, hidden), ("attention.output.dense", hidden, hidden),
                                     ("intermediate.dense", inner, hidden), ("output.dense", hidden, inner)):
-            yield prefix + part + ".weight", (rows, columns), 0.04, 0
+            yield prefix + part + ".weight", (rows, columns), 0.04 * spread, 0
             yield prefix + part + ".bias", (rows,), 0.05, 0
         norms += [prefix + "attention.output.LayerNorm", prefix + "output.LayerNorm"]
     for norm in norms:

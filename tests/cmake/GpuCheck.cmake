@@ -1,0 +1,53 @@
+# tests/gpu: the driver of the GPU check, and where the CUDA engine is built the kernels' tests once more, for a GPU.
+# Nothing of it runs on a GPU by itself (tests/gpu/run.sh does). What of its scripts a machine without one can run is run
+# here as tests, on tiny models and the CPU backend, so that they do not rot until somebody has a GPU.
+set(gpu ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
+set(gpu_check ${gpu}/gpu_check.c ${gpu}/gpu_job.c ${gpu}/gpu_run.c)
+
+add_executable(gpu_check ${gpu_check})
+target_include_directories(gpu_check PRIVATE ${gpu})
+if(TARGET cuda_runtime)
+  target_sources(gpu_check PRIVATE ${gpu}/product_yardstick.c)
+  target_link_libraries(gpu_check PRIVATE engine_with_cuda)
+  set_target_properties(gpu_check PROPERTIES LINKER_LANGUAGE C)
+else()
+  target_sources(gpu_check PRIVATE ${gpu}/product_yardstick_none.c)
+  target_link_libraries(gpu_check PRIVATE engine)
+endif()
+
+# gpu_kernels_<x>: tests/unit/kernels/test_<x>.c with the kernels as nvcc builds them. Left out: what tests the shim, and
+# what runs on no device.
+if(SLUICE_CUDA_BUILD)
+  file(GLOB support CONFIGURE_DEPENDS support/kernel_*.c)
+  list(FILTER support EXCLUDE REGEX "/kernel_device_host\\.c$")
+  add_library(kernel_device_gpu STATIC ${gpu}/kernel_device_gpu.c ${support} ${SLUICE_KERNEL_HOST_SOURCES})
+  set_target_properties(kernel_device_gpu PROPERTIES LINKER_LANGUAGE C)
+  target_include_directories(kernel_device_gpu PUBLIC support)
+  target_link_libraries(kernel_device_gpu PUBLIC cuda_headers kernels CUDA::cudart_static m)
+  sluice_kernels(ptx_probe_gpu ${gpu}/ptx_probe_gpu.cu)
+  target_include_directories(ptx_probe_gpu PRIVATE support)
+  add_custom_target(gpu_kernels)
+  file(GLOB files CONFIGURE_DEPENDS unit/kernels/test_*.c)
+  list(FILTER files EXCLUDE REGEX "/test_(simt|tiles)\\.c$")
+  foreach(file ${files})
+    get_filename_component(stem ${file} NAME_WE)
+    string(REPLACE "test_" "gpu_kernels_" target ${stem})
+    add_executable(${target} ${file})
+    target_link_libraries(${target} PRIVATE ptx_probe_gpu kernel_device_gpu PkgConfig::CMOCKA)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+    add_dependencies(gpu_kernels ${target})
+  endforeach()
+endif()
+
+file(STRINGS ${gpu}/test_check.py lines REGEX "^(class |    def test_)")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${gpu}/test_check.py)
+foreach(line IN LISTS lines)
+  if(line MATCHES "^class ([A-Za-z0-9_]+)")
+    set(class ${CMAKE_MATCH_1})
+  elseif(line MATCHES "^    def test_([A-Za-z0-9_]+)")
+    add_test(NAME gpu.check.${CMAKE_MATCH_1}
+      COMMAND ${SLUICE_VENV}/bin/python -B -m unittest test_check.${class}.test_${CMAKE_MATCH_1} WORKING_DIRECTORY ${gpu})
+    set_tests_properties(gpu.check.${CMAKE_MATCH_1} PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 600
+      ENVIRONMENT "SLUICE_BUILD=${CMAKE_BINARY_DIR};SLUICE_BINARY=$<TARGET_FILE:sluice>;PYTHONUNBUFFERED=1")
+  endif()
+endforeach()

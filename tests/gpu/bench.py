@@ -1,0 +1,190 @@
+"""How fast: tokens/s at fixed and mixed lengths, batching off and on, latency; beside the peak of bare products and what
+others reach on the same device in the same run. All figures are medians of rounds, after runs that do not count."""
+import random
+import statistics
+
+import numpy as np
+
+import check_numbers
+import peers
+import shapes
+from driver import PACKED, PADDED, NotHere
+
+LENGTHS = [16, 64, 128, 256, 512]
+BUDGETS = [8192, 16384, 32768, 65536]  # tokens in a batch
+FIFO_ROWS = [32, 128]                  # rows in a batch of whoever batches by count
+LITERATURE = 3.75                      # batching on over off, as published for text services
+PEAK = (8192, 8192, 8192)
+
+
+class Plan:
+    """Sizes of a run: the real one, or --quick, which only shows that everything runs."""
+
+    def __init__(self, quick):
+        self.lengths = [16, 64] if quick else LENGTHS
+        self.budgets = [128, 256] if quick else BUDGETS
+        self.fifo_rows = [4] if quick else FIFO_ROWS
+        self.mixed = 24 if quick else 4096
+        self.alone = 8 if quick else 512
+        self.batches = 2 if quick else 4  # of a load at one length: several, so that copies can hide behind others
+        self.rounds = 3 if quick else 5
+        self.timing = ["--rounds", self.rounds, "--round-ms", 1 if quick else 100, "--warm-ups", 1 if quick else 2]
+        self.latencies = 5 if quick else 1000
+        self.peak = (64, 64, 64) if quick else PEAK
+        self.quick = quick
+
+
+def mixed_lengths(count):
+    """Lengths in order of arrival: package summaries joined to 1 … 12 of them, as the tokenizer of the shipped model
+    counts them, at most 512."""
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(shapes.SOURCE / "config/models/sluice-mini-en/tokenizer.json"))
+    tokenizer.no_truncation()
+    lines = (shapes.SOURCE / "tests/demo/packages.tsv").read_text().replace("\t", ": ").splitlines()
+    rng = random.Random(1)
+    texts = [". ".join(rng.sample(lines, min(12, 1 + int(rng.expovariate(0.6))))) for _ in range(count)]
+    return [min(512, len(encoding.ids)) for encoding in tokenizer.encode_batch(texts)]
+
+
+def packed_batches(lengths, budget):
+    """In order of arrival, as many as fit."""
+    batches, rows, used = [], [], 0
+    for index, length in enumerate(lengths):
+        if rows and used + length > budget:
+            batches.append((PACKED, rows))
+            rows, used = [], 0
+        rows.append(index)
+        used += length
+    return batches + [(PACKED, rows)]
+
+
+def padded_batches(lengths, order, budget=None, rows_most=None):
+    """In the given order: by padded tokens, or by count."""
+    batches, rows, longest = [], [], 0
+    for index in order:
+        wider = max(longest, lengths[index])
+        full = len(rows) == rows_most if rows_most else (len(rows) + 1) * wider > budget
+        if rows and full:
+            batches.append((PADDED, rows))
+            rows, wider = [], lengths[index]
+        rows.append(index)
+        longest = wider
+    return batches + [(PADDED, rows)]
+
+
+def median_rate(line, what):
+    return line[what] / statistics.median(line["seconds"])
+
+
+def sweep(driver, folder, plan, precision):
+    """length -> (tokens/s, tokens in a batch) at the batch that is best for it."""
+    texts, loads, names = [], [], []
+    for length in plan.lengths:
+        for budget in plan.budgets:
+            rows = max(1, budget // length)
+            first = len(texts)
+            texts += check_numbers.make_texts([length] * rows, length)
+            loads.append([(PACKED, range(first, first + rows))] * plan.batches)
+            names.append((length, budget))
+    lines, engine = driver.rates(folder, texts, loads, "--precision", precision, *plan.timing)
+    best = {}
+    for (length, budget), line in zip(names, lines):
+        best[length] = max(best.get(length, (0, 0)), (median_rate(line, "tokens"), budget))
+    return best, engine
+
+
+def mixed(driver, folder, plan, precision, lengths, report, name):
+    """Batching off and on: texts/s of each way, on the same texts."""
+    texts, order = check_numbers.make_texts(lengths, 3), range(len(lengths))
+    by_length = sorted(order, key=lambda i: lengths[i])
+    ways = [("one by one", [(PACKED, [i]) for i in order[:plan.alone]])]
+    ways += [(f"padded, {n} rows in order", padded_batches(lengths, order, rows_most=n)) for n in plan.fifo_rows]
+    for budget in plan.budgets:
+        ways.append((f"padded, sorted, {budget} tokens", padded_batches(lengths, by_length, budget=budget)))
+        ways.append((f"packed, {budget} tokens", packed_batches(lengths, budget)))
+    lines, _ = driver.rates(folder, texts, [load for _, load in ways], "--precision", precision, *plan.timing)
+    rates = {way: (median_rate(line, "rows"), median_rate(line, "tokens")) for (way, _), line in zip(ways, lines)}
+    best = {}
+    for kind in ("one by one", "padded, sorted", "packed", "padded,"):
+        best[kind] = max((rate, way) for way, rate in rates.items()
+                         if way.startswith(kind) and (kind != "padded," or "in order" in way))
+    (texts_s, tokens_s), packed_way = best["packed"]
+    ratio = {kind: best[kind][0][0] and texts_s / best[kind][0][0] for kind in best}
+    for kind in ("one by one", "padded,", "padded, sorted", "packed"):
+        (rate, tokens), way = best[kind]
+        report.speed(f"{name} mixed: {way}", f"{rate:12,.0f} texts/s {tokens:14,.0f} tokens/s   packed is {ratio[kind]:.2f} of it",
+                     texts_s=rate, tokens_s=tokens, packed_over_it=ratio[kind])
+    report.speed(f"{name} mixed: batching off to on", f"{ratio['one by one']:.2f} times (literature: {LITERATURE}); packed over "
+                 f"padded-sorted {ratio['padded, sorted']:.2f} (goal 1.3)", off_to_on=ratio["one by one"],
+                 packed_over_sorted=ratio["padded, sorted"], all={way: rate[0] for way, rate in rates.items()})
+    return tokens_s, texts_s
+
+
+def latency(driver, folder, plan, precision, report, name):
+    lengths = [12, 64] if plan.quick else [12, 128, 512]
+    texts = check_numbers.make_texts(lengths, 4)
+    loads = [[(PACKED, [i])] for i in range(len(texts))]
+    for graphs in ((), ("--no-graphs",)) if driver.backend == "cuda" else ((),):
+        lines, _ = driver.latencies(folder, texts, loads, "--precision", precision, "--latencies", plan.latencies,
+                                    "--warm-ups", 3, *graphs)
+        for length, line in zip(lengths, lines):
+            kind = "" if driver.backend != "cuda" else ", no graphs" if graphs else ", graphs"
+            report.speed(f"{name} one text of {length} tokens{kind}", f"p50 {line['p50_ms']:.3f} ms, p99 {line['p99_ms']:.3f} ms",
+                         p50_ms=line["p50_ms"], p99_ms=line["p99_ms"], samples=line["samples"])
+
+
+def peak_of_products(driver, plan, precision, report, name, tokens):
+    """TFLOP/s of a large square product, and of the model's own four at so many tokens; None where there is no CUDA."""
+    try:
+        rounds = driver.products([plan.peak, *shapes.products(name, tokens)], "--precision", precision, *plan.timing[:4])
+    except NotHere as reason:
+        report.absent(f"{name} peak of products", str(reason), driver.backend == "cuda")
+        return None, None
+    medians = [statistics.median(r) for r in rounds]
+    operations = [a * b * c for a, b, c in shapes.products(name, tokens)]
+    own = sum(operations) / sum(o / m for o, m in zip(operations, medians[1:]))
+    report.speed(f"{name} products alone", f"{medians[0]:.0f} TFLOP/s at {'x'.join(map(str, plan.peak))}, {own:.0f} in its own four "
+                 f"shapes at {tokens} tokens", peak_tflops=medians[0], own_tflops=own)
+    return medians[0], own
+
+
+def share(rate, name, length, peak):
+    return None if peak is None else rate * shapes.operations_per_token(name, length) / (peak * 1e12)
+
+
+def percent(part):
+    return "-" if part is None else f"{100 * part:.1f} %"
+
+
+def show_fixed(report, name, ours, others, peak, own):
+    """The table of one shape: ours and the others at each length."""
+    for length, (rate, budget) in ours.items():
+        theirs = {peer: rates[length] for peer, rates in others.items() if length in rates}
+        text = f"{rate:13,.0f} tokens/s, {percent(share(rate, name, length, peak))} of peak, {percent(share(rate, name, length, own))} of its products"
+        for peer, other in theirs.items():
+            text += f"; {peer} {other:,.0f}: {rate / other:.2f}x"
+        goal = shapes.GOALS.get(name) if length == 128 else None
+        if goal:
+            text += f"; goal {goal[0]:,.0f}: {'met' if rate >= goal[0] else 'missed'}"
+        report.speed(f"{name} {length} tokens", text, tokens_s=rate, batch_tokens=budget, goal=goal and goal[0], peers=theirs,
+                     share_of_peak=share(rate, name, length, peak), share_of_products=share(rate, name, length, own))
+
+
+def bench_shape(options, driver, report, name):
+    plan = Plan(options.quick)
+    precision = "f16" if driver.backend == "cuda" else "f32"
+    folder = shapes.write(options.work, name)
+    lengths = mixed_lengths(plan.mixed)
+    report.note(f"{name}: {precision}; mixed lengths {min(lengths)} to {max(lengths)}, mean {np.mean(lengths):.0f}")
+    ours, engine = sweep(driver, folder, plan, precision)
+    middle = 128 if 128 in ours else plan.lengths[0]
+    peak, own = peak_of_products(driver, plan, precision, report, name, ours[middle][1])
+    others = {}
+    if options.peers:
+        others = peers.fixed(options, report, folder, name, plan, driver)
+    show_fixed(report, name, ours, others, peak, own)
+    _, texts_s = mixed(driver, folder, plan, precision, lengths, report, name)
+    if options.peers:
+        peers.mixed(options, report, folder, name, plan, lengths, texts_s)
+    latency(driver, folder, plan, precision, report, name)
+    report.content.setdefault("engines", {})[name] = engine

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The GPU check from end to end: the whole daemon, from XADD to reply, on the GPU; texts/s, GPU busy share, what limits it.
+# Needs what run.sh needs, and redis-server and the daemon's libraries: from the machine, or from the pack that
+# tests/gpu/pack.sh makes (build/gpu-pack.tar.gz).
+#
+#   tests/gpu/e2e.sh [--out FOLDER] [--python PROGRAM] [--built FOLDER] [OPTION of e2e.py...]
+#
+# Exit code: 0 the vectors in the replies are right; 1 they are not, or something could not be run; 64 called wrongly.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+out=$work/out python=python3 built="" options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out | --python | --built)
+      [ $# -ge 2 ] || die "$1 needs a value" 64
+      case $1 in
+        --out) out=$2 ;;
+        --python) python=$2 ;;
+        --built) built=$2 ;;
+      esac
+      shift
+      ;;
+    -h | --help)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
+    *) options+=("$1") ;;
+  esac
+  shift
+done
+mkdir -p "$work" "$out"
+if [ -n "$built" ]; then
+  build=$(realpath "$built")
+  open_pack
+else
+  build_targets sluice
+fi
+command -v redis-server >/dev/null || die "no redis-server: bring build/gpu-pack.tar.gz"
+export SLUICE_BINARY=$build/sluice PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+say "e2e"
+"$python" "$root/tests/gpu/e2e.py" --work "$work" --json "$out/e2e.json" "${options[@]}" 2>&1 | tee "$out/e2e.txt"

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# The GPU check: are the numbers right, are the kernels clean, how fast is it. For a machine with an NVIDIA GPU, nvcc,
+# CMake and a Python with torch, transformers and sentence-transformers; what else is missing there comes in a pack
+# (tests/gpu/pack.sh). Nothing is fetched.
+#
+#   tests/gpu/run.sh [PART...] [OPTION...]
+#
+# Parts, in this order; all of them when none is named, and each may be run by itself where a command's time is limited:
+#   build       configure and build what the others need, into build/gpu
+#   kernels     every kernel beside its reference: the tests of tests/unit/kernels, on the GPU
+#   numbers     vectors beside f32 of transformers: lengths, batches, layouts, graphs, rows beyond f16
+#   sanitizer   compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over the kernels and a small forward pass
+#   bench       tokens/s, share of the peak of products, batching off and on, latency; sentence-transformers beside it
+# Options:
+#   --shapes A,B      for numbers and bench: minilm, bge-small, bert-base, bert-large; numbers also: overflow
+#   --out FOLDER      where tables and JSON go (default: build/gpu-check/out)
+#   --device N        which GPU
+#   --python PROGRAM  which Python (default: python3)
+#   --quick           bench: only shows that everything runs
+#   --no-peers, --no-compile      bench: without others, without torch.compile
+#   --built FOLDER    a build that exists; nothing is configured or built
+#   --backend cpu, --reference numpy     for the test of this script on a machine without a GPU
+# Exit code: 0 all checks passed; 1 a check failed or could not be made; 64 called wrongly.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+parts=() out=$work/out python=python3 shapes="" device=0 built="" backend=cuda check_options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    build | kernels | numbers | sanitizer | bench) parts+=("$1") ;;
+    --shapes | --out | --device | --python | --built | --backend | --reference)
+      [ $# -ge 2 ] || die "$1 needs a value" 64
+      case $1 in
+        --shapes) shapes=$2 ;;
+        --out) out=$2 ;;
+        --device) device=$2 ;;
+        --python) python=$2 ;;
+        --built) built=$2 ;;
+        --backend) backend=$2 ;;
+        --reference) check_options+=(--reference "$2") ;;
+      esac
+      shift
+      ;;
+    --quick | --no-peers | --no-compile) check_options+=("$1") ;;
+    -h | --help)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
+    *) die "no part or option named $1; see --help" 64 ;;
+  esac
+  shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(build kernels numbers sanitizer bench)
+mkdir -p "$work" "$out"
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+failed=()
+
+need_build() {
+  if [ -n "$built" ]; then
+    build=$(realpath "$built")
+    open_pack
+  else
+    build_targets gpu_check gpu_kernels
+  fi
+}
+
+quoted() { printf %q\  "$@"; }
+
+# check PART DEFAULT_SHAPES
+check() {
+  "$python" "$root/tests/gpu/check.py" "$1" --driver "$(quoted "${pack_env[@]}" "$build/tests/gpu_check")" --backend "$backend" \
+    --device "$device" --work "$work" --json "$out/$1.json" --shapes "${shapes:-$2}" "${check_options[@]}" 2>&1 | tee "$out/$1.txt"
+}
+
+# run_kernels [COMMAND...]: every program of kernel tests, behind the command.
+run_kernels() {
+  local tests=("$build"/tests/gpu_kernels_*) program bad=0
+  [ -x "${tests[0]}" ] || { echo "no kernel tests in $build/tests"; return 1; }
+  for program in "${tests[@]}"; do
+    echo "-- $(basename "$program")"
+    "$@" "${pack_env[@]}" "$program" 2>&1 || bad=1
+  done
+  return $bad
+}
+
+sanitize() {
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the PATH"; return 1; }
+  local tool bad=0
+  for tool in memcheck racecheck initcheck synccheck; do
+    local sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20)
+    echo "-- $tool: kernels"
+    run_kernels "${sanitizer[@]}" >"$out/$tool-kernels.txt" || bad=1
+    summary "$out/$tool-kernels.txt"
+    echo "-- $tool: a forward pass"
+    "$python" "$root/tests/gpu/forward_once.py" --work "$work" --driver "$(quoted "${sanitizer[@]}" "${pack_env[@]}" "$build/tests/gpu_check")" --device "$device" --backend "$backend" >"$out/$tool-forward.txt" 2>&1 || bad=1
+    summary "$out/$tool-forward.txt"
+  done
+  return $bad
+}
+
+summary() {
+  grep -E 'SUMMARY|FAILED|WRONG|forward_once|Error:|========= (Invalid|Uninit|Race|Barrier|Program)' "$1" | sort | uniq -c | head -20 || true
+}
+
+for part in "${parts[@]}"; do
+  say "$part"
+  case $part in
+    build) need_build ;;
+    kernels) need_build && { run_kernels 2>&1 | tee "$out/kernels.txt"; } || failed+=(kernels) ;;
+    numbers) need_build && check numbers minilm,bge-small,bert-base,bert-large,overflow || failed+=(numbers) ;;
+    sanitizer) need_build && sanitize || failed+=(sanitizer) ;;
+    bench) need_build && check bench minilm,bge-small,bert-base,bert-large || failed+=(bench) ;;
+  esac
+done
+[ ${#failed[@]} -eq 0 ] || die "FAILED: ${failed[*]}"
+say "all passed: ${parts[*]}"

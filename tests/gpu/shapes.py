@@ -1,0 +1,88 @@
+"""The models of the GPU check: random weights from a seed in the shapes that people run, and tiny ones for the host."""
+import json
+import math
+import pathlib
+import struct
+import sys
+
+import numpy as np
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(SOURCE / "tests/golden"), str(SOURCE / "tests/support")]
+
+import encoder_golden as golden  # noqa: E402
+
+VOCABULARY, POSITIONS = golden.VOCABULARY, golden.POSITIONS
+
+SHAPES = {
+    "tiny": dict(hidden=64, layers=2, heads=2, inner=128, pooling="mean", dtype="F32", seed=21),
+    "tiny-cls": dict(hidden=128, layers=2, heads=2, inner=256, pooling="cls", dtype="F16", seed=22),
+    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=23),
+    "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", seed=24),
+    "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=25, spread=0.8),
+    # Weights as wide as those of the others would let rounding grow over 24 layers as no trained model does.
+    "bert-large": dict(hidden=1024, layers=24, heads=16, inner=4096, pooling="mean", dtype="F16", seed=26, spread=0.6),
+}
+# Made to be too much for f16 wherever the token OVERFLOWING stands: see make_overflowing.
+OVERFLOW = {"overflow": dict(hidden=384, layers=3, heads=12, inner=1536, pooling="mean", dtype="F32", seed=27, push=1000),
+            "tiny-overflow": dict(hidden=64, layers=2, heads=2, inner=128, pooling="mean", dtype="F32", seed=28, push=1000)}
+SHAPES.update(OVERFLOW)
+OVERFLOWING = 7
+REAL = ["minilm", "bge-small", "bert-base", "bert-large"]
+
+# The goals of the project for one H100 or H200 at 128 tokens, in tokens/s, and what they are of the peak of products.
+GOALS = {"minilm": (12.0e6, None), "bert-base": (2.35e6, 0.51), "bert-large": (0.77e6, 0.59)}
+
+
+def write(work, name):
+    """The checkpoint's folder; written when it is not there, or is another one."""
+    folder, made_from = pathlib.Path(work) / name, json.dumps(SHAPES[name], sort_keys=True)
+    complete = folder / "complete"
+    if not complete.exists() or complete.read_text() != made_from:
+        golden.write_checkpoint(folder, SHAPES[name])
+        if name in OVERFLOW:
+            make_overflowing(folder, SHAPES[name]["push"])
+        complete.write_text(made_from)
+    return folder
+
+
+def tensors(folder, mode="r"):
+    """name -> the numbers as they lie in the file (bf16: its bits)."""
+    path = folder / "model.safetensors"
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(size))
+    types = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+    return {name: np.memmap(path, types[entry["dtype"]], mode, 8 + size + entry["data_offsets"][0], tuple(entry["shape"]))
+            for name, entry in header.items()}
+
+
+def make_overflowing(folder, push):
+    """Gives OVERFLOWING an embedding that is one large number, which one inner neuron of the first layer looks for; what
+    that neuron then adds is far above what f16 can hold, but no trouble for bf16. Other tokens do not wake it."""
+    named, layer = tensors(folder, "r+"), "encoder.layer.0."
+    hidden = named["embeddings.LayerNorm.weight"].shape[0]
+    named["embeddings.word_embeddings.weight"][OVERFLOWING] = 0
+    named["embeddings.word_embeddings.weight"][OVERFLOWING, 3] = 40
+    named["embeddings.LayerNorm.weight"][3] = named[layer + "attention.output.LayerNorm.weight"][3] = 1
+    named[layer + "intermediate.dense.weight"][0] = 0
+    named[layer + "intermediate.dense.weight"][0, 3] = 100
+    named[layer + "intermediate.dense.bias"][0] = -65 * math.sqrt(hidden)
+    named[layer + "output.dense.weight"][5, 0] = push
+    for tensor in named.values():
+        tensor.flush()
+
+
+def operations_per_token(name, length):
+    """Products and attention, as papers count them; a model that pools its first token needs not all of its last layer,
+    but it is credited with all of it, as its peers are."""
+    m = SHAPES[name]
+    hidden, inner = m["hidden"], m["inner"]
+    return m["layers"] * (2 * (4 * hidden * hidden + 2 * hidden * inner) + 4 * length * hidden)
+
+
+def products(name, tokens):
+    """The four products of a layer at so many tokens: (rows, outputs, inputs)."""
+    m = SHAPES[name]
+    hidden, inner = m["hidden"], m["inner"]
+    return [(tokens, 3 * hidden, hidden), (tokens, hidden, hidden), (tokens, inner, hidden), (tokens, hidden, inner)]

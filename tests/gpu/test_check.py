@@ -1,0 +1,130 @@
+"""The GPU check itself, as far as it goes without a GPU: run.sh and its Python parts on tiny models, the CPU backend and
+a reference in NumPy; and that what is wrong makes it fail."""
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ["SLUICE_BUILD"])
+GPU_CHECK = BUILD / "tests/gpu_check"
+
+
+class OnTheHost(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.out = pathlib.Path(self.folder.name)
+
+    def run_script(self, *words):
+        return self.run_command([HERE / "run.sh", *words, "--built", BUILD, "--out", self.out, "--python", sys.executable])
+
+    def run_check(self, part, *words, driver=(GPU_CHECK,)):
+        return self.run_command([sys.executable, "-B", HERE / "check.py", part, "--driver", shlex.join(map(str, driver)), "--work", self.out / "work",
+                                 "--json", self.out / f"{part}.json", "--backend", "cpu", "--reference", "numpy", *words])
+
+    def run_command(self, command):
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500, check=False)
+        self.text = done.stdout + done.stderr
+        return done.returncode
+
+    def content(self, part):
+        return json.loads((self.out / f"{part}.json").read_text())
+
+    def spoiler(self, spoil):
+        """A driver that runs gpu_check and then spoils the vectors that it has written, a [rows, dim] array."""
+        path = self.out / "spoiler.py"
+        path.write_text(textwrap.dedent(f"""\
+            import subprocess, sys
+            import numpy as np
+            done = subprocess.run([{str(GPU_CHECK)!r}, *sys.argv[1:]])
+            if done.returncode != 0:
+                sys.exit(done.returncode)
+            vectors = np.fromfile(sys.argv[4], np.float32).reshape(-1, 64)
+            {spoil}
+            vectors.tofile(sys.argv[4])
+            """))
+        return sys.executable, path
+
+    def spoilt(self, spoil, expected):
+        self.assertEqual(self.run_check("numbers", "--shapes", "tiny", driver=self.spoiler(spoil)), 1, self.text)
+        self.assertIn("WRONG", self.text)
+        self.assertIn(expected, self.text)
+        self.assertTrue(self.content("numbers")["failures"])
+
+    def test_right_numbers_pass(self):
+        self.assertEqual(self.run_script("numbers", "--backend", "cpu", "--reference", "numpy", "--shapes",
+                                         "tiny,tiny-cls,tiny-overflow"), 0, self.text)
+        content = self.content("numbers")
+        self.assertEqual(content["failures"], [])
+        titles = [entry["title"] for entry in content["numbers"] if entry["good"]]
+        for wanted in ("tiny f32", "tiny-cls f32", "tiny-overflow f32 rows beyond f16", "tiny-overflow f32 rows beside them"):
+            self.assertIn(wanted, titles)
+
+    def test_one_wrong_vector_fails(self):
+        self.spoilt("vectors[20, :8] *= -1", "alone: ")
+
+    def test_vector_that_is_not_finite_fails(self):
+        self.spoilt("vectors[3, 5] = np.nan", "tiny f32")
+
+    def test_text_with_other_numbers_in_a_batch_fails(self):
+        self.spoilt("vectors[-1] *= 1.001", "one text apart")
+
+    def test_missing_vectors_fail(self):
+        self.spoilt("vectors = vectors[:-1]", "floats for")
+
+    def test_driver_that_dies_fails(self):
+        self.assertEqual(self.run_check("numbers", "--shapes", "tiny", driver=("/bin/false",)), 1, self.text)
+        self.assertIn("gpu_check ended with 1", self.text)
+
+    def test_gpu_that_is_not_there_fails(self):
+        """Not one check could be made: that is no pass."""
+        driver = ("/bin/sh", "-c", "echo no GPU here >&2; exit 77")
+        self.assertEqual(self.run_check("numbers", "--shapes", "tiny", "--backend", "cuda", driver=driver), 1, self.text)
+        self.assertIn("not here: no GPU here", self.text)
+
+    def test_forward_once(self):
+        command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out, "--backend", "cpu"]
+        self.assertEqual(self.run_command(command), 0, self.text)
+        self.assertEqual(self.text.count("worst cosine"), 4)
+
+    def test_bench_runs(self):
+        self.assertEqual(self.run_script("bench", "--backend", "cpu", "--shapes", "tiny", "--quick", "--no-peers"), 0, self.text)
+        titles = [entry["title"] for entry in self.content("bench")["speed"]]
+        for wanted in ("tiny 64 tokens", "tiny mixed: batching off to on", "tiny one text of 12 tokens"):
+            self.assertIn(wanted, titles)
+
+    def test_end_to_end_runs(self):
+        words = ("--backend", "cpu", "--reference", "numpy", "--shapes", "tiny", "--texts", 1000, "--prep-threads", 1)
+        command = [HERE / "e2e.sh", "--built", BUILD, "--out", self.out, "--python", sys.executable, *words]
+        self.assertEqual(self.run_command(command), 0, self.text)
+        content = self.content("e2e")
+        self.assertEqual([entry["good"] for entry in content["numbers"]], [True] * 4)
+        self.assertEqual(len(content["speed"]), 4)
+        self.assertTrue(all(entry["limit"] for entry in content["speed"]))
+
+    def test_unknown_words_are_refused(self):
+        self.assertEqual(self.run_script("numbres"), 64)
+        self.assertEqual(self.run_command([HERE / "run.sh", "numbers", "--shapes"]), 64)
+        self.assertEqual(self.run_check("numbers", "--shapes", "huge"), 2)
+        self.assertEqual(self.run_command([GPU_CHECK, "vectors", "nowhere"]), 2)
+        self.assertEqual(self.run_command([GPU_CHECK, "rates", "nowhere", "nothing", "--precision", "f8"]), 2)
+
+    def test_broken_jobs_are_refused(self):
+        sys.path.insert(0, str(HERE))
+        import numpy as np
+
+        import shapes
+        model = shapes.write(self.out, "tiny")
+        for numbers in ([], [1], [1, 5, 9], [0, 1, 1, 0, 1, 0], [1, 1, 9, 1, 1, 0, 1, 1], [1, 1, 9, -1], [1, 1, 9, 0, 7]):
+            (self.out / "job").write_bytes(np.array(numbers, np.int32).tobytes())
+            self.assertEqual(self.run_command([GPU_CHECK, "vectors", model, self.out / "job", self.out / "v"]), 2, numbers)
+
+
+if __name__ == "__main__":
+    unittest.main()
