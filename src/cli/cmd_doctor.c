@@ -21,12 +21,12 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-void doctor_say(struct doctor *doctor, enum verdict verdict, const char *what, const char *format, ...)
+void doctor_say(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
 {
-    static const char *const words[] = {[VERDICT_OK] = "ok", [VERDICT_WARN] = "warn", [VERDICT_FAIL] = "fail"};
-    doctor->warned += verdict == VERDICT_WARN;
-    doctor->failed += verdict == VERDICT_FAIL;
-    printf("%-4s  %-11s ", words[verdict], what);
+    static const char *const words[] = {[FINDING_OK] = "ok", [FINDING_WARN] = "warn", [FINDING_FAIL] = "fail"};
+    doctor->warned += finding == FINDING_WARN;
+    doctor->failed += finding == FINDING_FAIL;
+    printf("%-4s  %-11s ", words[finding], what);
     va_list args;
     va_start(args, format);
     vprintf(format, args);
@@ -67,9 +67,9 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
     if (status == STATUS_OK)
         status = read_info(doctor, err);
     if (status != STATUS_OK)
-        doctor_say(doctor, VERDICT_FAIL, "redis", "%s", err->message);
+        doctor_say(doctor, FINDING_FAIL, "redis", "%s", err->message);
     else
-        doctor_say(doctor, VERDICT_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
+        doctor_say(doctor, FINDING_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
     return status;
 }
 

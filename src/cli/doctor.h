@@ -4,7 +4,7 @@
 
 #include "cli/session.h"
 
-enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
+enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
 
 enum role { ROLE_WORKER = 1, ROLE_PRODUCER = 2, ROLE_OPERATOR = 4 };
 
@@ -18,7 +18,7 @@ struct doctor {
 };
 
 /* Prints one finding about `what` and counts it. */
-void doctor_say(struct doctor *doctor, enum verdict verdict, const char *what, const char *format, ...)
+void doctor_say(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
     PRINTF_LIKE(4, 5);
 
 /* A field of INFO; "" when the server does not tell. */

@@ -74,17 +74,17 @@ void doctor_host(struct doctor *doctor)
 {
     struct buffer database = {0};
     struct err err;
-    doctor_say(doctor, VERDICT_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
+    doctor_say(doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
     bool known = file_read(PACKAGES, PACKAGES_MAX_BYTES, &database, &err) == STATUS_OK;
     for (size_t i = 0; known && i < sizeof floors / sizeof floors[0]; i++) {
         char version[128];
         if (!find_version(database.data, floors[i].package, version))
             continue;
         if (debian_version_before(version, floors[i].floor))
-            doctor_say(doctor, VERDICT_WARN, "packages", "%s %s has known security holes; use %s or later",
+            doctor_say(doctor, FINDING_WARN, "packages", "%s %s has known security holes; use %s or later",
                        floors[i].package, version, floors[i].floor);
         else
-            doctor_say(doctor, VERDICT_OK, "packages", "%s %s", floors[i].package, version);
+            doctor_say(doctor, FINDING_OK, "packages", "%s %s", floors[i].package, version);
     }
     buffer_free(&database);
 }

@@ -24,17 +24,17 @@ static void check_types(struct doctor *doctor)
         const struct resp_value *reply;
         session_key(&doctor->session, keys[i].suffix, "", key);
         if (SESSION_ASK(&doctor->session, &reply, &err, "TYPE", key) != STATUS_OK) {
-            doctor_say(doctor, VERDICT_WARN, "keys", "cannot tell: %s", err.message);
+            doctor_say(doctor, FINDING_WARN, "keys", "cannot tell: %s", err.message);
             return;
         }
         const char *type = session_text(reply);
         if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0)
             continue;
-        doctor_say(doctor, VERDICT_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
+        doctor_say(doctor, FINDING_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
         wrong++;
     }
     if (wrong == 0)
-        doctor_say(doctor, VERDICT_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue);
+        doctor_say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue);
 }
 
 static bool has_group(const struct resp_value *groups)
@@ -55,13 +55,13 @@ static void check_group(struct doctor *doctor)
     session_key(&doctor->session, "requests", "", key);
     enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
     if (status != STATUS_OK && strstr(err.message, "no such key") != NULL)
-        doctor_say(doctor, VERDICT_OK, "group", "no stream yet; the first worker or producer makes it");
+        doctor_say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
     else if (status != STATUS_OK)
-        doctor_say(doctor, VERDICT_WARN, "group", "cannot tell: %s", err.message);
+        doctor_say(doctor, FINDING_WARN, "group", "cannot tell: %s", err.message);
     else if (has_group(reply))
-        doctor_say(doctor, VERDICT_OK, "group", "sluice reads %s", key);
+        doctor_say(doctor, FINDING_OK, "group", "sluice reads %s", key);
     else
-        doctor_say(doctor, VERDICT_WARN, "group", "%s has no group sluice; the next worker makes it", key);
+        doctor_say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
 }
 
 static void check_workers(struct doctor *doctor)
@@ -74,9 +74,9 @@ static void check_workers(struct doctor *doctor)
         alive += heartbeats.lines[i].alive;
     heartbeats_free(&heartbeats);
     if (status != STATUS_OK)
-        doctor_say(doctor, VERDICT_WARN, "workers", "cannot tell: %s", err.message);
+        doctor_say(doctor, FINDING_WARN, "workers", "cannot tell: %s", err.message);
     else
-        doctor_say(doctor, alive > 0 ? VERDICT_OK : VERDICT_WARN, "workers", "%zu alive", alive);
+        doctor_say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
 }
 
 /* Something to look at where `command` on a key answers more than 0. */
@@ -88,11 +88,11 @@ static void check_none(struct doctor *doctor, const char *what, const char *comm
     struct err err;
     session_key(&doctor->session, suffix, "", key);
     if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, command, key) != STATUS_OK)
-        doctor_say(doctor, VERDICT_WARN, what, "cannot tell: %s", err.message);
+        doctor_say(doctor, FINDING_WARN, what, "cannot tell: %s", err.message);
     else if (number > 0)
-        doctor_say(doctor, VERDICT_WARN, what, "%lld %s", number, finding);
+        doctor_say(doctor, FINDING_WARN, what, "%lld %s", number, finding);
     else
-        doctor_say(doctor, VERDICT_OK, what, "none");
+        doctor_say(doctor, FINDING_OK, what, "none");
 }
 
 void doctor_queue(struct doctor *doctor)
@@ -111,25 +111,25 @@ void doctor_model(struct doctor *doctor)
     struct err err;
     session_key(&doctor->session, "meta", "", key);
     if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, "model_id") != STATUS_OK) {
-        doctor_say(doctor, VERDICT_WARN, "model", "cannot tell: %s", err.message);
+        doctor_say(doctor, FINDING_WARN, "model", "cannot tell: %s", err.message);
         return;
     }
     if (reply->bytes == NULL) {
-        doctor_say(doctor, VERDICT_OK, "model", "the queue has none yet; the first worker brings its own");
+        doctor_say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
         return;
     }
     char pinned[64];
     snprintf(pinned, sizeof pinned, "%s", session_text(reply));
     struct model *model = NULL;
     if (start_model(doctor->config, &model, &err) != STATUS_OK) {
-        doctor_say(doctor, VERDICT_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned,
+        doctor_say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned,
                    err.message);
         return;
     }
     if (strcmp(model->id, pinned) == 0)
-        doctor_say(doctor, VERDICT_OK, "model", "%s (%s) is the queue's", model->name, model->id);
+        doctor_say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
     else
-        doctor_say(doctor, VERDICT_FAIL, "model",
+        doctor_say(doctor, FINDING_FAIL, "model",
                    "the queue belongs to the model %s; %s is %s, and a worker with it will be refused", pinned,
                    model->name, model->id);
     model_close(model);

@@ -64,7 +64,7 @@ static enum status try_right(struct doctor *doctor, const char *user, const char
         TRY(try_dry(doctor, user, spelled, answer, err));
         if (answer[0] == '\0')
             continue;
-        doctor_say(doctor, VERDICT_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
+        doctor_say(doctor, FINDING_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
         (*missing)++;
     }
     return STATUS_OK;
@@ -84,12 +84,12 @@ void doctor_rights(struct doctor *doctor)
         if ((table[i].roles & doctor->role) != 0)
             status = try_right(doctor, user, table[i].command, &missing, &err);
     if (status == STATUS_DENIED)
-        doctor_say(doctor, VERDICT_WARN, "rights",
+        doctor_say(doctor, FINDING_WARN, "rights",
                    "cannot tell, because this login may not ask (ACL WHOAMI, ACL DRYRUN): let an operator ask, with "
                    "--user and --role");
     else if (status != STATUS_OK)
-        doctor_say(doctor, VERDICT_FAIL, "rights", "%s", err.message);
+        doctor_say(doctor, FINDING_FAIL, "rights", "%s", err.message);
     else if (missing == 0)
-        doctor_say(doctor, VERDICT_OK, "rights", "%s has every right of a %s on queue %s", user, names[doctor->role],
+        doctor_say(doctor, FINDING_OK, "rights", "%s has every right of a %s on queue %s", user, names[doctor->role],
                    doctor->session.queue);
 }

@@ -18,22 +18,22 @@ static void check_version(struct doctor *doctor)
     unsigned major = 0, minor = 0, patch = 0;
     doctor_info(doctor, "redis_version", version);
     if (sscanf(version, "%u.%u.%u", &major, &minor, &patch) < 2 || major < 7) {
-        doctor_say(doctor, VERDICT_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
+        doctor_say(doctor, FINDING_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
         return;
     }
     for (size_t i = 0; i < sizeof floors / sizeof floors[0]; i++)
         if (floors[i].major == major && floors[i].minor == minor && patch < floors[i].patch) {
-            doctor_say(doctor, VERDICT_WARN, "version", "Redis %s has known security holes; use %u.%u.%u or later",
+            doctor_say(doctor, FINDING_WARN, "version", "Redis %s has known security holes; use %u.%u.%u or later",
                        version, major, minor, floors[i].patch);
             return;
         }
     if (major == 7 && minor == 0)
         doctor_say(
-            doctor, VERDICT_OK, "version",
+            doctor, FINDING_OK, "version",
             "Redis %s; on Debian 12 the package must be 5:7.0.15-1~deb12u10 or later, which cannot be seen from here",
             version);
     else
-        doctor_say(doctor, VERDICT_OK, "version", "Redis %s", version);
+        doctor_say(doctor, FINDING_OK, "version", "Redis %s", version);
 }
 
 static void check_memory(struct doctor *doctor)
@@ -41,16 +41,16 @@ static void check_memory(struct doctor *doctor)
     char policy[64], most[64], used[64];
     doctor_info(doctor, "maxmemory_policy", policy);
     if (strcmp(policy, "noeviction") == 0)
-        doctor_say(doctor, VERDICT_OK, "eviction", "maxmemory-policy is noeviction");
+        doctor_say(doctor, FINDING_OK, "eviction", "maxmemory-policy is noeviction");
     else
-        doctor_say(doctor, VERDICT_FAIL, "eviction",
+        doctor_say(doctor, FINDING_FAIL, "eviction",
                    "maxmemory-policy is %s: Redis may throw requests and replies away; set noeviction", policy);
     double limit = atof(doctor_info(doctor, "maxmemory", most)), now = atof(doctor_info(doctor, "used_memory", used));
     if (limit <= 0)
-        doctor_say(doctor, VERDICT_WARN, "memory",
+        doctor_say(doctor, FINDING_WARN, "memory",
                    "maxmemory is not set: Redis grows until the system ends it, and workers cannot stop in time");
     else
-        doctor_say(doctor, now > 0.85 * limit ? VERDICT_WARN : VERDICT_OK, "memory",
+        doctor_say(doctor, now > 0.85 * limit ? FINDING_WARN : FINDING_OK, "memory",
                    "%.0f %% of maxmemory in use; workers stop claiming above 85 %%", 100 * now / limit);
 }
 
@@ -59,7 +59,7 @@ static void check_clock(struct doctor *doctor)
     enum { ALLOWED_MS = 2000 };
     long long skew_ms = (long long)clock_unix_ms() - (long long)doctor->session.redis_ms;
     bool far = llabs(skew_ms) > ALLOWED_MS;
-    doctor_say(doctor, far ? VERDICT_WARN : VERDICT_OK, "clock",
+    doctor_say(doctor, far ? FINDING_WARN : FINDING_OK, "clock",
                far ? "this host's clock is %lld ms ahead of Redis', by which all deadlines go (expires_at, not_before)"
                    : "this host's clock and Redis' differ by %lld ms",
                skew_ms);
@@ -90,18 +90,18 @@ void doctor_durability(struct doctor *doctor)
     bool replicated = atoi(doctor_info(doctor, "connected_slaves", replicas)) > 0;
     read_setting(doctor, "appendfsync", fsync);
     if (!appends)
-        doctor_say(doctor, VERDICT_WARN, "durability",
+        doctor_say(doctor, FINDING_WARN, "durability",
                    "tier T0: no append-only file, so that a crash of Redis loses all since its last snapshot");
     else if (fsync[0] == '\0')
-        doctor_say(doctor, VERDICT_WARN, "durability",
+        doctor_say(doctor, FINDING_WARN, "durability",
                    "tier T1 at least: there is an append-only file, but this user may not ask for appendfsync");
     else if (strcmp(fsync, "always") != 0)
-        doctor_say(doctor, VERDICT_WARN, "durability",
+        doctor_say(doctor, FINDING_WARN, "durability",
                    "tier T1: appendfsync %s, so that a power cut loses the last seconds; always loses nothing", fsync);
     else if (replicated)
-        doctor_say(doctor, VERDICT_OK, "durability",
+        doctor_say(doctor, FINDING_OK, "durability",
                    "tier T3: appendfsync always, and %s replicas for producers that WAIT", replicas);
     else
-        doctor_say(doctor, VERDICT_OK, "durability",
+        doctor_say(doctor, FINDING_OK, "durability",
                    "tier T2: appendfsync always; the loss of this machine's disk loses all");
 }
