@@ -9,8 +9,8 @@
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     char key[SESSION_KEY];
-    session_key(session, "requests:high", "",
-                key); /* before what waits: the sooner, the less is computed for nothing */
+    /* Before what waits: the sooner, the less is computed for nothing. */
+    session_key(session, class_streams[CLASS_HIGH], "", key);
     for (size_t i = 0; i < invocation->operand_count; i++) {
         const struct resp_value *reply;
         TRY(SESSION_ASK(session, &reply, err, "XADD", key, "*", "cancel", invocation->operands[i]));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/session.h"
+#include "work/request.h"
 
 struct own {
     int64_t high, normal, low;
@@ -35,17 +36,16 @@ static enum status body(struct session *session, const struct invocation *invoca
     TRY(set_cap(session, "cap_high", own->high, err));
     TRY(set_cap(session, "cap_normal", own->normal, err));
     TRY(set_cap(session, "cap_low", own->low, err));
-    static const char *const classes[] = {"high", "normal", "low"};
     char key[SESSION_KEY];
     const struct resp_value *caps;
     session_key(session, "meta", "", key);
     TRY(SESSION_ASK(session, &caps, err, "HMGET", key, "cap_high", "cap_normal", "cap_low"));
-    for (size_t i = 0; i < 3 && i < caps->count; i++) {
+    for (size_t i = 0; i < CLASS_COUNT && i < caps->count; i++) {
         long long cap = atoll(session_text(&caps->items[i]));
         if (cap > 0)
-            printf("%-6s %lld\n", classes[i], cap);
+            printf("%-6s %lld\n", class_names[i], cap);
         else
-            printf("%-6s none\n", classes[i]);
+            printf("%-6s none\n", class_names[i]);
     }
     return STATUS_OK;
 }

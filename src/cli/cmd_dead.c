@@ -7,6 +7,7 @@
 #include "cli/letters.h"
 #include "cli/print.h"
 #include "cli/span.h"
+#include "work/request.h"
 
 struct own {
     char *code, *id, *older_than, *newer_than;
@@ -91,8 +92,9 @@ static enum status requeue_letter(void *context, const struct letter *letter, st
         TRY(session_load(session, SCRIPT_REQUEUE, work->digest, err));
     const struct resp_value *reply;
     TRY(SESSION_ASK(session, &reply, err, "EVALSHA", work->digest, "4", session_key(session, "dead", "", dead),
-                    session_key(session, "requests:high", "", high), session_key(session, "requests", "", normal),
-                    session_key(session, "requests:low", "", low), letter->id));
+                    session_key(session, class_streams[CLASS_HIGH], "", high),
+                    session_key(session, class_streams[CLASS_NORMAL], "", normal),
+                    session_key(session, class_streams[CLASS_LOW], "", low), letter->id));
     if (reply->type != RESP_ARRAY || reply->count == 0)
         return err_set(err, STATUS_INTERNAL, "lua/requeue answered in an unknown shape");
     if (reply->items[0].integer == 1 && reply->count == 2) {

@@ -25,9 +25,6 @@ struct counts {
     uint64_t published_ms_ago;
 };
 
-static const char *const class_names[CLASS_COUNT] = {"high", "normal", "low"};
-static const char *const streams[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
-
 /* Pending entries of a stream; 0 when it is not there, or has no group yet. */
 static enum status count_pending(struct session *session, const char *key, long long *out, struct err *err)
 {
@@ -47,7 +44,7 @@ static enum status count_classes(struct session *session, struct counts *counts,
     for (int i = 0; i < CLASS_COUNT; i++) {
         const struct resp_value *reply;
         long long length, pending;
-        session_key(session, streams[i], "", key);
+        session_key(session, class_streams[i], "", key);
         TRY(SESSION_ASK_NUMBER(session, &length, err, "XLEN", key));
         TRY(count_pending(session, key, &pending, err));
         counts->classes[i].pending = pending;

@@ -5,6 +5,7 @@
 #include "cli/doctor.h"
 #include "cli/print.h"
 #include "cli/rights.h"
+#include "work/request.h"
 
 enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };
 
@@ -56,11 +57,10 @@ static enum status who_am_i(struct doctor *doctor, char user[256], struct err *e
 static enum status try_right(struct doctor *doctor, const char *user, const char *command, unsigned *missing,
                              struct err *err)
 {
-    static const char *const streams[] = {"requests:high", "requests", "requests:low"};
-    size_t variants = strstr(command, "@requests*") == NULL ? 1 : 3;
+    size_t variants = strstr(command, "@requests*") == NULL ? 1 : CLASS_COUNT;
     for (size_t i = 0; i < variants; i++) {
         char spelled[COMMAND_MAX], answer[256];
-        spell(&doctor->session, command, streams[i], spelled);
+        spell(&doctor->session, command, class_streams[i], spelled);
         TRY(try_dry(doctor, user, spelled, answer, err));
         if (answer[0] == '\0')
             continue;

@@ -8,9 +8,6 @@
 enum { WORDS_MAX = 40 };
 
 static const char *const encodings[] = {"default", "json", "f32", "f16", "base64", NULL};
-static const char *const classes[] = {"high", "normal", "low", NULL};
-static const char *const streams[] = {"requests:high", "requests", "requests:low"};
-static const char *const prefixes[] = {"high:", "", "low:"}; /* of the names of their requests */
 
 _Static_assert(sizeof encodings / sizeof encodings[0] == ENCODING_COUNT + 2, "a word for each encoding");
 
@@ -31,7 +28,7 @@ const struct setting submit_settings[] = {
     {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encodings, .help = "of the reply in Redis"},
     {OWN(ttl), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 604800, .value = "SECONDS",
         .help = "how long the reply is kept; 0: as the daemon says"},
-    {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = classes, .help = "priority"},
+    {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = class_names, .help = "priority"},
     {OWN(inputs), .type = SETTING_SWITCH, .fallback = "false", .help = "all texts are one request: all of them or none"},
     {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
         .accepts = span_is, .expects = SPAN_EXPECTS},
@@ -112,7 +109,7 @@ enum status submit_send(const struct submit_options *options, const char *queue,
     char stream[128];
     struct words words = {.count = 0};
     struct numbers numbers;
-    snprintf(stream, sizeof stream, "sluice:{%s}:%s", queue, streams[options->class]);
+    snprintf(stream, sizeof stream, "sluice:{%s}:%s", queue, class_streams[options->class]);
     field(&words, "XADD", stream);
     word(&words, "*", 1);
     word(&words, name, strlen(name));
@@ -123,7 +120,7 @@ enum status submit_send(const struct submit_options *options, const char *queue,
 
 void submit_name(const struct submit_options *options, const char *entry, char name[REQUEST_NAME_MAX])
 {
-    snprintf(name, REQUEST_NAME_MAX, "%s%s", prefixes[options->class], entry);
+    snprintf(name, REQUEST_NAME_MAX, "%s%s", class_prefixes[options->class], entry);
 }
 
 void submit_add_input(struct buffer *inputs, const char *text, size_t length)

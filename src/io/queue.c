@@ -192,9 +192,8 @@ static enum status open_finders(struct queue *queue, struct err *err)
 
 static void name_streams(struct queue *queue)
 {
-    static const char *const suffix[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
     for (int class = 0; class < CLASS_COUNT; class ++) {
-        queue_key(queue, suffix[class], "", queue->streams[class]);
+        queue_key(queue, class_streams[class], "", queue->streams[class]);
         queue->groups[class] = (struct group){.queue = queue, .class = (enum request_class) class};
     }
 }

@@ -9,8 +9,6 @@
 
 enum { CLAIM_MAX = 128, FAIR_SCAN = 2000, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
-static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
-
 static uint32_t limit_of(const struct task *task)
 {
     uint32_t count = task->action.read.count;
@@ -129,7 +127,7 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
     command_text(&command, queue->worker);
     command_number(&command, limit_of(task));
     command_number(&command, bytes_of(queue));
-    command_text(&command, prefixes[class]);
+    command_text(&command, class_prefixes[class]);
     command_list(&command, count, names, NULL);
     send_claim(task, &command);
 }
@@ -219,6 +217,6 @@ void queue_sweep(struct queue *queue, struct action *action)
     queue_add_entry_id(&command, action->read.after);
     command_number(&command, limit_of(task));
     command_number(&command, bytes_of(queue));
-    command_text(&command, prefixes[action->read.class]);
+    command_text(&command, class_prefixes[action->read.class]);
     send_claim(task, &command);
 }

@@ -34,7 +34,6 @@ static void on_released(void *context, const struct resp_value *reply, const str
 static void send_release(struct task *task, enum request_class class, int last, const struct request *first,
                          const struct request *end)
 {
-    static const char *const prefixes[CLASS_COUNT] = {"high:", "", "low:"};
     struct queue *queue = task->queue;
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_RELEASE, 4, &command);
@@ -45,7 +44,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
     command_text(&command, queue->worker);
     command_text(&command, queue->token);
     command_number(&command, (uint64_t)last);
-    command_text(&command, prefixes[class]);
+    command_text(&command, class_prefixes[class]);
     for (; first != end; first = first->next) {
         queue_add_entry_id(&command, first->entry);
     }

@@ -1,13 +1,13 @@
-/* Entry ids and the names made of them, read and written without printf: each request does it once or twice. */
+/* The words for the classes; entry ids and the names made of them, read and written without printf: each request does
+ * it once or twice. */
 #include <string.h>
 
 #include "work/fields.h"
 #include "work/request.h"
 
-static const struct {
-    const char *text;
-    size_t length;
-} prefixes[CLASS_COUNT] = {[CLASS_HIGH] = {"high:", 5}, [CLASS_NORMAL] = {"", 0}, [CLASS_LOW] = {"low:", 4}};
+const char *const class_names[CLASS_COUNT + 1] = {"high", "normal", "low", NULL};
+const char *const class_streams[CLASS_COUNT] = {"requests:high", "requests", "requests:low"};
+const char *const class_prefixes[CLASS_COUNT] = {"high:", "", "low:"};
 
 int entry_id_compare(struct entry_id a, struct entry_id b)
 {
@@ -49,16 +49,17 @@ bool entry_id_parse(const char *text, size_t length, struct entry_id *out)
 
 void request_name_format(enum request_class class, struct entry_id id, char text[REQUEST_NAME_MAX])
 {
-    memcpy(text, prefixes[class].text, prefixes[class].length);
-    entry_id_format(id, text + prefixes[class].length);
+    size_t prefix = strlen(class_prefixes[class]);
+    memcpy(text, class_prefixes[class], prefix);
+    entry_id_format(id, text + prefix);
 }
 
 bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id)
 {
     *class = CLASS_NORMAL;
     for (enum request_class c = CLASS_HIGH; c < CLASS_COUNT; c++) {
-        size_t prefix = prefixes[c].length;
-        if (prefix > 0 && length > prefix && memcmp(text, prefixes[c].text, prefix) == 0) {
+        size_t prefix = strlen(class_prefixes[c]);
+        if (prefix > 0 && length > prefix && memcmp(text, class_prefixes[c], prefix) == 0) {
             *class = c;
             return entry_id_parse(text + prefix, length - prefix, id);
         }

@@ -24,6 +24,12 @@ enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48, RESULTS_
 /* Priority classes, each a stream of its own. */
 enum request_class { CLASS_HIGH, CLASS_NORMAL, CLASS_LOW, CLASS_COUNT };
 
+/* What a class is called, by class: to people (NULL ends the list), as the end of its stream's key, and before the
+ * entry ids of that stream in its requests' names. */
+extern const char *const class_names[CLASS_COUNT + 1];
+extern const char *const class_streams[CLASS_COUNT];
+extern const char *const class_prefixes[CLASS_COUNT];
+
 /* How an entry came to this worker. */
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
