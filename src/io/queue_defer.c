@@ -1,5 +1,4 @@
 /* What lua/defer, lua/charge and lua/track are told of each request. */
-#include "base/clock.h"
 #include "io/queue_private.h"
 
 void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
@@ -36,13 +35,6 @@ void queue_write_charge(const struct queue *queue, const struct request_list *re
     }
 }
 
-/* When a tracked request's reply may go away unanswered: its ttl after it is due. */
-static uint64_t tracked_ms(const struct queue *queue, const struct request *request)
-{
-    uint64_t now_ms = queue_redis_ms(queue), ttl_ms = request->ttl_s * 1000ull;
-    return request->due_at_ms > now_ms ? request->due_at_ms - now_ms + ttl_ms : ttl_ms;
-}
-
 void queue_write_track(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     script_begin(&queue->scripts, SCRIPT_TRACK, 1 + requests->count, command);
@@ -53,6 +45,7 @@ void queue_write_track(const struct queue *queue, const struct request_list *req
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
-        command_number(command, tracked_ms(queue, request));
+        /* When the reply may go away unanswered: its ttl after it is due. */
+        command_number(command, request->due_ms + request->ttl_s * 1000ull);
     }
 }

@@ -37,11 +37,8 @@ void queue_take_name(struct queue *queue)
     snprintf(queue->worker, sizeof queue->worker, "%s-%d-%s", host, (int)getpid(), incarnation);
 }
 
-static void up_if_ready(struct queue *queue)
+static void up(struct queue *queue, uint64_t redis_ms)
 {
-    if (!queue->reader_ready || !queue->writer_ready) {
-        return;
-    }
     char text[ADDRESS_TEXT];
     log_info("redis_connected",
              log_str("address",
@@ -51,7 +48,7 @@ static void up_if_ready(struct queue *queue)
     queue->stats.connected = true;
     queue->rejoining = false;
     queue->tries = 0;
-    queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = queue_redis_ms(queue)});
+    queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
 }
 
 /* --- The groups and the clock ------------------------------------------------------------------------------------- */
@@ -71,22 +68,29 @@ static void on_time(void *context, const struct resp_value *reply, const struct 
         err_set(&err, STATUS_INTERNAL, "TIME answered in an unknown shape");
         queue_down(queue, &err);
     } else {
-        queue_set_redis_ms(queue, strtoull(reply->items[0].bytes, NULL, 10) * 1000 +
-                                      strtoull(reply->items[1].bytes, NULL, 10) / 1000);
         queue->writer_ready = true;
-        up_if_ready(queue);
+        if (queue->reader_ready) {
+            up(queue,
+               strtoull(reply->items[0].bytes, NULL, 10) * 1000 + strtoull(reply->items[1].bytes, NULL, 10) / 1000);
+        }
+    }
+}
+
+/* The last question of all, so that its answer is still true when the worker hears of it. */
+static void ask_time(struct queue *queue)
+{
+    struct err err;
+    if (queue->writer && link_command(queue->writer, 1, (const char *const[]){"TIME"}, NULL,
+                                      queue->options.command_timeout_ms, on_time, queue, &err)) {
+        queue_down(queue, &err);
     }
 }
 
 /* TIME is asked behind the groups: when its answer comes, theirs have come. */
 static void finish_joining(struct queue *queue)
 {
-    struct err err;
     queue_create_groups(queue);
-    if (queue->writer && link_command(queue->writer, 1, (const char *const[]){"TIME"}, NULL,
-                                      queue->options.command_timeout_ms, on_time, queue, &err)) {
-        queue_down(queue, &err);
-    }
+    ask_time(queue);
 }
 
 /* --- The name and the model --------------------------------------------------------------------------------------- */
@@ -276,7 +280,9 @@ static void on_client_id(void *context, const struct resp_value *reply, const st
     } else if (reply) {
         queue->reader_id = reply->type == RESP_INTEGER ? reply->integer : 0;
         queue->reader_ready = true;
-        up_if_ready(queue);
+        if (queue->writer_ready) { /* it was first, and its time is old by now */
+            ask_time(queue);
+        }
     }
 }
 

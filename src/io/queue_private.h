@@ -106,9 +106,8 @@ struct queue {
     uint64_t staged;        /* number of the last stage key */
     uint64_t stage_from_ns; /* not before: Redis did not take what was staged */
 
-    uint64_t redis_ms, redis_at_ns; /* Redis' clock, as of then by ours */
-    bool full;                      /* Redis is, by what a pulse has seen */
-    uint64_t pulse_skipped;         /* keys of a wrong type, likewise */
+    bool full;              /* Redis is, by what a pulse has seen */
+    uint64_t pulse_skipped; /* keys of a wrong type, likewise */
     struct queue_stats stats;
 };
 
@@ -203,7 +202,5 @@ void queue_unblock(struct queue *queue);
 
 /* queue_pulse.c */
 void queue_pulse(struct queue *queue, struct action *action);
-void queue_set_redis_ms(struct queue *queue, uint64_t redis_ms);
-uint64_t queue_redis_ms(const struct queue *queue); /* unix ms by Redis' clock, now */
 
 #endif

@@ -5,22 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "io/queue_private.h"
 
 enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 4 + 2 * CLASS_COUNT };
-
-void queue_set_redis_ms(struct queue *queue, uint64_t redis_ms)
-{
-    queue->redis_ms = redis_ms;
-    queue->redis_at_ns = clock_now_ns();
-}
-
-uint64_t queue_redis_ms(const struct queue *queue)
-{
-    return queue->redis_ms + (clock_now_ns() - queue->redis_at_ns) / NS_PER_MS;
-}
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -126,9 +114,6 @@ static void on_pulse(void *context, const struct resp_value *reply, const struct
     struct task *task = context;
     (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
-    if (ok) {
-        queue_set_redis_ms(task->queue, task->pulse.redis_ms);
-    }
     answered(task, ok);
 }
 

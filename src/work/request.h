@@ -194,7 +194,7 @@ struct request {
     uint32_t max_tokens; /* per row */
     const char *prompt;  /* [prompt_bytes], put before each text; NULL: what the model says */
     uint32_t prompt_bytes;
-    uint64_t due_ms;       /* OUTCOME_DEFER: delay from now; or `due_at_ms`, whichever is later */
+    uint64_t due_ms;       /* OUTCOME_DEFER: delay from now; or `due_at_ms`, whichever is later. TRACK: until that */
     uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` again after a delay, one more after a failure */
     void *work;            /* ids and outputs of all rows, by a prep thread */
 

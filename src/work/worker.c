@@ -150,6 +150,12 @@ uint64_t worker_redis_ms(const struct worker *worker)
     return worker->redis_ms == 0 ? 0 : worker->redis_ms + (worker->now - worker->redis_ms_at) / NS_PER_MS;
 }
 
+uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms)
+{
+    uint64_t now_ms = worker_redis_ms(worker);
+    return now_ms != 0 && at_ms > now_ms ? at_ms - now_ms : 0;
+}
+
 static void on_disconnected(struct worker *worker, const struct event *event)
 {
     (void)event;

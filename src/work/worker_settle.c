@@ -105,12 +105,10 @@ static void count(struct worker *worker, const struct request *request)
 /* A deferred request may be due before the next look at `later`. */
 static void expect_due(struct worker *worker, const struct request *request)
 {
-    uint64_t now_ms = worker_redis_ms(worker), in_ms = request->due_ms;
+    uint64_t in_ms = worker_ms_until(worker, request->due_at_ms);
     if (request->outcome != OUTCOME_DEFER)
         return;
-    if (now_ms != 0 && request->due_at_ms > now_ms + in_ms)
-        in_ms = request->due_at_ms - now_ms;
-    uint64_t due = worker_after_ms(worker, in_ms);
+    uint64_t due = worker_after_ms(worker, in_ms > request->due_ms ? in_ms : request->due_ms);
     if (due < worker->promote_at)
         worker->promote_at = due;
 }

@@ -163,6 +163,7 @@ uint32_t worker_devices(const struct worker *worker);                    /* that
 uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);      /* monotonic */
 void worker_clock(struct worker *worker, uint64_t redis_ms);             /* Redis has said how late it is */
 uint64_t worker_redis_ms(const struct worker *worker);                   /* how late it is there; 0: not known */
+uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);   /* by Redis' clock; 0: past, or not known */
 
 /* worker_read.c */
 void read_connected(struct worker *worker, const struct event *event);

@@ -37,10 +37,9 @@ bool take_expired(const struct worker *worker, struct request *request)
  * run has the same number. */
 static bool park(struct worker *worker, struct request *request)
 {
-    uint64_t now_ms = worker_redis_ms(worker);
     if (request->expires_at_ms != 0 && request->expires_at_ms < request->due_at_ms)
         request->due_at_ms = request->expires_at_ms;
-    if (now_ms == 0 || request->due_at_ms <= now_ms)
+    if (worker_ms_until(worker, request->due_at_ms) == 0)
         return false;
     request->due_ms = 0;
     request->next_attempt = request->attempt;
@@ -161,7 +160,10 @@ void take_advance(struct worker *worker)
     struct action *action = worker_act(worker, ACTION_TRACK);
     if (action == NULL)
         return;
-    while (worker->to_track.first != NULL && action->requests.count < TRACK_MOST)
-        request_list_push(&action->requests, request_list_pop(&worker->to_track));
+    while (worker->to_track.first != NULL && action->requests.count < TRACK_MOST) {
+        struct request *request = request_list_pop(&worker->to_track);
+        request->due_ms = worker_ms_until(worker, request->due_at_ms);
+        request_list_push(&action->requests, request);
+    }
     worker->tracking = true;
 }

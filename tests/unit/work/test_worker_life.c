@@ -221,11 +221,13 @@ static void a_tracked_request_is_written_before_it_is_prepared(void **state)
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     struct action track = take(&bench, ACTION_TRACK);
     assert_int_equal(track.requests.count, 1);
+    assert_int_equal(track.requests.first->due_ms, 0);
     send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests});
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 1);
     assert_int_equal(worker_stats(bench.worker).tracked, 1);
     read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1", "not_before", number(redis_now(&bench) + 500)));
     track = take(&bench, ACTION_TRACK);
+    assert_int_equal(track.requests.first->due_ms, 500); /* its reply is kept as long, and its ttl */
     send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests, .failed = true});
     tick_after_ms(&bench, 100);
     assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_DEFER); /* no promise is lost with it */
