@@ -62,6 +62,7 @@ class Failover(SluiceCase):
             group.wait_master(other_than=master)
             self.journal.fault("sentinel failover")
         self.assertTrue(all(daemon.running() for daemon in daemons))
+        group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["sentinel failover"])
 
     def test_master_killed(self):
@@ -79,6 +80,7 @@ class Failover(SluiceCase):
             self.journal.fault("master killed")
             master.start()
         self.assertTrue(all(daemon.running() for daemon in daemons))
+        group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["master killed"])
 
     def test_master_hangs(self):
@@ -96,9 +98,11 @@ class Failover(SluiceCase):
             self.wait_until(lambda: other.role() == "master", "the other one to be promoted", ignore=BUSY)
             self.wait_connected(daemons, other)
             master.process.send_signal(signal.SIGCONT)
-            self.wait_until(lambda: master.role() == "slave", "the old one to follow", ignore=BUSY)
+            group.wait_replicas()
+            self.assertEqual(master.role(), "slave")
             self.journal.fault("master hangs")
         self.assertTrue(all(daemon.running() for daemon in daemons))
+        group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["master hangs"])
 
     # By hand.

@@ -11,6 +11,12 @@ from redis_server import RedisServer
 from waiting import wait_until
 
 
+# A sentinel looks at each server every ten seconds: here it is to see at once what happens, and to take an election that came
+# to nothing for over soon. The last two: how long it mistrusts itself after the machine was slow.
+BRISK = {"INFO-PERIOD": 100, "PING-PERIOD": 100, "ASK-PERIOD": 100, "ELECTION-TIMEOUT": 1000, "SLAVE-RECONF-TIMEOUT": 1000,
+         "TILT-TRIGGER": 2000, "TILT-PERIOD": 1000}
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -61,6 +67,7 @@ class Sentinel:
             self._configure(master, quorum)
             self.start()
             if self._up():
+                self.tune(**BRISK)
                 return
             self.cleanup()
         raise AssertionError(f"no free port for a sentinel:\n{self.read_log()}")
@@ -68,7 +75,7 @@ class Sentinel:
     def _configure(self, master, quorum):
         lines = [f"port {0 if self.tls else self.port}", "bind 127.0.0.1", f"dir {self.directory}", f"logfile {self.log}", "daemonize no",
                  f"sentinel monitor {self.name} 127.0.0.1 {master.port} {quorum}",
-                 f"sentinel down-after-milliseconds {self.name} 1000", f"sentinel failover-timeout {self.name} 3000"]
+                 f"sentinel down-after-milliseconds {self.name} 500", f"sentinel failover-timeout {self.name} 3000"]
         if self.tls:
             lines += [f"tls-port {self.port}", *(" ".join(setting) for setting in tls_settings(self.tls))]
         if self.password:
@@ -82,6 +89,10 @@ class Sentinel:
     def start(self):
         self.process = process.start(["redis-server", self.path, "--sentinel"], env=process.clean_environment())
         return self
+
+    def tune(self, **periods):
+        """In ms, by the names of SENTINEL DEBUG."""
+        self.client().execute_command("SENTINEL", "DEBUG", *(word for pair in periods.items() for word in pair))
 
     def _up(self):
         def answers():
@@ -127,7 +138,16 @@ class Group:
         for number in range(sentinels):
             self.sentinels.append(Sentinel(directory, number, self.NAME, self.servers[0], 1 + sentinels // 2, password, tls))
             children.append(self.sentinels[-1])
+        self._greet_every(100)
         wait_until(self._complete, "the sentinels to know all of it", timeout=30)
+        self._greet_every(2000)
+
+    def _greet_every(self, ms):
+        """How fast sentinels find each other, and how long (four greetings) they look at a server in the wrong role before
+        they send it back. As usual, every two seconds, during a failover: then the one in the wrong role is the new master."""
+        for sentinel in self.sentinels:
+            if sentinel.process.poll() is None:
+                sentinel.tune(**{"PUBLISH-PERIOD": ms})
 
     def _complete(self):
         for sentinel in self.sentinels:
@@ -161,8 +181,18 @@ class Group:
 
     def wait_replicas(self, timeout=60):
         """Until everybody who runs follows the master."""
+        def agreed():
+            master = self.master()
+            return master and all(sentinel.master_port() == master.port for sentinel in self.sentinels
+                                  if sentinel.process.poll() is None)
+
         def followed():
             master = self.master()
             return master and master.client().info("replication")["connected_slaves"] == \
                 sum(server.process.poll() is None for server in self.servers) - 1
-        wait_until(followed, "the replicas to follow", timeout=timeout, ignore=(redis.ConnectionError, redis.ResponseError))
+
+        lost = (redis.ConnectionError, redis.ResponseError)
+        wait_until(agreed, "the sentinels to agree", timeout=timeout, ignore=lost)
+        self._greet_every(100)
+        wait_until(followed, "the replicas to follow", timeout=timeout, ignore=lost)
+        self._greet_every(2000)

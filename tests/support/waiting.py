@@ -4,10 +4,11 @@ import time
 
 
 def wait_until(condition, what, timeout=60.0, ignore=()):
-    """Polls `condition` until it returns something true, which is returned; fails with `what` after `timeout` seconds.
+    """Polls `condition` until it returns something true, which is returned; fails with `what` after `timeout` seconds. What
+    has taken long already is looked at less often: on a busy machine a look takes time away from what is waited for.
 
     Exceptions listed in `ignore` count as "not yet": a Redis that is just being restarted, for example."""
-    deadline = time.monotonic() + timeout
+    start = time.monotonic()
     last = None
     while True:
         try:
@@ -16,7 +17,8 @@ def wait_until(condition, what, timeout=60.0, ignore=()):
                 return last
         except ignore as error:
             last = error
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - start
+        if waited > timeout:
             described = what() if callable(what) else what
             raise AssertionError(f"gave up after {timeout:g} s waiting for: {described} (last seen: {last!r:.500})")
-        time.sleep(0.003)
+        time.sleep(min(max(waited / 16, 0.003), 0.02))
