@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares Sluice's token ids with those of the `tokenizers` package, text by text. The bar: not one differs.
 
-usage: tokenizer_golden.py TOKENIZE_LINES CORPUS WORK
+usage: tokenizer_golden.py TOKENIZE_LINES CORPUS WORK [EVERY]
 TOKENIZE_LINES is the driver of tests/golden, CORPUS what fetch_corpus.sh made, WORK a folder for vocabularies.
+EVERY: only every so many texts are compared (under a sanitizer).
 """
 import json
 import pathlib
@@ -123,6 +124,7 @@ def compare(name, limit, lines, mine, expected):
 
 def main():
     driver, corpus, work = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    every = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     started = time.monotonic()
     sources = made.real_texts(corpus, 3200)
     real = [line for lines in sources.values() for line in lines]
@@ -133,7 +135,7 @@ def main():
     vocabulary = train(real[::9] + hard[::50])
     compared, ids, wrong = 0, 0, 0
     for name, folder, tokenizer in configurations(vocabulary, work):
-        lines, expected = (real + hard)[::1 if name in WHOLE else 4], None
+        lines, expected = (real + hard)[::every if name in WHOLE else 4 * every], None
         payload = "".join(f"{line}\0" for line in lines).encode()
         compared += len(lines)
         for limit in LIMITS:
