@@ -1,5 +1,6 @@
 """The checker itself: a state that is right passes, and each planted violation is found. No daemon runs here; a few lines of
 Python stand in for one and do what a right one would do, or what a broken one would."""
+# ctest-once
 
 import struct
 import unittest

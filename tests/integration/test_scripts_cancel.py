@@ -1,5 +1,6 @@
 """lua/cancel.lua: a request ends by its name in every state, once, and whoever waits for it is told."""
 # ctest: redis
+# ctest-once
 
 from case import SluiceCase
 from scripts import PREFIX, Desk, End, Park, plain

@@ -1,5 +1,6 @@
 """lua/defer.lua, lua/promote.lua and lua/requeue.lua: requests that leave their stream and come back."""
 # ctest: redis
+# ctest-once
 
 import msgpack_lite
 from case import SluiceCase

@@ -1,5 +1,6 @@
 """lua/pulse.lua: the heartbeat, the remote command, and what producers read before they enqueue."""
 # ctest: redis
+# ctest-once
 
 from case import SluiceCase
 from scripts import Desk, plain

@@ -1,6 +1,7 @@
 """Random workers, some of which die, pause or repeat themselves, and an operator with a heavy hand: whatever the order of
 the scripts, each request ends once and nothing stays behind."""
 # ctest: redis
+# ctest-once
 
 import random
 

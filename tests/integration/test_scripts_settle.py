@@ -1,5 +1,6 @@
 """lua/settle.lua and lua/track.lua beyond the straight line: names that are claimed, results streams, lonely runs, races."""
 # ctest: redis
+# ctest-once
 
 import random
 import threading

@@ -1,5 +1,6 @@
 """Scripts that take entries for a worker, or give them back: reclaim, release, charge, shed, fair, sweep."""
 # ctest: redis
+# ctest-once
 
 from case import SluiceCase
 from scripts import Desk, End, Park, plain
