@@ -34,16 +34,22 @@ def vocabulary():
 def tensors(shape, seed):
     """(name, shape, values) of every weight; BERT's own names."""
     generator = random.Random(seed)
+    # A byte chooses one of these: gauss() for each of a model's numbers would take longer than most tests.
+    normals = [generator.gauss(0.0, 1.0) for _ in range(256)]
     hidden, inner = shape["hidden"], shape["intermediate"]
+
+    def draw(count, mean, spread):
+        values = [mean + spread * value for value in normals]
+        return array.array("f", map(values.__getitem__, generator.randbytes(count)))
 
     def normal(*dims, spread):
         count = 1
         for dim in dims:
             count *= dim
-        return dims, array.array("f", [generator.gauss(0.0, spread) for _ in range(count)])
+        return dims, draw(count, 0.0, spread)
 
     def norm(prefix):
-        yield prefix + ".weight", (hidden,), array.array("f", [1.0 + generator.gauss(0.0, 0.1) for _ in range(hidden)])
+        yield prefix + ".weight", (hidden,), draw(hidden, 1.0, 0.1)
         yield prefix + ".bias", *normal(hidden, spread=0.05)
 
     def linear(prefix, rows, columns):
