@@ -13,7 +13,7 @@ class Log(SluiceCase):
     def life(self, *flags):
         """The log of a daemon that saw good and bad requests, lost its Redis and was stopped."""
         server = self.start_redis()
-        daemon = self.start_daemon(server, *flags)
+        daemon = self.make_daemon(server, *flags).start()
         sender = self.producer(server)
         sender.submit_many(texts(50))
         sender.submit_fields({"text": "", "id": "bad"}, expected="bad_request")
@@ -21,7 +21,6 @@ class Log(SluiceCase):
         self.wait_finished(sender)
         server.stop()
         server.start()
-        daemon.wait_ready(server.client())
         sender.submit("after the restart")
         self.wait_finished(sender)
         self.assertEqual(daemon.stop(), 0)
