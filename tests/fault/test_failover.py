@@ -1,5 +1,4 @@
 """The master changes under load: by Sentinel's decision, by kill -9, by hand. What a replica has confirmed is answered."""
-# ctest-processors: 2
 
 import signal
 
@@ -47,6 +46,7 @@ class Failover(SluiceCase):
 
     # Sentinel.
 
+    # ctest-cost: 10
     def test_sentinel_failover(self):
         """SENTINEL FAILOVER, again and again: both servers live, and the old master becomes a replica."""
         group = Group(self.directory, self.children, replicas=1)
@@ -65,6 +65,7 @@ class Failover(SluiceCase):
         group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["sentinel failover"])
 
+    # ctest-cost: 15
     def test_master_killed(self):
         """kill -9 of the master; the sentinels choose another one, and the dead one comes back as its replica."""
         group = Group(self.directory, self.children, replicas=1)
@@ -83,6 +84,7 @@ class Failover(SluiceCase):
         group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["master killed"])
 
+    # ctest-cost: 12
     def test_master_hangs(self):
         """The master stops answering without closing anything; the worker gives it up, and does not go back when it wakes."""
         group = Group(self.directory, self.children, replicas=1)

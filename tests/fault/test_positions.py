@@ -1,6 +1,5 @@
 """A guilty request at every position of batches of 1 to 33: it alone is answered with its error, all others with their vectors,
 nobody else is charged, and isolating it costs at most 2 log2(n) + 1 passes more."""
-# ctest-processors: 2
 
 import math
 import os
@@ -54,6 +53,7 @@ class Positions(SluiceCase):
         request.entries.append(entry)
         request.expected = expected
 
+    # ctest-cost: 7
     def test_error_at_every_position(self):
         """Batches of exactly n: the window waits for n texts and no longer."""
         sizes = SIZES if SCALE >= 1 else SIZES[::8]

@@ -1,5 +1,4 @@
 """kill -9 of Redis under load, and its restart from the append-only file."""
-# ctest-processors: 2
 
 import os
 import random

@@ -1,6 +1,5 @@
 """kill -9 at each command that a worker sends: before Redis sees it, and after Redis has done it. And the same points once
 more with only the connections cut."""
-# ctest-processors: 2
 
 import json
 import signal
@@ -17,9 +16,8 @@ TOGETHER = 8  # queues side by side: most of the time passes in waiting for leas
 class Steps(SluiceCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
-        self.client = self.server.client()
         self.model = self.make_model("wide", hidden=192, heads=4)  # wide enough that a reply in JSON is staged
+        self.local = self.reference(self.model)
 
     def requests(self, queue):
         """A small mixed bag: good ones, a bad one, and one that needs a wake token."""
@@ -48,29 +46,34 @@ class Steps(SluiceCase):
         return proxy, daemon
 
     def points(self):
-        """(command number, moment) for every command that a worker sends until it has answered the requests, and for a few
-        of what follows. With a scale below 1 every n-th of them."""
+        """The number of every command that a worker sends until it has answered the requests, and of a few of what follows.
+        With a scale below 1 every n-th of them."""
+        self.server = self.start_redis("redis-count")
         sender = self.requests("count")
         proxy, daemon = self.behind_proxy("count", lambda number, words: None, None)
         self.wait_finished(sender)
         daemon.kill()
         steps = len(proxy.commands)
         self.assertGreater(steps, 8)
-        points = [(number, moment) for number in range(min(steps, 40)) for moment in ("before", "after")]
+        points = range(min(steps, 40))
         return points[::max(1, len(points) // scaled(len(points)))]
 
     def drained(self, sender):
         return sender.finished(sender.journal.requests.values()) and sender.unfinished() == 0
 
-    def run_points(self, strike, until, heal):
-        """Strikes at every point, eight queues at a time, and returns how many points were reached."""
+    def run_points(self, moment, strike, until, heal):
+        """Strikes at every point, eight queues at a time. Each eight have a Redis of their own: the checker reads all that
+        has ever been written."""
         points, struck = self.points(), 0
         for start in range(0, len(points), TOGETHER):
+            for child in self.children:
+                child.cleanup()
+            self.server = self.start_redis(f"redis-{start}")
             runs = []
-            for number, moment in points[start:start + TOGETHER]:
-                sender = self.requests(f"step-{number}-{moment}")
-                act = lambda at, words, number=number, moment=moment: moment if at == number else None
-                runs.append((sender, *self.behind_proxy(sender.queue, act, strike), (number, moment)))
+            for number in points[start:start + TOGETHER]:
+                sender = self.requests(f"step-{number}")
+                act = lambda at, words, number=number: moment if at == number else None
+                runs.append((sender, *self.behind_proxy(sender.queue, act, strike), number))
             for sender, proxy, daemon, point in runs:
                 # The run may end before a late point is reached: then all is answered.
                 self.wait_until(lambda: until(sender, proxy, daemon), f"the strike at {point}")
@@ -78,25 +81,38 @@ class Steps(SluiceCase):
             for sender, proxy, daemon, point in runs:
                 self.wait_finished(sender, timeout=40)  # soon, and not only when some last resort comes round
                 self.wait_until(lambda: self.drained(sender), "an empty stream")
-                problems = Checker(self.server, sender.queue, sender.journal, self.reference(self.model)).violations()
-                self.assertEqual(problems, [], f"struck {point[1]} command {point[0]}: {proxy.struck and proxy.struck[:3]}")
+                problems = Checker(self.server, sender.queue, sender.journal, self.local).violations()
+                self.assertEqual(problems, [], f"struck {moment} command {point}: {proxy.struck and proxy.struck[:3]}")
                 struck += proxy.struck is not None
-            for child in self.children:
-                if child is not self.server:
-                    child.cleanup()
         self.assertGreaterEqual(struck, len(points) * 2 // 3, f"{struck} of {len(points)} points were reached")
         print(f"{struck} points of the protocol struck")
 
-    def test_kill_at_every_step(self):
+    def kill(self, moment):
         def heal(daemon, sender):
             daemon.kill()
-            self.start_daemon(self.server, model=self.model, queue=sender.queue)
+            self.make_daemon(self.server, model=self.model, queue=sender.queue).start()
 
-        self.run_points(strike=lambda proxy, daemon: daemon.process.send_signal(signal.SIGKILL),
+        self.run_points(moment, strike=lambda proxy, daemon: daemon.process.send_signal(signal.SIGKILL),
                         until=lambda sender, proxy, daemon: not daemon.running() or self.drained(sender), heal=heal)
 
-    def test_connection_cut_at_every_step(self):
+    def cut(self, moment):
         """The worker itself goes on, connects again and finishes."""
-        self.run_points(strike=lambda proxy, daemon: proxy.cut(),
+        self.run_points(moment, strike=lambda proxy, daemon: proxy.cut(),
                         until=lambda sender, proxy, daemon: proxy.struck is not None or self.drained(sender),
                         heal=lambda daemon, sender: self.assertTrue(daemon.running()))
+
+    # ctest-cost: 10
+    def test_kill_before_every_step(self):
+        self.kill("before")
+
+    # ctest-cost: 10
+    def test_kill_after_every_step(self):
+        self.kill("after")
+
+    # ctest-cost: 8
+    def test_connection_cut_before_every_step(self):
+        self.cut("before")
+
+    # ctest-cost: 8
+    def test_connection_cut_after_every_step(self):
+        self.cut("after")

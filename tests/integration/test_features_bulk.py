@@ -48,6 +48,7 @@ class Inputs(FeatureCase):
 
 
 class EqualTexts(FeatureCase):
+    # ctest-cost: 5
     def test_computed_once(self):
         """Each pass with the word takes HOLD_MS, one row at a time: sixty of them would be seen."""
         self.serve("--max-batch-rows", "1")
@@ -112,6 +113,7 @@ class Telling(FeatureCase):
 
 
 class Shares(FeatureCase):
+    # ctest-cost: 7
     def test_a_tenant_of_ten_beside_one_of_a_hundred_thousand(self):
         """The ten come last in the stream, behind all that the other one has sent. The worker looks through 20,000 entries a
         second for them, whatever it computes meanwhile; long texts make that the faster of the two."""
@@ -182,6 +184,7 @@ class Pressure(FeatureCase):
         self.assertEqual(meta[b"depth_normal"], b"0")
         self.assertIn(b"wait_ms_low", meta)
 
+    # ctest-cost: 5
     def test_pause(self):
         self.serve()
         self.client.set(self.key("paused"), "by hand")
@@ -196,6 +199,7 @@ class Pressure(FeatureCase):
         self.assertEqual(self.wait_reply(name)["status"], b"done")
         self.wait_empty()
 
+    # ctest-cost: 5
     def test_a_redis_that_is_nearly_full_is_not_filled_up(self):
         self.serve()
         self.client.setrange("ballast", (20 << 20) - 1, "x")  # so that a few buffers more or less are no percents
@@ -214,6 +218,7 @@ class Pressure(FeatureCase):
 
 
 class Idle(FeatureCase):
+    # ctest-cost: 10
     def test_an_idle_worker_is_quiet(self):
         """The daemon's commands in ten seconds of an idle queue."""
         proxy = Proxy(self.directory, self.server.socket)
