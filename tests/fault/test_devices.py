@@ -7,8 +7,10 @@ import re
 
 import daemon
 from case import SluiceCase
+from checker import Checker
 from corpus import texts
 from model import vocabulary
+from producer import Journal
 from vectors import Reference
 
 FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
@@ -98,6 +100,30 @@ class Devices(SluiceCase):
         self.start_daemon(self.server, "--backend", "null")
         self.finish_uncharged("lost")
         self.assertEqual(self.fired("lost"), 2)
+
+    def test_two_models_on_two_devices(self):
+        """Each device has an engine of each model: whatever runs where, before and after the loss, has its own model's vector."""
+        models = {"test": self.make_model(), "other": self.make_model("other", hidden=32, seed=7)}
+        self.write("sluice.json", json.dumps({"device": [0, 0], "queues": [{"queue": q, "model": m} for q, m in models.items()]}))
+        served = self.make_daemon(self.server, "--backend", "cpu", "--threads", "1", environment={
+            "FAULTY_ENGINE": f"lost:{vocabulary().index(WORD)}:1", "FAULTY_ENGINE_LOG": self.log, "SLUICE_CONFIG": self.path("sluice.json")})
+        served.argv[0] = FAULTY
+        for flag in ("--queue", "--model"):
+            at = served.argv.index(flag)
+            del served.argv[at:at + 2]
+        served.start()
+        journals = {"test": self.journal, "other": Journal()}
+        senders = {queue: self.producer(self.server, queue, journals[queue]) for queue in models}
+        for sender in senders.values():
+            sender.submit_many([*self.healthy[:100], f"the {WORD} of it", *self.healthy[100:]], encoding="f32")
+        for queue, sender in senders.items():
+            self.wait_finished(sender)
+            self.wait_until(lambda sender=sender: sender.unfinished() == 0, "empty streams")
+            Checker(self.server, queue, journals[queue], Reference(models[queue])).assert_clean()
+        self.assertEqual((self.fired("lost"), self.fired("used")), (1, 0))
+        self.assertEqual(self.lost_devices(served), [(0, 1)])
+        self.assertEqual(served.stop(), 0)
+        self.assertEqual(len(re.findall(r" info drained queue=\w+ .* devices=1 devices_lost=1\n", served.read_log())), 2)
 
     def test_one_device_twice(self):
         """The same number twice: two of its own each, and one of them can be lost."""
