@@ -59,8 +59,10 @@ static void finish(struct compute_thread *thread, struct crew_seat *seat, struct
     if (batch->started_ns < thread->free_ns) /* it waited for the one before it */
         batch->started_ns = thread->free_ns;
     thread->free_ns = batch->finished_ns;
-    if (status == STATUS_DEVICE_LOST)
+    if (status == STATUS_DEVICE_LOST) {
         atomic_store(&thread->device->lost, true);
+        crew_leave(seat);
+    }
     job->device = thread->device;
     crew_finish(seat, job);
 }

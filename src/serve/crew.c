@@ -17,7 +17,7 @@ struct crew_seat {
     void *context;
     pthread_t id;
     size_t holds; /* items taken and not finished */
-    bool left;    /* its thread has ended: nothing is for it any more */
+    bool left;    /* nothing is for it any more */
 };
 
 struct crew {
@@ -84,6 +84,13 @@ void crew_finish(struct crew_seat *seat, void *item)
     (void)sent;
 }
 
+void crew_leave(struct crew_seat *seat)
+{
+    pthread_mutex_lock(&seat->crew->lock);
+    seat->left = true;
+    pthread_mutex_unlock(&seat->crew->lock);
+}
+
 static void work_one_by_one(void *context, struct crew_seat *seat)
 {
     void *item;
@@ -98,9 +105,7 @@ static void *thread_main(void *argument)
     struct crew_seat *seat = argument;
     struct crew *crew = seat->crew;
     (crew->serve == NULL ? work_one_by_one : crew->serve)(seat->context, seat);
-    pthread_mutex_lock(&crew->lock);
-    seat->left = true;
-    pthread_mutex_unlock(&crew->lock);
+    crew_leave(seat);
     return NULL;
 }
 

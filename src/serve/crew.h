@@ -24,7 +24,7 @@ struct crew_options {
     int wake_fd;     /* an eventfd written when a finished item waits, or -1 */
     /* What a thread does: one of the two. Thread: the crew's. */
     void (*work)(void *context, void *item);              /* with each item, one after the other */
-    void (*serve)(void *context, struct crew_seat *seat); /* all its life; it may end before the crew does */
+    void (*serve)(void *context, struct crew_seat *seat); /* all its life; it may leave before the crew ends */
     void *const *contexts;                                /* [threads], one for each; NULL when none is needed */
 };
 
@@ -59,5 +59,8 @@ void *crew_next(struct crew_seat *seat);
 
 /* For `serve`. An item of this seat is finished, whatever became of it. */
 void crew_finish(struct crew_seat *seat, void *item);
+
+/* For `serve`. This seat will ask for nothing more, so that nothing is kept for it; what it holds it still finishes. */
+void crew_leave(struct crew_seat *seat);
 
 #endif

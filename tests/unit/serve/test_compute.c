@@ -23,6 +23,7 @@ static struct {
     struct fake_device {
         bool held, lost; /* held: nothing that was begun ends */
         unsigned begun, ended, most;
+        unsigned refused; /* begun on a device that was lost */
     } devices[DEVICES];
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
@@ -131,6 +132,8 @@ static enum status fake_submit(struct backend_stream *stream, struct err *err)
         if (device->begun - device->ended > device->most)
             device->most = device->begun - device->ended;
         pthread_cond_broadcast(&fake.moved);
+    } else {
+        device->refused++;
     }
     pthread_mutex_unlock(&fake.lock);
     return lost ? err_set(err, STATUS_DEVICE_LOST, "fell off the bus") : STATUS_OK;
@@ -420,6 +423,35 @@ static void what_a_lost_device_had_runs_on_another(void **state)
     }
 }
 
+/* What is lost counts no longer when batches are shared out, and is not asked again. */
+static void the_others_fill_their_slots_after_a_loss(void **state)
+{
+    (void)state;
+    struct bench *bench = open_bench(2, SLOTS, 1, 1);
+    hold(0, true);
+    hold(1, true);
+    put(bench);
+    put(bench);
+    wait_begun(0, 1);
+    wait_begun(1, 1);
+    lose(0);
+    hold(1, false);
+    wait_back(bench, 2, STATUS_OK);
+    unsigned before = begun(1);
+    for (unsigned round = 1; round <= 10; round++) {
+        hold(1, true);
+        close_all(true); /* so that all of them wait when the first one begins */
+        for (unsigned i = 0; i < SLOTS; i++)
+            put(bench);
+        close_all(false);
+        wait_begun(1, before + round * SLOTS);
+        hold(1, false);
+        wait_back(bench, SLOTS, STATUS_OK);
+    }
+    assert_int_equal(fake.devices[0].refused, 0);
+    close_bench(bench);
+}
+
 static void a_device_that_is_lost_when_idle_is_seen_with_the_next_batch(void **state)
 {
     (void)state;
@@ -520,6 +552,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_device_has_its_slots_full_and_never_more),
     cmocka_unit_test(one_slot_means_several_threads),
     cmocka_unit_test(what_a_lost_device_had_runs_on_another),
+    cmocka_unit_test(the_others_fill_their_slots_after_a_loss),
     cmocka_unit_test(a_device_that_is_lost_when_idle_is_seen_with_the_next_batch),
     cmocka_unit_test(when_the_last_device_is_lost_everything_comes_back),
     cmocka_unit_test(a_device_of_several_threads_is_lost_once),
