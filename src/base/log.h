@@ -27,7 +27,7 @@ struct log_field {
 
 struct log_line {
     const char *event; /* lower_snake_case */
-    struct log_field fields[20];
+    struct log_field fields[24];
 };
 
 struct log_field log_str(const char *key, const char *value);

@@ -95,6 +95,8 @@ static const struct setting table[] = {
     {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch lies in memory; padded is for comparison")},
     {INTEGER(max_batch_tokens, "4096", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch"), .live = true},
     {INTEGER(max_batch_rows, "256", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch"), .live = true},
+    {INTEGER(max_batch_ms, "100", 0, 60000, SERVE_QUEUE, "longest time that a batch is predicted to take; 0 = any"), .live = true},
+    {INTEGER(target_p99_ms, "0", 0, 3600000, SERVE_QUEUE, "batches so short that 99 % are answered in this time; 0 = off"), .live = true},
     {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},
     {INTEGER(window_ms, "5", 0, 60000, SERVE_QUEUE, "longest wait for more texts before a batch starts"), .live = true},
     {INTEGER(credit_tokens, "131072", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device"), .live = true},

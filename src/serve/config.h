@@ -50,7 +50,7 @@ struct config {
     int64_t threads, prep_threads;
 
     int layout; /* enum batch_layout */
-    int64_t max_batch_tokens, max_batch_rows;
+    int64_t max_batch_tokens, max_batch_rows, max_batch_ms, target_p99_ms;
     int window; /* enum config_window */
     int64_t window_ms;
     int64_t credit_tokens, credit_bytes;

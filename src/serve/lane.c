@@ -137,6 +137,8 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .layout = (enum batch_layout)config->layout,
         .max_batch_tokens = (uint32_t)config->max_batch_tokens,
         .max_batch_rows = (uint32_t)config->max_batch_rows,
+        .max_batch_ms = (uint32_t)config->max_batch_ms,
+        .target_p99_ms = (uint32_t)config->target_p99_ms,
         .window_ms = (uint32_t)config->window_ms,
         .window_fixed = config->window == WINDOW_FIXED,
         .devices = capacity.devices + capacity.devices_lost,
@@ -230,7 +232,9 @@ void lane_log_stats(const struct lane *lane, enum log_level level, const char *e
                           log_int("rows", (int64_t)s.rows), log_int("rows_shared", (int64_t)s.rows_shared),
                           log_int("tokens", (int64_t)s.tokens), log_int("computed_tokens", (int64_t)s.computed_tokens),
                           log_int("rectangle_tokens", (int64_t)s.rectangle_tokens), log_int("devices", s.devices),
-                          log_int("devices_lost", s.devices_lost)}});
+                          log_int("devices_lost", s.devices_lost),
+                          log_int("cost_error_percent", (int64_t)(100 * s.cost_error + 0.5)),
+                          log_int("p99_ms", s.p99_ms)}});
 }
 
 struct held_dump {

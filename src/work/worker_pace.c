@@ -33,13 +33,17 @@ void pace_answered(struct worker *worker, const struct request *request)
         tune_answered(&worker->tune, now_ms - request->entry.ms, worker->now);
 }
 
+static double tuned_ns(const struct worker *worker)
+{
+    if (worker->tune.target_ns == 0) /* spares the look for the oldest */
+        return 0;
+    uint64_t oldest_ns = window_oldest_ns(&worker->window);
+    return tune_batch_ns(&worker->tune, &worker->cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
+}
+
 static double most_ns(const struct worker *worker)
 {
-    uint64_t oldest_ns = window_oldest_ns(&worker->window);
-    double tuned = worker->tune.target_ns == 0 ? 0
-                                               : tune_batch_ns(&worker->tune, &worker->cost,
-                                                               worker->now > oldest_ns ? worker->now - oldest_ns : 0);
-    double bound = (double)worker->options.max_batch_ms * (double)NS_PER_MS;
+    double tuned = tuned_ns(worker), bound = (double)worker->options.max_batch_ms * (double)NS_PER_MS;
     if (bound <= 0 || !cost_known(&worker->cost))
         return tuned;
     return tuned > 0 ? fmin(tuned, bound) : bound;
