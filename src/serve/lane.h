@@ -36,6 +36,7 @@ struct lane {
     const struct lane_home *home;
     const struct config *config; /* this queue's own */
     const struct model *model;
+    const struct cost *cost;     /* of a batch, as calibrated */
     const struct engine *engine; /* one of them; they are alike */
     unsigned engine_number;      /* for the compute threads */
     size_t number;               /* its share of them */

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "serve/start.h"
 
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
@@ -34,6 +36,27 @@ static bool same_model(const struct config *a, const struct config *b)
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
+/* What batches take on the first device that works; they are assumed to be alike. One that does not get through a
+ * calibration will be found out by the first batch, and until then nothing is known of its speed. */
+static void calibrate(const struct models *models, unsigned number, struct cost *cost)
+{
+    enum { CALIBRATE_MS = 100 };
+    struct engine *engine = devices_engine(&models->devices, number);
+    const struct model *model = models->items[number].model;
+    struct encoder *encoder = NULL;
+    struct err err = {0};
+    *cost = cost_from(0, 0, 0);
+    enum status status = encoder_open(engine, &encoder, &err);
+    if (status == STATUS_OK)
+        status = cost_calibrate(encoder, model, CALIBRATE_MS * NS_PER_MS, cost, &err);
+    encoder_close(encoder);
+    if (status != STATUS_OK)
+        log_warn("not_calibrated", log_str("model", model->name), log_str("message", err.message));
+    else
+        log_info("calibrated", log_str("model", model->name), log_int("fixed_us", (int64_t)(cost->terms[0] / 1e3)),
+                 log_int("token_ns", (int64_t)cost->terms[1]), log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)));
+}
+
 enum status models_find(struct models *models, const struct config *config, unsigned *number, struct err *err)
 {
     for (unsigned i = 0; i < models->count; i++)
@@ -48,7 +71,9 @@ enum status models_find(struct models *models, const struct config *config, unsi
     models->items[at].config = config;
     models->count++;
     *number = at;
-    return devices_load(&models->devices, config, models->items[at].model, true, at, err);
+    TRY(devices_load(&models->devices, config, models->items[at].model, true, at, err));
+    calibrate(models, at, &models->items[at].cost);
+    return STATUS_OK;
 }
 
 double model_token_cost(const struct model *model)

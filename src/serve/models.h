@@ -2,6 +2,7 @@
 #ifndef SERVE_MODELS_H
 #define SERVE_MODELS_H
 
+#include "engine/cost.h"
 #include "serve/config.h"
 #include "serve/devices.h"
 
@@ -9,7 +10,8 @@ struct models {
     struct {
         const struct config *config; /* of the first queue that wanted it */
         struct model *model;
-    } * items; /* [count] */
+        struct cost cost; /* of a batch on one compute thread */
+    } * items;            /* [count] */
     unsigned count;
     struct devices devices; /* with an engine for each model */
 };

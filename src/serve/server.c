@@ -185,8 +185,11 @@ static enum status open_models(struct server *server, struct err *err)
         TRY(models_find(&server->models, lane->config, &lane->engine_number, err));
         lane->model = server->models.items[lane->engine_number].model;
     }
-    for (size_t i = 0; i < server->lane_count; i++)
-        server->lanes[i].engine = devices_engine(&server->models.devices, server->lanes[i].engine_number);
+    for (size_t i = 0; i < server->lane_count; i++) {
+        struct lane *lane = &server->lanes[i];
+        lane->engine = devices_engine(&server->models.devices, lane->engine_number);
+        lane->cost = &server->models.items[lane->engine_number].cost;
+    }
     return STATUS_OK;
 }
 

@@ -85,7 +85,7 @@ class Devices(SluiceCase):
         stats = json.loads(self.run_sluice("stats", "--json", "--redis", self.server.socket, "--queue", self.queue).stdout)
         self.assertEqual((stats["devices"], stats["devices_lost"]), (1, 1))
         self.assertEqual(served.stop(), 0)
-        self.assertRegex(served.read_log(), r" info drained queue=test .* devices=1 devices_lost=1\n")
+        self.assertRegex(served.read_log(), r" info drained queue=test .* devices=1 devices_lost=1 ")
 
     def test_the_last_one_ends_the_process(self):
         """The batch goes from one device to the other, and both are lost: exit 70, and the next worker answers everything."""
