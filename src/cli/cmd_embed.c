@@ -1,118 +1,184 @@
 /* Texts to vectors on this machine, without Redis. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
 #include <sysexits.h>
+#include <unistd.h>
 
+#include "bulk/local.h"
 #include "cli/command.h"
-#include "cli/embed.h"
+#include "cli/embed_job.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "serve/devices.h"
 #include "serve/start.h"
 
-struct own {
-    char *input, *output;
-};
+/* Rows failed, but the job is finished. */
+enum { EXIT_ROWS_FAILED = 1 };
 
+/* A CPU gains nothing from larger batches, and threads that end at different times wait for less at the end. */
+enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
+
+static const char *const formats[] = {"auto", "lines", "jsonl", "csv", "tsv", "document", NULL};
+static const char *const dtypes[] = {"f32", "f16", NULL};
+static const char *const styles[] = {"auto", "bar", "lines", "json", "none", NULL};
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct embed_options, name)
+
+/* clang-format off */
 static const struct setting own_settings[] = {
-    {.key = "input",
-     .type = SETTING_TEXT,
-     .offset = offsetof(struct own, input),
-     .fallback = "-",
-     .value = "FILE",
-     .help = "one text per line; - is standard input"},
-    {.key = "output",
-     .type = SETTING_TEXT,
-     .offset = offsetof(struct own, output),
-     .fallback = "-",
-     .value = "FILE",
-     .help = "FILE.npy (float32), FILE.jsonl, or - for JSON lines on standard output"},
+    {OWN(input, SETTING_TEXT), .fallback = "-", .value = "FILE",
+        .help = "instead of INPUT: one text per line, in one pass; - is standard input"},
+    {OWN(output, SETTING_TEXT), .fallback = "-", .value = "FILE",
+        .help = "FILE.npy, FILE.jsonl, FILE.f32, DIR/ for .npy files of some rows each, or - for JSON lines on standard output"},
+    {OWN(format, SETTING_CHOICE), .fallback = "auto", .choices = formats, .help = "what the inputs are, when their names do not say it"},
+    {OWN(field, SETTING_TEXT), .fallback = "text", .most = 1024, .value = "NAME", .help = "where the text is in JSON or CSV: text, meta.title"},
+    {OWN(template, SETTING_TEXT), .most = 65536, .value = "TEXT", .help = "the text out of several fields: \"{title}. {body}\""},
+    {OWN(id_field, SETTING_TEXT), .most = 1024, .value = "NAME", .help = "the field that is a row's id [its number]"},
+    {OWN(keep, SETTING_TEXT), .most = 4096, .value = "NAMES", .help = "fields to pass on into FILE.jsonl: title,meta.year"},
+    {OWN(header, SETTING_SWITCH), .fallback = "true", .help = "CSV without a header: its columns are called 1, 2, 3"},
+    {OWN(glob, SETTING_TEXT), .most = 1024, .value = "PATTERN", .help = "which files of a folder [*.txt and *.md]"},
+    {OWN(chunk, SETTING_TEXT), .most = 256, .value = "HOW", .help = "tokens:256,overlap:32 cuts long texts at ends of sentences; with ,mean one vector for all chunks"},
+    {OWN(max_text_bytes, SETTING_INTEGER), .fallback = "1048576", .least = 1, .most = 1 << 28, .value = "N", .help = "a longer text is a failed row"},
+    {OWN(dtype, SETTING_CHOICE), .fallback = "f32", .choices = dtypes, .help = "the floats of .npy files"},
+    {OWN(shard_rows, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = INT64_C(1) << 40, .value = "N", .help = "rows of each file in DIR/"},
+    {OWN(strict, SETTING_SWITCH), .fallback = "false", .help = "end at the first row that fails"},
+    {OWN(overwrite, SETTING_SWITCH), .fallback = "false", .help = "delete what an earlier job left, and begin again"},
+    {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = styles, .help = "how to show progress on standard error"},
+    {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "rows that are sorted by length together"},
 };
+/* clang-format on */
 
-/* Engine and threads are open from here on; files next. */
-static enum status embed_files(const struct own *own, struct embed_job job, struct err *err)
+/* What a job says in the end, unless a bar or JSON has said it. */
+static void summarize(const struct embed_job *job, const struct job_result *result, enum progress_style style)
 {
-    struct lines lines;
-    struct vectors vectors;
-    struct progress progress;
-    enum status status = lines_open(&lines, own->input, err);
-    if (status != STATUS_OK)
-        return status;
-    status = vectors_open(&vectors, own->output, job.model->dim, err);
-    if (status == STATUS_OK) {
-        job.lines = &lines;
-        job.vectors = &vectors;
-        job.progress = &progress;
-        progress_start(&progress);
-        status = embed_run(&job, err);
-        if (status == STATUS_OK)
-            status = vectors_close(&vectors, err);
-        else
-            vectors_abandon(&vectors);
-        progress_end(&progress, vectors.count);
-    }
-    lines_close(&lines);
-    return status;
+    const struct job_progress *end = &result->progress;
+    const char *path = job->output.path;
+    if (job->job.plain || style == PROGRESS_JSON || style == PROGRESS_NONE)
+        return;
+    if (result->before)
+        fprintf(stderr, "%s is finished already: %llu rows; nothing was computed\n", path,
+                (unsigned long long)end->rows);
+    else if (result->finished)
+        fprintf(stderr, "%s: %llu rows, %llu computed, %llu copied from equal texts (%.1f %% saved), %llu failed\n",
+                path, (unsigned long long)end->rows, (unsigned long long)(end->rows - end->copied - end->failed),
+                (unsigned long long)end->copied, end->rows > 0 ? 100.0 * (double)end->copied / (double)end->rows : 0,
+                (unsigned long long)end->failed);
+    if (end->failed > 0 && (result->before || result->finished))
+        fprintf(stderr, "%llu rows failed and have no vector; %s lists them\n", (unsigned long long)end->failed,
+                job->output.failures);
 }
 
-/* A CPU gains nothing by larger batches, and threads that end at different times wait for less at the end of the file.
- */
+static int finish(const struct invocation *invocation, const struct embed_job *job, const struct job_result *result,
+                  enum status status, const struct err *err)
+{
+    if (status == STATUS_OK && (result->finished || result->before))
+        return result->progress.failed > 0 ? EXIT_ROWS_FAILED : EX_OK;
+    if (status == STATUS_OK) {
+        fprintf(stderr, "sluice embed: stopped; nothing is lost, the same command goes on from here\n");
+        return EX_TEMPFAIL;
+    }
+    int code = report(invocation, err);
+    if (!job->job.plain && result->progress.rows > 0)
+        fprintf(stderr, "sluice embed: what was computed so far is kept; the same command goes on from there\n");
+    return code;
+}
+
+/* GPUs do gain. */
 static uint32_t batch_tokens(const struct config *config, const struct engine *engine)
 {
-    enum { CPU_TOKENS = 1024 };
-    bool small = encoder_slots(engine) == 1 && config->max_batch_tokens > CPU_TOKENS;
-    return small ? CPU_TOKENS : (uint32_t)config->max_batch_tokens;
+    bool small = encoder_slots(engine) == 1 && config->max_batch_tokens > CPU_BATCH_TOKENS;
+    return small ? CPU_BATCH_TOKENS : (uint32_t)config->max_batch_tokens;
 }
 
-static enum status embed(const struct config *config, const struct own *own, struct model *model,
-                         const struct devices *devices, struct err *err)
+static enum status run_job(struct embed_job *job, struct job_result *result, const struct config *config,
+                           const struct model *model, const struct devices *devices, struct err *err)
 {
-    struct compute *compute = NULL;
-    struct compute_options options = {.devices = devices->items,
-                                      .device_count = devices->count,
-                                      .engine_count = 1,
-                                      .threads = start_threads(config),
-                                      .queued = 3, /* so that they have work while the next window is read */
-                                      .wake_fd = -1};
-    TRY(compute_open(&options, &compute, err));
-    struct embed_job job = {.model = model,
-                            .compute = compute,
-                            .max_batch_tokens = batch_tokens(config, devices_engine(devices, 0)),
-                            .max_batch_rows = (uint32_t)config->max_batch_rows};
-    enum status status = embed_files(own, job, err);
-    compute_close(compute);
+    struct job_options *options = &job->job;
+    struct progress progress;
+    unsigned threads = start_threads(config);
+    options->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (options->wake_fd < 0)
+        return err_set_errno(err, "cannot make an eventfd");
+    options->prep_threads = threads < PREP_THREADS_MAX ? threads : PREP_THREADS_MAX;
+    options->batch_tokens = batch_tokens(config, devices_engine(devices, 0));
+    struct local_options local = {.model = model,
+                                  .devices = devices,
+                                  .threads = threads,
+                                  .queued = BATCHES_PER_THREAD,
+                                  .wake_fd = options->wake_fd};
+    enum status status = local_open(&local, &options->executor, err);
+    if (status == STATUS_OK) {
+        progress_start(&progress, (enum progress_style)job->options->progress, options->plain);
+        options->report = progress_show;
+        options->context = &progress;
+        status = job_run(options, result, err);
+        progress_end(&progress, result);
+        if (status == STATUS_OK)
+            summarize(job, result, progress.style);
+        options->executor->ops->close(options->executor);
+    }
+    close(options->wake_fd);
     return status;
 }
 
-static enum status embed_on_devices(const struct config *config, const struct own *own, struct model *model,
-                                    struct err *err)
+static enum status embed_on_devices(struct embed_job *job, struct job_result *result, const struct config *config,
+                                    struct model *model, struct err *err)
 {
     struct devices devices;
     enum status status = devices_open(&devices, config, 1, err);
     if (status == STATUS_OK)
         status = devices_load(&devices, config, model, false, 0, err);
     if (status == STATUS_OK)
-        status = embed(config, own, model, &devices, err);
+        status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
+    if (status == STATUS_OK)
+        status = run_job(job, result, config, model, &devices, err);
     devices_close(&devices);
+    return status;
+}
+
+static enum status embed(struct embed_job *job, struct job_result *result, const struct config *config, struct err *err)
+{
+    struct model *model = NULL;
+    TRY(start_model(config, &model, err));
+    enum status status = embed_on_devices(job, result, config, model, err);
+    model_close(model);
     return status;
 }
 
 static int run(struct invocation *invocation)
 {
     struct err err;
-    struct model *model = NULL;
-    enum status status = start_model(&invocation->config, &model, &err);
-    if (status == STATUS_OK) {
-        status = embed_on_devices(&invocation->config, invocation->own, model, &err);
-        model_close(model);
-    }
-    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+    struct embed_job job;
+    struct job_result result = {0};
+    enum status status = embed_job_open(&job, invocation, &err);
+    if (status == STATUS_OK && !job.job.plain)
+        job.job.stop = job.job.source.stop = interrupt_listen();
+    if (status == STATUS_OK)
+        status = embed(&job, &result, &invocation->config, &err);
+    int code = finish(invocation, &job, &result, status, &err);
+    embed_job_close(&job);
+    return code;
 }
 
 const struct subcommand command_embed = {
     .name = "embed",
     .bit = FOR_EMBED,
-    .summary = "Turn a file of texts into vectors, without Redis",
+    .operands = "[INPUT...]",
+    .summary = "Turn files of texts into vectors, without Redis",
     .explanation =
-        "Reads one text per line (an empty line is a text, too) and writes one vector per line, in the same\n"
-        "order. The vectors are those that the daemon gives for the same texts and precision.",
+        "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
+        "for standard input. Rows keep their order. A job that was interrupted, however, goes on when the same "
+        "command\n"
+        "is run again, and one that is finished stays as it is. Rows that fail are listed in OUTPUT.failures.jsonl "
+        "and\n"
+        "make the exit code 1. docs/bulk.md tells all of it.\n\n"
+        "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one too,\n"
+        "the first bad one ends it, and JSON lines are bare arrays.\n\n"
+        "The vectors are those that the daemon gives for the same texts and precision.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
-    .own_size = sizeof(struct own),
+    .own_size = sizeof(struct embed_options),
     .run = run,
 };

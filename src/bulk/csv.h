@@ -1,0 +1,38 @@
+/* Records of CSV and TSV. Source: RFC 4180, and lines may end in a line feed alone.
+ *
+ * Quotes count at the beginning of a field only, as there; inside an unquoted field they are letters like others. */
+#ifndef BULK_CSV_H
+#define BULK_CSV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "bulk/recipe.h"
+
+/* Where a record ends, or goes wrong. */
+struct csv_record {
+    size_t length;  /* with its line end */
+    size_t content; /* without */
+    uint64_t lines; /* line feeds in `length` */
+    bool broken; /* a letter behind a closing quote, or a quote that is never closed, at `column` (from 1); the record
+                    then ends with its line */
+    size_t column;
+};
+
+/* Finds the end of the record that `bytes` begins with. False when it needs more bytes; never at the end of the file
+ * (`ended`). Thread: any. */
+bool csv_find(const char *bytes, size_t length, bool ended, char separator, struct csv_record *out);
+
+/* The fields of a record. Zero-initialise; free(list.values) in the end. */
+struct csv_fields {
+    struct value *values; /* [count], VALUE_TEXT, slices of the record */
+    uint32_t count, room;
+};
+
+/* Cuts the content of a record that is not broken into fields, and takes quotes off in place.
+ * Errors: STATUS_NO_MEMORY. Thread: any. */
+MUST_CHECK enum status csv_split(char *content, size_t length, char separator, struct csv_fields *out, struct err *err);
+
+#endif

@@ -1,0 +1,117 @@
+/* 256 small tables instead of a large one: they grow one by one, so that growing never needs the whole memory twice. */
+#include "bulk/dedup.h"
+
+#include <stdlib.h>
+
+enum { TABLES = 256, FIRST_SLOTS = 64, ROW_BITS = 40, CODE_BITS = 8 };
+
+/* 16 bytes: 64 bits of the hash; then 40 of the row, 8 of the code and 15 more of the hash, with a mark that is never
+ * 0.
+ */
+struct slot {
+    uint64_t key, value;
+};
+
+struct table {
+    struct slot *slots; /* [mask + 1] */
+    uint32_t mask, count;
+};
+
+struct dedup {
+    struct table tables[TABLES];
+    uint64_t count, most;
+    bool full;
+};
+
+enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to find equal texts");
+    (*out)->most = most_rows;
+    return STATUS_OK;
+}
+
+void dedup_close(struct dedup *dedup)
+{
+    for (int i = 0; dedup != NULL && i < TABLES; i++)
+        free(dedup->tables[i].slots);
+    free(dedup);
+}
+
+static uint64_t tag_of(struct hash hash)
+{
+    return (hash.low >> 8 | 1u << 15) & 0xffff;
+}
+
+static uint64_t value_of(struct hash hash, struct dedup_entry entry)
+{
+    return entry.row | (uint64_t)entry.code << ROW_BITS | tag_of(hash) << (ROW_BITS + CODE_BITS);
+}
+
+/* The slot of a hash: its own, or the empty one where it would go. */
+static struct slot *slot_of(const struct table *table, uint64_t key, uint64_t tag)
+{
+    for (uint32_t at = (uint32_t)key & table->mask;; at = (at + 1) & table->mask) {
+        struct slot *slot = &table->slots[at];
+        if (slot->value == 0 || (slot->key == key && slot->value >> (ROW_BITS + CODE_BITS) == tag))
+            return slot;
+    }
+}
+
+struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash)
+{
+    const struct table *table = &dedup->tables[hash.low % TABLES];
+    struct dedup_entry entry = {.row = DEDUP_NONE};
+    if (table->slots == NULL)
+        return entry;
+    const struct slot *slot = slot_of(table, hash.high, tag_of(hash));
+    if (slot->value != 0) {
+        entry.row = slot->value & ((1ull << ROW_BITS) - 1);
+        entry.code = (enum row_code)(slot->value >> ROW_BITS & ((1u << CODE_BITS) - 1));
+    }
+    return entry;
+}
+
+static bool grow(struct table *table)
+{
+    uint32_t before = table->slots == NULL ? 0 : table->mask + 1;
+    uint32_t room = before == 0 ? FIRST_SLOTS : 2 * before;
+    struct table bigger = {.slots = calloc(room, sizeof(struct slot)), .mask = room - 1, .count = table->count};
+    if (bigger.slots == NULL)
+        return false;
+    for (uint32_t i = 0; i < before; i++)
+        if (table->slots[i].value != 0)
+            *slot_of(&bigger, table->slots[i].key, table->slots[i].value >> (ROW_BITS + CODE_BITS)) = table->slots[i];
+    free(table->slots);
+    *table = bigger;
+    return true;
+}
+
+void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
+{
+    struct table *table = &dedup->tables[hash.low % TABLES];
+    struct slot *slot = table->slots == NULL ? NULL : slot_of(table, hash.high, tag_of(hash));
+    if (slot == NULL || slot->value == 0) {
+        dedup->full = dedup->full || dedup->count >= dedup->most;
+        if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0)
+            return;
+        bool crowded = table->slots == NULL || table->count >= table->mask - table->mask / 8;
+        if (crowded && !grow(table))
+            return;
+        slot = slot_of(table, hash.high, tag_of(hash));
+        table->count++;
+        dedup->count++;
+    }
+    *slot = (struct slot){hash.high, value_of(hash, entry)};
+}
+
+uint64_t dedup_count(const struct dedup *dedup)
+{
+    return dedup->count;
+}
+
+bool dedup_is_full(const struct dedup *dedup)
+{
+    return dedup->full;
+}

@@ -1,0 +1,38 @@
+/* Which row has the vector of a text: so that equal texts are computed once, also across an interruption.
+ *
+ * A row is known by 87 bits of its text's hash. Memory is bounded: what is known when the table is full stays known,
+ * new texts are then computed each time they come. */
+#ifndef BULK_DEDUP_H
+#define BULK_DEDUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "bulk/failure.h"
+#include "bulk/hash.h"
+
+#define DEDUP_NONE UINT64_MAX
+#define DEDUP_ROWS_DEFAULT 14000000u /* some 270 MB */
+
+struct dedup;
+
+struct dedup_entry {
+    uint64_t row;       /* below 2^40, or DEDUP_NONE */
+    enum row_code code; /* not ROW_OK: that row failed, and so does every one like it */
+};
+
+/* At most `most_rows` are kept. Owns: the caller ends it with dedup_close. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err);
+void dedup_close(struct dedup *dedup);
+
+struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash);
+
+/* Sets what is known of a text. When there is no room, or no memory, it is not known: nothing else changes. */
+void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry);
+
+/* How many texts are known, and whether one had to be left out. */
+uint64_t dedup_count(const struct dedup *dedup);
+bool dedup_is_full(const struct dedup *dedup);
+
+#endif

@@ -1,0 +1,265 @@
+/* Going on: what an earlier run of the same command has left is found, checked and taken up. The input is read again up
+ * to the checkpoint, so that one that has changed is noticed whatever its date says; that costs no computing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bulk/job_state.h"
+#include "bulk/manifest.h"
+#include "bulk/npy.h"
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static enum status remove_file(const char *path, struct err *err)
+{
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR)
+        return STATUS_OK;
+    return err_set_errno(err, "cannot remove %s", path);
+}
+
+static enum status remove_shards(const char *folder, struct err *err)
+{
+    char *path = strdup(folder);
+    char *const roots[] = {path, NULL};
+    FTS *walk = path == NULL ? NULL : fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    enum status status = walk == NULL ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+    for (FTSENT *entry; status == STATUS_OK && (entry = fts_read(walk)) != NULL;) {
+        if (entry->fts_level > 0 && entry->fts_info == FTS_D)
+            fts_set(walk, entry, FTS_SKIP);
+        size_t length = strlen(entry->fts_name);
+        bool shard = entry->fts_level == 1 && entry->fts_info == FTS_F && length > 12 &&
+                     strncmp(entry->fts_name, "vectors-", 8) == 0 && strcmp(entry->fts_name + length - 4, ".npy") == 0;
+        if (shard)
+            status = remove_file(entry->fts_path, err);
+    }
+    if (walk != NULL)
+        fts_close(walk);
+    free(path);
+    return status;
+}
+
+/* The manifest goes first: without it nothing counts as finished. */
+static enum status remove_all(const struct output *output, struct err *err)
+{
+    const char *const files[] = {output->manifest, output->journal,   output->scratch,
+                                 output->failures, output->documents, output->ids};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        TRY(remove_file(files[i], err));
+    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR)
+        return err_set_errno(err, "cannot remove %s", output->job);
+    if (output->kind != OUTPUT_SHARDS)
+        return remove_file(output->path, err);
+    return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
+}
+
+static enum status make_folder(const char *path, struct err *err)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return STATUS_OK;
+    return err_set_errno(err, "cannot make the folder %s", path);
+}
+
+/* Something of another's must not be overwritten. */
+static enum status check_free(const struct output *output, struct err *err)
+{
+    char shard[4096];
+    snprintf(shard, sizeof shard, "%s/vectors-00000.npy", output->path);
+    const char *path = output->kind == OUTPUT_SHARDS ? shard : output->path;
+    if (!exists(path))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "%s is there already, and no job that could be gone on with; --overwrite deletes it", path);
+}
+
+enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
+{
+    job->progress.phase = JOB_CHECKING;
+    while (job->progress.documents < documents) {
+        struct document document;
+        bool more = false;
+        TRY(source_next(job->source, &document, &more, err));
+        if (!more)
+            break;
+        job_digest(job, &document);
+        job->progress.documents++;
+        if (job->progress.documents % STEP == 0)
+            job_report(job, false);
+        if (job->options->stop != NULL && *job->options->stop != 0)
+            return STATUS_OK;
+    }
+    struct hash now = job_digest_now(job);
+    if (job->progress.documents == documents && hash_equal(now, digest))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
+                   "begins again",
+                   (unsigned long long)documents);
+}
+
+/* The input must end where it did. */
+static enum status check_end(struct job *job, struct err *err)
+{
+    struct document document;
+    bool more = false;
+    TRY(source_next(job->source, &document, &more, err));
+    if (!more)
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the input has grown since this job was finished (%s line %llu is new); --overwrite begins again",
+                   document.file, (unsigned long long)document.line);
+}
+
+static enum status find_finished(struct job *job, bool *finished, struct err *err)
+{
+    struct manifest manifest;
+    const struct output *output = job->options->output;
+    TRY(manifest_read(output->manifest, &manifest, finished, err));
+    if (!*finished)
+        return STATUS_OK;
+    enum status status = STATUS_OK;
+    if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err))
+        status = err->status;
+    buffer_free(&manifest.terms);
+    job->at = manifest.at;
+    if (status == STATUS_OK && output->kind != OUTPUT_SHARDS && !exists(output->path))
+        status =
+            err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
+                    output->path, output->manifest);
+    if (status == STATUS_OK)
+        status = job_skip(job, manifest.at.documents, manifest.at.digest, err);
+    if (status == STATUS_OK && (job->options->stop == NULL || *job->options->stop == 0))
+        status = check_end(job, err);
+    return status;
+}
+
+/* A record of the earlier run. */
+static enum status see(void *context, const struct journal_record *record, struct err *err)
+{
+    struct job *job = context;
+    if (record->kind == JOURNAL_TERMS) {
+        job->terms.length = 0;
+        buffer_append(&job->terms, record->terms, record->terms_bytes);
+        return STATUS_OK;
+    }
+    if (record->kind == JOURNAL_CHECKPOINT) {
+        job->at = record->checkpoint;
+        struct done *recent = (struct done *)(void *)job->recent.data;
+        size_t count = job->recent.length / sizeof *recent, kept = 0;
+        for (size_t i = 0; i < count; i++)
+            if (recent[i].row >= job->at.rows)
+                recent[kept++] = recent[i];
+        job->recent.length = kept * sizeof *recent;
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < record->done_count; i++) {
+        struct done done = journal_done(record, i);
+        dedup_put(job->dedup, done.hash, (struct dedup_entry){.row = done.row});
+        buffer_append(&job->recent, &done, sizeof done);
+    }
+    return buffer_ok(&job->recent) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+}
+
+static int by_row(const void *left, const void *right)
+{
+    const struct done *a = left, *b = right;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+static enum status open_store(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    bool lines = output->kind == OUTPUT_JSONL;
+    if (lines && options->plain)
+        return STATUS_OK;
+    struct store_options store = {.path = lines ? output->scratch : output->path,
+                                  .dim = options->dim,
+                                  .element = lines ? ELEMENT_F32 : options->element,
+                                  .shard_rows = options->shard_rows,
+                                  .fresh = options->plain};
+    store.kind = output->kind == OUTPUT_NPY ? STORE_NPY : output->kind == OUTPUT_SHARDS ? STORE_SHARDS : STORE_RAW;
+    return store_open(&store, &job->store, err);
+}
+
+static enum status open_tails(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    const struct chunking *chunking = &options->preparer.chunking;
+    bool lines = output->kind == OUTPUT_JSONL;
+    const char *paths[TAILS] = {
+        [TAIL_LINES] = lines ? output->path : NULL,
+        [TAIL_FAILURES] = options->plain ? NULL : output->failures,
+        [TAIL_IDS] = options->ids && !lines ? output->ids : NULL,
+        [TAIL_DOCUMENTS] = chunking->tokens > 0 && !chunking->mean && !lines ? output->documents : NULL,
+    };
+    for (int i = 0; i < TAILS; i++)
+        if (paths[i] != NULL)
+            TRY(tail_open(&job->tails[i], paths[i], job->at.tails[i], err));
+    struct tail *documents = &job->tails[TAIL_DOCUMENTS];
+    if (documents->path != NULL && documents->written == 0) {
+        char header[NPY_HEADER_BYTES];
+        npy_header(header, "<u8", 0, 0);
+        buffer_append(&documents->pending, header, sizeof header);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_journal(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    if (!exists(output->journal))
+        TRY(check_free(output, err));
+    if (output->kind == OUTPUT_SHARDS)
+        TRY(make_folder(output->path, err));
+    TRY(make_folder(output->job, err));
+    TRY(journal_open(output->journal, see, job, &job->journal, err));
+    if (job->terms.length > 0) {
+        if (terms_differ(job->terms.data, job->terms.length, options->terms, err))
+            return err->status;
+    } else {
+        TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
+        TRY(journal_sync(job->journal, err));
+    }
+    if (job->recent.length > 0)
+        qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
+    return STATUS_OK;
+}
+
+enum status job_resume(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    bool finished = false;
+    if (!options->plain && options->overwrite)
+        TRY(remove_all(options->output, err));
+    if (!options->plain)
+        TRY(find_finished(job, &finished, err));
+    job->progress.rows = job->at.rows;
+    job->progress.failed = job->at.failed;
+    job->progress.copied = job->at.copied;
+    job->progress.computed = job->at.computed;
+    job->ended = finished;
+    if (finished)
+        return STATUS_OK;
+    if (!options->plain)
+        TRY(open_journal(job, err));
+    TRY(open_store(job, err));
+    TRY(open_tails(job, err));
+    job->progress.rows = job->at.rows;
+    job->progress.failed = job->at.failed;
+    job->progress.copied = job->at.copied;
+    job->progress.computed = job->at.computed;
+    job->progress.tokens = job->at.tokens;
+    job->next_row = job->at.rows;
+    return job_skip(job, job->at.documents, job->at.digest, err);
+}

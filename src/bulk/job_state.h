@@ -1,0 +1,84 @@
+/* What the files of the job share. Private to bulk/job*.c. */
+#ifndef BULK_JOB_STATE_H
+#define BULK_JOB_STATE_H
+
+#include <xxhash.h>
+
+#include "bulk/dedup.h"
+#include "bulk/job.h"
+#include "bulk/journal.h"
+#include "bulk/look.h"
+#include "bulk/tail.h"
+
+enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 32 << 20, STEP = 256 };
+
+/* The files that only grow, by their place in a checkpoint. */
+enum tail_number { TAIL_LINES, TAIL_FAILURES, TAIL_IDS, TAIL_DOCUMENTS, TAILS };
+_Static_assert((int)TAILS <= (int)JOURNAL_TAILS, "a checkpoint has room for all");
+
+struct job {
+    const struct job_options *options;
+    struct source *source;
+    struct crew *prep;
+    struct prep_thread *prep_threads;
+    struct dedup *dedup;
+    struct store *store;     /* NULL: the windows keep their vectors */
+    struct journal *journal; /* NULL: nothing is to be gone on with */
+    struct tail tails[TAILS];
+    float *vector; /* [dim] */
+
+    /* Windows take turns; each number says how many have passed a stage: read >= planned >= submitted >= finished. */
+    struct look windows[WINDOWS];
+    uint64_t read, planned, submitted, finished;
+    struct slice *idle;       /* list */
+    struct slice *open_slice; /* is being filled */
+    struct bulk_batch *batches, **free_batches;
+    uint32_t batch_count, free_count;
+
+    XXH3_state_t *digest; /* of the documents that were read */
+    uint64_t next_row;    /* of the next window */
+    struct checkpoint at; /* what is complete */
+    struct buffer recent; /* struct done: rows behind the checkpoint that an earlier run computed */
+    size_t recent_at;
+    struct buffer terms; /* of the earlier run */
+
+    bool ended;         /* the input: there is no more to read */
+    bool stopping;      /* no new batch is to begin */
+    enum status ending; /* with which the job is to end once all that was read is complete */
+    struct err ending_err;
+
+    struct job_progress progress;
+    uint64_t committed_ns, reported_ns;
+};
+
+/* job_open.c */
+MUST_CHECK enum status job_open(struct job *job, const struct job_options *options, struct err *err);
+void job_close(struct job *job);
+
+/* job_resume.c: takes up what an earlier run has left. */
+MUST_CHECK enum status job_resume(struct job *job, struct err *err);
+MUST_CHECK enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err);
+
+/* job_read.c: documents to slices, to the prep threads and into windows. */
+MUST_CHECK enum status job_prep_open(struct job *job, struct err *err);
+void job_prep_close(struct job *job);
+MUST_CHECK enum status job_read(struct job *job, bool *worked, struct err *err);
+MUST_CHECK enum status job_take_prepared(struct job *job, bool *worked, struct err *err);
+void job_digest(struct job *job, const struct document *document);
+struct hash job_digest_now(const struct job *job);
+
+/* job_compute.c: rows to batches, and vectors to their places. */
+MUST_CHECK enum status job_plan(struct job *job, bool *worked, struct err *err);
+MUST_CHECK enum status job_submit(struct job *job, bool *worked, struct err *err);
+MUST_CHECK enum status job_take_computed(struct job *job, bool *worked, struct err *err);
+bool job_has_batches_out(const struct job *job);
+
+/* job_finish.c: windows that are complete, in row order; checkpoints; the end. */
+MUST_CHECK enum status job_finish_rows(struct job *job, bool *worked, struct err *err);
+MUST_CHECK enum status job_commit(struct job *job, struct err *err);
+MUST_CHECK enum status job_end(struct job *job, struct err *err);
+
+/* Tells the caller how far it is; not more often than ten times a second unless it must. */
+void job_report(struct job *job, bool must);
+
+#endif

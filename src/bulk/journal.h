@@ -1,0 +1,76 @@
+/* The journal of a job: what is durable, so that the job can go on after it was killed at any moment.
+ *
+ * Records lie one behind the other, each with a checksum:
+ *
+ *     TERMS       what the job was agreed on, "key=value" lines; the first record
+ *     DONE        rows that were computed, and of what text: written once their vectors are durable
+ *     CHECKPOINT  everything up to here is complete: documents, rows, and how long the files were
+ *
+ * A record that was torn, and all behind it, counts as never written: what it told of is done again, with the same
+ * bytes. Appending does not wait for the disk; journal_sync does. */
+#ifndef BULK_JOURNAL_H
+#define BULK_JOURNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+#include "bulk/hash.h"
+
+enum { JOURNAL_TAILS = 4, JOURNAL_TERMS_MAX = 1 << 16, JOURNAL_DONE_MAX = 4096 };
+
+struct checkpoint {
+    uint64_t documents, rows;          /* that are complete */
+    uint64_t computed, copied, failed; /* of the rows */
+    uint64_t tokens;                   /* that were computed */
+    struct hash digest;                /* of all documents so far */
+    uint64_t tails[JOURNAL_TAILS];     /* the lengths of the files that grow */
+};
+
+struct done {
+    uint64_t row;
+    struct hash hash;
+};
+
+enum journal_kind { JOURNAL_TERMS = 1, JOURNAL_DONE = 2, JOURNAL_CHECKPOINT = 3 };
+
+/* A record that was read. */
+struct journal_record {
+    enum journal_kind kind;
+    const char *terms; /* [terms_bytes] */
+    size_t terms_bytes;
+    const char *done; /* [done_count] packed, see journal_done */
+    size_t done_count;
+    struct checkpoint checkpoint;
+};
+
+/* Reads the record that `bytes` begin with. Returns its size, or 0 when it is not whole or not right. Thread: any. */
+size_t journal_read(const char *bytes, size_t length, struct journal_record *out);
+struct done journal_done(const struct journal_record *record, size_t number);
+
+struct journal;
+
+/* Opens or makes a journal, for this process alone, and calls `seen` with each of its records in order; what is broken
+ * is cut off. `path` must outlive it. Owns: the caller ends it with journal_close.
+ * Errors: STATUS_UNAVAILABLE (another process works on it); those of `seen`; STATUS_IO, STATUS_DENIED,
+ * STATUS_NO_MEMORY. */
+MUST_CHECK enum status
+journal_open(const char *path, enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
+             void *context, struct journal **out, struct err *err);
+void journal_close(struct journal *journal);
+
+/* Append a record; journal_add_done keeps rows in memory until the next journal_sync.
+ * Errors: STATUS_IO, STATUS_NO_MEMORY. */
+MUST_CHECK enum status journal_put_terms(struct journal *journal, const char *terms, size_t length, struct err *err);
+MUST_CHECK enum status journal_put_checkpoint(struct journal *journal, const struct checkpoint *checkpoint,
+                                              struct err *err);
+void journal_add_done(struct journal *journal, struct done done);
+size_t journal_waiting(const struct journal *journal); /* rows added since the last sync */
+
+/* Writes what was added, and waits until all of it would survive a power cut. To be called once the vectors of those
+ * rows are durable. Errors: STATUS_IO, STATUS_NO_MEMORY. */
+MUST_CHECK enum status journal_sync(struct journal *journal, struct err *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* Records out of a stream, with a bound: what is longer is skipped to its end and never held in memory. */
+#ifndef BULK_READER_H
+#define BULK_READER_H
+
+#include <stdbool.h>
+
+#include "base/buffer.h"
+#include "bulk/stream.h"
+
+struct reader {
+    struct stream *stream; /* owned */
+    struct buffer buffer;
+    size_t at;     /* what of the buffer was given out */
+    size_t limit;  /* bytes of a record */
+    uint64_t line; /* lines before `at` */
+    bool begun, ended;
+};
+
+/* A run of bytes of the file; the bytes live until the next call with the reader. */
+struct record {
+    char *bytes; /* NULL at the end of the file */
+    size_t length;
+    uint64_t line;  /* where it begins, from 1 */
+    bool too_large; /* then `length` is 0: it was skipped */
+};
+
+/* Opens the file (see stream_open). Owns: the caller ends it with reader_close. */
+MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size_t limit,
+                                   const volatile sig_atomic_t *stop, struct err *err);
+void reader_close(struct reader *reader);
+
+/* The next line, without its end (line feed, or carriage return and line feed). The last one needs none.
+ * Errors: those of stream_read, with the line before the message. */
+MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
+
+/* The rest of the file as one record; NULL when it was given out. */
+MUST_CHECK enum status reader_whole(struct reader *reader, struct record *out, struct err *err);
+
+/* What lies unread in memory, for who looks for the end of a record himself. */
+struct record reader_ahead(struct reader *reader);
+
+/* Reads one more piece behind it; `reader->ended` says that there is no more. A byte order mark at the beginning of the
+ * file is left out. */
+MUST_CHECK enum status reader_more(struct reader *reader, struct err *err);
+
+/* Takes `length` bytes, with `lines` line feeds among them, off what lies ahead. */
+void reader_take(struct reader *reader, size_t length, uint64_t lines);
+
+#endif

@@ -1,0 +1,274 @@
+/* Plain pwrite and pread: the kernel gathers rows into pages, and what a killed process had written is still written.
+ * Few files are open at once; rows come in windows that lie close together. */
+#include "bulk/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bulk/npy.h"
+#include "model/model.h"
+#include "work/reply.h"
+
+enum { OPEN_FILES = 8 };
+
+struct open_file {
+    int fd; /* -1: none */
+    uint64_t number, used;
+    bool dirty;
+};
+
+struct store {
+    struct store_options options;
+    size_t row_bytes, header_bytes;
+    uint64_t file_rows;
+    struct open_file files[OPEN_FILES];
+    uint64_t uses;
+    char *bytes; /* [row_bytes] a row on its way */
+};
+
+static enum status failed(const struct store *store, uint64_t file, const char *what, struct err *err)
+{
+    char name[PATH_MAX];
+    int code = errno;
+    store_file_name(store, file, name, sizeof name);
+    errno = code;
+    const char *folder = store->options.kind == STORE_SHARDS ? store->options.path : "";
+    return err_set_errno(err, "cannot %s %s%s%s", what, folder, folder[0] != '\0' ? "/" : "", name);
+}
+
+void store_close(struct store *store)
+{
+    if (store == NULL)
+        return;
+    for (int i = 0; i < OPEN_FILES; i++)
+        if (store->files[i].fd >= 0)
+            close(store->files[i].fd);
+    free(store->bytes);
+    free(store);
+}
+
+uint64_t store_files(const struct store *store, uint64_t rows)
+{
+    if (store->options.kind != STORE_SHARDS || rows == 0)
+        return 1;
+    return rows / store->file_rows + (rows % store->file_rows != 0);
+}
+
+void store_file_name(const struct store *store, uint64_t file, char *to, size_t size)
+{
+    if (store->options.kind == STORE_SHARDS)
+        snprintf(to, size, "vectors-%05llu.npy", (unsigned long long)file);
+    else
+        snprintf(to, size, "%s", store->options.path);
+}
+
+uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file)
+{
+    if (store->options.kind != STORE_SHARDS)
+        return rows;
+    uint64_t before = file * store->file_rows;
+    return rows - before < store->file_rows ? rows - before : store->file_rows;
+}
+
+uint64_t store_file_bytes(const struct store *store, uint64_t rows, uint64_t file)
+{
+    return store->header_bytes + store_file_rows(store, rows, file) * store->row_bytes;
+}
+
+static enum status write_at(const struct store *store, const struct open_file *file, const char *bytes, size_t length,
+                            uint64_t at, struct err *err)
+{
+    for (size_t done = 0; done < length;) {
+        ssize_t wrote = pwrite(file->fd, bytes + done, length - done, (off_t)(at + done));
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return failed(store, file->number, "write", err);
+        done += (size_t)wrote;
+    }
+    return STATUS_OK;
+}
+
+static enum status put_header(const struct store *store, struct open_file *file, uint64_t rows, struct err *err)
+{
+    char header[NPY_HEADER_BYTES];
+    if (store->header_bytes == 0)
+        return STATUS_OK;
+    npy_header(header, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
+    file->dirty = true;
+    return write_at(store, file, header, sizeof header, 0, err);
+}
+
+static enum status close_oldest(struct store *store, struct open_file **out, struct err *err)
+{
+    struct open_file *oldest = &store->files[0];
+    for (int i = 0; i < OPEN_FILES; i++)
+        if (store->files[i].fd < 0 || (oldest->fd >= 0 && store->files[i].used < oldest->used))
+            oldest = &store->files[i];
+    *out = oldest;
+    if (oldest->fd < 0)
+        return STATUS_OK;
+    enum status status =
+        oldest->dirty && fdatasync(oldest->fd) != 0 ? failed(store, oldest->number, "write", err) : STATUS_OK;
+    close(oldest->fd);
+    oldest->fd = -1;
+    return status;
+}
+
+/* The open file of that number; a new one begins with a header that says no rows. */
+static enum status find_file(struct store *store, uint64_t number, struct open_file **out, struct err *err)
+{
+    for (int i = 0; i < OPEN_FILES; i++) {
+        *out = &store->files[i];
+        if ((*out)->fd >= 0 && (*out)->number == number) {
+            (*out)->used = ++store->uses;
+            return STATUS_OK;
+        }
+    }
+    char name[PATH_MAX], path[2 * PATH_MAX];
+    store_file_name(store, number, name, sizeof name);
+    bool below = store->options.kind == STORE_SHARDS;
+    snprintf(path, sizeof path, "%s%s%s", below ? store->options.path : "", below ? "/" : "", name);
+    TRY(close_oldest(store, out, err));
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    **out = (struct open_file){.fd = fd, .number = number, .used = ++store->uses};
+    if (fd < 0)
+        return failed(store, number, "open", err);
+    off_t size = lseek(fd, 0, SEEK_END);
+    bool fresh = store->options.fresh && !below; /* a file may be opened again: a folder is emptied by its owner */
+    if (fresh && ftruncate(fd, 0) != 0)
+        return failed(store, number, "write", err);
+    store->options.fresh = store->options.fresh && below;
+    return size <= 0 || fresh ? put_header(store, *out, 0, err) : STATUS_OK;
+}
+
+enum status store_open(const struct store_options *options, struct store **out, struct err *err)
+{
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the output");
+    store->options = *options;
+    store->row_bytes = options->dim * (options->element == ELEMENT_F16 ? sizeof(uint16_t) : sizeof(float));
+    store->header_bytes = options->kind == STORE_NPY || options->kind == STORE_SHARDS ? NPY_HEADER_BYTES : 0;
+    store->file_rows = options->kind == STORE_SHARDS ? options->shard_rows : UINT64_MAX;
+    for (int i = 0; i < OPEN_FILES; i++)
+        store->files[i].fd = -1;
+    store->bytes = malloc(store->row_bytes);
+    if (store->bytes == NULL) {
+        store_close(store);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a vector");
+    }
+    struct open_file *first;
+    enum status status = find_file(store, 0, &first, err); /* so that what cannot be written is known now */
+    if (status != STATUS_OK) {
+        store_close(store);
+        return status;
+    }
+    *out = store;
+    return STATUS_OK;
+}
+
+static enum status put_bytes(struct store *store, uint64_t row, struct err *err)
+{
+    struct open_file *file;
+    TRY(find_file(store, row / store->file_rows, &file, err));
+    file->dirty = true;
+    uint64_t at = store->header_bytes + row % store->file_rows * store->row_bytes;
+    return write_at(store, file, store->bytes, store->row_bytes, at, err);
+}
+
+static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
+{
+    struct open_file *file;
+    TRY(find_file(store, row / store->file_rows, &file, err));
+    uint64_t at = store->header_bytes + row % store->file_rows * store->row_bytes;
+    for (size_t done = 0; done < store->row_bytes;) {
+        ssize_t got = pread(file->fd, store->bytes + done, store->row_bytes - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        errno = got == 0 ? EIO : errno; /* it was written, and is not there: somebody has cut the file */
+        if (got <= 0)
+            return failed(store, file->number, "read", err);
+        done += (size_t)got;
+    }
+    return STATUS_OK;
+}
+
+static void encode(const struct store *store, const float *vector)
+{
+    if (store->options.element == ELEMENT_F32) {
+        memcpy(store->bytes, vector, store->row_bytes);
+        return;
+    }
+    uint16_t *halves = (uint16_t *)(void *)store->bytes;
+    for (uint32_t i = 0; i < store->options.dim; i++)
+        halves[i] = isnan(vector[i]) ? 0x7e00 : reply_half(vector[i]);
+}
+
+enum status store_put(struct store *store, uint64_t row, const float *vector, struct err *err)
+{
+    encode(store, vector);
+    return put_bytes(store, row, err);
+}
+
+enum status store_put_nan(struct store *store, uint64_t row, struct err *err)
+{
+    uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
+    float not_a_number;
+    memcpy(&not_a_number, &nan_bits, sizeof nan_bits);
+    for (uint32_t i = 0; i < store->options.dim; i++) {
+        if (store->options.element == ELEMENT_F32)
+            ((float *)(void *)store->bytes)[i] = not_a_number;
+        else
+            ((uint16_t *)(void *)store->bytes)[i] = 0x7e00;
+    }
+    return put_bytes(store, row, err);
+}
+
+enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err)
+{
+    TRY(get_bytes(store, from, err));
+    return put_bytes(store, to, err);
+}
+
+enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err)
+{
+    TRY(get_bytes(store, row, err));
+    if (store->options.element == ELEMENT_F32) {
+        memcpy(vector, store->bytes, store->row_bytes);
+        return STATUS_OK;
+    }
+    struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = store->bytes, .elements = store->options.dim};
+    tensor_read_f32(&halves, 0, store->options.dim, vector);
+    return STATUS_OK;
+}
+
+enum status store_sync(struct store *store, struct err *err)
+{
+    for (int i = 0; i < OPEN_FILES; i++) {
+        struct open_file *file = &store->files[i];
+        if (file->fd < 0 || !file->dirty)
+            continue;
+        if (fdatasync(file->fd) != 0)
+            return failed(store, file->number, "write", err);
+        file->dirty = false;
+    }
+    return STATUS_OK;
+}
+
+enum status store_finish(struct store *store, uint64_t rows, struct err *err)
+{
+    uint64_t files = store_files(store, rows);
+    for (uint64_t number = 0; number < files; number++) {
+        struct open_file *file;
+        TRY(find_file(store, number, &file, err));
+        TRY(put_header(store, file, store_file_rows(store, rows, number), err));
+    }
+    return store_sync(store, err);
+}

@@ -1,0 +1,55 @@
+/* Where vectors lie, by row: every row has its place of fixed width, so that they can be written in any order. */
+#ifndef BULK_STORE_H
+#define BULK_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum store_kind {
+    STORE_NPY,    /* one .npy file */
+    STORE_RAW,    /* one file of nothing but the vectors */
+    STORE_SHARDS, /* a folder of .npy files */
+};
+
+enum element { ELEMENT_F32, ELEMENT_F16 };
+
+struct store_options {
+    enum store_kind kind;
+    const char *path; /* of the file or folder; must outlive the store */
+    uint32_t dim;
+    enum element element;
+    uint64_t shard_rows; /* STORE_SHARDS: rows of a file */
+    bool fresh;          /* a file that is there already is overwritten; otherwise it is gone on with */
+};
+
+struct store;
+
+/* Owns: the caller ends it with store_close. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
+MUST_CHECK enum status store_open(const struct store_options *options, struct store **out, struct err *err);
+void store_close(struct store *store);
+
+/* Writes a row's vector, or not-a-numbers in its place. Shapes: vector [dim] f32, read; below REPLY_HALF_LIMIT for f16.
+ * Errors: STATUS_IO naming the file (a full disk too). */
+MUST_CHECK enum status store_put(struct store *store, uint64_t row, const float *vector, struct err *err);
+MUST_CHECK enum status store_put_nan(struct store *store, uint64_t row, struct err *err);
+
+/* Copies one row's bits to another, or reads it. Shapes: vector [dim] f32, written. Errors: STATUS_IO. */
+MUST_CHECK enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err);
+MUST_CHECK enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err);
+
+/* Waits until all that was written would survive a power cut. Errors: STATUS_IO. */
+MUST_CHECK enum status store_sync(struct store *store, struct err *err);
+
+/* Ends the files: their headers tell of `rows` rows in all. Errors: STATUS_IO. */
+MUST_CHECK enum status store_finish(struct store *store, uint64_t rows, struct err *err);
+
+/* The files of so many rows: how many, the name of each (below the folder, or the path itself) and its rows. */
+uint64_t store_files(const struct store *store, uint64_t rows);
+void store_file_name(const struct store *store, uint64_t file, char *to, size_t size);
+uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file);
+uint64_t store_file_bytes(const struct store *store, uint64_t rows, uint64_t file);
+
+#endif
