@@ -1,0 +1,94 @@
+"""kill -9 of bulk jobs at random bytes of their progress: the same command again goes on, and in the end every file has
+the bytes of an uninterrupted run; no row that was on record is computed again."""
+# ctest-processors: 2
+
+import json
+import os
+import random
+import subprocess
+
+import process
+from case import SluiceCase, scaled
+from corpus import texts
+from daemon import BINARY
+
+FAILED = 1
+
+
+class BulkKill(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        generator = random.Random(11)
+        words = texts(500, seed=11, longest=20)
+        lines = []
+        for i in range(4000):
+            text = generator.choice(words) + (f" {i}" if i % 3 else "")
+            lines.append("{broken" if i % 101 == 7 else json.dumps({"text": text, "n": i}))
+        self.source = self.write("in.jsonl", "\n".join(lines))
+        # Heavy enough that a window takes a while, so that kills find rows in every stage.
+        self.model = self.make_model("heavy", hidden=192, heads=4, layers=3, intermediate=512)
+        self.generator = random.Random(20261121)
+
+    def command(self, output, *flags):
+        return [BINARY, "embed", "--model", self.model, "--precision", "f32", self.source, "--output", output, "--look-ahead", "600",
+                "--progress", "none", *flags]
+
+    def progress(self, output):
+        """Bytes that the job has written so far, in all of its files."""
+        total = 0
+        for top, _, names in os.walk(self.directory):
+            for name in names:
+                path = os.path.join(top, name)
+                if path.startswith(output):
+                    try:
+                        total += os.stat(path).st_blocks * 512
+                    except FileNotFoundError:
+                        pass
+        return total
+
+    def run_until(self, output, more, flags):
+        """Runs the job until it has written so many bytes more, then kills it. Says whether the kill hit."""
+        child = process.start(self.command(output, *flags), stderr=subprocess.DEVNULL, env=process.clean_environment())
+        before = self.progress(output)
+        self.wait_until(lambda: child.poll() is not None or self.progress(output) >= before + more, interval=0.001)
+        process.end(child)
+        self.assertIn(child.returncode, (-9, FAILED))
+        return child.returncode == -9
+
+    def contents(self, output):
+        found = {}
+        for top, _, names in os.walk(self.directory):
+            for name in names:
+                path = os.path.join(top, name)
+                if path.startswith(output):
+                    with open(path, "rb") as file:
+                        found[path[len(output):]] = file.read().replace(os.path.basename(output).encode(), b"OUTPUT")
+        return found
+
+    def run_kills(self, ending, count, *flags):
+        straight = self.path("straight" + ending)
+        done = subprocess.run(self.command(straight, *flags), env=process.clean_environment(), check=False)
+        self.assertEqual(done.returncode, FAILED)
+        wanted = self.contents(straight.rstrip("/"))
+        size = sum(map(len, wanted.values()))
+        kills = jobs = 0
+        while kills < count:
+            output = self.path(f"killed-{jobs}" + ending)
+            hit = True
+            while hit and kills < count:
+                hit = self.run_until(output.rstrip("/"), self.generator.randrange(size // 3), flags)
+                kills += hit
+            finished = subprocess.run(self.command(output, *flags), env=process.clean_environment(), check=False)
+            self.assertEqual(finished.returncode, FAILED)
+            self.assertEqual(self.contents(output.rstrip("/")), wanted)
+            jobs += 1
+        print(f"{kills} kills of {jobs} jobs")
+
+    def test_npy_40_times(self):
+        self.run_kills(".npy", scaled(40))
+
+    def test_json_lines_30_times(self):
+        self.run_kills(".jsonl", scaled(30), "--keep", "n")
+
+    def test_shards_of_chunks_30_times(self):
+        self.run_kills("/", scaled(30), "--shard-rows", "900", "--chunk", "tokens:12,overlap:3")

@@ -1,0 +1,172 @@
+/* The journal: what was synced comes back, whatever is torn behind it; and nobody else may write it. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bulk/journal.h"
+
+struct seen {
+    char terms[64];
+    unsigned done, checkpoints;
+    uint64_t rows; /* the sum of rows that are done */
+    struct checkpoint last;
+};
+
+static enum status see(void *context, const struct journal_record *record, struct err *err)
+{
+    (void)err;
+    struct seen *seen = context;
+    if (record->kind == JOURNAL_TERMS)
+        snprintf(seen->terms, sizeof seen->terms, "%.*s", (int)record->terms_bytes, record->terms);
+    for (size_t i = 0; i < record->done_count; i++) {
+        struct done done = journal_done(record, i);
+        assert_int_equal(done.hash.low, done.row * 3);
+        assert_int_equal(done.hash.high, ~done.row);
+        seen->rows += done.row;
+        seen->done++;
+    }
+    if (record->kind == JOURNAL_CHECKPOINT) {
+        seen->checkpoints++;
+        seen->last = record->checkpoint;
+    }
+    return STATUS_OK;
+}
+
+static char path[64];
+
+static void new_path(void)
+{
+    strcpy(path, "/tmp/sluice-journal-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static struct journal *open_journal(struct seen *seen)
+{
+    struct journal *journal = NULL;
+    struct err err;
+    *seen = (struct seen){0};
+    assert_int_equal(journal_open(path, see, seen, &journal, &err), STATUS_OK);
+    return journal;
+}
+
+static void add(struct journal *journal, uint64_t from, uint64_t to)
+{
+    for (; from < to; from++)
+        journal_add_done(journal, (struct done){from, {from * 3, ~from}});
+}
+
+static const struct checkpoint checkpoint = {1, 2, 3, 4, 5, 6, {7, 8}, {9, 10, 11, 12}};
+
+static void comes_back(void **state)
+{
+    (void)state;
+    struct seen seen;
+    struct err err;
+    new_path();
+    struct journal *journal = open_journal(&seen);
+    assert_int_equal(journal_put_terms(journal, "a=1\n", 4, &err), STATUS_OK);
+    add(journal, 0, 10000); /* more than a record holds */
+    assert_int_equal(journal_waiting(journal), 10000);
+    assert_int_equal(journal_sync(journal, &err), STATUS_OK);
+    assert_int_equal(journal_put_checkpoint(journal, &checkpoint, &err), STATUS_OK);
+    journal_close(journal);
+    journal = open_journal(&seen);
+    assert_string_equal(seen.terms, "a=1\n");
+    assert_int_equal(seen.done, 10000);
+    assert_int_equal(seen.rows, 49995000);
+    assert_memory_equal(&seen.last, &checkpoint, sizeof checkpoint);
+    add(journal, 10000, 10001);
+    assert_int_equal(journal_sync(journal, &err), STATUS_OK);
+    journal_close(journal);
+    journal_close(open_journal(&seen));
+    assert_int_equal(seen.done, 10001);
+    unlink(path);
+}
+
+/* Cut after every byte: a prefix of the records comes back, and the journal goes on behind it. */
+static void torn_anywhere(void **state)
+{
+    (void)state;
+    struct seen seen;
+    struct err err;
+    struct stat info;
+    new_path();
+    struct journal *journal = open_journal(&seen);
+    assert_int_equal(journal_put_terms(journal, "k=v\n", 4, &err), STATUS_OK);
+    add(journal, 0, 2);
+    assert_int_equal(journal_sync(journal, &err), STATUS_OK);
+    assert_int_equal(journal_put_checkpoint(journal, &checkpoint, &err), STATUS_OK);
+    journal_close(journal);
+    assert_int_equal(stat(path, &info), 0);
+    for (off_t length = info.st_size - 1; length >= 0; length--) {
+        assert_int_equal(truncate(path, length), 0);
+        journal = open_journal(&seen);
+        assert_int_equal(seen.checkpoints, 0);
+        assert_true(seen.done == 0 || seen.done == 2);
+        journal_close(journal);
+    }
+    journal = open_journal(&seen);
+    assert_int_equal(journal_put_terms(journal, "n=1\n", 4, &err), STATUS_OK);
+    journal_close(journal);
+    journal_close(open_journal(&seen));
+    assert_string_equal(seen.terms, "n=1\n");
+    unlink(path);
+}
+
+/* A bit that turned in the middle: what is before it comes back, the rest is done again. */
+static void a_wrong_bit_ends_it(void **state)
+{
+    (void)state;
+    struct seen seen;
+    struct err err;
+    new_path();
+    struct journal *journal = open_journal(&seen);
+    for (uint64_t i = 0; i < 3; i++) {
+        add(journal, i, i + 1);
+        assert_int_equal(journal_sync(journal, &err), STATUS_OK);
+    }
+    journal_close(journal);
+    int fd = open(path, O_RDWR);
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, 40 + 20), 1); /* in the second record */
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, 40 + 20), 1);
+    close(fd);
+    journal = open_journal(&seen);
+    assert_int_equal(seen.done, 1);
+    add(journal, 7, 8);
+    assert_int_equal(journal_sync(journal, &err), STATUS_OK);
+    journal_close(journal);
+    journal_close(open_journal(&seen));
+    assert_int_equal(seen.done, 2);
+    assert_int_equal(seen.rows, 7);
+    unlink(path);
+}
+
+static void is_for_one_process(void **state)
+{
+    (void)state;
+    struct seen seen;
+    struct err err;
+    struct journal *second;
+    new_path();
+    struct journal *journal = open_journal(&seen);
+    assert_int_equal(journal_open(path, see, &seen, &second, &err), STATUS_UNAVAILABLE);
+    assert_non_null(strstr(err.message, path));
+    journal_close(journal);
+    unlink(path);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(comes_back),
+    cmocka_unit_test(torn_anywhere),
+    cmocka_unit_test(a_wrong_bit_ends_it),
+    cmocka_unit_test(is_for_one_process),
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,164 @@
+/* Vectors in their places, the table of equal texts, and the head of an .npy. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bulk/dedup.h"
+#include "bulk/npy.h"
+#include "bulk/store.h"
+#include "bulk/tail.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/sluice-store-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static uint64_t size_of(const char *name)
+{
+    char path[128];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &info) == 0 ? (uint64_t)info.st_size : UINT64_MAX;
+}
+
+/* Rows in any order over more files than are open at once; each one comes back. */
+static void shards(void **state)
+{
+    (void)state;
+    struct err err;
+    struct store *store;
+    struct store_options options = {.kind = STORE_SHARDS, .path = folder, .dim = 3, .shard_rows = 4};
+    assert_int_equal(store_open(&options, &store, &err), STATUS_OK);
+    enum { ROWS = 50 };
+    for (uint64_t i = 0; i < ROWS; i++) {
+        uint64_t row = i * 37 % ROWS;
+        float vector[3] = {(float)row, -(float)row, 0.5F};
+        assert_int_equal(store_put(store, row, vector, &err), STATUS_OK);
+    }
+    assert_int_equal(store_copy(store, 3, 49, &err), STATUS_OK);
+    assert_int_equal(store_put_nan(store, 20, &err), STATUS_OK);
+    assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
+    assert_int_equal(store_files(store, ROWS), 13);
+    assert_int_equal(store_file_rows(store, ROWS, 0), 4);
+    assert_int_equal(store_file_rows(store, ROWS, 12), 2);
+    assert_int_equal(size_of("vectors-00012.npy"), NPY_HEADER_BYTES + 2 * 3 * 4);
+    assert_int_equal(size_of("vectors-00012.npy"), store_file_bytes(store, ROWS, 12));
+    for (uint64_t row = 0; row < ROWS; row++) {
+        float vector[3];
+        assert_int_equal(store_get(store, row, vector, &err), STATUS_OK);
+        if (row == 20)
+            assert_true(isnan(vector[0]) && isnan(vector[2]));
+        else
+            assert_true(vector[0] == (row == 49 ? 3.0F : (float)row));
+    }
+    store_close(store);
+}
+
+static void halves(void **state)
+{
+    (void)state;
+    struct err err;
+    struct store *store;
+    char path[128];
+    snprintf(path, sizeof path, "%s/h.npy", folder);
+    struct store_options options = {.kind = STORE_NPY, .path = path, .dim = 2, .element = ELEMENT_F16, .fresh = true};
+    assert_int_equal(store_open(&options, &store, &err), STATUS_OK);
+    float vector[2] = {1.0F / 3, -2};
+    assert_int_equal(store_put(store, 1, vector, &err), STATUS_OK);
+    assert_int_equal(store_put_nan(store, 0, &err), STATUS_OK);
+    assert_int_equal(store_finish(store, 2, &err), STATUS_OK);
+    assert_int_equal(store_get(store, 1, vector, &err), STATUS_OK);
+    assert_true(vector[0] == 0.333251953125F && vector[1] == -2);
+    assert_int_equal(store_get(store, 0, vector, &err), STATUS_OK);
+    assert_true(isnan(vector[0]));
+    assert_int_equal(size_of("h.npy"), NPY_HEADER_BYTES + 8);
+    store_close(store);
+}
+
+static void headers_have_one_length(void **state)
+{
+    (void)state;
+    char header[NPY_HEADER_BYTES + 1] = "";
+    npy_header(header, "<f4", 1000000000000ull, 4096);
+    assert_memory_equal(header,
+                        "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': "
+                        "(1000000000000, 4096), }",
+                        83);
+    assert_int_equal(header[NPY_HEADER_BYTES - 1], '\n');
+    npy_header(header, "<u8", 3, 0);
+    assert_non_null(strstr(header + 10, "(3,), }"));
+}
+
+static void tails_are_cut(void **state)
+{
+    (void)state;
+    struct tail tail;
+    struct err err;
+    char path[128];
+    snprintf(path, sizeof path, "%s/t", folder);
+    assert_int_equal(tail_open(&tail, path, 0, &err), STATUS_OK);
+    buffer_string(&tail.pending, "hello world");
+    assert_int_equal(tail_sync(&tail, &err), STATUS_OK);
+    assert_int_equal(tail.written, 11);
+    tail_close(&tail);
+    assert_int_equal(tail_open(&tail, path, 5, &err), STATUS_OK);
+    buffer_string(&tail.pending, "!");
+    assert_int_equal(tail_flush(&tail, &err), STATUS_OK);
+    tail_close(&tail);
+    assert_int_equal(size_of("t"), 6);
+    assert_int_equal(tail_open(&tail, path, 7, &err), STATUS_BAD_INPUT);
+    tail_close(&tail);
+    assert_int_equal(tail_open(&tail, "/nonexistent/t", 0, &err), STATUS_NOT_FOUND);
+    tail_close(&tail);
+}
+
+static struct hash hash_of(uint64_t i)
+{
+    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u;
+    return (struct hash){x ^ x >> 29, x * 0xbf58476d1ce4e5b9u};
+}
+
+static void equal_texts_are_found(void **state)
+{
+    (void)state;
+    struct dedup *dedup;
+    struct err err;
+    assert_int_equal(dedup_open(100000, &dedup, &err), STATUS_OK);
+    for (uint64_t i = 0; i < 120000; i++) {
+        assert_true(dedup_find(dedup, hash_of(i)).row == DEDUP_NONE);
+        dedup_put(dedup, hash_of(i), (struct dedup_entry){.row = i * 5});
+    }
+    assert_int_equal(dedup_count(dedup), 100000);
+    assert_true(dedup_is_full(dedup));
+    for (uint64_t i = 0; i < 120000; i++)
+        assert_true(dedup_find(dedup, hash_of(i)).row == (i < 100000 ? i * 5 : DEDUP_NONE));
+    dedup_put(dedup, hash_of(7), (struct dedup_entry){0, ROW_NON_FINITE}); /* what is known can be changed */
+    assert_int_equal(dedup_find(dedup, hash_of(7)).code, ROW_NON_FINITE);
+    assert_int_equal(dedup_find(dedup, hash_of(7)).row, 0);
+    dedup_close(dedup);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test_setup_teardown(shards, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(halves, make_folder, remove_folder),
+    cmocka_unit_test(headers_have_one_length),
+    cmocka_unit_test_setup_teardown(tails_are_cut, make_folder, remove_folder),
+    cmocka_unit_test(equal_texts_are_found),
+};
+
+TEST_MAIN(cases)
