@@ -12,26 +12,26 @@ find_program(SLUICE_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local
   DOC "NVIDIA's compiler")
 find_program(SLUICE_GXX g++ DOC "What nvcc compiles host code with")
 
-set(SLUICE_CUDA_BUILD OFF)
-if(SLUICE_CUDA STREQUAL "AUTO")
-  if(SLUICE_NVCC AND SLUICE_GXX AND NOT SLUICE_SANITIZE AND NOT SLUICE_FUZZ)
-    set(SLUICE_CUDA_BUILD ON)
+# Where the toolkit is: asked of nvcc itself, which may be a script or a link.
+if(SLUICE_NVCC)
+  execute_process(COMMAND ${SLUICE_NVCC} -v sluice OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  if(said MATCHES "#[$] TOP=([^\n]+)")
+    get_filename_component(include ${CMAKE_MATCH_1}/include ABSOLUTE)
+    if(EXISTS ${include}/cuda_runtime_api.h AND EXISTS ${include}/cublasLt.h)
+      set(SLUICE_CUDA_INCLUDE ${include})
+    endif()
   endif()
-elseif(SLUICE_CUDA)
-  if(NOT SLUICE_NVCC OR NOT SLUICE_GXX)
-    message(FATAL_ERROR "SLUICE_CUDA=ON needs nvcc and g++: put nvcc on the PATH or set SLUICE_NVCC")
-  endif()
-  set(SLUICE_CUDA_BUILD ON)
 endif()
 
-if(SLUICE_NVCC)
-  get_filename_component(nvcc ${SLUICE_NVCC} REALPATH)
-  get_filename_component(toolkit ${nvcc}/../.. ABSOLUTE)
-  if(EXISTS ${toolkit}/include/cuda_runtime_api.h AND EXISTS ${toolkit}/include/cublasLt.h)
-    set(SLUICE_CUDA_INCLUDE ${toolkit}/include)
-  elseif(SLUICE_CUDA_BUILD)
-    message(FATAL_ERROR "${toolkit}/include lacks cuda_runtime_api.h or cublasLt.h; set SLUICE_CUDA=OFF to do without")
+set(SLUICE_CUDA_BUILD OFF)
+if(SLUICE_CUDA AND SLUICE_CUDA_INCLUDE AND SLUICE_GXX)
+  set(SLUICE_CUDA_BUILD ON)
+  if(SLUICE_CUDA STREQUAL "AUTO" AND (SLUICE_SANITIZE OR SLUICE_FUZZ))
+    set(SLUICE_CUDA_BUILD OFF) # the host tests are what these are for
   endif()
+elseif(SLUICE_CUDA AND NOT SLUICE_CUDA STREQUAL "AUTO")
+  message(FATAL_ERROR "SLUICE_CUDA=ON needs g++ and NVIDIA's toolkit with cuBLASLt's headers: put nvcc on the PATH, or "
+    "set SLUICE_NVCC (now: ${SLUICE_NVCC})")
 endif()
 
 # The parts that know CUDA, out of a layer's sources.
