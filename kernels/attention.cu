@@ -27,7 +27,7 @@
  * done. An H100 (3.3 TB/s; mma.sync at about 600 TFLOP/s; 16 exponentials a clock and multiprocessor, 3.6 T/s in all)
  * needs for a token of hidden size 384 and 12 heads: 0.9 ns for memory, 0.3 ns for products and 0.4 ns for exponentials
  * at 128 tokens, each of the last two four times that at 512. The products around it take about 14 ns per token and
- * layer at the goal of 12 M tokens/s. So short rows hang on memory and its latency (hence four to six blocks on a
+ * layer at the goal of 12 M tokens/s. So short rows hang on memory and its latency (hence four blocks on a
  * multiprocessor), long ones on exponentials and the issue of instructions. Shared memory is read at 4 KiB for 64
  * KiFLOP and warp (head dim 64): 128 bytes a clock allow 2,048 operations a clock, all that an A100 does and half of
  * what an H100 does; strips of 32 queries would halve that, at twice the registers. */
@@ -40,7 +40,8 @@ enum {
     STEP_TOKENS = BLOCK_WARPS * PIECE_TOKENS,
     SHORT_PIECES = KERNEL_SHORT_ROW / PIECE_TOKENS,
     STAGES = 2,
-    GROUP = 32, /* columns that a quad of lanes holds together, 16 bytes each */
+    RESIDENT_BLOCKS = 4, /* on a multiprocessor: 64 K registers are 128 a lane then, and none need be spilled */
+    GROUP = 32,          /* columns that a quad of lanes holds together, 16 bytes each */
 };
 
 /* Half of a block's shared memory: 64 tokens of one row, or 16 tokens of each warp's own. */
@@ -68,16 +69,6 @@ template <int HEAD_DIM> struct attention_strip {
     float sum[2];                       /* of the powers of this lane's keys */
 };
 
-__device__ __forceinline__ int lane_row()
-{
-    return static_cast<int>(threadIdx.x % WARP / 4);
-}
-
-__device__ __forceinline__ int lane_pair()
-{
-    return static_cast<int>(threadIdx.x % 4);
-}
-
 __device__ __forceinline__ float minus_infinity()
 {
     return __uint_as_float(0xff800000u);
@@ -101,9 +92,10 @@ __device__ __forceinline__ void piece_copy(const attention_row<T> &row, int firs
                                            attention_piece<HEAD_DIM> *values)
 {
     constexpr int CHUNKS = HEAD_DIM / CHUNK;
+    const int lane = lane_id();
 #pragma unroll
     for (int i = 0; i < PIECE_TOKENS * CHUNKS / WARP; i++) {
-        const int at = i * WARP + static_cast<int>(threadIdx.x % WARP);
+        const int at = i * WARP + lane;
         const int token = at / CHUNKS, chunk = at % CHUNKS, place = attention_place<HEAD_DIM>(token, chunk);
         const bool valid = first + token < row.length;
         const T *from = row.queries + ((first + token) * 3 * row.hidden + chunk * CHUNK);
@@ -116,10 +108,11 @@ __device__ __forceinline__ void piece_copy(const attention_row<T> &row, int firs
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, const attention_row<T> &row, int first)
 {
+    const int lane = lane_id();
 #pragma unroll
     for (int side = 0; side < 2; side++) {
-        const int query = first + lane_row() + 8 * side;
-        const T *from = row.queries + (query * 3 * row.hidden + CHUNK * lane_pair());
+        const int query = first + lane / 4 + 8 * side;
+        const T *from = row.queries + (query * 3 * row.hidden + CHUNK * (lane % 4));
 #pragma unroll
         for (int c = 0; c < HEAD_DIM / GROUP; c++)
             strip->queries[c][side] =
@@ -141,6 +134,7 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
                                              const attention_piece<HEAD_DIM> *keys, int count,
                                              float (&scores)[BLOCKS][4])
 {
+    const int lane = lane_id();
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
@@ -149,7 +143,7 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
         if (WHOLE || 8 * n < count) {
 #pragma unroll
             for (int c = 0; c < HEAD_DIM / GROUP; c++) {
-                const int place = attention_place<HEAD_DIM>(n % 2 * 8 + lane_row(), 4 * c + lane_pair());
+                const int place = attention_place<HEAD_DIM>(lane / 4, 4 * c + lane % 4) + n % 2 * HEAD_DIM; /* 8 on */
                 const uint4 key = keys[n / 2 * STRIDE].chunks[place];
                 const uint4 upper = strip.queries[c][0], lower = strip.queries[c][1];
                 mma_16x8x16<T>(scores[n], upper.x, lower.x, upper.y, lower.y, key.x, key.y);
@@ -158,7 +152,7 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (!WHOLE && 8 * n + 2 * lane_pair() + i % 2 >= count)
+            if (!WHOLE && 8 * n + 2 * (lane % 4) + i % 2 >= count)
                 scores[n][i] = minus_infinity();
     }
 }
@@ -203,7 +197,7 @@ template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
 __device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *values,
                                              int count, const float (&powers)[BLOCKS][4])
 {
-    const int lane = static_cast<int>(threadIdx.x % WARP);
+    const int lane = lane_id();
 #pragma unroll
     for (int p = 0; p < BLOCKS / 2; p++) {
         if (!WHOLE && PIECE_TOKENS * p >= count)
@@ -237,9 +231,10 @@ __device__ __forceinline__ void strip_step(attention_strip<HEAD_DIM> *strip, con
 /* Among the four lanes of a quad: word i of lane t becomes word t of lane i. */
 __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
 {
+    const int lane = lane_id();
 #pragma unroll
     for (int bit = 1; bit < 4; bit *= 2) {
-        const bool upper = (lane_pair() & bit) != 0;
+        const bool upper = ((lane % 4) & bit) != 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if ((i & bit) != 0)
@@ -256,14 +251,15 @@ template <class T, int HEAD_DIM>
 __device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip, const attention_row<T> &row,
                                           int first)
 {
+    const int lane = lane_id();
 #pragma unroll
     for (int side = 0; side < 2; side++) {
         float sum = strip.sum[side];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const float share = 1.0f / sum;
-        const int query = first + lane_row() + 8 * side;
-        T *to = row.context + (query * row.hidden + CHUNK * lane_pair());
+        const int query = first + lane / 4 + 8 * side;
+        T *to = row.context + (query * row.hidden + CHUNK * (lane % 4));
 #pragma unroll
         for (int c = 0; c < HEAD_DIM / GROUP; c++) {
             uint32_t words[4];
@@ -278,6 +274,17 @@ __device__ __forceinline__ void strip_end(const attention_strip<HEAD_DIM> &strip
     }
 }
 
+/* Waits for a stage, and then begins the copies of the next one, if the row goes on there. */
+template <class T, int HEAD_DIM>
+__device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next, attention_stage<HEAD_DIM> *other)
+{
+    const int warp = static_cast<int>(threadIdx.x / WARP);
+    copy_wait();
+    __syncthreads(); /* the stage has come for all, and nobody reads the other one any more */
+    if (next < row.length)
+        piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]);
+}
+
 /* A tile of a row that all four warps have strips of; a strip beyond the row's end only helps to copy. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first,
@@ -288,19 +295,18 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
     attention_strip<HEAD_DIM> strip;
     piece_copy(row, PIECE_TOKENS * warp, &stages[0].keys[warp], &stages[0].values[warp]);
     strip_begin(&strip, row, first);
-    for (int key = 0, stage = 0; key < row.length; key += STEP_TOKENS, stage ^= 1) {
-        copy_wait();
-        __syncthreads(); /* this stage has come for all, and nobody reads the other one any more */
-        const int next = key + STEP_TOKENS;
-        if (next < row.length)
-            piece_copy(row, next + PIECE_TOKENS * warp, &stages[stage ^ 1].keys[warp], &stages[stage ^ 1].values[warp]);
-        if (first >= row.length)
-            continue;
-        const attention_stage<HEAD_DIM> &now = stages[stage];
-        if (next <= row.length)
-            strip_step<T, HEAD_DIM, BLOCKS, 1, true>(&strip, now.keys, now.values, STEP_TOKENS, row.scale);
-        else
-            strip_step<T, HEAD_DIM, BLOCKS, 1, false>(&strip, now.keys, now.values, row.length - key, row.scale);
+    int key = 0, stage = 0;
+    for (; key + STEP_TOKENS <= row.length; key += STEP_TOKENS, stage ^= 1) {
+        tile_turn(row, key + STEP_TOKENS, &stages[stage ^ 1]);
+        if (first < row.length)
+            strip_step<T, HEAD_DIM, BLOCKS, 1, true>(&strip, stages[stage].keys, stages[stage].values, STEP_TOKENS,
+                                                     row.scale);
+    }
+    if (key < row.length) {
+        tile_turn(row, row.length, &stages[stage ^ 1]);
+        if (first < row.length)
+            strip_step<T, HEAD_DIM, BLOCKS, 1, false>(&strip, stages[stage].keys, stages[stage].values,
+                                                      row.length - key, row.scale);
     }
     if (first < row.length)
         strip_end(strip, row, first);
@@ -342,14 +348,8 @@ __device__ __forceinline__ uint32_t round_unit(uint32_t round)
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
-/* Blocks that a multiprocessor shall hold at once: what 64 K registers suffice for. */
-template <int HEAD_DIM> constexpr int resident_blocks()
-{
-    return HEAD_DIM == 32 ? 5 : 4;
-}
-
 template <class T, int HEAD_DIM>
-__global__ void __launch_bounds__(BLOCK_THREADS, resident_blocks<HEAD_DIM>())
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
@@ -400,7 +400,7 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
 {
     /* The system keeps 1 KiB of shared memory per block. */
     const uint32_t block_kib = sizeof(attention_stage<HEAD_DIM>) * STAGES / 1024 + 1;
-    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident_blocks<HEAD_DIM>());
+    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, RESIDENT_BLOCKS);
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
     const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
     return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM>, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0,

@@ -64,6 +64,15 @@ __device__ __forceinline__ void copy_wait()
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* This lane's number in its warp. It is read anew each time, so that what is worked out from it need not stay in
+ * registers from one turn of a loop to the next. */
+__device__ __forceinline__ int lane_id()
+{
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
 /* 2^x, to within 2^-22 of its value; 0 for minus infinity. */
 __device__ __forceinline__ float exp2_approximate(float x)
 {
@@ -151,6 +160,11 @@ inline void copy_wait()
 {
     simt_copy_commit();
     simt_copy_wait(0);
+}
+
+inline int lane_id()
+{
+    return static_cast<int>(threadIdx.x % WARP);
 }
 
 inline float exp2_approximate(float x)
