@@ -123,7 +123,7 @@ class Devices(SluiceCase):
         self.assertEqual((self.fired("lost"), self.fired("used")), (1, 0))
         self.assertEqual(self.lost_devices(served), [(0, 1)])
         self.assertEqual(served.stop(), 0)
-        self.assertEqual(len(re.findall(r" info drained queue=\w+ .* devices=1 devices_lost=1\n", served.read_log())), 2)
+        self.assertEqual(len(re.findall(r" info drained queue=\w+ .* devices=1 devices_lost=1 ", served.read_log())), 2)
 
     def test_one_device_twice(self):
         """The same number twice: two of its own each, and one of them can be lost."""
