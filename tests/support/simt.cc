@@ -73,6 +73,7 @@ struct lane {
 };
 
 struct shared_piece {
+    const void *key; /* the declaration */
     std::unique_ptr<unsigned char[]> bytes;
     size_t size;
 };
@@ -83,9 +84,10 @@ struct machine {
     std::vector<std::unique_ptr<struct lane>> lanes;
     uint32_t lane_count; /* of the block that runs */
     uint64_t ready[LANES_MAX / 64];
+    uint32_t meeting[LANES_MAX / WARP]; /* which lanes of a warp are LANE_AT_MEETING */
     void (*kernel)(const void *);
     const void *argument;
-    std::map<const void *, struct shared_piece> shared;
+    std::vector<struct shared_piece> shared; /* a few */
     struct shared_piece dynamic;
     size_t static_bytes;
     int vote_count;
@@ -97,8 +99,9 @@ struct machine {
     ~machine();
 };
 
-static thread_local struct machine machine;
-static thread_local struct lane *running; /* not inside: a plain pointer needs no check whether it is made yet */
+/* Plain pointers, because others are checked for having been made at every use. */
+static thread_local struct machine *machine;
+static thread_local struct lane *running;
 
 /* --- switching -----------------------------------------------------------------------------------------------------
  */
@@ -130,9 +133,9 @@ PLAIN static void jump_to(void **jump)
 /* From a lane to the scheduler, until the scheduler switches back. */
 PLAIN static void lane_pause(struct lane *lane)
 {
-    before_switch(&lane->fiber, &machine.scheduler, false);
+    before_switch(&lane->fiber, &machine->scheduler, false);
     if (__builtin_setjmp(lane->fiber.jump) == 0)
-        jump_to(machine.scheduler.jump);
+        jump_to(machine->scheduler.jump);
     struct fiber unused;
     after_switch(&running->fiber, &unused);
 }
@@ -150,9 +153,9 @@ static void lane_leave(struct lane *lane)
 static void lane_main()
 {
     struct lane *lane = running;
-    after_switch(&lane->fiber, &machine.scheduler);
+    after_switch(&lane->fiber, &machine->scheduler);
     for (;;) {
-        machine.kernel(machine.argument);
+        machine->kernel(machine->argument);
         lane_leave(lane);
     }
 }
@@ -184,20 +187,21 @@ PLAIN static void lane_enter(struct lane *lane)
 PLAIN static void lane_run(struct lane *lane)
 {
     running = lane;
-    before_switch(&machine.scheduler, &lane->fiber, false);
-    if (__builtin_setjmp(machine.scheduler.jump) == 0) {
+    before_switch(&machine->scheduler, &lane->fiber, false);
+    if (__builtin_setjmp(machine->scheduler.jump) == 0) {
         if (lane->entered)
             jump_to(lane->fiber.jump);
         lane_enter(lane);
     }
     struct fiber unused;
-    after_switch(&machine.scheduler, &unused);
+    after_switch(&machine->scheduler, &unused);
 }
 
-static void lane_make(struct lane *lane)
+/* Stacks begin at different offsets in their pages, or lanes would drive each other out of the first-level cache. */
+static void lane_make(struct lane *lane, size_t number)
 {
     lane->fiber.stack = stack_new();
-    lane->fiber.stack_bytes = STACK_BYTES;
+    lane->fiber.stack_bytes = STACK_BYTES - number % 16 * 256;
 #if defined(__SANITIZE_THREAD__)
     lane->fiber.tsan = __tsan_create_fiber(0);
 #endif
@@ -227,6 +231,16 @@ machine::~machine()
     }
 }
 
+/* Makes the thread's machine, which ends with the thread. */
+static void machine_need()
+{
+    static thread_local std::unique_ptr<struct machine> owner;
+    if (owner)
+        return;
+    owner.reset(new struct machine());
+    machine = owner.get();
+}
+
 /* --- complaints ----------------------------------------------------------------------------------------------------
  */
 
@@ -234,8 +248,8 @@ static void complaint_set(const char *format, va_list arguments)
 {
     char text[512];
     vsnprintf(text, sizeof text, format, arguments);
-    machine.complaint = text;
-    machine.failed = true;
+    machine->complaint = text;
+    machine->failed = true;
 }
 
 __attribute__((format(printf, 1, 2))) static void block_fail(const char *format, ...)
@@ -258,7 +272,7 @@ void simt_complain(const char *format, ...)
 
 static std::string where(uint32_t lane)
 {
-    const struct lane &at = *machine.lanes[lane];
+    const struct lane &at = *machine->lanes[lane];
     char text[256];
     const char *file = at.site.file == nullptr ? "" : at.site.file;
     const char *slash = strrchr(file, '/');
@@ -272,29 +286,30 @@ static std::string where(uint32_t lane)
 
 static bool same_site(const struct simt_site &a, const struct simt_site &b)
 {
-    return a.line == b.line && strcmp(a.word, b.word) == 0 && strcmp(a.file, b.file) == 0;
+    return a.line == b.line && (a.word == b.word || strcmp(a.word, b.word) == 0) &&
+           (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 /* Nobody can go on: says why. */
 static void block_stuck()
 {
-    for (uint32_t i = 0; i < machine.lane_count; i++) {
-        const struct lane &lane = *machine.lanes[i];
+    for (uint32_t i = 0; i < machine->lane_count; i++) {
+        const struct lane &lane = *machine->lanes[i];
         if (lane.state != LANE_AT_MEETING)
             continue;
         uint32_t first = i / WARP * WARP;
         for (uint32_t k = 0; k < WARP; k++) {
             if ((lane.mask >> k & 1) == 0)
                 continue;
-            if (first + k >= machine.lane_count)
+            if (first + k >= machine->lane_count)
                 return block_fail("%s for lane %u, which does not exist", where(i).c_str(), (unsigned)(first + k));
-            const struct lane &other = *machine.lanes[first + k];
+            const struct lane &other = *machine->lanes[first + k];
             if (other.state != LANE_AT_MEETING || !same_site(other.site, lane.site) || other.mask != lane.mask)
                 return block_fail("%s, but %s", where(i).c_str(), where(first + k).c_str());
         }
     }
-    for (uint32_t i = 1; i < machine.lane_count; i++) {
-        const struct lane &first = *machine.lanes[0], &lane = *machine.lanes[i];
+    for (uint32_t i = 1; i < machine->lane_count; i++) {
+        const struct lane &first = *machine->lanes[0], &lane = *machine->lanes[i];
         if (lane.state != first.state || (lane.state == LANE_AT_BARRIER && !same_site(lane.site, first.site)))
             return block_fail("%s, but %s", where(0).c_str(), where(i).c_str());
     }
@@ -306,7 +321,7 @@ static void block_stuck()
 
 static uint64_t random_next()
 {
-    uint64_t x = machine.seed += 0x9e3779b97f4a7c15u;
+    uint64_t x = machine->seed += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
@@ -314,29 +329,30 @@ static uint64_t random_next()
 
 static void set_ready(uint32_t lane)
 {
-    machine.lanes[lane]->state = LANE_READY;
-    machine.ready[lane / 64] |= (uint64_t)1 << lane % 64;
+    machine->lanes[lane]->state = LANE_READY;
+    machine->meeting[lane / WARP] &= ~((uint32_t)1 << lane % WARP);
+    machine->ready[lane / 64] |= (uint64_t)1 << lane % 64;
 }
 
 /* Takes a lane that can go on, by the thread's order; -1 when there is none. */
 static int take_ready()
 {
-    int words = static_cast<int>((machine.lane_count + 63) / 64);
-    int from = machine.order == SIMT_RANDOM ? static_cast<int>(random_next() % (unsigned)words) : 0;
+    int words = static_cast<int>((machine->lane_count + 63) / 64);
+    int from = machine->order == SIMT_RANDOM ? static_cast<int>(random_next() % (unsigned)words) : 0;
     for (int i = 0; i < words; i++) {
-        int w = machine.order == SIMT_REVERSED ? words - 1 - i : (from + i) % words;
-        uint64_t set = machine.ready[w];
+        int w = machine->order == SIMT_REVERSED ? words - 1 - i : (from + i) % words;
+        uint64_t set = machine->ready[w];
         if (set == 0)
             continue;
         int bit = __builtin_ctzll(set);
-        if (machine.order == SIMT_REVERSED)
+        if (machine->order == SIMT_REVERSED)
             bit = 63 - __builtin_clzll(set);
-        if (machine.order == SIMT_RANDOM) {
+        if (machine->order == SIMT_RANDOM) {
             int by = static_cast<int>(random_next() % 64);
             uint64_t turned = by == 0 ? set : set >> by | set << (64 - by);
             bit = (__builtin_ctzll(turned) + by) % 64;
         }
-        machine.ready[w] &= ~((uint64_t)1 << bit);
+        machine->ready[w] &= ~((uint64_t)1 << bit);
         return w * 64 + bit;
     }
     return -1;
@@ -375,14 +391,16 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
     lane->state = LANE_AT_MEETING;
     lane->site = site;
     lane->mask = mask;
+    uint32_t *here = &machine->meeting[first / WARP];
+    *here |= (uint32_t)1 << number % WARP;
+    if ((mask & ~*here) != 0)
+        return lane_pause(lane);
     void *records[WARP] = {};
     for (uint32_t k = 0; k < WARP; k++) {
         if ((mask >> k & 1) == 0)
             continue;
-        if (first + k >= machine.lane_count)
-            return lane_pause(lane);
-        struct lane *other = machine.lanes[first + k].get();
-        if (other->state != LANE_AT_MEETING || other->mask != mask || !same_site(other->site, site))
+        const struct lane *other = machine->lanes[first + k].get();
+        if (other->mask != mask || !same_site(other->site, site))
             return lane_pause(lane);
         records[k] = other->record;
     }
@@ -399,32 +417,32 @@ int simt_barrier(struct simt_site site, enum simt_vote vote, bool mine)
     struct lane *lane = running;
     lane->vote = mine;
     lane_wait(lane, LANE_AT_BARRIER, site, 0);
-    int count = machine.vote_count;
+    int count = machine->vote_count;
     if (vote == SIMT_COUNT)
         return count;
-    return vote == SIMT_ANY ? count > 0 : count == static_cast<int>(machine.lane_count);
+    return vote == SIMT_ANY ? count > 0 : count == static_cast<int>(machine->lane_count);
 }
 
 /* Whether all lanes wait at one barrier; then they may go on. */
 static bool open_barrier()
 {
     int votes = 0;
-    for (uint32_t i = 0; i < machine.lane_count; i++) {
-        const struct lane &lane = *machine.lanes[i];
-        if (lane.state != LANE_AT_BARRIER || !same_site(lane.site, machine.lanes[0]->site))
+    for (uint32_t i = 0; i < machine->lane_count; i++) {
+        const struct lane &lane = *machine->lanes[i];
+        if (lane.state != LANE_AT_BARRIER || !same_site(lane.site, machine->lanes[0]->site))
             return false;
         votes += lane.vote;
     }
-    machine.vote_count = votes;
-    for (uint32_t i = 0; i < machine.lane_count; i++)
+    machine->vote_count = votes;
+    for (uint32_t i = 0; i < machine->lane_count; i++)
         set_ready(i);
     return true;
 }
 
 static bool all_left()
 {
-    for (uint32_t i = 0; i < machine.lane_count; i++)
-        if (machine.lanes[i]->state != LANE_LEFT)
+    for (uint32_t i = 0; i < machine->lane_count; i++)
+        if (machine->lanes[i]->state != LANE_LEFT)
             return false;
     return true;
 }
@@ -537,7 +555,7 @@ static void piece_check(const struct shared_piece &piece)
 {
 #if !defined(__SANITIZE_ADDRESS__)
     for (size_t i = 0; piece.bytes && i < CANARY_BYTES; i++)
-        if (piece.bytes[piece.size + i] != 0xff && !machine.failed)
+        if (piece.bytes[piece.size + i] != 0xff && !machine->failed)
             block_fail("shared memory of %zu bytes was written beyond its end", piece.size);
 #endif
     (void)piece;
@@ -545,27 +563,29 @@ static void piece_check(const struct shared_piece &piece)
 
 void *simt_shared(const void *key, size_t bytes)
 {
-    struct shared_piece &piece = machine.shared[key];
-    if (!piece.bytes) {
-        piece_make(&piece, bytes);
-        machine.static_bytes += bytes;
-        if (machine.static_bytes + machine.dynamic.size > SHARED_BYTES_MAX)
-            simt_complain("more than %d bytes of shared memory", SHARED_BYTES_MAX);
-    }
-    return piece.bytes.get();
+    for (const struct shared_piece &piece : machine->shared)
+        if (piece.key == key)
+            return piece.bytes.get();
+    machine->static_bytes += bytes;
+    if (machine->static_bytes + machine->dynamic.size > SHARED_BYTES_MAX)
+        simt_complain("more than %d bytes of shared memory", SHARED_BYTES_MAX);
+    machine->shared.emplace_back();
+    machine->shared.back().key = key;
+    piece_make(&machine->shared.back(), bytes);
+    return machine->shared.back().bytes.get();
 }
 
 void *simt_shared_dynamic()
 {
-    return machine.dynamic.bytes.get();
+    return machine->dynamic.bytes.get();
 }
 
 static void shared_end()
 {
-    for (const auto &piece : machine.shared)
-        piece_check(piece.second);
-    piece_check(machine.dynamic);
-    machine.shared.clear();
+    for (const struct shared_piece &piece : machine->shared)
+        piece_check(piece);
+    piece_check(machine->dynamic);
+    machine->shared.clear();
 }
 
 /* --- launches ------------------------------------------------------------------------------------------------------
@@ -573,28 +593,29 @@ static void shared_end()
 
 static bool block_run(uint3 block, dim3 grid, dim3 size)
 {
-    machine.static_bytes = 0;
-    piece_make(&machine.dynamic, machine.dynamic.size);
-    for (uint32_t i = 0; i < machine.lane_count; i++) {
+    machine->static_bytes = 0;
+    piece_make(&machine->dynamic, machine->dynamic.size);
+    for (uint32_t i = 0; i < machine->lane_count; i++) {
         uint3 thread = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
-        machine.lanes[i]->place = {thread, block, size, grid};
-        machine.lanes[i]->copy_group = 0;
+        machine->lanes[i]->place = {thread, block, size, grid};
+        machine->lanes[i]->copy_group = 0;
         set_ready(i);
     }
-    while (!machine.failed) {
+    while (!machine->failed) {
         int next = take_ready();
         if (next >= 0)
-            lane_run(machine.lanes[static_cast<size_t>(next)].get());
+            lane_run(machine->lanes[static_cast<size_t>(next)].get());
         else if (all_left())
             break;
         else if (!open_barrier())
             block_stuck();
     }
     shared_end();
-    if (!machine.failed)
+    if (!machine->failed)
         return true;
-    memset(machine.ready, 0, sizeof machine.ready);
-    for (auto &lane : machine.lanes)
+    memset(machine->ready, 0, sizeof machine->ready);
+    memset(machine->meeting, 0, sizeof machine->meeting);
+    for (auto &lane : machine->lanes)
         lane_forget(lane.get());
     return false;
 }
@@ -602,14 +623,14 @@ static bool block_run(uint3 block, dim3 grid, dim3 size)
 /* The number of the i-th block to run. */
 static uint64_t block_at(uint64_t i, uint64_t blocks, uint64_t turn)
 {
-    if (machine.order == SIMT_REVERSED)
+    if (machine->order == SIMT_REVERSED)
         return blocks - 1 - i;
-    return machine.order == SIMT_RANDOM ? (i + turn) % blocks : i;
+    return machine->order == SIMT_RANDOM ? (i + turn) % blocks : i;
 }
 
 static cudaError_t refuse(cudaError_t error, const char *complaint)
 {
-    machine.complaint = complaint;
+    machine->complaint = complaint;
     return error;
 }
 
@@ -617,6 +638,7 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
                         cudaStream_t stream)
 {
     (void)stream;
+    machine_need();
     uint64_t lanes = (uint64_t)block.x * block.y * block.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
     if (lanes == 0 || lanes > LANES_MAX || block.z > 64)
         return refuse(cudaErrorInvalidConfiguration, "a block has 1 to 1024 lanes, 64 in z");
@@ -624,20 +646,20 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
         return refuse(cudaErrorInvalidConfiguration, "a grid has 1 to 2^31 - 1 blocks in x, 65535 in y and z");
     if (shared_bytes > SHARED_BYTES_MAX)
         return refuse(cudaErrorInvalidValue, "more shared memory than a kernel gets without asking");
-    machine.complaint.clear();
-    machine.failed = false;
-    while (machine.lanes.size() < lanes) {
-        machine.lanes.push_back(std::unique_ptr<struct lane>(new struct lane()));
-        lane_make(machine.lanes.back().get());
+    machine->complaint.clear();
+    machine->failed = false;
+    while (machine->lanes.size() < lanes) {
+        machine->lanes.push_back(std::unique_ptr<struct lane>(new struct lane()));
+        lane_make(machine->lanes.back().get(), machine->lanes.size());
     }
 #if defined(__SANITIZE_THREAD__)
-    machine.scheduler.tsan = __tsan_get_current_fiber();
+    machine->scheduler.tsan = __tsan_get_current_fiber();
 #endif
-    machine.lane_count = static_cast<uint32_t>(lanes);
-    machine.kernel = reinterpret_cast<void (*)(const void *)>(const_cast<void *>(kernel));
-    machine.argument = arguments[0];
-    machine.dynamic.size = shared_bytes;
-    uint64_t turn = machine.order == SIMT_RANDOM ? random_next() % blocks : 0;
+    machine->lane_count = static_cast<uint32_t>(lanes);
+    machine->kernel = reinterpret_cast<void (*)(const void *)>(const_cast<void *>(kernel));
+    machine->argument = arguments[0];
+    machine->dynamic.size = shared_bytes;
+    uint64_t turn = machine->order == SIMT_RANDOM ? random_next() % blocks : 0;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t b = block_at(i, blocks, turn);
         uint3 at = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
@@ -658,13 +680,15 @@ void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argu
 
 void simt_set_order(enum simt_order order, uint64_t seed)
 {
-    machine.order = order;
-    machine.seed = seed;
+    machine_need();
+    machine->order = order;
+    machine->seed = seed;
 }
 
 const char *simt_complaint(void)
 {
-    return machine.complaint.c_str();
+    machine_need();
+    return machine->complaint.c_str();
 }
 
 /* --- which kernels there are ----------------------------------------------------------------------------------------
