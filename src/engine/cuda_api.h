@@ -79,6 +79,7 @@
     CALL(cublasDestroy_v2)                                                                                             \
     CALL(cublasSetStream_v2)                                                                                           \
     CALL(cublasSetWorkspace_v2)                                                                                        \
+    CALL(cublasSetMathMode)                                                                                            \
     CALL(cublasGemmEx)
 
 struct cuda_api {

@@ -42,8 +42,8 @@ struct gemm_shape {
     enum gemm_after after;
 };
 
-/* Device memory, each aligned to GEMM_ALIGNMENT as cudaMalloc's is, a bias to 16. */
-enum { GEMM_ALIGNMENT = 256 };
+/* Device memory, each aligned to GEMM_ALIGNMENT as cudaMalloc's is, a bias to GEMM_BIAS_ALIGNMENT. */
+enum { GEMM_ALIGNMENT = 256, GEMM_BIAS_ALIGNMENT = 16 };
 struct gemm_operands {
     const void *from;     /* [rows, inputs] type */
     const void *weight;   /* [outputs, inputs] type */

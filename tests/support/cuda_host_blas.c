@@ -9,6 +9,7 @@ struct host_blas {
     struct host_object object;
     struct host_stream *stream;
     bool has_workspace;
+    bool whole_sums; /* no part of a sum is kept in the type of the output */
 };
 
 /* Puts a description and its layouts together. NULL op or layout: a misuse was reported. */
@@ -222,6 +223,16 @@ cublasStatus_t host_cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace
     return host_leave_blas(CUBLAS_STATUS_SUCCESS);
 }
 
+cublasStatus_t host_cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
+{
+    ENTER(cublasSetMathMode);
+    struct host_blas *blas = host_object(handle, HOST_BLAS, "cublasSetMathMode");
+    if (blas == NULL)
+        return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
+    blas->whole_sums = (mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != 0;
+    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
+}
+
 cublasStatus_t host_cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a, cublasOperation_t transpose_b,
                                  int m, int n, int k, const void *alpha, const void *a, cudaDataType a_type, int lda,
                                  const void *b, cudaDataType b_type, int ldb, const void *beta, void *c,
@@ -238,6 +249,8 @@ cublasStatus_t host_cublasGemmEx(cublasHandle_t handle, cublasOperation_t transp
     if (transpose_b != CUBLAS_OP_N || a_type != c_type || b_type != c_type || host_element_bytes(c_type) == 0 ||
         compute != CUBLAS_COMPUTE_32F || algo != CUBLAS_GEMM_DEFAULT || m < 1 || n < 1 || k < 1)
         return host_leave_blas(host_misuse_blas("%s: something that the host table does not do", call));
+    if (!blas->whole_sums)
+        return host_leave_blas(host_misuse_blas("%s: partial sums may be kept in the type of the output", call));
     if (stream->recording != NULL && !blas->has_workspace)
         return host_leave_blas(host_misuse_blas("%s: in a capture it must not allocate its workspace", call));
     bool transposed = transpose_a == CUBLAS_OP_T;
