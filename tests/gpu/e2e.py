@@ -63,8 +63,8 @@ def fill(client, texts, kind, encoding):
     return names
 
 
-def vectors_of(client, names, encoding, dim):
-    """The vectors of all replies, in order; a reply that is none fails the check."""
+def vectors_of(client, names, encoding, dim, precision):
+    """The vectors of all replies, in order; a reply that is none, or of another precision, fails the check."""
     pipe = client.pipeline(transaction=False)
     for name in names:
         pipe.hgetall(REPLY + name)
@@ -72,6 +72,8 @@ def vectors_of(client, names, encoding, dim):
     for name, reply in zip(names, pipe.execute()):
         if reply.get(b"status") != b"done":
             raise AssertionError(f"{name}: {reply}")
+        if precision is not None and reply.get(b"precision") != precision.encode():
+            raise AssertionError(f"{name}: computed in {reply.get(b'precision')}, not {precision}")
         raw = reply[b"embedding"]
         found = np.frombuffer(raw, "<f4") if encoding == "f32" else np.array(json.loads(raw), np.float32)
         vectors.append(found.reshape(-1, dim))
@@ -156,7 +158,7 @@ class Run:
             names = fill(self.client, [text_of(text) for text in ids], kind, encoding)
             wait_until(lambda: daemon.running() and self.client.xlen(STREAM) == 0, lambda: "the replies; the log:\n" + daemon.read_log()[-3000:],
                        timeout=120)
-            got = vectors_of(self.client, names, encoding, self.dim)
+            got = vectors_of(self.client, names, encoding, self.dim, "f16" if self.options.backend == "cuda" else None)
             code = daemon.stop()
         finally:
             daemon.cleanup()

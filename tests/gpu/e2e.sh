@@ -3,19 +3,20 @@
 # Needs what run.sh needs, and redis-server and the daemon's libraries: from the machine, or from the pack that
 # tests/gpu/pack.sh makes (build/gpu-pack.tar.gz).
 #
-#   tests/gpu/e2e.sh [--out FOLDER] [--python PROGRAM] [--built FOLDER] [OPTION of e2e.py...]
+#   tests/gpu/e2e.sh [--out FOLDER] [--work FOLDER] [--python PROGRAM] [--built FOLDER] [OPTION of e2e.py...]
 #
 # Exit code: 0 the vectors in the replies are right; 1 they are not, or something could not be run; 64 called wrongly.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-out=$work/out python=python3 built="" options=()
+out="" python=python3 built="" options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --out | --python | --built)
+    --out | --work | --python | --built)
       [ $# -ge 2 ] || die "$1 needs a value" 64
       case $1 in
         --out) out=$2 ;;
+        --work) work=$2 ;;
         --python) python=$2 ;;
         --built) built=$2 ;;
       esac
@@ -29,7 +30,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+out=${out:-$work/out}
 mkdir -p "$work" "$out"
+work=$(realpath "$work")
 if [ -n "$built" ]; then
   build=$(realpath "$built")
   open_pack

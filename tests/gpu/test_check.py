@@ -22,7 +22,8 @@ class OnTheHost(unittest.TestCase):
         self.out = pathlib.Path(self.folder.name)
 
     def run_script(self, *words):
-        return self.run_command([HERE / "run.sh", *words, "--built", BUILD, "--out", self.out, "--python", sys.executable])
+        return self.run_command([HERE / "run.sh", *words, "--built", BUILD, "--out", self.out, "--work",
+                                 self.out / "work", "--python", sys.executable])
 
     def run_check(self, part, *words, driver=(GPU_CHECK,)):
         return self.run_command([sys.executable, "-B", HERE / "check.py", part, "--driver", shlex.join(map(str, driver)), "--work", self.out / "work",
@@ -91,7 +92,45 @@ class OnTheHost(unittest.TestCase):
     def test_forward_once(self):
         command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out, "--backend", "cpu"]
         self.assertEqual(self.run_command(command), 0, self.text)
-        self.assertEqual(self.text.count("worst cosine"), 4)
+        self.assertEqual(self.text.count("worst cosine"), 2)
+
+    def made_up(self, path, script):
+        """A program of a line of shell, at out/path."""
+        path = self.out / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run_made_up(self, part, kernels, sanitizer="exit 0"):
+        """run.sh's part with made-up kernel tests and a made-up compute-sanitizer, which runs what it is given."""
+        self.made_up("build/tests/gpu_kernels_a", "echo a; exit 0")
+        self.made_up("build/tests/gpu_kernels_b", kernels)
+        self.made_up("bin/compute-sanitizer", f"""[ "$1" = --help ] && {{ echo ' --kernel-name arg'; exit; }}
+            tool=$2; shift 6; [ "$1" = --kernel-name ] && shift 2
+            echo "========= COMPUTE-SANITIZER"; "$@" || exit; {sanitizer}""")
+        (self.out / "build/tests/gpu_check").symlink_to(GPU_CHECK)
+        path = f"{self.out}/bin:{os.environ['PATH']}"
+        return self.run_command(["env", f"PATH={path}", HERE / "run.sh", part, "--built", self.out / "build", "--out", self.out,
+                                 "--work", self.out / "work", "--python", sys.executable, "--backend", "cpu"])
+
+    def test_kernels_that_fail_fail(self):
+        self.assertEqual(self.run_made_up("kernels", "exit 3"), 1, self.text)
+        self.assertIn("FAILED: kernels", self.text)
+
+    def test_sanitizer_passes_what_is_clean(self):
+        self.assertEqual(self.run_made_up("sanitizer", "exit 0"), 0, self.text)
+        self.assertEqual(self.text.count("forward_once: tiny"), 8, self.text)  # two models, four tools
+
+    def test_sanitizer_reports_fail(self):
+        spoil = '[ $tool = racecheck ] && { echo "========= RACECHECK SUMMARY: 1 hazard"; exit 9; }; exit 0'
+        self.assertEqual(self.run_made_up("sanitizer", "exit 0", spoil), 1, self.text)
+        self.assertIn("RACECHECK SUMMARY: 1 hazard", self.text)
+        self.assertIn("FAILED: sanitizer", self.text)
+
+    def test_sanitizer_that_fails_in_the_forward_pass_alone_fails(self):
+        spoil = 'case "$*" in *vectors*) exit 9 ;; esac; exit 0'
+        self.assertEqual(self.run_made_up("sanitizer", "exit 0", spoil), 1, self.text)
+        self.assertIn("FAILED", self.text)
 
     def test_bench_runs(self):
         self.assertEqual(self.run_script("bench", "--backend", "cpu", "--shapes", "tiny", "--quick", "--no-peers"), 0, self.text)
@@ -100,8 +139,10 @@ class OnTheHost(unittest.TestCase):
             self.assertIn(wanted, titles)
 
     def test_end_to_end_runs(self):
-        words = ("--backend", "cpu", "--reference", "numpy", "--shapes", "tiny", "--texts", 1000, "--prep-threads", 1)
-        command = [HERE / "e2e.sh", "--built", BUILD, "--out", self.out, "--python", sys.executable, *words]
+        words = ("--backend", "cpu", "--reference", "numpy", "--shapes", "tiny", "--texts", 1000, "--batch-tokens", 1024,
+                 "--prep-threads", 1)
+        command = [HERE / "e2e.sh", "--built", BUILD, "--out", self.out, "--work", self.out / "work", "--python",
+                   sys.executable, *words]
         self.assertEqual(self.run_command(command), 0, self.text)
         content = self.content("e2e")
         self.assertEqual([entry["good"] for entry in content["numbers"]], [True] * 4)
