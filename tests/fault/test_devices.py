@@ -2,18 +2,15 @@
 lost. The null engine stands for the devices; its vectors are those of `sluice embed --backend null`."""
 
 import json
-import os
 import re
 
-import daemon
 from case import SluiceCase
 from checker import Checker
 from corpus import texts
-from model import vocabulary
+from daemon import FAULTY
 from producer import Journal
 from vectors import Reference
 
-FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
 
 
@@ -24,27 +21,17 @@ class Devices(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
         self.healthy = [text.replace(WORD, "music") for text in texts(200, seed=6)]
-        self.log = self.path("faults")
 
     def reference(self, model=None, **options):
         return Reference(model or self.make_model(), flags=("--backend", "null"), **options)
 
     def serve(self, *faults, device="0,1", flags=(), wait=True):
-        """A daemon on null devices of one thread each, with these faults; `{word}` stands for the token of WORD."""
-        faults = " ".join(fault.format(word=vocabulary().index(WORD)) for fault in faults)
-        served = self.make_daemon(self.server, "--backend", "null", "--device", device, "--threads", "1", *flags,
-                                  environment={"FAULTY_ENGINE": faults, "FAULTY_ENGINE_LOG": self.log})
-        served.argv[0] = FAULTY
-        served.start()
+        """A daemon on null devices of one thread each, with these faults."""
+        served = self.make_faulty(self.server, "--backend", "null", "--device", device, "--threads", "1", *flags,
+                                  faults=faults).start()
         if wait:
             served.wait_ready(self.client)
         return served
-
-    def fired(self, kind):
-        if not os.path.exists(self.log):
-            return 0
-        with open(self.log, encoding="ascii") as file:
-            return file.read().split().count(kind)
 
     def lost_devices(self, served):
         """The numbers in the log's lines of devices that were lost, and how many were left each time."""
@@ -68,7 +55,7 @@ class Devices(SluiceCase):
 
     def test_one_of_two_is_lost_under_load(self):
         """Its batch runs on the other one; the daemon goes on, and says what it has left in the log and to operators."""
-        served = self.serve("lost:{word}:1", flags=("--max-batch-rows", "4"))
+        served = self.serve("lost:{kernel}:1", flags=("--max-batch-rows", "4"))
         load = self.start_load(self.server, seed=9)
         self.sender.submit_many(self.healthy[:100], encoding="f32")
         guilty = self.sender.submit(f"the {WORD} of it", encoding="f32")
@@ -89,7 +76,7 @@ class Devices(SluiceCase):
 
     def test_the_last_one_ends_the_process(self):
         """The batch goes from one device to the other, and both are lost: exit 70, and the next worker answers everything."""
-        served = self.serve("lost:{word}")
+        served = self.serve("lost:{kernel}")
         self.sender.submit_many(self.healthy[:100], encoding="f32")
         self.sender.submit(f"the {WORD} of it", encoding="f32")
         self.sender.submit_many(self.healthy[100:], encoding="f32")
@@ -105,9 +92,8 @@ class Devices(SluiceCase):
         """Each device has an engine of each model: whatever runs where, before and after the loss, has its own model's vector."""
         models = {"test": self.make_model(), "other": self.make_model("other", hidden=32, seed=7)}
         self.write("sluice.json", json.dumps({"device": [0, 0], "queues": [{"queue": q, "model": m} for q, m in models.items()]}))
-        served = self.make_daemon(self.server, "--backend", "cpu", "--threads", "1", environment={
-            "FAULTY_ENGINE": f"lost:{vocabulary().index(WORD)}:1", "FAULTY_ENGINE_LOG": self.log, "SLUICE_CONFIG": self.path("sluice.json")})
-        served.argv[0] = FAULTY
+        served = self.make_faulty(self.server, "--backend", "cpu", "--threads", "1", faults=["lost:{kernel}:1"],
+                                  environment={"SLUICE_CONFIG": self.path("sluice.json")})
         for flag in ("--queue", "--model"):
             at = served.argv.index(flag)
             del served.argv[at:at + 2]
@@ -127,7 +113,7 @@ class Devices(SluiceCase):
 
     def test_one_device_twice(self):
         """The same number twice: two of its own each, and one of them can be lost."""
-        served = self.serve("lost:{word}:1", device="0,0")
+        served = self.serve("lost:{kernel}:1", device="0,0")
         self.assertRegex(served.read_log(), r" info start .* devices=2 threads=2 ")
         self.sender.submit_many([f"the {WORD} of it", *self.healthy], encoding="f32")
         self.finish_uncharged("lost")
@@ -148,7 +134,7 @@ class Devices(SluiceCase):
 
     def test_a_free_device_takes_what_comes(self):
         """While one of the devices is busy with a slow batch, what comes is answered by the other at once."""
-        served = self.serve("slow:{word}:600000", flags=("--compute-timeout-ms", "0"))
+        served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "0"))
         slow = self.sender.submit(f"the {WORD} is slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow batch to begin")
         for text in self.healthy[:20]:
@@ -161,7 +147,7 @@ class Devices(SluiceCase):
 
     def test_a_hang_on_one_of_two_ends_the_process(self):
         """A thread that hangs cannot be taken back, so the watchdog ends all of it."""
-        served = self.serve("slow:{word}:600000", flags=("--compute-timeout-ms", "400"))
+        served = self.serve("slow:{kernel}:600000", flags=("--compute-timeout-ms", "400"))
         self.sender.submit_many([*self.healthy, f"the {WORD} hangs"], encoding="f32")
         self.assertEqual(served.wait_exit(), 70)
         self.assertIn(" error compute_hangs queue=test ", served.read_log())
@@ -172,21 +158,13 @@ class Devices(SluiceCase):
 
     def test_embed(self):
         """`sluice embed` uses the devices in the same way: one that is lost is left out, the last one ends it."""
-        token = vocabulary().index(WORD)
         lines = "".join(text + "\n" for text in [*self.healthy, f"the {WORD} of it"]).encode()
         arguments = ("embed", "--model", self.make_model(), "--precision", "f32", "--backend", "null")
         plain = self.run_sluice(*arguments, input=lines).stdout
         self.assertEqual(plain.count(b"\n"), 201)
-        for fault, code in ((f"lost:{token}:1", 0), (f"lost:{token}", 70)):
-            environment = {"FAULTY_ENGINE": fault, "FAULTY_ENGINE_LOG": self.log + fault}
-            result = self.run_faulty(*arguments, "--device", "0,1", "--threads", "1", environment=environment, input=lines)
+        for fault, code in (("lost:{kernel}:1", 0), ("lost:{kernel}", 70)):
+            result = self.run_sluice(*arguments, "--device", "0,1", "--threads", "1", binary=FAULTY,
+                                     environment=self.faulty_engine(fault), input=lines)
             self.assertEqual(result.returncode, code, result.stderr)
             self.assertEqual(result.stdout if code == 0 else plain, plain)
             self.assertIn(b" error device_lost device=", result.stderr)
-
-    def run_faulty(self, *arguments, **options):
-        binary, daemon.BINARY = daemon.BINARY, FAULTY
-        try:
-            return self.run_sluice(*arguments, **options)
-        finally:
-            daemon.BINARY = binary

@@ -1,16 +1,12 @@
 """An engine that fails: transient faults are retried, lasting ones end in a dead letter that holds the whole request, what
 crashes the worker is poison, and those who only shared the batch get their vectors."""
 
-import os
 
-import daemon
 from case import SluiceCase, scaled
 from corpus import texts
 from history import History
-from model import vocabulary
 from vectors import decode_f32
 
-FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
 
 
@@ -21,28 +17,18 @@ class EngineFaults(SluiceCase):
         self.client = self.server.client()
         self.sender = self.producer(self.server)
         self.healthy = [text.replace(WORD, "music") for text in texts(60, seed=1)]
-        self.log = self.path("faults")
 
     def serve(self, *faults, flags=("--backoff-ms", "20", "--backoff-cap-ms", "60"), wait=True):
-        """A daemon whose engine has these faults; `{word}` stands for the token of WORD."""
-        token = vocabulary().index(WORD)
-        environment = {"FAULTY_ENGINE": " ".join(fault.format(word=token) for fault in faults), "FAULTY_ENGINE_LOG": self.log,
-                       "FAULTY_ENGINE_DIM": "64"}
-        served = self.make_daemon(self.server, *flags, environment=environment)
-        served.argv[0] = FAULTY
-        served.start()
+        """A daemon whose engine has these faults."""
+        served = self.make_faulty(self.server, *flags, faults=faults).start()
         if wait:
             served.wait_ready(self.client)
         return served
 
     def fired(self, kind):
-        """How often a fault has fired, by the engine's own log; also put into the journal."""
-        if not os.path.exists(self.log):
-            return 0
-        with open(self.log, encoding="ascii") as file:
-            count = file.read().split().count(kind)
-        self.journal.faults[kind] = count
-        return count
+        """Also put into the journal."""
+        self.journal.faults[kind] = super().fired(kind)
+        return self.journal.faults[kind]
 
     def finish(self, *kinds, **options):
         self.wait_finished(self.sender)
@@ -67,7 +53,7 @@ class EngineFaults(SluiceCase):
         return {int(reply.get(b"attempts", b"1")) for reply in replies}
 
     def test_lasting_error_ends_in_a_dead_letter(self):
-        self.serve("error:{word}")
+        self.serve("error:{kernel}")
         guilty = self.submit_among_others(2, "internal", encoding="f32", meta="kept", **{"x-user": "also kept"})
         self.finish("error", may_die=[request.id for request in guilty])
         for request in guilty:
@@ -80,7 +66,7 @@ class EngineFaults(SluiceCase):
         self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
 
     def test_max_attempts(self):
-        self.serve("error:{word}")
+        self.serve("error:{kernel}")
         for attempts in (1, 2, 10):
             self.sender.submit(f"{WORD} {attempts}", "internal", id=f"try-{attempts}", max_attempts=attempts)
         self.finish("error", may_die=["try-1", "try-2", "try-10"])
@@ -88,7 +74,7 @@ class EngineFaults(SluiceCase):
             self.assertEqual(self.sender.reply(f"try-{attempts}")[b"attempts"], b"%d" % attempts)
 
     def test_transient_error_is_retried(self):
-        self.serve("flaky:{word}:2")
+        self.serve("flaky:{kernel}:2")
         request = self.sender.submit(f"one {WORD} alone", id="retried", encoding="f32")
         self.finish("flaky")
         self.assertEqual(self.sender.reply(request)[b"attempts"], b"3")
@@ -96,18 +82,18 @@ class EngineFaults(SluiceCase):
 
     def test_retry_without_an_id(self):
         """The reply stands under the first entry id, though the retry is another entry."""
-        self.serve("flaky:{word}:1")
+        self.serve("flaky:{kernel}:1")
         self.sender.submit(f"one {WORD} alone", encoding="json", notify=1)
         self.finish("flaky")
 
     def test_nan_never_leaves(self):
-        self.serve("nan:{word}")
+        self.serve("nan:{kernel}")
         guilty = self.submit_among_others(1, "non_finite", encoding="json")
         self.finish("nan", may_die=[guilty[0].id])
         self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
 
     def test_out_of_memory_for_one(self):
-        self.serve("oom:{word}")
+        self.serve("oom:{kernel}")
         guilty = self.submit_among_others(1, "out_of_memory")
         self.finish("oom", may_die=[guilty[0].id])
         self.assertEqual(self.attempts_of_others(guilty), {1}, "the innocent were charged")
@@ -121,7 +107,7 @@ class EngineFaults(SluiceCase):
 
     def test_lost_device_ends_the_process(self):
         """A device that is lost needs a new process: exit 70, nobody charged, and the next worker does it all."""
-        first = self.serve("lost:{word}")
+        first = self.serve("lost:{kernel}")
         self.submit_among_others(1)
         self.assertEqual(first.wait_exit(30), 70, first.read_log())
         self.assertGreaterEqual(self.fired("lost"), 1)
@@ -131,7 +117,7 @@ class EngineFaults(SluiceCase):
 
     def test_crash_is_poison(self):
         """An entry that crashes each worker that runs it: three lonely crashes, then an error reply; the others are answered."""
-        served = self.serve("crash:{word}")
+        served = self.serve("crash:{kernel}")
         guilty = self.submit_among_others(1, "poison")[0]
         crashes = 0
         while not self.sender.finished([guilty]):
@@ -140,7 +126,7 @@ class EngineFaults(SluiceCase):
                 served.wait_exit()
                 crashes += 1
                 self.assertLess(crashes, 12, "the poisoned entry crashes workers for ever")
-                served = self.serve("crash:{word}", wait=False)
+                served = self.serve("crash:{kernel}", wait=False)
         self.finish("crash")
         self.assertIn(self.fired("crash"), (3, 4), "first in company perhaps, then three times alone")
         self.assertEqual(self.sender.reply(guilty)[b"code"], b"poison")
@@ -149,7 +135,7 @@ class EngineFaults(SluiceCase):
 
     def test_slow_engine_is_not_robbed(self):
         """A pass that takes many leases: the worker renews its lease meanwhile, and nobody takes its entries."""
-        slow = self.serve("slow:{word}:2500")
+        slow = self.serve("slow:{kernel}:2500")
         request = self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
         self.start_daemon(self.server)
@@ -160,7 +146,7 @@ class EngineFaults(SluiceCase):
 
     def test_term_during_a_slow_pass(self):
         """SIGTERM waits for what is on the device, and its reply is written."""
-        slow = self.serve("slow:{word}:1500")
+        slow = self.serve("slow:{kernel}:1500")
         self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
         self.assertEqual(slow.stop(), 0)
@@ -169,7 +155,7 @@ class EngineFaults(SluiceCase):
 
     def test_second_term_during_a_slow_pass(self):
         """The second SIGTERM does not wait for the device, and the entry goes to another worker."""
-        slow = self.serve("slow:{word}:20000")
+        slow = self.serve("slow:{kernel}:20000")
         self.sender.submit(f"slow {WORD}", id="slow", encoding="f32")
         self.wait_until(lambda: self.fired("slow") == 1, "the slow pass to begin")
         slow.stop_twice()
@@ -179,7 +165,7 @@ class EngineFaults(SluiceCase):
 
     def test_retry_survives_the_worker(self):
         """A parked retry belongs to the queue: the worker that parked it is gone, another one brings it back."""
-        first = self.serve("error:{word}", flags=("--backoff-ms", "1500", "--backoff-cap-ms", "1500"))
+        first = self.serve("error:{kernel}", flags=("--backoff-ms", "1500", "--backoff-cap-ms", "1500"))
         request = self.sender.submit(f"parked {WORD}", id="parked", encoding="json")
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "the retry to be parked")
         self.assertEqual(self.client.xlen(self.sender.stream), 0)
@@ -193,7 +179,7 @@ class EngineFaults(SluiceCase):
         """Parked requests are in the append-only file as well."""
         self.server = self.start_redis("durable", aof="always")
         self.client, self.sender = self.server.client(), self.producer(self.server)
-        self.serve("flaky:{word}:3", flags=("--backoff-ms", "300", "--backoff-cap-ms", "300"))
+        self.serve("flaky:{kernel}:3", flags=("--backoff-ms", "300", "--backoff-cap-ms", "300"))
         for number in range(max(3, scaled(3))):
             self.sender.submit(f"{WORD} {number}", id=f"parked-{number}", encoding="f32")
         self.wait_until(lambda: self.client.zcard(self.sender.key("later")) > 0, "a parked retry")

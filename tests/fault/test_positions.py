@@ -2,14 +2,10 @@
 nobody else is charged, and isolating it costs at most 2 log2(n) + 1 passes more."""
 
 import math
-import os
 
-import daemon
 from case import SCALE, SluiceCase
 from corpus import texts
-from model import vocabulary
 
-FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 WORD = "kernel"
 SIZES = range(1, 34)
 
@@ -23,17 +19,7 @@ class Positions(SluiceCase):
         self.healthy = [text.replace(WORD, "music") for text in texts(600, seed=3, longest=6)]
 
     def serve(self, fault, *flags, queue=None):
-        environment = {"FAULTY_ENGINE": f"{fault}:{vocabulary().index(WORD)}", "FAULTY_ENGINE_LOG": self.path("faults")}
-        served = self.make_daemon(self.server, *flags, environment=environment, queue=queue)
-        served.argv[0] = FAULTY
-        return served.start()
-
-    def fired(self):
-        try:
-            with open(self.path("faults"), encoding="ascii") as file:
-                return len(file.readlines())
-        except FileNotFoundError:
-            return 0
+        return self.make_faulty(self.server, *flags, faults=[f"{fault}:{{{WORD}}}"], queue=queue).start()
 
     def submit_batch(self, size, guilty_at):
         """`size` entries that a worker can only read together; the guilty one gets no second attempt."""
@@ -61,12 +47,12 @@ class Positions(SluiceCase):
             served = self.serve("error", "--window", "fixed", "--window-ms", 60000, "--max-batch-rows", size, "--threads", 1)
             served.wait_ready(self.client)
             for position in range(size):
-                before = self.fired()
+                before = self.fired("error")
                 self.submit_batch(size, position)
                 self.wait_until(lambda: self.sender.unfinished() == 0, f"the batch of {size} with position {position}")
                 # Each failed pass holds the guilty one: once in the whole batch, then in a half each time.
-                self.assertLessEqual(self.fired() - before, math.ceil(math.log2(size)) + 1 if size > 1 else 1)
-                self.journal.fault("error", self.fired() - before)
+                self.assertLessEqual(self.fired("error") - before, math.ceil(math.log2(size)) + 1 if size > 1 else 1)
+                self.journal.fault("error", self.fired("error") - before)
             served.stop()
         may_die = [request.id for request in self.journal.requests.values() if request.expected == "internal"]
         self.finish(self.server, self.sender, faults=["error"], may_die=may_die)

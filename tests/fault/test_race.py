@@ -1,14 +1,9 @@
 """Two workers that compute the same entry at the same time: one reply, whoever comes first."""
 
-import os
 import signal
 
-import daemon
 from case import SluiceCase
 from history import History
-from model import vocabulary
-
-FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 
 
 class Race(SluiceCase):
@@ -17,13 +12,9 @@ class Race(SluiceCase):
         self.server = self.start_redis()
         self.client = self.server.client()
         self.sender = self.producer(self.server)
-        self.token = vocabulary().index("kernel")
 
     def slow_daemon(self, ms, fault="slow"):
-        served = self.make_daemon(self.server, environment={"FAULTY_ENGINE": f"{fault}:{self.token}:{ms}",
-                                                            "FAULTY_ENGINE_LOG": self.path("faults")})
-        served.argv[0] = FAULTY
-        return served.start().wait_ready(self.client)
+        return self.make_faulty(self.server, faults=[f"{fault}:{{kernel}}:{ms}"]).start().wait_ready(self.client)
 
     def take_away(self, entry, name):
         """What a lease that is judged too early does, at the worst moment: the entry is another one's from now on."""

@@ -1,16 +1,11 @@
 """kill -9 of Redis under load, and its restart from the append-only file."""
 
-import os
 import random
 import time
 
 import redis
 
-import daemon
 from case import SluiceCase, scaled
-from model import vocabulary
-
-FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 
 
 class RedisKill(SluiceCase):
@@ -61,9 +56,7 @@ class RedisKill(SluiceCase):
         """Each restart finds suspects in their lonely runs, and not one of these runs is held against anybody: the workers
         lived. The engine takes its time, so that the same requests are hit again and again."""
         self.server = self.start_redis(aof="always")
-        token = vocabulary().index("kernel")
-        slow = self.make_daemon(self.server, environment={"FAULTY_ENGINE": f"slow:{token}:900"})
-        slow.argv[0] = FAULTY
+        slow = self.make_faulty(self.server, faults=["slow:{kernel}:900"])
         victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         sender = self.producer(self.server)
         for number in range(4):

@@ -6,7 +6,6 @@ import os
 
 from case import SluiceCase
 from corpus import texts
-from test_engine_faults import FAULTY
 
 
 class SlowNames(SluiceCase):
@@ -27,9 +26,8 @@ class SlowNames(SluiceCase):
         """A daemon for these queues whose Redis has a name that may hang."""
         model = self.make_model()
         self.write("sluice.json", json.dumps({"threads": 1, "queues": [{"queue": queue, "model": model} for queue in queues]}))
-        daemon = self.make_daemon(self.server, "--config", self.path("sluice.json"), environment={"SLOW_NAMES": self.gate},
+        daemon = self.make_faulty(self.server, "--config", self.path("sluice.json"), environment={"SLOW_NAMES": self.gate},
                                   address=f"redis://redis.slow:{self.port}")
-        daemon.argv[0] = FAULTY
         at = daemon.argv.index("--queue")
         del daemon.argv[at:at + 2]
         del daemon.argv[daemon.argv.index("--model"):daemon.argv.index("--model") + 2]

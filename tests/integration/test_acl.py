@@ -8,10 +8,8 @@ import redis
 
 from case import SluiceCase
 from corpus import texts
-from daemon import BINARY, SOURCE
-from model import vocabulary
+from daemon import SOURCE
 
-FAULTY = os.path.join(os.path.dirname(BINARY), "tests", "sluice_faulty")
 WORD = "~"  # the word at which the faulty engine fails; no text of the corpus has it
 
 CONFIG, NOPERM = 78, 77
@@ -139,12 +137,9 @@ class FullRun(Acl):
 
     def serve(self):
         """A worker whose engine fails at WORD, with its own login."""
-        token = vocabulary().index(WORD)
-        daemon = self.make_daemon(self.server, "--backoff-ms", "20", "--sweep-ms", "100",
+        daemon = self.make_faulty(self.server, "--backoff-ms", "20", "--sweep-ms", "100", faults=[f"error:{{{WORD}}}"],
                                   address=f"redis+unix://sluice-worker@{self.server.socket}",
-                                  environment={"SLUICE_REDIS_PASSWORD": "pw", "FAULTY_ENGINE": f"error:{token}",
-                                               "FAULTY_ENGINE_LOG": self.path("faults")})
-        daemon.argv[0] = FAULTY
+                                  environment={"SLUICE_REDIS_PASSWORD": "pw"})
         return daemon.start().wait_ready(self.client)
 
     def operate(self, *arguments, code=0):

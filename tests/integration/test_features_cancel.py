@@ -65,7 +65,7 @@ class Cancel(FeatureCase):
 
     def test_retrying(self):
         self.backoff = ("--backoff-ms", "600000", "--backoff-cap-ms", "600000")
-        self.serve(faults=["error:{fail}"])
+        self.serve(faults=["error:{music}"])
         name = self.add(id="job", text=f"fails with {FAIL}")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked for its second attempt")
         self.cancel(name)
@@ -75,7 +75,7 @@ class Cancel(FeatureCase):
     def test_back_from_a_retry(self):
         """Its entry has another id now; it is cancelled by its name all the same."""
         self.backoff = ("--backoff-ms", "1500", "--backoff-cap-ms", "1500")
-        self.serve(faults=["flaky:{fail}:1"], hold_ms=4000)
+        self.serve(faults=["flaky:{music}:1"], hold_ms=4000)
         name = self.add("low", id="job", text=f"fails once with {FAIL}")
         self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked for its second attempt")
         self.hold()

@@ -4,13 +4,11 @@ import json
 import os
 import re
 
-import daemon as daemon_module
 from case import SluiceCase
 from corpus import texts
-from model import vocabulary
+from daemon import SOURCE
 from producer import Journal
 
-FAULTY = os.path.join(os.path.dirname(daemon_module.BINARY), "tests", "sluice_faulty")
 WORD = "kernel"  # the word at which the faulty engine hangs
 
 
@@ -158,25 +156,18 @@ class Operations(SluiceCase):
 
     def test_a_batch_that_hangs_ends_the_daemon(self):
         """The daemon that hangs exits with 70 and says so; another one takes over, and no request is lost or blamed."""
-        token = vocabulary().index(WORD)
-        hangs = self.make_daemon(self.server, "--compute-timeout-ms", "400", "--threads", "1",
-                                 environment={"FAULTY_ENGINE": f"slow:{token}:600000", "FAULTY_ENGINE_LOG": self.path("faults")})
-        hangs.argv[0] = FAULTY
+        hangs = self.make_faulty(self.server, "--compute-timeout-ms", "400", "--threads", "1", faults=["slow:{kernel}:600000"])
         hangs.start().wait_ready(self.client)
         self.sender.submit_many([text.replace(WORD, "music") for text in texts(20)])
         self.sender.submit(f"the {WORD} hangs")
         self.assertEqual(hangs.wait_exit(), 70)
         self.assertRegex(hangs.read_log(), r" error compute_hangs queue=test compute_timeout_ms=400 batches=\d+ message=")
-        with open(self.path("faults"), encoding="ascii") as file:
-            self.journal.faults["slow"] = file.read().split().count("slow")
+        self.journal.faults["slow"] = self.fired("slow")
         self.start_daemon(self.server)
         self.finish(faults=["slow"])
 
     def test_a_slow_batch_is_no_hang(self):
-        token = vocabulary().index(WORD)
-        slow = self.make_daemon(self.server, "--compute-timeout-ms", "60000",
-                                environment={"FAULTY_ENGINE": f"slow:{token}:4000", "FAULTY_ENGINE_LOG": self.path("faults")})
-        slow.argv[0] = FAULTY
+        slow = self.make_faulty(self.server, "--compute-timeout-ms", "60000", faults=["slow:{kernel}:4000"])
         slow.start().wait_ready(self.client)
         self.sender.submit(f"the {WORD} is slow")  # longer than the lease of these tests, and still nobody's fault
         self.finish()
@@ -187,13 +178,10 @@ class Operations(SluiceCase):
     def serve_two(self, weight, **settings):
         """A daemon with the queues `test`, of this weight, and `other`, of weight 1; one thread, one text a batch, 30 ms each
         at least. Returns it, and the producer of the other queue."""
-        token, model = vocabulary().index(WORD), self.make_model()
+        model = self.make_model()
         self.write("sluice.json", json.dumps({"threads": 1, "max_batch_rows": 1, **settings, "queues": [
             {"queue": "test", "model": model, "weight": weight}, {"queue": "other", "model": model}]}))
-        served = self.make_daemon(self.server, environment={"SLUICE_CONFIG": self.path("sluice.json"),
-                                                            "FAULTY_ENGINE": f"slow:{token}:30",
-                                                            "FAULTY_ENGINE_LOG": self.path("faults")})
-        served.argv[0] = FAULTY
+        served = self.make_faulty(self.server, faults=["slow:{kernel}:30"], environment={"SLUICE_CONFIG": self.path("sluice.json")})
         for flag in ("--queue", "--model"):
             at = served.argv.index(flag)
             del served.argv[at:at + 2]
@@ -256,8 +244,8 @@ class Operations(SluiceCase):
 class Guide(SluiceCase):
     def test_the_guide_names_tests_that_exist(self):
         """Behind each behaviour in docs/operations.md stands a file and a case, or a file for all of it."""
-        tests = os.path.join(daemon_module.SOURCE, "tests")
-        with open(os.path.join(daemon_module.SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+        tests = os.path.join(SOURCE, "tests")
+        with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
             guide = file.read()
         named = re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", guide)
         self.assertGreater(len(named), 20)

@@ -11,7 +11,7 @@ import redis
 import model
 from checker import Checker
 from corpus import texts
-from daemon import Daemon, sluice
+from daemon import FAULTY, Daemon, sluice
 from mixed import Mixed
 from producer import Journal, Load, Producer
 from redis_server import RedisServer
@@ -103,6 +103,28 @@ class SluiceCase(unittest.TestCase):
                         ["--lease-ms", self.lease_ms, "--precision", "f32", *flags], environment)
         self.children.append(daemon)
         return daemon
+
+    def make_faulty(self, server, *flags, faults=(), environment=None, **options):
+        """The same with an engine that fails on demand."""
+        environment = {**self.faulty_engine(*faults), **(environment or {})}
+        daemon = self.make_daemon(server, *flags, environment=environment, **options)
+        daemon.argv[0] = FAULTY
+        return daemon
+
+    def faulty_engine(self, *faults):
+        """The environment with these faults, as tests/support/faulty_engine.c reads them; a word of the small model in braces
+        stands for its token: "slow:{kernel}:900"."""
+        tokens = {word: token for token, word in enumerate(model.vocabulary())}
+        return {"FAULTY_ENGINE": " ".join(faults).format_map(tokens), "FAULTY_ENGINE_DIM": "64",
+                "FAULTY_ENGINE_LOG": self.path("faults")}
+
+    def fired(self, kind):
+        """How often a fault of these engines has fired, by their own log."""
+        try:
+            with open(self.path("faults"), encoding="ascii") as file:
+                return file.read().split().count(kind)
+        except FileNotFoundError:
+            return 0
 
     def start_daemon(self, server, *flags, **options):
         """A daemon that has joined its queue."""

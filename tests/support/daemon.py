@@ -9,6 +9,7 @@ import process
 from waiting import wait_until
 
 BINARY = os.environ.get("SLUICE_BINARY", "")
+FAULTY = os.path.join(os.path.dirname(BINARY), "tests", "sluice_faulty")  # the same with an engine that fails on demand
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Any of these in a log is a failure, whatever the test was about.
@@ -17,9 +18,9 @@ SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: 
 CRASHES = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)}
 
 
-def sluice(*arguments, environment=None, input=None, timeout=60, **options):
+def sluice(*arguments, binary=BINARY, environment=None, input=None, timeout=60, **options):
     """Runs one command of sluice to its end. stdout and stderr are bytes; a sanitizer report in stderr fails the test."""
-    result = subprocess.run([BINARY, *map(str, arguments)], env=process.clean_environment(environment), input=input,
+    result = subprocess.run([binary, *map(str, arguments)], env=process.clean_environment(environment), input=input,
                             stdin=subprocess.DEVNULL if input is None else None,
                             capture_output=True, timeout=timeout, check=False, **options)
     text = result.stderr.decode("utf-8", "replace")

@@ -3,14 +3,10 @@
 The hold-up is a word: a batch with it in takes HOLD_MS longer, so that what is sent meanwhile finds the engine busy."""
 
 import json
-import os
 
-import daemon
 from case import SluiceCase
-from model import vocabulary
 from vectors import decode_f32
 
-FAULTY = os.path.join(os.path.dirname(daemon.BINARY), "tests", "sluice_faulty")
 HOLD, HOLD_MS = "kernel", 1500  # the word that holds the engine up; no other text of these tests has it
 FAIL = "music"                  # the word that lets a pass fail, where a test asks for it
 STREAM = {"high": "requests:high", "normal": "requests", "low": "requests:low"}
@@ -24,15 +20,10 @@ class FeatureCase(SluiceCase):
         super().setUp()
         self.server = self.start_redis()
         self.client = self.server.client()
-        self.log = self.path("faults")
 
     def serve(self, *flags, faults=(), hold_ms=HOLD_MS, threads=1):
-        words = {"hold": vocabulary().index(HOLD), "fail": vocabulary().index(FAIL)}
-        faults = [f"slow:{{hold}}:{hold_ms}", *faults]
-        environment = {"FAULTY_ENGINE": " ".join(fault.format(**words) for fault in faults), "FAULTY_ENGINE_LOG": self.log,
-                       "FAULTY_ENGINE_DIM": "64"}
-        served = self.make_daemon(self.server, "--threads", threads, *self.backoff, *flags, environment=environment)
-        served.argv[0] = FAULTY
+        served = self.make_faulty(self.server, "--threads", threads, *self.backoff, *flags,
+                                  faults=[f"slow:{{{HOLD}}}:{hold_ms}", *faults])
         return served.start().wait_ready(self.client)
 
     def key(self, name):
@@ -73,13 +64,6 @@ class FeatureCase(SluiceCase):
         self.add("high", id=id, text=f"{HOLD} {number}", encoding="f32")
         self.wait_until(lambda: self.fired("slow") > before, "the engine to be held up")
         return id
-
-    def fired(self, kind):
-        try:
-            with open(self.log, encoding="ascii") as file:
-                return file.read().split().count(kind)
-        except FileNotFoundError:
-            return 0
 
     def wait_order(self, count):
         """The names of the first `count` that were told to the results stream `order`: the order in which they ended."""
