@@ -5,6 +5,7 @@ import math
 
 from case import SCALE, SluiceCase
 from corpus import texts
+from producer import Journal
 
 WORD = "kernel"
 SIZES = range(1, 34)
@@ -21,23 +22,13 @@ class Positions(SluiceCase):
     def serve(self, fault, *flags, queue=None):
         return self.make_faulty(self.server, *flags, faults=[f"{fault}:{{{WORD}}}"], queue=queue).start()
 
-    def submit_batch(self, size, guilty_at):
-        """`size` entries that a worker can only read together; the guilty one gets no second attempt."""
+    def submit_batch(self, sender, size, guilty_at, expected):
+        """`size` entries that a worker can only read together. Returns the guilty one, which gets no second attempt."""
         batch = [self.healthy[(size * 37 + guilty_at * 11 + i) % len(self.healthy)] + f" {i}" for i in range(size)]
-        pipe = self.client.pipeline(transaction=True)
-        requests = []
-        for at, text in enumerate(batch):
-            fields = {"text": f"{WORD} {text}" if at == guilty_at else text, "encoding": "f32", "max_attempts": 1}
-            requests.append(fields)
-            pipe.xadd(self.sender.stream, fields)
-        for at, (fields, entry) in enumerate(zip(requests, pipe.execute())):
-            self.journal_request(entry.decode(), fields, "internal" if at == guilty_at else "done")
-
-    def journal_request(self, entry, fields, expected):
-        from producer import Request
-        request = self.journal.add(Request(entry, fields["text"], fields))
-        request.entries.append(entry)
-        request.expected = expected
+        batch[guilty_at] = f"{WORD} {batch[guilty_at]}"
+        guilty = sender.submit_many(batch, together=True, encoding="f32", max_attempts=1)[guilty_at]
+        guilty.expected = expected
+        return guilty
 
     # ctest-cost: 7
     def test_error_at_every_position(self):
@@ -48,7 +39,7 @@ class Positions(SluiceCase):
             served.wait_ready(self.client)
             for position in range(size):
                 before = self.fired("error")
-                self.submit_batch(size, position)
+                self.submit_batch(self.sender, size, position, "internal")
                 self.wait_until(lambda: self.sender.unfinished() == 0, f"the batch of {size} with position {position}")
                 # Each failed pass holds the guilty one: once in the whole batch, then in a half each time.
                 self.assertLessEqual(self.fired("error") - before, math.ceil(math.log2(size)) + 1 if size > 1 else 1)
@@ -62,13 +53,8 @@ class Positions(SluiceCase):
         """The guilty one kills its workers: three lonely crashes, then poison; the four others are answered."""
         size, queues = 5, []
         for position in range(size if SCALE >= 1 else 2):
-            sender = self.producer(self.server, queue=f"position-{position}", journal=type(self.journal)())
-            self.sender, self.journal, kept = sender, sender.journal, (self.sender, self.journal)
-            self.submit_batch(size, position)
-            guilty = next(r for r in self.journal.requests.values() if r.expected == "internal")
-            guilty.expected = "poison"
-            queues.append((sender, guilty))
-            self.sender, self.journal = kept
+            sender = self.producer(self.server, queue=f"position-{position}", journal=Journal())
+            queues.append((sender, self.submit_batch(sender, size, position, "poison")))
         served = {sender.queue: self.serve("crash", queue=sender.queue) for sender, _ in queues}
         crashes = dict.fromkeys(served, 0)
 
@@ -83,6 +69,6 @@ class Positions(SluiceCase):
 
         self.wait_until(all_answered, "all batches to be answered", timeout=240)
         for sender, guilty in queues:
-            self.wait_until(lambda: sender.unfinished() == 0, "an empty stream")
+            self.wait_empty(sender)
             self.assertIn(crashes[sender.queue], (3, 4), "first in company perhaps, then three times alone")
             self.assert_clean(self.server, queue=sender.queue, journal=sender.journal, may_die=[guilty.id])

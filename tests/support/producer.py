@@ -79,9 +79,9 @@ class Producer:
         request.expected = expected
         return self.journal.add(request)
 
-    def submit_many(self, texts, **fields):
-        """One pipeline; ids are the entry ids."""
-        pipe = self.client.pipeline(transaction=False)
+    def submit_many(self, texts, together=False, **fields):
+        """One pipeline; ids are the entry ids. `together`: one transaction, so that nobody reads only some of them."""
+        pipe = self.client.pipeline(transaction=together)
         for text in texts:
             pipe.xadd(self.stream, {"text": text, **fields})
         made = []
