@@ -34,8 +34,7 @@ class Clients(SluiceCase):
             expected = self.reference_of(text).hex()
             self.assertEqual(lines[2 * number], expected, f"json reply to {text!r}")
             self.assertEqual(lines[2 * number + 1], expected, f"f32 reply to {text!r}")
-        stream = f"sluice:{{{self.queue}}}:requests"
-        self.wait_until(lambda: self.server.client().xlen(stream) == 0, "an empty stream")
+        self.wait_empty(self.producer(self.server))
 
     def test_python(self):
         self.run_client("/usr/bin/python3", os.path.join(HERE, "client.py"), environment={"PYTHONPATH": ""})

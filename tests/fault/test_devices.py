@@ -45,7 +45,7 @@ class Devices(SluiceCase):
     def finish_uncharged(self, *kinds):
         """Everything is answered well, in the first attempt of each request, and nothing is left behind."""
         self.wait_finished(self.sender)
-        self.wait_until(lambda: self.sender.unfinished() == 0, "empty streams")
+        self.wait_empty(self.sender)
         for kind in kinds:
             self.journal.faults[kind] = self.fired(kind)
         self.assertEqual(self.fired("used"), 0, "a device was used after it was lost")

@@ -32,7 +32,7 @@ class EngineFaults(SluiceCase):
 
     def finish(self, *kinds, **options):
         self.wait_finished(self.sender)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         for kind in kinds:
             self.fired(kind)
         self.assert_clean(self.server, faults=kinds, **options)

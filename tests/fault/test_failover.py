@@ -30,7 +30,7 @@ class Failover(SluiceCase):
         load.stop()
         producer = self.producer(server)
         self.wait_finished(producer)
-        self.wait_until(lambda: server.client().xlen(producer.stream) == 0, "an empty stream")
+        self.wait_empty(producer)
         load.accept_unanswered(server)
         server.aof = None  # the history of a server that was a replica for a while is not a queue's history
         Checker(server, self.queue, self.journal, self.reference()).assert_clean(faults=faults)
@@ -160,7 +160,7 @@ class Failover(SluiceCase):
             client.execute_command("REPLICAOF", "NO", "ONE")
             self.journal.fault("replica for a while")
             self.wait_finished(sender, sender.submit_many(texts(30, seed=5 + round), encoding="f32"))
-        self.wait_until(lambda: client.xlen(sender.stream) == 0, "an empty stream")
+        self.wait_empty(sender)
         self.assert_clean_final(server, ["replica for a while"])
         self.assertEqual(daemon.stop(), 0)
 
@@ -182,7 +182,7 @@ class Failover(SluiceCase):
         self.wait_until(lambda: daemon.read_log().count("is a replica of") > 2, "a word about it")
         client.execute_command("REPLICAOF", "NO", "ONE")
         self.wait_finished(sender)
-        self.wait_until(lambda: client.xlen(sender.stream) == 0, "an empty stream")
+        self.wait_empty(sender)
         self.assert_clean_final(server, ["replica before the settle"])
         self.assertEqual(daemon.stop(), 0)
         self.assertRegex(daemon.read_log(), r" drained .*done=40\b.* rows=40\b")

@@ -26,7 +26,7 @@ class RedisKill(SluiceCase):
                 self.journal.fault("redis kill mid-batch")
         load.stop()
         self.wait_finished(load.producer)
-        self.wait_until(lambda: load.producer.unfinished() == 0, "empty streams")
+        self.wait_empty(load.producer)
         print(f"{count} kills mid-batch of {tries}, {len(self.journal.requests)} requests")
 
     def test_kill_with_aof_always_20_times(self):

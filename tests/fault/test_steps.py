@@ -80,7 +80,7 @@ class Steps(SluiceCase):
                 heal(daemon, sender)
             for sender, proxy, daemon, point in runs:
                 self.wait_finished(sender, timeout=40)  # soon, and not only when some last resort comes round
-                self.wait_until(lambda: self.drained(sender), "an empty stream")
+                self.wait_empty(sender)
                 problems = Checker(self.server, sender.queue, sender.journal, self.local).violations()
                 self.assertEqual(problems, [], f"struck {moment} command {point}: {proxy.struck and proxy.struck[:3]}")
                 struck += proxy.struck is not None

@@ -90,7 +90,7 @@ class Cluster(SluiceCase):
             sender.client = source.client()
             self.journal.fault("slot moved")
         self.wait_finished(sender)
-        self.wait_until(lambda: source.client().xlen(self.stream) == 0, "an empty stream")
+        self.wait_empty(sender)
         source.aof = None  # its history is that of one of two owners
         self.assert_clean(source, faults=["slot moved"])
         self.assertEqual(daemon.stop(), 0)

@@ -20,7 +20,7 @@ class Memory(SluiceCase):
                 pipe.xadd(stream, {"text": f"request number {sent}", "encoding": "f32", "ttl": 1})
                 sent += 1
             pipe.execute()
-        self.wait_until(lambda: client.xlen(stream) == 0, "an empty stream")
+        self.wait_empty(sender)
 
     def test_no_growth_over_100000_requests(self):
         """With the null engine, so that the queue's own memory is what is seen."""
@@ -32,7 +32,7 @@ class Memory(SluiceCase):
         for first in range(0, count // 5, 1000):  # a deep backlog at the start: once, everything is as full as it gets
             sender.submit_many([f"request number {first + i}" for i in range(1000)], encoding="f32", ttl=1)
         daemon.start().wait_ready(client)
-        self.wait_until(lambda: client.xlen(sender.stream) == 0, "an empty stream")
+        self.wait_empty(sender)
         before = daemon.rss_bytes()
         self.push(server, client, sender, count)
         after = daemon.rss_bytes()

@@ -43,7 +43,7 @@ class Operations(SluiceCase):
 
     def finish(self, **options):
         self.wait_finished(self.sender)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server, **options)
 
     # pause
@@ -192,7 +192,7 @@ class Operations(SluiceCase):
         done = []
         for sender in (self.sender, other):
             self.wait_finished(sender)
-            self.wait_until(lambda: self.client.xlen(sender.stream) == 0, "an empty stream")
+            self.wait_empty(sender)
             self.assert_clean(self.server, queue=sender.queue, journal=sender.journal)
             done += [(int(self.client.hget(sender.key("reply:" + id), "done_at")), sender.queue) for id in sender.journal.requests]
         self.assertEqual(served.stop(), 0)

@@ -33,7 +33,7 @@ class WrongTypes(SluiceCase):
                 self.client.delete(key)
                 self.client.set(key, "not yours")
         self.wait_finished(self.sender, self.sender.submit_many(texts(60, seed=5), encoding="f32", notify="1"))
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         for key in keys:
             self.assertEqual(self.client.get(key), b"not yours", key)
             self.client.delete(key)
@@ -124,7 +124,7 @@ class Clocks(SluiceCase):
     def finish(self, load):
         load.stop()
         self.wait_finished(self.sender)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server, faults=["clock jumped"], ttl_seconds=4 * HOUR_MS // 1000)  # a TTL ends at a time, too
 
     def test_back_two_hours(self):
@@ -153,7 +153,7 @@ class Clocks(SluiceCase):
         self.wait_finished(self.sender, [delayed, expiring])
         self.wait_until(lambda: served.worker_name(self.client) not in names | {None}, "the worker to join under a new name")
         self.wait_finished(self.sender, self.sender.submit_many(texts(50, seed=4), ttl="604800"))
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server, faults=["clock jumped"], ttl_seconds=604800)
         self.assertEqual(served.stop(), 0)
 
@@ -190,6 +190,6 @@ class Clocks(SluiceCase):
         self.assertEqual(served.worker_name(self.client), name, "it has kept its lease")
         self.set_clock(HOUR_MS + 1000)
         self.wait_finished(self.sender, [parked])
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server, faults=["clock jumped"], ttl_seconds=604800)
         self.assertEqual(served.stop(), 0)

@@ -40,7 +40,7 @@ class Queues(SluiceCase):
             sender.submit_many(texts(50, seed=4))
         for queue, sender in senders.items():
             self.wait_finished(sender)
-            self.wait_until(lambda: self.client.xlen(sender.stream) == 0, "an empty stream")
+            self.wait_empty(sender)
             self.assert_clean(self.server, queue=queue, model=models[queue], journal=journals[queue])
         with self.assertRaises(AssertionError):
             self.assert_clean(self.server, queue="a", model=models["b"], journal=journals["a"])

@@ -62,7 +62,7 @@ class RedisTrouble(SluiceCase):
             self.wait_until(lambda: self.client.xlen(self.sender.stream) < 200, "some of them to be done")
             self.client.xgroup_destroy(self.sender.stream, "sluice")
         self.wait_finished(self.sender, timeout=60)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
 
     def test_stream_deleted(self):
         """DEL of the stream takes the requests with it; what comes after is served."""

@@ -22,7 +22,7 @@ class Shutdown(SluiceCase):
         for load in loads:
             load.stop()
         self.wait_finished(self.sender)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server)
 
     def test_idle(self):

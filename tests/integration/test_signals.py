@@ -42,7 +42,7 @@ class Signals(SluiceCase):
         daemon.signal(signal.SIGCONT)
         self.wait_finished(self.sender)
         self.assertIn(" resumed signal=CONT", daemon.read_log())
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server)
         self.assertEqual(daemon.stop(), 0)
 

@@ -83,7 +83,7 @@ class StraightLine(SluiceCase):
             id = client.xadd(stream, fields).decode()
             reply = self.reply(server, id)
             self.assertEqual((reply["status"], reply["code"]), ("error", code), fields)
-        self.wait_until(lambda: client.xlen(stream) == 0, "an empty stream", timeout=30)
+        self.wait_empty(self.producer(server))
 
     def test_sigterm_finishes_what_is_there(self):
         server = self.start_redis()

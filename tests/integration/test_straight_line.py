@@ -116,7 +116,7 @@ class StraightLine(SluiceCase):
                  (self.sender.submit("cap", ttl=604800), 604800),
                  (self.sender.submit_fields({"text": "", "ttl": 10}, expected="bad_request"), 5000),
                  (self.sender.submit_fields({"text": "", "ttl": 9000}, expected="bad_request"), 9000)]
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         for request, seconds in cases:
             left = self.client.pttl(self.sender.key(f"reply:{request.id}"))
             if seconds > 2:

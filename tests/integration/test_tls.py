@@ -120,7 +120,7 @@ class Tls(SluiceCase):
             self.server.start()
         load.stop()
         self.wait_finished(load.producer)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server, faults=["redis kill"])
 
     def test_submit_and_get(self):

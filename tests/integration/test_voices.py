@@ -74,7 +74,7 @@ class VoicesOfRedis(SluiceCase):
         self.assertLessEqual(self.pending(self.client), 1, "claimed by more than the read that was blocked already")
         self.be_silent()
         self.wait_finished(self.sender, requests)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server)
         self.assertEqual(daemon.stop(), 0)
 
@@ -89,7 +89,7 @@ class VoicesOfRedis(SluiceCase):
         self.assertEqual(self.client.xlen(self.sender.stream), 40)
         self.be_silent()
         self.wait_finished(self.sender, requests)
-        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 0, "an empty stream")
+        self.wait_empty(self.sender)
         self.assert_clean(self.server)
         self.assertEqual(daemon.stop(), 0)
         counts = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", daemon.read_log().splitlines()[-1])}

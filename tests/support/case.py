@@ -167,10 +167,14 @@ class SluiceCase(unittest.TestCase):
 
         wait_until(finished, lambda: f"replies; without one: {missing()}", timeout=timeout)
 
+    def wait_empty(self, producer):
+        """Until nothing is left on any of the streams: what is answered is gone a moment later."""
+        wait_until(lambda: producer.unfinished() == 0, lambda: f"empty streams; {producer.unfinished()} entries are left")
+
     def finish(self, server, producer, model=None, **options):
         """Waits until all is answered and the streams are empty, then the whole checker."""
         self.wait_finished(producer)
-        self.wait_until(lambda: producer.unfinished() == 0, "empty streams")
+        self.wait_empty(producer)
         self.assert_clean(server, model=model, **options)
 
     def assert_clean(self, server, queue=None, model=None, journal=None, **options):
