@@ -104,7 +104,7 @@ class Devices(SluiceCase):
             sender.submit_many([*self.healthy[:100], f"the {WORD} of it", *self.healthy[100:]], encoding="f32")
         for queue, sender in senders.items():
             self.wait_finished(sender)
-            self.wait_until(lambda sender=sender: sender.unfinished() == 0, "empty streams")
+            self.wait_empty(sender)
             Checker(self.server, queue, journals[queue], Reference(models[queue])).assert_clean()
         self.assertEqual((self.fired("lost"), self.fired("used")), (1, 0))
         self.assertEqual(self.lost_devices(served), [(0, 1)])
