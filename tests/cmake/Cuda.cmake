@@ -53,7 +53,7 @@ target_link_libraries(kernel_device_host PUBLIC kernels_host)
 # The engine as it is in a program with CUDA, on top of the host's table and kernels.
 file(GLOB cuda_host CONFIGURE_DEPENDS support/cuda_host*.c)
 if(SLUICE_CUDA_SOURCES AND cuda_host)
-  add_library(engine_on_host STATIC ${cuda_host} $<TARGET_OBJECTS:engine_cuda>
+  add_library(engine_on_host STATIC ${cuda_host} support/kernel_numbers.c $<TARGET_OBJECTS:engine_cuda>
     $<FILTER:$<TARGET_OBJECTS:engine>,EXCLUDE,/backend\\.c\\.o$> $<TARGET_OBJECTS:engine_table>)
   target_include_directories(engine_on_host PUBLIC ${CMAKE_SOURCE_DIR}/src support)
   target_link_libraries(engine_on_host PUBLIC model DNNL::dnnl kernels_host cuda_headers m Threads::Threads)

@@ -39,6 +39,15 @@ if(SLUICE_CUDA_BUILD)
   endforeach()
 endif()
 
+# Matrix products by the daemon's own way to cuBLASLt; run as the kernels' tests are.
+if(TARGET cuda_runtime)
+  add_executable(gpu_kernels_products unit/engine/test_cuda_products.c ${gpu}/products_gpu.c support/kernel_numbers.c)
+  target_include_directories(gpu_kernels_products PRIVATE support)
+  target_link_libraries(gpu_kernels_products PRIVATE engine_with_cuda PkgConfig::CMOCKA)
+  set_target_properties(gpu_kernels_products PROPERTIES LINKER_LANGUAGE C)
+  add_dependencies(gpu_kernels gpu_kernels_products)
+endif()
+
 file(STRINGS ${gpu}/test_check.py lines REGEX "^(class |    def test_)")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${gpu}/test_check.py)
 foreach(line IN LISTS lines)

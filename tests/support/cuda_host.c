@@ -1,5 +1,5 @@
-/* The host table's beginning and end, what every call begins and ends with (count, planted faults, a lost device), and
- * what a test steers it by. */
+/* The host table's beginning and end, and what every call begins and ends with: it is counted, and fails where a fault
+ * is planted or the device is lost. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,69 +302,6 @@ void cuda_host_close(void)
     pthread_mutex_unlock(&host_mutex);
 }
 
-/* What tests steer by */
-
-void cuda_host_plant(struct cuda_host_fault fault)
-{
-    pthread_mutex_lock(&host_mutex);
-    if (host.planted_count == HOST_FAULTS)
-        abort();
-    host.planted[host.planted_count++] = (struct host_planted){fault, 0};
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_clear(void)
-{
-    pthread_mutex_lock(&host_mutex);
-    host.planted_count = 0;
-    host.spoil.planted = false;
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_lose(int device)
-{
-    pthread_mutex_lock(&host_mutex);
-    host.devices[device].lost = cudaErrorIllegalAddress;
-    pthread_cond_broadcast(&host_changed);
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_hang(int device, bool hangs)
-{
-    pthread_mutex_lock(&host_mutex);
-    host.devices[device].hangs = hangs;
-    pthread_cond_broadcast(&host_changed);
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_await_hang(void)
-{
-    pthread_mutex_lock(&host_mutex);
-    while (host.blocked == 0)
-        pthread_cond_wait(&host_changed, &host_mutex);
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_spoil(cudaDataType_t type, uint32_t at, uint32_t times)
-{
-    pthread_mutex_lock(&host_mutex);
-    host.spoil.planted = true;
-    host.spoil.type = type;
-    host.spoil.at = at;
-    host.spoil.times = times;
-    host.spoil.seen = 0;
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_offer(const struct cuda_host_algorithm *algorithms)
-{
-    pthread_mutex_lock(&host_mutex);
-    host.offered_count = 0;
-    for (uint32_t i = 0; algorithms != NULL && i < CUDA_HOST_ALGORITHMS && algorithms[i].time_ns != 0; i++)
-        host.offered[host.offered_count++] = algorithms[i];
-    pthread_mutex_unlock(&host_mutex);
-}
-
 uint64_t cuda_host_calls(const char *call)
 {
     uint64_t sum = 0;
@@ -382,20 +319,4 @@ uint64_t cuda_host_calls(const char *call)
         abort();
     }
     return sum;
-}
-
-size_t cuda_host_held_bytes(int device)
-{
-    pthread_mutex_lock(&host_mutex);
-    size_t bytes = host.devices[device].held_bytes;
-    pthread_mutex_unlock(&host_mutex);
-    return bytes;
-}
-
-size_t cuda_host_most_bytes(int device)
-{
-    pthread_mutex_lock(&host_mutex);
-    size_t bytes = host.devices[device].most_bytes;
-    pthread_mutex_unlock(&host_mutex);
-    return bytes;
 }

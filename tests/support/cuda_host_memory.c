@@ -329,29 +329,3 @@ void host_memory_end(void)
     host.block_count = 0;
     sigaction(SIGSEGV, &segv_before, NULL);
 }
-
-/* Copies between ordinary memory and a device's, behind its back. */
-static void look(void *to, const void *from, const void *device_memory, size_t bytes)
-{
-    pthread_mutex_lock(&host_mutex);
-    (void)host_drain_device(-1);
-    const struct host_block *block = host_block_of(device_memory, bytes);
-    if (block == NULL || block->device == HOST_PINNED) {
-        fprintf(stderr, "cuda_host: peek or poke at what is not device memory\n");
-        abort();
-    }
-    host_memory_open(block->device);
-    memcpy(to, from, bytes);
-    host_memory_shut();
-    pthread_mutex_unlock(&host_mutex);
-}
-
-void cuda_host_peek(void *to, const void *device_memory, size_t bytes)
-{
-    look(to, device_memory, device_memory, bytes);
-}
-
-void cuda_host_poke(void *device_memory, const void *from, size_t bytes)
-{
-    look(device_memory, from, device_memory, bytes);
-}

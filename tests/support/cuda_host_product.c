@@ -1,61 +1,11 @@
 /* The host table's matrix product, in plain loops: elements of any of three types, sums in f32, one rounding. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cuda_host_private.h"
+#include "kernel_numbers.h"
 
 enum { MOST_PARTS = CUDA_HOST_ALGORITHMS };
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* To the nearest f16, ties to even. */
-static uint16_t to_half(float value)
-{
-    uint32_t sign = bits_of(value) >> 16 & 0x8000u;
-    float size = fabsf(value);
-    if (isnan(value))
-        return (uint16_t)(sign | 0x7e00u);
-    if (size >= 65520.0f) /* half way from the largest f16 to what would follow it */
-        return (uint16_t)(sign | 0x7c00u);
-    if (size < 0x1p-14f) /* multiples of 2^-24; what rounds up to 2^-14 has its bits already */
-        return (uint16_t)(sign | (uint32_t)(int32_t)rintf(size * 0x1p24f));
-    uint32_t bits = bits_of(size);
-    bits += 0xfffu + (bits >> 13 & 1u);
-    return (uint16_t)(sign | (bits - (112u << 23)) >> 13);
-}
-
-static float from_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-    uint32_t exponent = half >> 10 & 0x1fu;
-    uint32_t fraction = half & 0x3ffu;
-    if (exponent == 0)
-        return float_of(bits_of((float)fraction * 0x1p-24f) | sign);
-    if (exponent == 31)
-        return float_of(sign | 0x7f800000u | fraction << 13);
-    return float_of(sign | (exponent + 112u) << 23 | fraction << 13);
-}
-
-static uint16_t to_bfloat(float value)
-{
-    uint32_t bits = bits_of(value);
-    if (isnan(value))
-        return (uint16_t)(bits >> 16 | 0x40u);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 size_t host_element_bytes(cudaDataType_t type)
 {
@@ -67,7 +17,7 @@ void host_put_element(void *matrix, cudaDataType_t type, size_t index, float val
     if (type == CUDA_R_32F)
         ((float *)matrix)[index] = value;
     else
-        ((uint16_t *)matrix)[index] = type == CUDA_R_16F ? to_half(value) : to_bfloat(value);
+        ((uint16_t *)matrix)[index] = type == CUDA_R_16F ? f16_from_f32(value) : bf16_from_f32(value);
 }
 
 float host_get_element(const void *matrix, cudaDataType_t type, size_t index)
@@ -75,7 +25,7 @@ float host_get_element(const void *matrix, cudaDataType_t type, size_t index)
     if (type == CUDA_R_32F)
         return ((const float *)matrix)[index];
     uint16_t bits = ((const uint16_t *)matrix)[index];
-    return type == CUDA_R_16F ? from_half(bits) : float_of((uint32_t)bits << 16);
+    return type == CUDA_R_16F ? f32_from_f16(bits) : f32_from_bf16(bits);
 }
 
 /* A matrix as floats, in `rows` runs of `length` elements each: the columns of a stored matrix, or its rows. */

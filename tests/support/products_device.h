@@ -1,0 +1,16 @@
+/* Where the tests of matrix products run: on the host's table in the default test run, on a GPU in tests/gpu. */
+#ifndef TESTS_PRODUCTS_DEVICE_H
+#define TESTS_PRODUCTS_DEVICE_H
+
+#include <stdbool.h>
+
+#include "engine/cuda_api.h"
+
+/* The table; device 0 is current. Ends the process where there is no device. */
+const struct cuda_api *products_open(void);
+void products_close(void);
+
+/* Whether sizes may be those of real models. */
+bool products_large(void);
+
+#endif
