@@ -2,19 +2,36 @@
 -- Lets a worker join a queue: pins what the queue is made for, and takes the worker's alive key.
 --
 -- KEYS  1 meta, 2 alive
--- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision
+-- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision;
+--       then what a worker must be allowed to run, with `@` for the queue's keys (src/io/rights.h)
 -- Returns { code, text }
 --        1  joined (again: the key may be ours still, after a reconnect)
 --        0  the name is taken: the alive key carries another token, text is empty
 --       -1  the queue speaks a higher protocol, text says which
 --       -2  the queue belongs to another model, text is its id
 --       -3  the queue wants another precision (meta.precision, which only an operator sets), text says which
+--       -4  one of these is not allowed, text says which. In the middle of another script its lack would leave half of that
+--           script's work done
 -- May not: change what another worker has pinned; take a key from its holder.
 
 local call = redis.call
 local meta, alive = KEYS[1], KEYS[2]
-local holder = call('GET', alive)
+local queue = string.sub(meta, 1, -5) -- what all its keys begin with
 
+local function may(command)
+  local words = {}
+  for word in string.gmatch(command, '%S+') do words[#words + 1] = word end
+  return redis.acl_check_cmd(unpack(words))
+end
+
+for i = 6, #ARGV do
+  for _, stream in ipairs({'requests:high', 'requests', 'requests:low'}) do
+    local command = string.gsub(string.gsub(ARGV[i], '@requests%*', '@' .. stream), '@', queue)
+    if not may(command) then return {-4, command} end
+  end
+end
+
+local holder = call('GET', alive)
 call('HSETNX', meta, 'protocol', ARGV[1])
 local protocol = call('HGET', meta, 'protocol')
 if (tonumber(protocol) or math.huge) > tonumber(ARGV[1]) then return {-1, protocol} end

@@ -3,10 +3,9 @@
 #define CLI_DOCTOR_H
 
 #include "cli/session.h"
+#include "io/rights.h"
 
 enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
-
-enum role { ROLE_WORKER = 1, ROLE_PRODUCER = 2, ROLE_OPERATOR = 4 };
 
 struct doctor {
     struct session session;

@@ -4,7 +4,6 @@
 
 #include "cli/doctor.h"
 #include "cli/print.h"
-#include "cli/rights.h"
 #include "work/request.h"
 
 enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };

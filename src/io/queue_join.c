@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "io/queue_private.h"
+#include "io/rights.h"
 
 enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };
 
@@ -108,6 +109,11 @@ static void refuse_queue(struct queue *queue, long long code, const char *text)
     if (code == -1) {
         err_set(&err, STATUS_UNSUPPORTED, "queue %s speaks protocol %s, this program speaks %d: use a newer one",
                 queue->options.name, text, QUEUE_PROTOCOL);
+    } else if (code == -4) {
+        err_set(&err, STATUS_DENIED,
+                "Redis' user may not %s: config/acl/worker.acl has what a worker needs, "
+                "`sluice doctor` names all that is missing",
+                text);
     } else if (code == -3) {
         err_set(&err, STATUS_BAD_INPUT,
                 "queue %s wants precision %s (precision in its meta), this worker computes in %s", queue->options.name,
@@ -150,6 +156,8 @@ static void join(struct queue *queue)
 {
     struct err err;
     struct command command = {0};
+    size_t count;
+    const struct right *rights = rights_table(&count);
     script_begin(&queue->scripts, SCRIPT_JOIN, 2, &command);
     queue_add_key(queue, &command, "meta", "");
     queue_add_key(queue, &command, "alive:", queue->worker);
@@ -158,6 +166,11 @@ static void join(struct queue *queue)
     command_text(&command, queue->token);
     command_number(&command, queue->options.lease_ms);
     command_text(&command, precision_of(queue));
+    for (size_t i = 0; i < count; i++) {
+        if (rights[i].roles & ROLE_WORKER) {
+            command_text(&command, rights[i].command);
+        }
+    }
     if (!queue_call(queue, &command, on_joined, queue)) {
         err_set(&err, STATUS_NO_MEMORY, "no memory for a Redis command");
         queue_down(queue, &err);

@@ -1,6 +1,4 @@
-#include "cli/rights.h"
-
-#include "cli/doctor.h"
+#include "io/rights.h"
 
 #define W ROLE_WORKER
 #define P ROLE_PRODUCER
