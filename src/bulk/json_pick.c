@@ -235,9 +235,10 @@ enum json_pick_problem json_pick(const char *json, size_t length, char *const *p
     bool object = scanner.at < scanner.end && *scanner.at == '{';
     uint32_t all = count == 32 ? UINT32_MAX : (1u << count) - 1;
     enum json_pick_problem problem = scan_value(&scanner, 0, all, &whole);
-    skip_space(&scanner);
-    *at = (size_t)(scanner.at - json);
+    if (problem == JSON_PICK_OK)
+        skip_space(&scanner);
     if (problem == JSON_PICK_OK && scanner.at < scanner.end)
         problem = JSON_PICK_BROKEN;
+    *at = (size_t)(scanner.at - json);
     return problem == JSON_PICK_OK && !object ? JSON_PICK_NOT_OBJECT : problem;
 }

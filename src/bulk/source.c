@@ -116,6 +116,15 @@ static void fail(struct source *source, struct document *out, enum row_code code
     out->message_bytes = source->said.length;
 }
 
+/* A file that is one document: its name is its id. */
+static void put_name(struct source *source, struct document *out)
+{
+    source->scratch.id.length = 0;
+    json_put_string(&source->scratch.id, out->file, strlen(out->file));
+    out->id = source->scratch.id.data;
+    out->id_bytes = source->scratch.id.length;
+}
+
 /* Opens the next file; `source->file.path` is NULL when there is none. A file of a folder that cannot be opened becomes
  * a failed document. */
 static enum status open_next(struct source *source, struct document *out, struct err *err)
@@ -138,6 +147,7 @@ static enum status open_next(struct source *source, struct document *out, struct
         return status;
     }
     *out = (struct document){.file = source->file.path, .line = 1};
+    put_name(source, out);
     fail(source, out, ROW_UNREADABLE, why.message);
     return STATUS_OK;
 }
@@ -155,7 +165,6 @@ static enum status read_line(struct source *source, struct document *out, bool *
     return STATUS_OK;
 }
 
-/* Its name is its id. */
 static enum status read_document(struct source *source, struct document *out, bool *found, struct err *err)
 {
     struct record record;
@@ -166,10 +175,7 @@ static enum status read_document(struct source *source, struct document *out, bo
     out->line = 1;
     if (record.too_large)
         fail(source, out, ROW_TOO_LARGE, row_code_text(ROW_TOO_LARGE));
-    source->scratch.id.length = 0;
-    json_put_string(&source->scratch.id, out->file, strlen(out->file));
-    out->id = source->scratch.id.data;
-    out->id_bytes = source->scratch.id.length;
+    put_name(source, out);
     return STATUS_OK;
 }
 

@@ -48,11 +48,13 @@ class BulkKill(SluiceCase):
 
     def run_until(self, output, more, flags):
         """Runs the job until it has written so many bytes more, then kills it. Says whether the kill hit."""
-        child = process.start(self.command(output, *flags), stderr=subprocess.DEVNULL, env=process.clean_environment())
-        before = self.progress(output)
-        self.wait_until(lambda: child.poll() is not None or self.progress(output) >= before + more, interval=0.001)
+        child = process.start(self.command(output, *flags), stderr=subprocess.PIPE, env=process.clean_environment())
+        files = output.rstrip("/")
+        before = self.progress(files)
+        self.wait_until(lambda: child.poll() is not None or self.progress(files) >= before + more, "progress")
         process.end(child)
-        self.assertIn(child.returncode, (-9, FAILED))
+        self.assertIn(child.returncode, (-9, FAILED), child.stderr.read())
+        child.stderr.close()
         return child.returncode == -9
 
     def contents(self, output):
@@ -76,7 +78,7 @@ class BulkKill(SluiceCase):
             output = self.path(f"killed-{jobs}" + ending)
             hit = True
             while hit and kills < count:
-                hit = self.run_until(output.rstrip("/"), self.generator.randrange(size // 3), flags)
+                hit = self.run_until(output, self.generator.randrange(size // 3), flags)
                 kills += hit
             finished = subprocess.run(self.command(output, *flags), env=process.clean_environment(), check=False)
             self.assertEqual(finished.returncode, FAILED)

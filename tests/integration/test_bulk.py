@@ -306,7 +306,8 @@ class GoingOn(BulkCase):
         source = self.write("many.txt", "".join(f"{text} {i}\n" for i in range(60) for text in self.batch))
         child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.output,
                                "--progress", "json", "--look-ahead", "2000"], stderr=subprocess.PIPE, env=process.clean_environment())
-        self.wait_until(lambda: os.path.exists(self.output) and os.path.getsize(self.output) > 10000 or child.poll() is not None)
+        self.wait_until(lambda: child.poll() is not None or (os.path.exists(self.output) and os.path.getsize(self.output) > 10000),
+                        "some rows")
         child.send_signal(signal.SIGINT)
         said = child.communicate()[1].decode()
         self.assertEqual(child.returncode, TEMPFAIL, said)
@@ -324,7 +325,7 @@ class GoingOn(BulkCase):
         child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", "-", "--output", self.output],
                               stdin=reader, stderr=subprocess.PIPE, env=process.clean_environment())
         os.close(reader)
-        self.wait_until(lambda: os.path.exists(self.output))
+        self.wait_until(lambda: os.path.exists(self.output), "the output")
         self.assertIn("another process works on this job", self.job(self.source, "--output", self.output, code=UNAVAILABLE))
         os.write(writer, b"hello\n")
         os.close(writer)

@@ -1,0 +1,57 @@
+/* A line of JSON Lines: the bytes up to the first NUL are a template, the rest is the line. Whatever both are, a
+ * document comes out, or an error about the option. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "bulk/chunk.h"
+#include "bulk/json_pick.h"
+#include "bulk/recipe.h"
+#include "fuzz.h"
+
+static void pick(const struct recipe *recipe, const char *line, size_t length)
+{
+    struct value values[RECIPE_FIELDS_MAX];
+    struct recipe_scratch scratch = {0};
+    struct document document = {0};
+    struct err err;
+    size_t at;
+    enum json_pick_problem problem = json_pick(line, length, recipe->fields, recipe->field_count, values, &at);
+    FUZZ_CHECK(at <= length);
+    FUZZ_CHECK((problem == JSON_PICK_BAD_UTF8) == !utf8_valid(line, length));
+    for (uint32_t i = 0; problem == JSON_PICK_OK && i < recipe->field_count; i++)
+        if (values[i].kind != VALUE_ABSENT)
+            FUZZ_CHECK(values[i].bytes >= line && values[i].bytes + values[i].length <= line + length);
+    if (problem == JSON_PICK_OK) {
+        FUZZ_CHECK(recipe_make(recipe, values, &scratch, &document, &err) == STATUS_OK);
+        FUZZ_CHECK((document.code == ROW_OK) == (document.message_bytes == 0));
+        if (document.code == ROW_OK)
+            FUZZ_CHECK(utf8_valid(document.text, document.text_bytes));
+        FUZZ_CHECK(utf8_valid(document.kept == NULL ? "" : document.kept, document.kept_bytes));
+    }
+    recipe_scratch_free(&scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const uint8_t *end = size == 0 ? NULL : memchr(data, 0, size);
+    size_t template_bytes = end == NULL ? 0 : (size_t)(end - data), from = end == NULL ? 0 : template_bytes + 1;
+    char *template = malloc(template_bytes + 1), *line = malloc(size - from + 1);
+    memcpy(template, data, template_bytes);
+    template[template_bytes] = '\0';
+    memcpy(line, data + from, size - from);
+    struct recipe recipe;
+    struct chunking chunking;
+    struct err err = {0};
+    struct recipe_options options = {.field = "text", .template = end == NULL ? NULL : template, .keep = "a.b,n"};
+    if (recipe_open(&recipe, &options, &err) == STATUS_OK)
+        pick(&recipe, line, size - from);
+    else
+        FUZZ_CHECK(err.status == STATUS_BAD_INPUT && err.message[0] == '-');
+    recipe_close(&recipe);
+    if (chunking_parse(template, &chunking, &err) == STATUS_OK)
+        FUZZ_CHECK(chunking.tokens > 0 && chunking.overlap < chunking.tokens);
+    free(template);
+    free(line);
+    return 0;
+}
