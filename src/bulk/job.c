@@ -34,6 +34,7 @@ enum status job_open(struct job *job, const struct job_options *options, struct 
 void job_close(struct job *job)
 {
     job_prep_close(job);
+    job_retry_close(job);
     source_close(job->source);
     store_close(job->store);
     journal_close(job->journal);

@@ -42,6 +42,7 @@ struct job_options {
     bool arrays;    /* JSON lines are bare arrays of numbers */
     bool plain;     /* no journal: from the beginning to the end, or nothing. Always so to standard output */
     bool overwrite; /* what an earlier job left is deleted first */
+    bool retry;     /* the failed rows of a job that is finished are tried again */
     bool ids;       /* ids are written to a file of their own */
     bool strict;    /* the first failed row ends the job */
 

@@ -103,19 +103,26 @@ bool job_has_batches_out(const struct job *job)
     return job->free_count < job->batch_count;
 }
 
+/* Whether all floats are smaller than `limit`, which is positive: NaN and infinity are not. Sizes of floats are in the
+ * order of their bits, and the sum reaches the highest bit from the limit on. */
+static bool all_below(const float *vector, uint32_t dim, float limit)
+{
+    uint32_t bits, limit_bits, reached = 0;
+    memcpy(&limit_bits, &limit, sizeof limit);
+    for (uint32_t i = 0; i < dim; i++) {
+        memcpy(&bits, &vector[i], sizeof bits);
+        reached |= (bits & 0x7fffffffu) + (0x80000000u - limit_bits);
+    }
+    return (reached & 0x80000000u) == 0;
+}
+
 /* What a vector that was computed may not be, as far as files can hold it. */
 static enum row_code check_vector(const struct job *job, const float *vector)
 {
-    float most = 0;
-    bool finite = true;
-    for (uint32_t i = 0; i < job->options->dim; i++) {
-        float size = fabsf(vector[i]);
-        finite = finite && isfinite(size);
-        most = size > most ? size : most;
-    }
-    if (!finite)
+    if (!all_below(vector, job->options->dim, INFINITY))
         return ROW_NON_FINITE;
-    return job->options->element == ELEMENT_F16 && !(most < REPLY_HALF_LIMIT) ? ROW_F16_RANGE : ROW_OK;
+    bool half = job->options->element == ELEMENT_F16;
+    return half && !all_below(vector, job->options->dim, REPLY_HALF_LIMIT) ? ROW_F16_RANGE : ROW_OK;
 }
 
 /* The mean of the parts, in their order, whatever the order was in which they were computed. */

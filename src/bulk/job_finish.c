@@ -118,9 +118,11 @@ static enum status put_tails(struct job *job, const struct look *window, const s
             TRY(store_get(job->store, unit->number, job->vector, err));
             vector = job->vector;
         }
+        TRY(job_retry_line(job, TAIL_LINES, unit->number, err));
         put_line(job, &tails[TAIL_LINES].pending, unit, vector);
     }
     if (tails[TAIL_IDS].path != NULL) {
+        TRY(job_retry_line(job, TAIL_IDS, unit->number, err));
         put_id(&tails[TAIL_IDS].pending, unit->document);
         buffer_string(&tails[TAIL_IDS].pending, "\n");
     }
@@ -183,7 +185,7 @@ enum status job_finish_rows(struct job *job, bool *worked, struct err *err)
     if (window->finished < window->unit_count)
         return STATUS_OK;
     job->at.documents = window->end_documents;
-    job->at.rows = window->units[0].number + window->unit_count;
+    job->at.rows = window->units[window->unit_count - 1].number + 1;
     job->at.digest = window->end_digest;
     job->at.tokens = job->progress.tokens;
     TRY(put_checkpoint(job, err));
@@ -213,10 +215,23 @@ static enum status remove_job(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
+static enum status end_retry(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    for (int i = 0; i < TAILS; i++)
+        TRY(tail_flush(&job->tails[i], err));
+    TRY(job_retry_end(job, err));
+    TRY(store_sync(job->store, err));
+    TRY(manifest_write(job->options, job->store, &job->at, err));
+    return job_retry_settle(output, job->at.failed, err);
+}
+
 enum status job_end(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_FINISHING;
     job_report(job, true);
+    if (job->retry != NULL)
+        return end_retry(job, err);
     for (int i = 0; i < TAILS; i++)
         TRY(tail_flush(&job->tails[i], err));
     if (job->store != NULL)

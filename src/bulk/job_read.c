@@ -54,15 +54,15 @@ void job_prep_close(struct job *job)
 }
 
 /* A document that failed counts as failed, whatever its bytes are: it has no vector that they could be wrong for. */
-void job_digest(struct job *job, const struct document *document)
+void job_digest_add(XXH3_state_t *digest, const struct document *document)
 {
     bool good = document->code == ROW_OK;
     uint64_t head[] = {good, document->id_bytes, document->kept_bytes, document->hash.low, document->hash.high};
-    XXH3_128bits_update(job->digest, head, good ? sizeof head : sizeof head[0]);
+    XXH3_128bits_update(digest, head, good ? sizeof head : sizeof head[0]);
     if (good && document->id_bytes > 0)
-        XXH3_128bits_update(job->digest, document->id, document->id_bytes);
+        XXH3_128bits_update(digest, document->id, document->id_bytes);
     if (good && document->kept_bytes > 0)
-        XXH3_128bits_update(job->digest, document->kept, document->kept_bytes);
+        XXH3_128bits_update(digest, document->kept, document->kept_bytes);
 }
 
 struct hash job_digest_now(const struct job *job)
@@ -147,6 +147,21 @@ static void close_window(struct job *job)
         job->read++;
 }
 
+static enum status take(struct job *job, const struct document *document, struct err *err)
+{
+    bool wanted = true;
+    if (job->retry != NULL)
+        TRY(job_retry_wants(job, document, &wanted, err));
+    if (wanted && is_fatal(job, document))
+        return STATUS_OK;
+    if (wanted)
+        TRY(add(job, document, err));
+    if (job->retry == NULL)
+        job_digest_add(job->digest, document);
+    job->progress.documents++;
+    return STATUS_OK;
+}
+
 enum status job_read(struct job *job, bool *worked, struct err *err)
 {
     if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
@@ -160,10 +175,8 @@ enum status job_read(struct job *job, bool *worked, struct err *err)
         enum status status = source_next(job->source, &document, &more, &why);
         if (status != STATUS_OK || !more) {
             end_with(job, status, &why);
-        } else if (!is_fatal(job, &document)) {
-            TRY(add(job, &document, err));
-            job_digest(job, &document);
-            job->progress.documents++;
+        } else {
+            TRY(take(job, &document, err));
         }
     }
     if (job->ended || is_full(job))

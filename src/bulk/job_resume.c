@@ -89,7 +89,7 @@ enum status job_skip(struct job *job, uint64_t documents, struct hash digest, st
         TRY(source_next(job->source, &document, &more, err));
         if (!more)
             break;
-        job_digest(job, &document);
+        job_digest_add(job->digest, &document);
         job->progress.documents++;
         if (job->progress.documents % STEP == 0)
             job_report(job, false);
@@ -130,10 +130,14 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         status = err->status;
     buffer_free(&manifest.terms);
     job->at = manifest.at;
+    if (status == STATUS_OK)
+        status = job_retry_settle(output, manifest.at.failed, err);
     if (status == STATUS_OK && output->kind != OUTPUT_SHARDS && !exists(output->path))
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
+    if (status == STATUS_OK && job->options->retry && manifest.at.failed > 0)
+        return job_retry_open(job, err);
     if (status == STATUS_OK)
         status = job_skip(job, manifest.at.documents, manifest.at.digest, err);
     if (status == STATUS_OK && (job->options->stop == NULL || *job->options->stop == 0))
@@ -185,7 +189,7 @@ static enum status open_store(struct job *job, struct err *err)
                                   .dim = options->dim,
                                   .element = lines ? ELEMENT_F32 : options->element,
                                   .shard_rows = options->shard_rows,
-                                  .fresh = options->plain};
+                                  .fresh = options->plain || (lines && job->retry != NULL)};
     store.kind = output->kind == OUTPUT_NPY ? STORE_NPY : output->kind == OUTPUT_SHARDS ? STORE_SHARDS : STORE_RAW;
     return store_open(&store, &job->store, err);
 }
@@ -244,6 +248,8 @@ enum status job_resume(struct job *job, struct err *err)
         TRY(remove_all(options->output, err));
     if (!options->plain)
         TRY(find_finished(job, &finished, err));
+    if (job->retry != NULL)
+        return open_store(job, err);
     job->progress.rows = job->at.rows;
     job->progress.failed = job->at.failed;
     job->progress.copied = job->at.copied;

@@ -16,6 +16,8 @@ enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 32 << 20, STEP = 256 };
 enum tail_number { TAIL_LINES, TAIL_FAILURES, TAIL_IDS, TAIL_DOCUMENTS, TAILS };
 _Static_assert((int)TAILS <= (int)JOURNAL_TAILS, "a checkpoint has room for all");
 
+struct retry;
+
 struct job {
     const struct job_options *options;
     struct source *source;
@@ -41,6 +43,7 @@ struct job {
     struct buffer recent; /* struct done: rows behind the checkpoint that an earlier run computed */
     size_t recent_at;
     struct buffer terms; /* of the earlier run */
+    struct retry *retry; /* NULL: it is not about rows that failed */
 
     bool ended;         /* the input: there is no more to read */
     bool stopping;      /* no new batch is to begin */
@@ -59,12 +62,25 @@ void job_close(struct job *job);
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 MUST_CHECK enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err);
 
+/* job_retry.c: a finished job whose failed rows are tried again. What begins with `job_retry_` and comes while the job
+ * runs does nothing without a retry, unless it says otherwise. */
+MUST_CHECK enum status job_retry_open(struct job *job, struct err *err);
+void job_retry_close(struct job *job);
+/* Puts the list of failures of the newest manifest in its place, where a retry was killed before it could. */
+MUST_CHECK enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err);
+/* With a retry: whether the document is to be computed; adds it to the digests. */
+MUST_CHECK enum status job_retry_wants(struct job *job, const struct document *document, bool *wanted, struct err *err);
+/* Copies the old lines before that of a row, which is to be written next. */
+MUST_CHECK enum status job_retry_line(struct job *job, int tail, uint64_t row, struct err *err);
+/* With a retry: ends the files, before the manifest. */
+MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
+
 /* job_read.c: documents to slices, to the prep threads and into windows. */
 MUST_CHECK enum status job_prep_open(struct job *job, struct err *err);
 void job_prep_close(struct job *job);
 MUST_CHECK enum status job_read(struct job *job, bool *worked, struct err *err);
 MUST_CHECK enum status job_take_prepared(struct job *job, bool *worked, struct err *err);
-void job_digest(struct job *job, const struct document *document);
+void job_digest_add(XXH3_state_t *digest, const struct document *document);
 struct hash job_digest_now(const struct job *job);
 
 /* job_compute.c: rows to batches, and vectors to their places. */

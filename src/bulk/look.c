@@ -25,11 +25,13 @@ static uint32_t count_units(const struct look *window, bool chunks)
 }
 
 /* One unit: `count` pieces from `first` on; none of a failed document. */
-static void add_unit(struct look *window, uint64_t first_row, const struct document *document, uint32_t chunk,
-                     struct piece *first, uint32_t count)
+static void add_unit(struct look *window, uint64_t first_row, bool chunks, const struct document *document,
+                     uint32_t chunk, struct piece *first, uint32_t count)
 {
     struct unit *unit = &window->units[window->unit_count];
-    *unit = (struct unit){.number = first_row + window->unit_count++, .document = document, .chunk = chunk};
+    *unit = (struct unit){
+        .number = chunks ? first_row + window->unit_count : document->number, .document = document, .chunk = chunk};
+    window->unit_count++;
     unit->pieces = first;
     unit->piece_count = unit->pieces_left = count;
     unit->code = document->code;
@@ -56,7 +58,7 @@ enum status look_count(struct look *window, uint64_t first_row, bool chunks, str
             uint32_t pieces = slice->first_piece[d + 1] - slice->first_piece[d];
             bool apart = chunks && pieces > 1;
             for (uint32_t c = 0; c < (apart ? pieces : 1); c++)
-                add_unit(window, first_row, &slice->documents[d], c, first + c, apart ? 1 : pieces);
+                add_unit(window, first_row, chunks, &slice->documents[d], c, first + c, apart ? 1 : pieces);
         }
     return STATUS_OK;
 }

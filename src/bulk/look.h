@@ -50,8 +50,8 @@ struct look {
 /* Puts a slice behind the others. */
 void look_push(struct look *window, struct slice *slice);
 
-/* Makes the units of all prepared slices, numbered from `first_row` on: one for each document, or for each of its
- * chunks. Errors: STATUS_NO_MEMORY. */
+/* Makes the units of all prepared slices: one for each document, with its number; or with `chunks` one for each chunk,
+ * numbered from `first_row` on. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status look_count(struct look *window, uint64_t first_row, bool chunks, struct err *err);
 
 /* Puts the pieces of all units that are to be computed in order, by tokens, or by bytes where there are no tokens.

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "bulk/json_text.h"
 
 /* The number of a field; the first time it is named, it is added. */
@@ -52,6 +53,8 @@ static enum status add_placeholder(struct recipe *recipe, const char **at, struc
 
 static enum status parse_template(struct recipe *recipe, const char *template, struct err *err)
 {
+    if (!utf8_valid(template, strlen(template)))
+        return err_set(err, STATUS_BAD_INPUT, "--template is not UTF-8");
     char *to = recipe->literals = malloc(strlen(template) + 1);
     if (to == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the template");

@@ -44,6 +44,7 @@ static const struct setting own_settings[] = {
     {OWN(dtype, SETTING_CHOICE), .fallback = "f32", .choices = dtypes, .help = "the floats of .npy files"},
     {OWN(shard_rows, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = INT64_C(1) << 40, .value = "N", .help = "rows of each file in DIR/"},
     {OWN(strict, SETTING_SWITCH), .fallback = "false", .help = "end at the first row that fails"},
+    {OWN(retry_failed, SETTING_SWITCH), .fallback = "false", .help = "a finished job: try its failed rows again, whose documents may have been mended"},
     {OWN(overwrite, SETTING_SWITCH), .fallback = "false", .help = "delete what an earlier job left, and begin again"},
     {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = styles, .help = "how to show progress on standard error"},
     {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "rows that are sorted by length together"},
@@ -80,7 +81,7 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
         return EX_TEMPFAIL;
     }
     int code = report(invocation, err);
-    if (!job->job.plain && result->progress.rows > 0)
+    if (!job->job.plain && !job->job.retry && result->progress.here > 0)
         fprintf(stderr, "sluice embed: what was computed so far is kept; the same command goes on from there\n");
     return code;
 }

@@ -10,7 +10,7 @@ struct embed_options {
     char *input, *output;
     int format, dtype, progress;
     char *field, *template, *id_field, *keep, *glob, *chunk;
-    bool header, strict, overwrite;
+    bool header, strict, overwrite, retry_failed;
     int64_t shard_rows, max_text_bytes, look_ahead;
 };
 

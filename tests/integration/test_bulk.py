@@ -334,5 +334,70 @@ class GoingOn(BulkCase):
         self.expect(self.output, ["hello"])
 
 
+class Retrying(BulkCase):
+    """--retry-failed: rows whose documents were mended get their vectors, and nothing else changes."""
+
+    def setUp(self):
+        super().setUp()
+        self.lines = [json.dumps({"text": text, "id": f"n{i}"}) for i, text in enumerate(texts(200, seed=12))]
+        self.broken = {7: "{oops", 50: json.dumps({"id": "n50"}), 51: json.dumps({"text": "", "id": "n51"}), 199: "[]"}
+        self.mended = {7: json.dumps({"text": "hello", "id": "n7"}), 51: json.dumps({"text": "the", "id": "late"})}
+
+    def put(self, *changes):
+        lines = list(self.lines)
+        for change in changes:
+            for number, line in change.items():
+                lines[number] = line
+        return self.write("in.jsonl", "\n".join(lines) + "\n")
+
+    def files(self, output):
+        return {name[len(output):]: self.content(name) for name in
+                (os.path.join(self.directory, name) for name in os.listdir(self.directory)) if name.startswith(output)}
+
+    def check(self, ending):
+        output, straight = self.path("v" + ending), self.path("straight" + ending)
+        flags = ("--id-field", "id", "--look-ahead", "64")
+        source = self.put(self.broken)
+        self.job(source, "--output", output, *flags, code=FAILED)
+        before = self.files(output)
+        self.job(source, "--output", output, *flags, "--retry-failed", code=FAILED)
+        after = self.files(output)
+        self.assertEqual({name: content for name, content in after.items() if "manifest" not in name},
+                         {name: content for name, content in before.items() if "manifest" not in name})
+        source = self.put(self.broken, self.mended)
+        said = self.job(source, "--output", output, *flags, "--retry-failed", code=FAILED)
+        self.assertIn("2 failed", said)
+        self.job(source, "--output", straight, *flags, code=FAILED)
+        self.assertEqual(self.files(output).keys(), self.files(straight).keys())
+        for name, content in self.files(straight).items():
+            self.assertEqual(self.files(output)[name].replace(b"v" + ending.encode(), b"straight" + ending.encode()), content, name)
+        source = self.put(self.mended)
+        self.job(source, "--output", output, *flags, "--retry-failed")
+        self.assertFalse(os.path.exists(output + ".failures.jsonl"))
+        self.job(source, "--output", output, *flags, "--retry-failed")  # nothing is left to do
+        changed = self.put({3: json.dumps({"text": "another", "id": "n3"})})
+        self.assertIn("changed", self.job(changed, "--output", output, *flags, "--retry-failed", code=DATAERR))
+
+    def test_retry_matrix(self):
+        self.check(".npy")
+
+    def test_retry_json_lines(self):
+        self.check(".jsonl")
+
+    def test_retry_refuses_other_changes(self):
+        output = self.path("v.npy")
+        self.job(self.put(self.broken), "--output", output, code=FAILED)
+        before = self.files(output)
+        source = self.put(self.broken, self.mended, {3: json.dumps({"text": "another"})})
+        self.assertIn("changed in other places", self.job(source, "--output", output, "--retry-failed", code=DATAERR))
+        self.assertEqual(self.files(output)[".manifest.json"], before[".manifest.json"])
+        self.job(self.put(self.broken), "--output", output, code=FAILED)  # it is still finished
+
+    def test_retry_refuses_chunks(self):
+        output = self.path("v.npy")
+        self.job(self.put(self.broken), "--output", output, "--chunk", "tokens:16", code=FAILED)
+        self.assertIn("--overwrite", self.job(self.put(), "--output", output, "--chunk", "tokens:16", "--retry-failed", code=DATAERR))
+
+
 if __name__ == "__main__":
     unittest.main()

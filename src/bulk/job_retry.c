@@ -1,0 +1,243 @@
+/* Once more for the rows that failed in a finished job: their documents may have been mended meanwhile; all others must
+ * be what they were.
+ *
+ * There is no journal: until the new manifest is there, the old one and the old list of failures stand, and a retry
+ * that was interrupted begins again. Matrices are written in place; files of lines are copied, with other lines where
+ * rows were computed, and take the old ones' names in the end. The list of failures does so last, behind the manifest.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bulk/job_state.h"
+
+enum { LINE_MAX_BYTES = 1 << 30 };
+
+/* A file of a line for each row, on its way to a new one. */
+struct splice {
+    struct reader old;
+    char *path, *new_path;
+    uint64_t row; /* whose line is the next one of `old` */
+    bool open;
+};
+
+struct retry {
+    struct reader list; /* of failures */
+    uint64_t next;      /* the next row of the list; UINT64_MAX: none */
+    bool next_unread;   /* it failed because of what was read: then its bytes may have changed */
+    struct splice splices[TAILS];
+    char *new_list;
+    XXH3_state_t *digest; /* of what the input is now */
+    struct checkpoint before;
+};
+
+static char *with_ending(const char *path)
+{
+    struct buffer text = {0};
+    buffer_format(&text, "%s.new", path);
+    if (!buffer_ok(&text))
+        buffer_free(&text);
+    return text.data;
+}
+
+/* The row and the code of a line that put_failure has written: {"row":12,...,"code":"bad_utf8",... */
+static bool parse_failure(const struct record *line, uint64_t *row, bool *unread)
+{
+    static const char head[] = "{\"row\":";
+    char number[24] = "";
+    if (line->length < sizeof head + 1 || memcmp(line->bytes, head, sizeof head - 1) != 0)
+        return false;
+    size_t digits = 0;
+    for (const char *at = line->bytes + sizeof head - 1; digits < 20 && at[digits] >= '0' && at[digits] <= '9';
+         digits++)
+        number[digits] = at[digits];
+    *row = strtoull(number, NULL, 10);
+    *unread = true;
+    static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_REFUSED};
+    for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
+        char code[48];
+        int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", row_code_name(computed[i]));
+        *unread = *unread && memmem(line->bytes, line->length, code, (size_t)length) == NULL;
+    }
+    return digits > 0;
+}
+
+static enum status next_failure(struct job *job, struct err *err)
+{
+    struct retry *retry = job->retry;
+    struct record line;
+    uint64_t row;
+    TRY(reader_line(&retry->list, &line, err));
+    if (line.bytes == NULL) {
+        retry->next = UINT64_MAX;
+        return STATUS_OK;
+    }
+    bool first = retry->list.line <= 1;
+    if (!parse_failure(&line, &row, &retry->next_unread) || (!first && row <= retry->next))
+        return err_set(err, STATUS_BAD_INPUT, "%s line %llu is not what this job wrote; --overwrite begins again",
+                       job->options->output->failures, (unsigned long long)line.line);
+    retry->next = row;
+    return STATUS_OK;
+}
+
+static enum status splice_open(struct job *job, int number, const char *path, struct err *err)
+{
+    struct splice *splice = &job->retry->splices[number];
+    splice->path = strdup(path);
+    splice->new_path = with_ending(path);
+    if (splice->path == NULL || splice->new_path == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
+    TRY(reader_open(&splice->old, splice->path, LINE_MAX_BYTES, NULL, err));
+    splice->open = true;
+    return tail_open(&job->tails[number], splice->new_path, 0, err);
+}
+
+/* Copies the lines up to that of `row`. */
+static enum status splice_to(struct job *job, int number, uint64_t row, struct err *err)
+{
+    struct splice *splice = &job->retry->splices[number];
+    struct buffer *to = &job->tails[number].pending;
+    for (; splice->row < row; splice->row++) {
+        struct record line;
+        TRY(reader_line(&splice->old, &line, err));
+        if (line.bytes == NULL)
+            return err_set(err, STATUS_BAD_INPUT, "%s has fewer lines than this job wrote; --overwrite begins again",
+                           splice->path);
+        buffer_append(to, line.bytes, line.length);
+        buffer_string(to, "\n");
+        if (to->length > 1 << 20)
+            TRY(tail_flush(&job->tails[number], err));
+    }
+    return STATUS_OK;
+}
+
+enum status job_retry_line(struct job *job, int number, uint64_t row, struct err *err)
+{
+    struct splice *splice = job->retry == NULL ? NULL : &job->retry->splices[number];
+    struct record old;
+    if (splice == NULL || !splice->open)
+        return STATUS_OK;
+    TRY(splice_to(job, number, row, err));
+    splice->row++;
+    return reader_line(&splice->old, &old, err);
+}
+
+static uint64_t count_lines(const char *path)
+{
+    uint64_t lines = 0;
+    FILE *file = fopen(path, "re");
+    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;)
+        lines += c == '\n';
+    if (file != NULL)
+        fclose(file);
+    return lines;
+}
+
+enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err)
+{
+    char *new_list = with_ending(output->failures);
+    struct stat info;
+    enum status status = STATUS_OK;
+    if (new_list == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
+    bool there = stat(new_list, &info) == 0;
+    /* A list that was not written to its end is shorter than the one that stands; if it is not, both say the same. */
+    if (there && count_lines(new_list) == failed) {
+        if (failed > 0 && rename(new_list, output->failures) != 0)
+            status = err_set_errno(err, "cannot write %s", output->failures);
+        if (failed == 0)
+            unlink(output->failures);
+    }
+    unlink(new_list);
+    free(new_list);
+    return status;
+}
+
+enum status job_retry_open(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    bool lines = output->kind == OUTPUT_JSONL;
+    if (options->preparer.chunking.tokens > 0 && !options->preparer.chunking.mean)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--retry-failed cannot tell how many chunks a mended document has; --overwrite begins again");
+    struct retry *retry = job->retry = calloc(1, sizeof *retry);
+    if (retry == NULL || (retry->new_list = with_ending(output->failures)) == NULL ||
+        (retry->digest = XXH3_createState()) == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+    XXH3_128bits_reset(retry->digest);
+    retry->before = job->at;
+    job->at.failed = 0;
+    job->progress.failed = 0;
+    job->progress.rows = job->at.rows - retry->before.failed;
+    TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
+    TRY(next_failure(job, err));
+    TRY(tail_open(&job->tails[TAIL_FAILURES], retry->new_list, 0, err));
+    if (lines && mkdir(output->job, 0777) != 0 && errno != EEXIST)
+        return err_set_errno(err, "cannot make the folder %s", output->job);
+    if (lines)
+        TRY(splice_open(job, TAIL_LINES, output->path, err));
+    return options->ids && !lines ? splice_open(job, TAIL_IDS, output->ids, err) : STATUS_OK;
+}
+
+void job_retry_close(struct job *job)
+{
+    struct retry *retry = job->retry;
+    if (retry == NULL)
+        return;
+    reader_close(&retry->list);
+    for (int i = 0; i < TAILS; i++) {
+        reader_close(&retry->splices[i].old);
+        free(retry->splices[i].path);
+        free(retry->splices[i].new_path);
+    }
+    XXH3_freeState(retry->digest);
+    free(retry->new_list);
+    free(retry);
+}
+
+enum status job_retry_wants(struct job *job, const struct document *document, bool *wanted, struct err *err)
+{
+    struct retry *retry = job->retry;
+    *wanted = document->number == retry->next;
+    struct document then = *document; /* as it was when the job was finished */
+    if (*wanted && retry->next_unread)
+        then.code = ROW_UNREADABLE;
+    job_digest_add(job->digest, &then);
+    job_digest_add(retry->digest, document);
+    return *wanted ? next_failure(job, err) : STATUS_OK;
+}
+
+/* Everything was read: whether the rows that had not failed are what they were. */
+static enum status check_input(struct job *job, struct err *err)
+{
+    const struct checkpoint *before = &job->retry->before;
+    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the input has changed in other places than those that failed; --overwrite begins again");
+}
+
+enum status job_retry_end(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    struct retry *retry = job->retry;
+    TRY(check_input(job, err));
+    XXH128_hash_t digest = XXH3_128bits_digest(retry->digest);
+    job->at.documents = retry->before.documents;
+    job->at.rows = retry->before.rows;
+    job->at.digest = (struct hash){digest.low64, digest.high64};
+    for (int i = 0; i < TAILS; i++) {
+        if (retry->splices[i].open)
+            TRY(splice_to(job, i, job->at.rows, err));
+        TRY(tail_sync(&job->tails[i], err));
+        if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0)
+            return err_set_errno(err, "cannot write %s", retry->splices[i].path);
+    }
+    if (output->kind == OUTPUT_JSONL && (unlink(output->scratch) != 0 || rmdir(output->job) != 0))
+        return err_set_errno(err, "cannot remove %s", output->job);
+    return STATUS_OK;
+}
