@@ -103,7 +103,8 @@ if(NOT SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
 endif()
 add_library(cuda_runtime STATIC EXCLUDE_FROM_ALL ${SLUICE_CUDA_RUNTIME})
 target_compile_definitions(cuda_runtime PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
-target_link_libraries(cuda_runtime PRIVATE engine_cuda CUDA::cudart_static)
+target_link_libraries(cuda_runtime PRIVATE base cuda_headers CUDA::cudart_static)
 
 target_sources(engine_with_cuda INTERFACE $<TARGET_OBJECTS:engine_table>)
+# Each before what it calls.
 target_link_libraries(engine_with_cuda INTERFACE engine engine_cuda kernels cuda_runtime CUDA::cudart_static)
