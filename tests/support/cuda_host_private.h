@@ -192,6 +192,7 @@ extern pthread_cond_t host_changed; /* a device hangs or is lost or goes on, or 
 
 /* Takes the mutex and counts a call. When the call must fail now, gives the mutex back and returns its error. */
 int host_enter(enum host_call call);
+bool host_fails(void); /* whether the call that is under way ends with a planted answer, or that of a lost device */
 cudaError_t host_leave(cudaError_t answer);
 cublasStatus_t host_leave_blas(cublasStatus_t answer);
 #define ENTER(call)                                                                                                    \

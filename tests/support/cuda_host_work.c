@@ -166,7 +166,7 @@ cudaError_t host_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
     stream->recording = NULL;
     if (stream->mode != cudaStreamCaptureModeRelaxed && !pthread_equal(stream->recorder, pthread_self()))
         return host_leave(host_misuse("cudaStreamEndCapture by another thread than began it"));
-    if (stream->spoilt)
+    if (stream->spoilt || host_fails()) /* a capture that fails is over, too */
         return host_leave(cudaErrorStreamCaptureInvalidated);
     graph->object.destroyed = false;
     *out = (cudaGraph_t)graph;

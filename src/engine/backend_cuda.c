@@ -1,0 +1,204 @@
+/* The CUDA backend: cuBLASLt's products (cuda_gemm.h), our own kernels between them (kernels/kernels.h), one stream of
+ * work on the device for each encoder (cuda_stream.h). Here it is opened and closed; what it computes is in
+ * cuda_pass.c.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/cuda_pass.h"
+
+/* --- the device and its weights ------------------------------------------------------------------------------------
+ */
+
+static enum status cuda_devices(unsigned *count, struct err *err)
+{
+    const struct cuda_api *api;
+    uint32_t found;
+    TRY(cuda_api_real(&api, err));
+    TRY(cuda_device_count(api, &found, err));
+    *count = found;
+    return STATUS_OK;
+}
+
+static enum precision cuda_choose(enum precision asked)
+{
+    return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
+}
+
+static enum kernel_type type_of(enum precision precision)
+{
+    return precision == PRECISION_F32 ? KERNEL_F32 : precision == PRECISION_F16 ? KERNEL_F16 : KERNEL_BF16;
+}
+
+/* GELU in its tanh form, which cuBLASLt can do behind a product, differs from the erf form by less than what f16 rounds
+ * away; f32 is what numbers are compared with, so there it is always the model's own form. */
+static void choose_activation(struct cuda_backend *cuda, const struct engine_options *options)
+{
+    bool exact = options->exact_gelu || options->precision == PRECISION_F32;
+    cuda->activation_after = GEMM_BIAS_GELU;
+    switch (cuda->backend.model->activation) {
+    case ACTIVATION_GELU_ERF:
+        cuda->activation = KERNEL_GELU_ERF;
+        if (exact)
+            cuda->activation_after = GEMM_ALONE;
+        break;
+    case ACTIVATION_GELU_TANH:
+        cuda->activation = KERNEL_GELU_TANH;
+        break;
+    case ACTIVATION_RELU:
+        cuda->activation = KERNEL_RELU;
+        cuda->activation_after = GEMM_BIAS_RELU;
+        break;
+    }
+}
+
+/* What may be taken is a share of what is free before the weights are copied. */
+static enum status make_plan(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
+{
+    size_t free_bytes, all_bytes;
+    enum kernel_type type = type_of(options->precision);
+    float share = options->memory_share > 0 ? options->memory_share : 0.8f;
+    TRY(cuda_check(cuda->api, cuda->api->cudaMemGetInfo(&free_bytes, &all_bytes), "asking for free memory", err));
+    cuda->request = (struct cuda_plan_request){
+        .model = cuda->backend.model,
+        .element_bytes = (uint32_t)cuda_element_bytes(type),
+        .slots = CUDA_SLOTS,
+        .graphs = options->no_graphs ? 0 : CUDA_GRAPHS,
+        .batch_tokens = options->batch_tokens,
+        .batch_rows = options->batch_rows,
+        .weight_bytes = cuda_weights_bytes(cuda->backend.model, type),
+        .workspace_bytes = gemm_workspace_bytes(&cuda->device),
+        .available_bytes = (size_t)((double)free_bytes * share),
+    };
+    return cuda_plan_make(&cuda->request, &cuda->plan, err);
+}
+
+static enum status open_gemm(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
+{
+    char path[4096] = "";
+    const char *home = getenv("XDG_CACHE_HOME");
+    if (home != NULL && home[0] == '/')
+        snprintf(path, sizeof path, "%s/sluice", home);
+    else if ((home = getenv("HOME")) != NULL && home[0] == '/')
+        snprintf(path, sizeof path, "%s/.cache/sluice", home);
+    const char *directory = options->cache_path != NULL ? options->cache_path : path;
+    struct gemm_options gemm = {
+        .api = cuda->api, .device = &cuda->device, .cache_directory = directory[0] != '\0' ? directory : NULL};
+    return gemm_open(&gemm, &cuda->gemm, err);
+}
+
+static void cuda_close(struct backend *backend)
+{
+    struct cuda_backend *cuda = (struct cuda_backend *)backend;
+    if (cuda->weights.memory != NULL)
+        (void)cuda->api->cudaSetDevice(cuda->device.number);
+    if (cuda->gemm != NULL)
+        gemm_close(cuda->gemm);
+    cuda_weights_close(cuda->api, &cuda->weights);
+    free(cuda);
+}
+
+static enum status fill(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
+{
+    const struct model *model = cuda->backend.model;
+    enum kernel_type type = type_of(options->precision);
+    uint32_t count;
+    TRY(cuda_device_count(cuda->api, &count, err));
+    if (options->device >= count)
+        return err_set(err, STATUS_UNSUPPORTED, "there is no GPU %u: they are numbered 0 to %u", options->device,
+                       count - 1);
+    TRY(cuda_device_look(cuda->api, (int)options->device, &cuda->device, err));
+    TRY(cuda_select(cuda, err));
+    choose_activation(cuda, options);
+    TRY(make_plan(cuda, options, err));
+    TRY(cuda_weights_open(cuda->api, model, type, &cuda->weights, err));
+    cuda->backend.weight_bytes = cuda->weights.bytes;
+    return open_gemm(cuda, options, err);
+}
+
+static enum status cuda_open(const struct model *model, const struct engine_options *options, struct backend **out,
+                             struct err *err)
+{
+    const struct cuda_api *api;
+    TRY(cuda_api_real(&api, err));
+    struct cuda_backend *cuda = calloc(1, sizeof *cuda);
+    if (cuda == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the CUDA backend");
+    cuda->api = api;
+    cuda->backend = (struct backend){.model = model, .precision = options->precision, .slots = CUDA_SLOTS};
+    enum status status = fill(cuda, options, err);
+    if (status != STATUS_OK) {
+        cuda_close(&cuda->backend);
+        return status;
+    }
+    *out = &cuda->backend;
+    return STATUS_OK;
+}
+
+/* --- streams -------------------------------------------------------------------------------------------------------
+ */
+
+static void cuda_encoder_close(struct backend_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    (void)stream->cuda->api->cudaSetDevice(stream->cuda->device.number);
+    if (stream->device.memory != NULL)
+        cuda_pass_forget(stream);
+    cuda_graphs_close(&stream->graphs);
+    if (stream->runner != NULL)
+        gemm_runner_close(stream->runner);
+    cuda_stream_close(&stream->device);
+    free(stream);
+}
+
+static enum status stream_fill(struct backend_stream *stream, struct err *err)
+{
+    struct cuda_backend *cuda = stream->cuda;
+    TRY(cuda_select(cuda, err));
+    TRY(cuda_stream_open(cuda->api, &cuda->request, &cuda->plan, &stream->device, err));
+    atomic_fetch_add(&cuda->backend.counters->halvings, stream->device.plan.halvings);
+    stream->queue = (struct kernel_queue){.launch = cuda->api->cudaLaunchKernel,
+                                          .stream = stream->device.compute,
+                                          .multiprocessors = cuda->device.multiprocessors,
+                                          .capability = cuda->device.capability};
+    stream->graphs = (struct cuda_graphs){.api = cuda->api, .most = cuda->request.graphs};
+    return gemm_runner_open(cuda->gemm, &stream->queue, &stream->runner, err);
+}
+
+static enum status cuda_encoder_open(struct backend *backend, struct backend_stream **out, struct err *err)
+{
+    struct backend_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a CUDA stream");
+    stream->cuda = (struct cuda_backend *)backend;
+    enum status status = stream_fill(stream, err);
+    if (status == STATUS_OK)
+        *out = stream;
+    else
+        cuda_encoder_close(stream);
+    return status;
+}
+
+static struct stream_limits cuda_limits(const struct backend_stream *stream)
+{
+    return (struct stream_limits){stream->device.plan.tokens, stream->device.plan.rows};
+}
+
+const struct backend_ops backend_cuda = {
+    .name = "cuda",
+    .devices = cuda_devices,
+    .choose = cuda_choose,
+    .open = cuda_open,
+    .close = cuda_close,
+    .stream_open = cuda_encoder_open,
+    .stream_close = cuda_encoder_close,
+    .limits = cuda_limits,
+    .embed = cuda_pass_embed,
+    .linear = cuda_pass_linear,
+    .attention = cuda_pass_attention,
+    .norm = cuda_pass_norm,
+    .pool = cuda_pass_pool,
+    .submit = cuda_pass_submit,
+    .wait = cuda_pass_wait,
+};

@@ -1,0 +1,272 @@
+/* The whole forward pass of the CUDA engine, on the host: its numbers beside plain f64 loops, in every precision and
+ * layout, run directly, captured, and as a graph. */
+#include "cuda_host_engine.h"
+#include "cuda_rows.h"
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const struct memory_shape heads_of_32 = {100, 80, 64, 2, 2, 128};
+static const struct memory_shape heads_of_64 = {100, 80, 128, 2, 2, 96};
+static const struct memory_shape odd_heads = {100, 80, 48, 1, 2, 72}; /* 24 wide */
+
+static const uint32_t mixed[] = {1, 66, 2, 17, 9, 0}, padded[] = {17, 1, 9, 0};
+
+/* Biases large enough that where each is added matters: in the residual, before or behind the softmax, in the scale. */
+static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
+{
+    struct model *model = memory_model(shape, seed);
+    for (uint32_t l = 0; l < shape.layers; l++) {
+        struct model_layer *layer = &model->layers[l];
+        const struct tensor *biases[] = {&layer->query.bias, &layer->key.bias, &layer->value.bias,
+                                         &layer->attention_output.bias, &layer->output.bias};
+        for (size_t b = 0; b < sizeof biases / sizeof biases[0]; b++) {
+            float *bias = (float *)model->storage + ((const float *)biases[b]->data - (const float *)model->storage);
+            for (size_t i = 0; i < biases[b]->elements; i++)
+                bias[i] *= 20;
+        }
+    }
+    return model;
+}
+
+struct bounds {
+    double cosine, difference;
+};
+
+static void expect_near(const struct cuda_rows *rows, const struct model *model, struct bounds bounds)
+{
+    struct cuda_distance distance = cuda_rows_compare(rows, model);
+    if (!(distance.cosine >= bounds.cosine) || !(distance.difference <= bounds.difference))
+        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
+}
+
+/* One engine; packed twice (directly, then captured), packed as a graph with other rows, and padded. */
+static void compare(struct model *model, const struct engine_options *options, struct bounds bounds)
+{
+    static struct cuda_rows rows;
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
+    struct cuda_opened opened = cuda_opened(model, options);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        cuda_rows_make(&rows, model, seed == 3 ? padded : mixed, seed == 3 ? 20 : 0, seed);
+        assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+        expect_near(&rows, model, bounds);
+    }
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
+static const struct bounds f32_bounds = {0.9999999, 2e-6}, f16_bounds = {0.99999, 2e-3}, bf16_bounds = {0.9995, 2e-2};
+
+static void f32_matches_plain_loops(void **state)
+{
+    (void)state;
+    struct engine_options options = {.precision = PRECISION_F32};
+    compare(model_with_biases(heads_of_32, 1), &options, f32_bounds);
+    compare(model_with_biases(odd_heads, 2), &options, f32_bounds);
+}
+
+static void f32_matches_with_cls(void **state)
+{
+    (void)state;
+    struct engine_options options = {.precision = PRECISION_F32};
+    struct model *model = model_with_biases(heads_of_64, 3);
+    model->pooling = POOLING_CLS;
+    model->dim = 40;
+    compare(model, &options, f32_bounds);
+    struct memory_shape shallow = heads_of_32;
+    shallow.layers = 1;
+    model = model_with_biases(shallow, 4);
+    model->pooling = POOLING_CLS;
+    compare(model, &options, f32_bounds);
+}
+
+static void f32_matches_with_other_activations(void **state)
+{
+    (void)state;
+    struct engine_options options = {.precision = PRECISION_F32};
+    struct memory_shape shape = heads_of_32;
+    shape.layers = 1;
+    struct model *model = model_with_biases(shape, 5);
+    model->activation = ACTIVATION_RELU;
+    model->normalize = false;
+    model->position_offset = 2;
+    model->max_tokens -= 2;
+    compare(model, &options, (struct bounds){0.9999999, 1e-5});
+    model = model_with_biases(shape, 6);
+    model->activation = ACTIVATION_GELU_TANH;
+    compare(model, &options, f32_bounds);
+}
+
+static void f16_is_near_plain_loops(void **state)
+{
+    (void)state;
+    compare(memory_model(heads_of_32, 7), NULL, f16_bounds);
+    compare(memory_model(heads_of_64, 8), NULL, f16_bounds);
+    compare(memory_model(odd_heads, 9), NULL, f16_bounds);
+}
+
+static void f16_is_near_with_cls(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(heads_of_64, 10);
+    model->pooling = POOLING_CLS;
+    compare(model, NULL, f16_bounds);
+}
+
+static void bf16_is_near_plain_loops(void **state)
+{
+    (void)state;
+    struct engine_options options = {.precision = PRECISION_BF16};
+    compare(memory_model(heads_of_32, 11), &options, bf16_bounds);
+    struct model *model = memory_model(heads_of_64, 12);
+    model->pooling = POOLING_CLS;
+    compare(model, &options, bf16_bounds);
+}
+
+static void exact_gelu_is_another_number(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    const uint32_t lengths[] = {20, 0};
+    float vectors[2][64];
+    struct err err = {0};
+    for (int exact = 0; exact < 2; exact++) {
+        cuda_host_engine_open(NULL);
+        struct engine_options options = {.exact_gelu = exact == 1};
+        struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 13), &options);
+        cuda_rows_make(&rows, opened.model, lengths, 0, 1);
+        assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+        expect_near(&rows, opened.model, f16_bounds);
+        memcpy(vectors[exact], rows.output, sizeof vectors[exact]);
+        cuda_opened_close(&opened);
+        cuda_host_engine_close();
+    }
+    assert_memory_not_equal(vectors[0], vectors[1], sizeof vectors[0]);
+}
+
+/* Directly, captured and replayed, with other batches of the same size between: the same bits. */
+static void graphs_change_no_bit(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    const uint32_t lengths[] = {9, 20, 4, 0}, same_size[] = {1, 30, 2, 0};
+    float first[3 * 64];
+    struct err err = {0};
+    for (int pooling = 0; pooling < 2; pooling++) {
+        cuda_host_engine_open(NULL);
+        struct model *model = memory_model(heads_of_32, 14);
+        model->pooling = pooling == 0 ? POOLING_MEAN : POOLING_CLS;
+        struct cuda_opened opened = cuda_opened(model, NULL);
+        for (int round = 0; round < 4; round++) {
+            cuda_rows_make(&rows, model, lengths, 0, 5);
+            assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+            if (round == 0)
+                memcpy(first, rows.output, sizeof first);
+            assert_memory_equal(first, rows.output, sizeof first);
+            cuda_rows_make(&rows, model, same_size, 0, (uint64_t)round + 50);
+            assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+            expect_near(&rows, model, f16_bounds);
+        }
+        struct engine_counters counters = engine_counters(opened.engine);
+        assert_int_equal(counters.passes, 8);
+        assert_int_equal(counters.graphs_captured, 1);
+        assert_int_equal(counters.graph_launches, 7);
+        cuda_opened_close(&opened);
+        cuda_host_engine_close();
+    }
+}
+
+static void graphs_can_be_switched_off(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    struct err err = {0};
+    cuda_host_engine_open(NULL);
+    struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 15), &(struct engine_options){.no_graphs = true});
+    for (int round = 0; round < 3; round++) {
+        cuda_rows_make(&rows, opened.model, mixed, 0, 5);
+        assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+        expect_near(&rows, opened.model, f16_bounds);
+    }
+    assert_int_equal(engine_counters(opened.engine).graph_launches, 0);
+    assert_int_equal(cuda_host_calls("cudaStreamBeginCapture"), 0);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
+/* One token less than a bucket, a whole one, one more; and the largest batch that fits a pass, and a larger one. */
+static void every_size_of_batch_is_right(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    struct err err = {0};
+    struct memory_shape shape = heads_of_32;
+    shape.layers = 1;
+    for (int pooling = 0; pooling < 2; pooling++) {
+        cuda_host_engine_open(NULL);
+        struct model *model = memory_model(shape, 16);
+        model->pooling = pooling == 0 ? POOLING_MEAN : POOLING_CLS;
+        struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.batch_tokens = 80, .batch_rows = 9});
+        const uint32_t sizes[][13] = {{1},
+                                      {7},
+                                      {8},
+                                      {9},
+                                      {15, 1},
+                                      {15, 2},
+                                      {79},
+                                      {80},
+                                      {79, 1},
+                                      {79, 2},
+                                      {80, 80, 3},
+                                      {1, 1, 1, 1, 1, 1, 1, 1, 1},
+                                      {4, 1, 1, 1, 1, 1, 1, 1, 1, 1}};
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            cuda_rows_make(&rows, model, sizes[i], 0, i);
+            assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+            expect_near(&rows, model, f16_bounds);
+        }
+        cuda_opened_close(&opened);
+        cuda_host_engine_close();
+    }
+}
+
+/* Alone, in a batch, at another place in it, padded: the stated tolerance. */
+static void a_vector_hardly_depends_on_its_batch(void **state)
+{
+    (void)state;
+    static struct cuda_rows alone, together;
+    const uint32_t lengths[] = {12, 0}, more[] = {20, 3, 12, 12, 25, 0};
+    struct err err = {0};
+    cuda_host_engine_open(NULL);
+    struct cuda_opened opened = cuda_opened(memory_model(heads_of_64, 17), NULL);
+    cuda_rows_make(&alone, opened.model, lengths, 0, 3);
+    assert_int_equal(encoder_run(opened.encoder, &alone.batch, &err), STATUS_OK);
+    for (uint32_t stride = 0; stride <= 25; stride += 25)
+        for (uint32_t at = 2; at <= 3; at++) {
+            cuda_rows_make(&together, opened.model, more, stride, 4);
+            memcpy(together.ids + together.start[at], alone.ids, 12 * sizeof(int32_t));
+            assert_int_equal(encoder_run(opened.encoder, &together.batch, &err), STATUS_OK);
+            for (uint32_t i = 0; i < 128; i++)
+                assert_true(fabsf(together.output[at * 128 + i] - alone.output[i]) <= 1e-3f);
+        }
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(f32_matches_plain_loops),
+    cmocka_unit_test(f32_matches_with_cls),
+    cmocka_unit_test(f32_matches_with_other_activations),
+    cmocka_unit_test(f16_is_near_plain_loops),
+    cmocka_unit_test(f16_is_near_with_cls),
+    cmocka_unit_test(bf16_is_near_plain_loops),
+    cmocka_unit_test(exact_gelu_is_another_number),
+    cmocka_unit_test(graphs_change_no_bit),
+    cmocka_unit_test(graphs_can_be_switched_off),
+    cmocka_unit_test(every_size_of_batch_is_right),
+    cmocka_unit_test(a_vector_hardly_depends_on_its_batch),
+};
+
+TEST_MAIN(cases)
