@@ -8,6 +8,7 @@
 # Parts, in this order; all of them when none is named, and each may be run by itself where a command's time is limited:
 #   build       configure and build what the others need, into build/gpu
 #   kernels     every kernel beside its reference: the tests of tests/unit/kernels, on the GPU
+#   attention   the attention kernel beside cuDNN's, where there is one (CUDNN_PATH: its folder): differences and times
 #   numbers     vectors beside f32 of transformers: lengths, batches, layouts, graphs, rows beyond f16
 #   sanitizer   compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over the kernels and a small forward pass
 #   bench       tokens/s, share of the peak of products, batching off and on, latency; sentence-transformers beside it
@@ -28,7 +29,7 @@ source "$(dirname "$0")/common.sh"
 parts=() out="" python=python3 shapes="" device=0 built="" backend=cuda check_options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    build | kernels | numbers | sanitizer | bench) parts+=("$1") ;;
+    build | kernels | attention | numbers | sanitizer | bench) parts+=("$1") ;;
     --shapes | --out | --work | --device | --python | --built | --backend | --reference)
       [ $# -ge 2 ] || die "$1 needs a value" 64
       case $1 in
@@ -52,10 +53,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build kernels numbers sanitizer bench)
+[ ${#parts[@]} -gt 0 ] || parts=(build kernels attention numbers sanitizer bench)
 out=${out:-$work/out}
 mkdir -p "$work" "$out"
 work=$(realpath "$work")
+# torch brings cuDNN as a wheel of its own.
+export CUDNN_PATH=${CUDNN_PATH:-$("$python" -c 'import nvidia.cudnn as c; print(list(c.__path__)[0])' 2>/dev/null || true)}
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 failed=()
 
@@ -64,7 +67,7 @@ need_build() {
     build=$(realpath "$built")
     open_pack
   else
-    build_targets gpu_check gpu_kernels
+    build_targets gpu_check gpu_kernels gpu_attention
   fi
 }
 
@@ -85,6 +88,11 @@ run_kernels() {
     "$@" "${pack_env[@]}" "$program" 2>&1 || bad=1
   done
   return $bad
+}
+
+run_attention() {
+  [ -x "$build/tests/gpu_attention" ] || { echo "no gpu_attention in $build/tests"; return 1; }
+  "${pack_env[@]}" "$build/tests/gpu_attention" --device "$device" --json "$out/attention.json"
 }
 
 # What our kernels are called, for the tools that need not look into cuBLAS's: each takes one struct, ..._args. memcheck
@@ -120,6 +128,7 @@ for part in "${parts[@]}"; do
   case $part in
     build) need_build ;;
     kernels) need_build && { run_kernels 2>&1 | tee "$out/kernels.txt"; } || failed+=(kernels) ;;
+    attention) need_build && { run_attention 2>&1 | tee "$out/attention.txt"; } || failed+=(attention) ;;
     numbers) need_build && check numbers minilm,bge-small,bert-base,bert-large,overflow || failed+=(numbers) ;;
     sanitizer) need_build && sanitize || failed+=(sanitizer) ;;
     bench) need_build && check bench minilm,bge-small,bert-base,bert-large || failed+=(bench) ;;
