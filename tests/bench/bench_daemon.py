@@ -11,7 +11,6 @@ import random
 import re
 import statistics
 import sys
-import tempfile
 import time
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
@@ -19,9 +18,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
-from daemon import Daemon  # noqa: E402
-from model import vocabulary, write_model  # noqa: E402
-from redis_server import RedisServer  # noqa: E402
+from model import vocabulary  # noqa: E402
+from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 STREAM, REPLY, WAKE = "sluice:{default}:requests", "sluice:{default}:reply:", "sluice:{default}:wake:"
@@ -35,35 +33,21 @@ def mixed_texts(count):
     return [". ".join(rng.sample(lines, min(12, 1 + int(rng.expovariate(0.6))))) for _ in range(count)]
 
 
-class Stage:
-    """A Redis, the model and one daemon at a time in a temporary directory."""
+def minilm():
+    words = vocabulary()
+    words += [f"word{i}" for i in range(30522 - len(words))]
+    return Stage(words=words, **SHAPE)
 
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory()
-        words = vocabulary()
-        words += [f"word{i}" for i in range(30522 - len(words))]
-        self.model = write_model(os.path.join(self.folder.name, "minilm"), words=words, **SHAPE)
-        self.server = RedisServer(self.folder.name, aof=None).start()
-        self.client = self.server.client()
-        self.number = 0
-        return self
 
-    def __exit__(self, *_):
-        self.server.cleanup()
-        self.folder.cleanup()
+def fill(client, texts):
+    pipe = client.pipeline(transaction=False)
+    for text in texts:
+        pipe.xadd(STREAM, {"text": text, "encoding": "f32"})
+    pipe.execute()
 
-    def daemon(self, *flags):
-        self.number += 1
-        return Daemon(self.folder.name, self.number, self.server.socket, self.model, "default", flags).start()
 
-    def fill(self, texts):
-        pipe = self.client.pipeline(transaction=False)
-        for text in texts:
-            pipe.xadd(STREAM, {"text": text, "encoding": "f32"})
-        return [entry.decode() for entry in pipe.execute()]
-
-    def drain(self):
-        wait_until(lambda: self.client.xlen(STREAM) == 0, "the queue to drain", timeout=300)
+def drain(client):
+    wait_until(lambda: client.xlen(STREAM) == 0, "the queue to drain", timeout=300)
 
 
 def ask(client, text):
@@ -77,9 +61,9 @@ def ask(client, text):
 
 def latency():
     text = "the quick brown fox jumps over the lazy dog"
-    with Stage() as stage:
+    with minilm() as stage:
         for precision in ("f32", "bf16"):
-            daemon = stage.daemon("--precision", precision).wait_ready(stage.client)
+            daemon = stage.daemon("--precision", precision)
             samples = [ask(stage.client, text) for _ in range(330)][30:]
             assert daemon.stop() == 0
             total, engine = ([row[i] for row in samples] for i in (0, 1))
@@ -93,14 +77,14 @@ def layouts():
     texts = mixed_texts(800)
     kinds = {"packed": (), "padded": ("--layout", "padded"), "one by one": ("--max-batch-rows", "1")}
     rates, padding = {kind: [] for kind in kinds}, {}
-    with Stage() as stage:
+    with minilm() as stage:
         for _ in range(5):
             for kind, flags in kinds.items():
-                stage.fill(texts)
-                daemon = stage.daemon("--precision", "f32", *flags)
+                fill(stage.client, texts)
+                daemon = stage.start("--precision", "f32", *flags)
                 wait_until(lambda: stage.client.xlen(STREAM) < len(texts), "the first reply", timeout=60)
                 first, started = stage.client.xlen(STREAM), time.monotonic()
-                stage.drain()
+                drain(stage.client)
                 rates[kind].append(first / (time.monotonic() - started))
                 assert daemon.stop() == 0
                 counters = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", daemon.read_log().splitlines()[-1])}
@@ -117,19 +101,19 @@ def status_kb(pid, name):
 
 
 def memory():
-    with Stage() as stage:
+    with minilm() as stage:
         weights = os.path.getsize(os.path.join(stage.model, "model.safetensors")) / 1e6
         for precision in ("f32", "bf16"):
-            daemon = stage.daemon("--precision", precision).wait_ready(stage.client)
-            stage.fill(mixed_texts(2000))
-            stage.drain()
+            daemon = stage.daemon("--precision", precision)
+            fill(stage.client, mixed_texts(2000))
+            drain(stage.client)
             print(f"memory {precision}: peak {status_kb(daemon.pid, 'VmHWM') / 1024:.0f} MiB, now {status_kb(daemon.pid, 'VmRSS') / 1024:.0f} MiB; "
                   f"weights {weights:.0f} MB in the file (f32)", flush=True)
             assert daemon.stop() == 0
-        daemon = stage.daemon("--backend", "null").wait_ready(stage.client)
+        daemon = stage.daemon("--backend", "null")
         for round_ in range(11):
-            stage.fill(mixed_texts(10_000))
-            stage.drain()
+            fill(stage.client, mixed_texts(10_000))
+            drain(stage.client)
             if round_ in (0, 10):
                 print(f"memory null engine after {10_000 * (round_ + 1)} requests: {status_kb(daemon.pid, 'VmRSS') / 1024:.1f} MiB")
             stage.client.flushall() if round_ == 10 else [stage.client.delete(*chunk) for chunk in chunks(stage.client)]

@@ -10,7 +10,6 @@ import selectors
 import socket
 import statistics
 import sys
-import tempfile
 import time
 
 import redis
@@ -20,39 +19,15 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
-from daemon import Daemon  # noqa: E402
-from model import write_model  # noqa: E402
-from redis_server import RedisServer  # noqa: E402
+from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 PREFIX = "sluice:{default}:"
 STREAM, DIM = PREFIX + "requests", 384
 
 
-class Stage:
-    """A Redis, the model and daemons with the null engine, in a temporary directory in memory."""
-
-    def __init__(self, aof=None):
-        self.aof = aof
-
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm")
-        self.model = write_model(os.path.join(self.folder.name, "model"), hidden=DIM, heads=12, layers=1)
-        self.server = RedisServer(self.folder.name, aof=self.aof).start()
-        self.client, self.daemons = self.server.client(), []
-        return self
-
-    def __exit__(self, *_):
-        for daemon in self.daemons:
-            daemon.cleanup()
-        self.server.cleanup()
-        self.folder.cleanup()
-
-    def daemon(self, *flags):
-        daemon = Daemon(self.folder.name, len(self.daemons), self.server.socket, self.model, "default",
-                        ["--backend", "null", *flags])
-        self.daemons.append(daemon)
-        return daemon.start().wait_ready(self.client)
+def null_engine(aof=None):
+    return Stage(("--backend", "null"), aof, hidden=DIM, heads=12, layers=1)
 
 
 def share(values, part):
@@ -65,7 +40,7 @@ def reclaim(kills=40, held=20):
     """kill -9 of a worker that holds entries in its window, while another one is idle. From the kill to each reply."""
     for lease in (500, 1500):
         times = []
-        with Stage() as stage:
+        with null_engine() as stage:
             for _ in range(kills):
                 victim = stage.daemon("--lease-ms", lease, "--window", "fixed", "--window-ms", 60000)
                 pipe = stage.client.pipeline(transaction=False)
@@ -167,7 +142,7 @@ def waiters(count=1000, rounds=5):
     """A thousand clients wait for a thousand replies; an engine that takes its time is not needed to see what waiting costs."""
     ways = {"poll each 20 ms": by_polling, "wake list": by_wake_list, "results stream": by_results_stream}
     found = {way: [] for way in ways}
-    with Stage() as stage:
+    with null_engine() as stage:
         stage.daemon()
         for round_ in range(rounds):
             for way, wait in ways.items():
@@ -216,15 +191,13 @@ FEATURES = ("class", "expires_in", "tenant", "meta", "id", "notify")
 
 def rate(binary, features, requests, aof):
     """Requests per second of a full queue, and the time of Redis for each in microseconds."""
-    with Stage(aof) as stage:
+    with null_engine(aof) as stage:
         keys = [STREAM + ":high", STREAM, STREAM + ":low"]
         for key in keys:
             stage.client.xgroup_create(key, "sluice", "0", mkstream=True)
         stage.client.eval(FILL, 3, *keys, requests, " ".join(features))
         left = lambda: sum(stage.client.xlen(key) for key in keys)  # noqa: E731
-        daemon = Daemon(stage.folder.name, 0, stage.server.socket, stage.model, "default", ["--backend", "null"])
-        daemon.argv[0] = binary
-        stage.daemons.append(daemon.start())
+        stage.start(binary=binary)
         marks = []
         for part in (0.9, 0.1):
             wait_until(lambda: left() <= part * requests, "the queue to drain", timeout=120)

@@ -1,0 +1,38 @@
+"""What the benchmarks of the daemon stand on: a Redis, a model with random weights and daemons, in a temporary directory in
+memory."""
+
+import os
+import tempfile
+
+from daemon import Daemon
+from model import write_model
+from redis_server import RedisServer
+
+
+class Stage:
+    def __init__(self, flags=(), aof=None, **shape):
+        """`flags`: of every daemon. `shape`: what write_model takes."""
+        self.flags, self.aof, self.shape = flags, aof, shape
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.model = write_model(os.path.join(self.folder.name, "model"), **self.shape)
+        self.server = RedisServer(self.folder.name, aof=self.aof).start()
+        self.client, self.daemons = self.server.client(), []
+        return self
+
+    def __exit__(self, *_):
+        for daemon in self.daemons:
+            daemon.cleanup()
+        self.server.cleanup()
+        self.folder.cleanup()
+
+    def start(self, *flags, binary=None):
+        """A daemon that may not be ready yet. `binary`: another build."""
+        daemon = Daemon(self.folder.name, len(self.daemons), self.server.socket, self.model, "default", [*self.flags, *flags])
+        daemon.argv[0] = binary or daemon.argv[0]
+        self.daemons.append(daemon)
+        return daemon.start()
+
+    def daemon(self, *flags):
+        return self.start(*flags).wait_ready(self.client)
