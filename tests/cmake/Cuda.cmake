@@ -81,3 +81,12 @@ file(GLOB files CONFIGURE_DEPENDS unit/engine/test_cuda_*.c)
 foreach(file ${files})
   sluice_host_test(engine ${file} $<LINK_LIBRARY:WHOLE_ARCHIVE,engine_on_host> model_builder engine_support)
 endforeach()
+
+# The shipped commands with two GPUs in plain memory, for the fault tests.
+if(TARGET engine_on_host AND SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
+  get_target_property(cli_sources sluice SOURCES)
+  add_executable(sluice_on_gpus ${cli_sources} support/gpu_daemon.c)
+  target_link_libraries(sluice_on_gpus PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,engine_on_host> bulk Threads::Threads)
+  target_compile_definitions(sluice_on_gpus PRIVATE $<TARGET_PROPERTY:sluice,COMPILE_DEFINITIONS>)
+  target_include_directories(sluice_on_gpus PRIVATE ${CMAKE_SOURCE_DIR}/src)
+endif()

@@ -6,7 +6,7 @@ import os
 import struct
 import tempfile
 
-from daemon import sluice
+from daemon import BINARY, sluice
 
 
 def read_npy(path):
@@ -50,8 +50,8 @@ def encode_like(encoding, vector):
 class Reference:
     """text -> the f32 bytes of its vector, computed locally by the same engine without any queue."""
 
-    def __init__(self, model, precision="f32", flags=()):
-        self.model, self.precision, self.flags = str(model), precision, list(flags)
+    def __init__(self, model, precision="f32", flags=(), binary=BINARY):
+        self.model, self.precision, self.flags, self.binary = str(model), precision, list(flags), binary
         self.known = {}
 
     def learn(self, texts):
@@ -64,7 +64,7 @@ class Reference:
             with open(source, "w", encoding="utf-8", newline="") as file:
                 file.writelines(text + "\n" for text in new)
             result = sluice("embed", "--model", self.model, "--precision", self.precision, "--input", source,
-                            "--output", target, *self.flags, timeout=300)
+                            "--output", target, *self.flags, binary=self.binary, timeout=300)
             assert result.returncode == 0, f"sluice embed: {result.returncode} {result.stderr.decode()}"
             rows = read_npy(target)
         assert len(rows) == len(new), f"embed gave {len(rows)} vectors for {len(new)} texts"

@@ -1,0 +1,93 @@
+"""The whole daemon on the CUDA engine, with two GPUs in plain memory (tests/support/gpu_daemon.c): several batches in flight on
+each, a GPU that is lost under load, and both."""
+
+import os
+import re
+import signal
+
+from case import SluiceCase
+from corpus import texts
+from daemon import BINARY
+from vectors import Reference
+
+ON_GPUS = os.path.join(os.path.dirname(BINARY), "tests", "sluice_on_gpus")
+
+
+class Gpus(SluiceCase):
+    lease_ms = 2000  # every product is three loops
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis()
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def serve(self, *flags):
+        served = self.make_daemon(self.server, "--backend", "cuda", "--threads", "8", *flags,
+                                  environment={"XDG_CACHE_HOME": self.path("cache")})
+        served.argv[0] = ON_GPUS
+        return served.start().wait_ready(self.client)
+
+    def reference(self, model=None, **options):
+        """The same engine, text by text in one process."""
+        return Reference(model or self.make_model(), flags=("--backend", "cuda", "--device", "0"), binary=ON_GPUS, **options)
+
+    def finish_uncharged(self):
+        self.wait_finished(self.sender)
+        self.wait_empty(self.sender)
+        self.assertEqual({self.sender.reply(request).get(b"attempts", b"1") for request in self.journal.requests.values()}, {b"1"})
+        self.assert_clean(self.server)
+
+    def lose(self, served, gpu):
+        """Loses a GPU, and sends requests until it is missed: an idle one is not."""
+        before = len(self.lost_devices(served))
+        served.signal(signal.SIGRTMIN + gpu)
+
+        def missed():
+            if self.sender.unfinished() < 4:
+                self.sender.submit("one more", encoding="f32")
+            return len(self.lost_devices(served)) > before
+        self.wait_until(missed, lambda: f"the loss to be seen:\n{served.read_log()[-2000:]}")
+
+    def lost_devices(self, served):
+        return [tuple(map(int, pair)) for pair in re.findall(r" error device_lost device=(\d+) .* devices_left=(\d+)", served.read_log())]
+
+    def test_two_gpus(self):
+        """Each is fed by one thread, whatever --threads says."""
+        served = self.serve("--max-batch-rows", "8")
+        self.assertRegex(served.read_log(), r" info start .* backend=cuda precision=f32 devices=2 threads=2 ")
+        self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
+        self.finish_uncharged()
+        self.assertEqual(served.stop(), 0)
+
+    def test_one_is_lost_under_load(self):
+        served = self.serve("--max-batch-rows", "4")
+        self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) < 36, "the load to be under way")
+        self.lose(served, 1)
+        self.finish_uncharged()
+        self.assertEqual(self.lost_devices(served), [(1, 1)])
+        self.sender.submit_many(texts(8, seed=4, longest=12), encoding="f32")
+        self.finish_uncharged()
+        self.assertEqual(served.stop(), 0)
+
+    def test_both_are_lost_under_load(self):
+        served = self.serve("--max-batch-rows", "4")
+        self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) < 36, "the load to be under way")
+        self.lose(served, 0)
+        self.sender.submit_many(texts(20, seed=3, longest=12), encoding="f32")
+        self.lose(served, 1)
+        self.assertEqual(served.wait_exit(), 70, served.read_log())
+        self.assertEqual(self.lost_devices(served), [(0, 1), (1, 0)])
+        self.serve()
+        self.finish_uncharged()
+
+    def test_one_hangs(self):
+        served = self.serve("--max-batch-rows", "4", "--compute-timeout-ms", "2000")
+        served.signal(signal.SIGRTMIN + 2)
+        self.sender.submit_many(texts(20, seed=2, longest=12), encoding="f32")
+        self.assertEqual(served.wait_exit(), 70, served.read_log())
+        self.assertIn(" error compute_hangs queue=test ", served.read_log())
+        self.serve()
+        self.finish(self.server, self.sender)
