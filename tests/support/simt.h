@@ -15,6 +15,7 @@
 #ifndef TESTS_SIMT_H
 #define TESTS_SIMT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,9 @@ void simt_set_order(enum simt_order order, uint64_t seed);
  * mistake in the kernel); simt_complaint then says more. */
 cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                         cudaStream_t stream);
+
+/* Whether the shim itself sees that shared memory was written beyond its end: under ASan the process ends before. */
+bool simt_sees_overruns(void);
 
 /* What was wrong with this thread's last launch; empty when nothing was. Owns: the shim, until the next launch. */
 const char *simt_complaint(void);
