@@ -14,6 +14,7 @@
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", NULL};
+static const char *const gelus[] = {"fast", "exact", NULL};
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
 static const char *const layouts[] = {"packed", "padded", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
@@ -89,6 +90,9 @@ static const struct setting table[] = {
     {TEXT(backend, "auto", FOR_SERVE | FOR_EMBED, "NAME", "engine backend: auto, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
     {TEXT(device, "all", FOR_SERVE | FOR_EMBED, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
         .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
+    {INTEGER(device_memory, "80", 1, 100, FOR_SERVE | FOR_EMBED, "percent of a GPU's free memory that may be reserved")},
+    {SWITCH(graphs, "true", FOR_SERVE | FOR_EMBED, "let a GPU run passes of a size that it has seen as CUDA graphs")},
+    {CHOICE(gelu, "fast", gelus, FOR_SERVE | FOR_EMBED, "exact: GELU in its erf form on a GPU, too")},
     {INTEGER(threads, "0", 0, 1024, FOR_SERVE | FOR_EMBED, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
 

@@ -47,6 +47,9 @@ struct config {
     char *prompt, *prefix;
     char *backend;
     char *device; /* device_list_parse reads it */
+    int64_t device_memory;
+    bool graphs;
+    int gelu; /* 1: exact */
     int64_t threads, prep_threads;
 
     int layout; /* enum batch_layout */

@@ -61,14 +61,22 @@ static unsigned left(const struct devices *devices)
     return count;
 }
 
+struct engine_options devices_options(const struct config *config, bool raw)
+{
+    return (struct engine_options){.backend = config->backend,
+                                   .precision = (enum precision)config->precision,
+                                   .raw = raw,
+                                   .batch_tokens = (uint32_t)config->max_batch_tokens,
+                                   .batch_rows = (uint32_t)config->max_batch_rows,
+                                   .memory_share = (float)config->device_memory / 100,
+                                   .no_graphs = !config->graphs,
+                                   .exact_gelu = config->gelu == 1};
+}
+
 enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                          unsigned number, struct err *err)
 {
-    struct engine_options options = {.backend = config->backend,
-                                     .precision = (enum precision)config->precision,
-                                     .raw = raw,
-                                     .batch_tokens = (uint32_t)config->max_batch_tokens,
-                                     .batch_rows = (uint32_t)config->max_batch_rows};
+    struct engine_options options = devices_options(config, raw);
     for (unsigned i = 0; i < devices->count; i++) {
         struct device *device = &devices->items[i];
         if (device->lost)

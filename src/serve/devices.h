@@ -28,6 +28,9 @@ MUST_CHECK enum status devices_open(struct devices *devices, const struct config
                                     struct err *err);
 void devices_close(struct devices *devices); /* and the engines; their encoders are closed */
 
+/* What the configuration says of engines; the device stays 0. */
+struct engine_options devices_options(const struct config *config, bool raw);
+
 /* Opens an engine for the model of that number on every device, and lets go of the model's weights, of which each has
  * its own copy. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_DEVICE_LOST when no device is
  * left.

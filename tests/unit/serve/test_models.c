@@ -108,7 +108,32 @@ static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
     config_free(&config);
 }
 
+/* What is set for a GPU reaches its engine. */
+static void settings_become_engine_options(void **state)
+{
+    (void)state;
+    struct config config;
+    struct err err = {0};
+    char plain[] = "{}", other[] = "{\"precision\": \"f16\", \"device_memory\": 35, \"graphs\": false, "
+                                   "\"gelu\": \"exact\", \"max_batch_tokens\": 999, \"max_batch_rows\": 77}";
+    assert_int_equal(config_init(&config, &err), STATUS_OK);
+    assert_int_equal(config_parse(&config, plain, strlen(plain), "test.json", &err), STATUS_OK);
+    struct engine_options options = devices_options(&config, true);
+    assert_true(options.raw && !options.no_graphs && !options.exact_gelu);
+    assert_true(options.memory_share == 0.8f);
+    assert_int_equal(options.precision, PRECISION_AUTO);
+    assert_int_equal(config_parse(&config, other, strlen(other), "test.json", &err), STATUS_OK);
+    options = devices_options(&config, false);
+    assert_true(!options.raw && options.no_graphs && options.exact_gelu);
+    assert_true(options.memory_share == 0.35f);
+    assert_int_equal(options.precision, PRECISION_F16);
+    assert_int_equal(options.batch_tokens, 999);
+    assert_int_equal(options.batch_rows, 77);
+    config_free(&config);
+}
+
 static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(settings_become_engine_options),
     cmocka_unit_test(queues_of_one_model_share_it),
     cmocka_unit_test(every_device_gets_an_engine_of_each_model),
     cmocka_unit_test(a_device_that_is_not_there_is_refused),
