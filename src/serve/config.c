@@ -87,7 +87,7 @@ static const struct setting table[] = {
     {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
     {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
     {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
-    {TEXT(backend, "auto", FOR_SERVE | FOR_EMBED, "NAME", "engine backend: auto, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
+    {TEXT(backend, "auto", FOR_SERVE | FOR_EMBED, "NAME", "engine backend: auto, cuda, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
     {TEXT(device, "all", FOR_SERVE | FOR_EMBED, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
         .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
     {INTEGER(device_memory, "80", 1, 100, FOR_SERVE | FOR_EMBED, "percent of a GPU's free memory that may be reserved")},
