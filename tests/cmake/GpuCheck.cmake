@@ -15,6 +15,13 @@ else()
   target_link_libraries(gpu_check PRIVATE engine)
 endif()
 
+# The same over the host table and the SIMT shim.
+if(TARGET engine_on_host)
+  add_executable(gpu_check_host ${gpu_check} ${gpu}/product_yardstick.c ${gpu}/gpu_check_host.c)
+  target_include_directories(gpu_check_host PRIVATE ${gpu})
+  target_link_libraries(gpu_check_host PRIVATE engine_on_host)
+endif()
+
 # gpu_kernels_<x>: tests/unit/kernels/test_<x>.c with the kernels as nvcc builds them. Left out: what tests the shim, and
 # what runs on no device.
 if(SLUICE_CUDA_BUILD)

@@ -24,10 +24,10 @@ class Plan:
         self.lengths = [16, 64] if quick else LENGTHS
         self.budgets = [128, 256] if quick else BUDGETS
         self.fifo_rows = [4] if quick else FIFO_ROWS
-        self.mixed = 24 if quick else 4096
-        self.alone = 8 if quick else 512
-        self.batches = 2 if quick else 4  # of a load at one length: several, so that copies can hide behind others
-        self.rounds = 3 if quick else 5
+        self.mixed = 12 if quick else 4096
+        self.alone = 3 if quick else 512
+        self.batches = 1 if quick else 4  # of a load at one length: several, so that copies can hide behind others
+        self.rounds = 2 if quick else 5
         self.timing = ["--rounds", self.rounds, "--round-ms", 1 if quick else 100, "--warm-ups", 1 if quick else 2]
         self.latencies = 5 if quick else 1000
         self.peak = (64, 64, 64) if quick else PEAK
@@ -109,7 +109,7 @@ def mixed(driver, folder, plan, precision, lengths, report, name):
         best[kind] = max((rate, way) for way, rate in rates.items()
                          if way.startswith(kind) and (kind != "padded," or "in order" in way))
     (texts_s, tokens_s), packed_way = best["packed"]
-    ratio = {kind: best[kind][0][0] and texts_s / best[kind][0][0] for kind in best}
+    ratio = {kind: texts_s / rate for kind, ((rate, _), _) in best.items()}
     for kind in ("one by one", "padded,", "padded, sorted", "packed"):
         (rate, tokens), way = best[kind]
         report.speed(f"{name} mixed: {way}", f"{rate:12,.0f} texts/s {tokens:14,.0f} tokens/s   packed is {ratio[kind]:.2f} of it",
@@ -157,17 +157,29 @@ def percent(part):
 
 
 def show_fixed(report, name, ours, others, peak, own):
-    """The table of one shape: ours and the others at each length."""
+    """One shape at each length: ours, what it is of the peak, and the others."""
     for length, (rate, budget) in ours.items():
-        theirs = {peer: rates[length] for peer, rates in others.items() if length in rates}
-        text = f"{rate:13,.0f} tokens/s, {percent(share(rate, name, length, peak))} of peak, {percent(share(rate, name, length, own))} of its products"
-        for peer, other in theirs.items():
-            text += f"; {peer} {other:,.0f}: {rate / other:.2f}x"
         goal = shapes.GOALS.get(name) if length == 128 else None
-        if goal:
-            text += f"; goal {goal[0]:,.0f}: {'met' if rate >= goal[0] else 'missed'}"
-        report.speed(f"{name} {length} tokens", text, tokens_s=rate, batch_tokens=budget, goal=goal and goal[0], peers=theirs,
-                     share_of_peak=share(rate, name, length, peak), share_of_products=share(rate, name, length, own))
+        report.speed(f"{name} {length} tokens", f"{rate:13,.0f} tokens/s in batches of {budget}", shape=name, length=length,
+                     tokens_s=rate, batch_tokens=budget, goal=goal and goal[0], share_of_peak=share(rate, name, length, peak),
+                     share_of_products=share(rate, name, length, own),
+                     peers={peer: rates[length] for peer, rates in others.items() if length in rates})
+
+
+def show_all(report):
+    """The one table of a run."""
+    rows = []
+    for line in report.content["speed"]:
+        if "tokens_s" in line and "length" in line:
+            row = [line["shape"], str(line["length"]), f"{line['tokens_s']:,.0f}", percent(line["share_of_peak"]),
+                   percent(line["share_of_products"])]
+            for peer in (peers.NAME, peers.COMPILED):
+                theirs = line["peers"].get(peer)
+                row += [f"{theirs:,.0f}", f"{line['tokens_s'] / theirs:.2f}"] if theirs else ["-", "-"]
+            goal = line["goal"]
+            rows.append(row + [f"{goal:,.0f} {'met' if line['tokens_s'] >= goal else 'missed'}" if goal else ""])
+    report.table(["shape", "tokens", "tokens/s", "of peak", "of its products", peers.NAME, "ours/it", peers.COMPILED,
+                  "ours/it", "goal"], rows)
 
 
 def bench_shape(options, driver, report, name):

@@ -30,6 +30,7 @@ def machine(options):
     if options.backend == "cuda":
         facts["gpu"] = said(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm",
                              "--format=csv,noheader", "-i", str(options.device)]) or "nvidia-smi says nothing"
+        facts["nvcc"] = (said(["nvcc", "--version"]) or "not on the PATH").splitlines()[-1]
     for package in ("torch", "transformers", "sentence_transformers"):
         if options.reference == "transformers" or options.peers:
             facts[package] = version(package)
@@ -62,7 +63,7 @@ def read_options():
     parser.add_argument("--reference", default="transformers", choices=["transformers", "numpy"])
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="bench: ours alone")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="bench: without torch.compile")
-    parser.add_argument("--quick", action="store_true", help="bench: short rounds and small loads, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="short rounds and few texts, to see that it runs")
     options = parser.parse_args()
     options.shapes = options.shapes.split(",")
     unknown = [name for name in options.shapes if name not in shapes.SHAPES]
@@ -87,6 +88,8 @@ def main():
                 check_numbers.check_shape(options, driver, report, name)
         except (Failed, NotHere) as error:
             report.fail(name, str(error))
+    if options.part == "bench":
+        bench.show_all(report)
     return report.close()
 
 

@@ -169,9 +169,7 @@ class Run:
         if code != 0:
             report.fail(f"{self.name} {kind} {encoding}", f"the daemon ended with {code}")
 
-    def measure(self, report, kind, encoding, gpu):
-        lengths = bench.mixed_lengths(self.options.texts)
-        texts = [text_of(text) for text in ids_of(lengths, 52)]
+    def measure(self, report, kind, encoding, gpu, texts, mean_tokens):
         entries = len(fill(self.client, texts, kind, encoding))
         daemon = self.daemon().start()
         try:
@@ -190,7 +188,7 @@ class Run:
         busy = gpu.busy(begin, end)
         in_daemon, in_redis = shares(daemon_0, daemon_1, taken), shares(redis_0, redis_1, taken)
         why = limit(busy, in_daemon, in_redis)
-        report.speed(f"{self.name} {kind} {encoding}", f"{rate:10,.0f} texts/s {rate * np.mean(lengths):12,.0f} tokens/s over {taken:.1f} s; GPU busy "
+        report.speed(f"{self.name} {kind} {encoding}", f"{rate:10,.0f} texts/s {rate * mean_tokens:12,.0f} tokens/s over {taken:.1f} s; GPU busy "
                      f"{'-' if busy is None else f'{busy:.0%}'} (goal 90 %); limit: {why}", texts_s=rate, seconds=taken, gpu_busy=busy,
                      limit=why, daemon_threads=in_daemon[:8], redis_threads=in_redis[:3])
         if code != 0:
@@ -209,7 +207,7 @@ def read_options():
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--reference", default="transformers", choices=["transformers", "numpy"])
-    parser.add_argument("--texts", type=int, default=200_000)
+    parser.add_argument("--texts", type=int, default=300_000)
     parser.add_argument("--batch-tokens", type=int, default=32768)
     parser.add_argument("--prep-threads", type=int, default=max(1, (os.cpu_count() or 2) // 2))
     parser.add_argument("--timeout", type=float, default=240, help="seconds that a queue may take to drain")
@@ -223,6 +221,8 @@ def main():
     options = read_options()
     options.work.mkdir(parents=True, exist_ok=True)
     report, gpu = Report(options.json, check.machine(options)), Gpu(options)
+    lengths = bench.mixed_lengths(options.texts)
+    texts, mean_tokens = [text_of(ids) for ids in ids_of(lengths, 52)], float(np.mean(lengths))
     try:
         for name in options.shapes.split(","):
             with tempfile.TemporaryDirectory() as folder:
@@ -232,7 +232,7 @@ def main():
                         run.check(report, kind, encoding)
                     run.client.flushall()
                     for kind, encoding in KINDS:
-                        run.measure(report, kind, encoding, gpu)
+                        run.measure(report, kind, encoding, gpu, texts, mean_tokens)
                 except AssertionError as error:
                     report.fail(name, str(error))
                 finally:

@@ -104,11 +104,19 @@ static void close_yardstick(struct yardstick *y)
     must(y, y->api->cudaStreamDestroy(y->stream), "cudaStreamDestroy");
 }
 
+static void prefer(const struct yardstick *y, cublasLtMatmulPreference_t preference,
+                   cublasLtMatmulPreferenceAttributes_t what, const void *value, size_t bytes)
+{
+    must_blas(y, y->api->cublasLtMatmulPreferenceSetAttribute(preference, what, value, bytes),
+              "cublasLtMatmulPreferenceSetAttribute");
+}
+
 static void open_product(const struct yardstick *y, struct product *p)
 {
     const struct cuda_api *api = y->api;
     cublasOperation_t transposed = CUBLAS_OP_T;
     cublasLtMatmulPreference_t preference;
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* as the engine: no sums in f16 */
     p->weight = matrix(y, p->outputs, p->inputs);
     p->from = matrix(y, p->rows, p->inputs);
     p->to = matrix(y, p->rows, p->outputs);
@@ -123,10 +131,8 @@ static void open_product(const struct yardstick *y, struct product *p)
     must_blas(y, api->cublasLtMatrixLayoutCreate(&p->to_layout, y->type, p->outputs, p->rows, (int64_t)p->outputs),
               "cublasLtMatrixLayoutCreate");
     must_blas(y, api->cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    must_blas(y,
-              api->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                        &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES),
-              "cublasLtMatmulPreferenceSetAttribute");
+    prefer(y, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES);
+    prefer(y, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);
     must_blas(y,
               api->cublasLtMatmulAlgoGetHeuristic(y->handle, p->what, p->weight_layout, p->from_layout, p->to_layout,
                                                   p->to_layout, preference, ALGORITHMS, p->algorithm, &p->algorithms),

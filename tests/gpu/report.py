@@ -42,6 +42,13 @@ class Report:
         self.content["notes"].append(text)
         print(text, flush=True)
 
+    def table(self, header, rows):
+        """Columns as wide as they must be; printed once, at the end, where it is found."""
+        cells = [header, *rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+        for row in cells:
+            print(" | ".join(f"{cell:>{width}}" for cell, width in zip(row, widths)), flush=True)
+
     def close(self):
         """Writes the JSON file; the process' exit code."""
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@
 #   --out FOLDER      where tables and JSON go (default: out in it)
 #   --device N        which GPU
 #   --python PROGRAM  which Python (default: python3)
-#   --quick           bench: only shows that everything runs
+#   --quick           numbers, bench: few texts and short rounds, to see that everything runs
 #   --no-peers, --no-compile      bench: without others, without torch.compile
 #   --built FOLDER    a build that exists; nothing is configured or built
 #   --backend cpu, --reference numpy     for the test of this script on a machine without a GPU

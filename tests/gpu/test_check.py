@@ -13,6 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ["SLUICE_BUILD"])
 GPU_CHECK = BUILD / "tests/gpu_check"
+ON_HOST = BUILD / "tests/gpu_check_host"  # the CUDA engine over the host table and the SIMT shim
 
 
 class OnTheHost(unittest.TestCase):
@@ -131,6 +132,26 @@ class OnTheHost(unittest.TestCase):
         spoil = 'case "$*" in *vectors*) exit 9 ;; esac; exit 0'
         self.assertEqual(self.run_made_up("sanitizer", "exit 0", spoil), 1, self.text)
         self.assertIn("FAILED", self.text)
+
+    def run_cuda(self, part, shapes):
+        return self.run_check(part, "--backend", "cuda", "--quick", "--no-peers", "--shapes", shapes, driver=(ON_HOST,))
+
+    def test_cuda_numbers_on_the_host(self):
+        self.assertEqual(self.run_cuda("numbers", "tiny"), 0, self.text)
+        titles = [entry["title"] for entry in self.content("numbers")["numbers"]]
+        for precision in ("f16", "bf16"):
+            for graphs in ("graphs", "no graphs", "graphs beside none"):
+                self.assertIn(f"tiny {precision} {graphs}", titles)
+        self.assertIn("tiny f32 graphs", titles)
+
+    def test_cuda_rows_beyond_f16_on_the_host(self):
+        self.assertEqual(self.run_cuda("numbers", "tiny-overflow"), 0, self.text)
+
+    def test_cuda_bench_on_the_host(self):
+        self.assertEqual(self.run_cuda("bench", "tiny"), 0, self.text)
+        titles = [entry["title"] for entry in self.content("bench")["speed"]]
+        for wanted in ("tiny products alone", "tiny one text of 12 tokens, graphs", "tiny one text of 12 tokens, no graphs"):
+            self.assertIn(wanted, titles)
 
     def test_bench_runs(self):
         self.assertEqual(self.run_script("bench", "--backend", "cpu", "--shapes", "tiny", "--quick", "--no-peers"), 0, self.text)
