@@ -10,14 +10,20 @@
 /* --- the device and its weights ------------------------------------------------------------------------------------
  */
 
+/* GPUs that are all too old count as none, so that "auto" takes the CPU beside them. */
 static enum status cuda_devices(unsigned *count, struct err *err)
 {
     const struct cuda_api *api;
+    struct cuda_device device;
     uint32_t found;
     TRY(cuda_api_real(&api, err));
     TRY(cuda_device_count(api, &found, err));
     *count = found;
-    return STATUS_OK;
+    enum status status = cuda_device_look(api, 0, &device, err);
+    for (uint32_t i = 1; i < found && status == STATUS_UNSUPPORTED; i++)
+        if (cuda_device_look(api, (int)i, &device, NULL) == STATUS_OK)
+            status = STATUS_OK;
+    return status;
 }
 
 static enum precision cuda_choose(enum precision asked)

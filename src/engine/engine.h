@@ -29,7 +29,7 @@ struct engine_options {
     float memory_share;     /* of the device's free memory that may be reserved; 0: 0.8 */
     bool no_graphs;         /* CUDA: every kernel is launched by itself */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
-    const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's cache folder */
+    const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's; "": none */
 };
 
 /* Rows of tokens, packed or padded: row r is ids[start[r]] .. ids[start[r] + length[r] - 1]. Packed rows follow each

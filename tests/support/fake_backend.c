@@ -129,8 +129,10 @@ static enum status fake_submit(struct backend_stream *stream, struct err *err)
     stream->waiting[stream->count++] = stream->begun;
     fake.passes++;
     fake.passes_in[stream->backend->precision]++;
-    fake.most_waiting = stream->count > fake.most_waiting ? stream->count : fake.most_waiting;
-    fake.most_rows = stream->begun->rows > fake.most_rows ? stream->begun->rows : fake.most_rows;
+    if (stream->count > fake.most_waiting)
+        fake.most_waiting = stream->count;
+    if (stream->begun->rows > fake.most_rows)
+        fake.most_rows = stream->begun->rows;
     return STATUS_OK;
 }
 

@@ -10,7 +10,7 @@
 
 enum { FAKE_PRECISIONS = PRECISION_F16 + 1 };
 
-/* Set by the test, also while engines are open; counts are the backend's. */
+/* Set by the test, also while engines are open but not while they run; counts are the backend's. */
 struct fake_backend {
     unsigned slots;
     struct stream_limits limits;
@@ -20,10 +20,10 @@ struct fake_backend {
     int32_t embed_fails, submit_fails, wait_fails; /* a token whose pass fails there; 0: none */
     enum status failure;                           /* with this status */
 
-    unsigned opened, streams;      /* now open */
-    unsigned passes, most_waiting; /* submitted in all; the most that were not waited for at once */
-    unsigned passes_in[FAKE_PRECISIONS];
-    uint32_t most_rows; /* in a pass */
+    atomic_uint opened, streams;      /* now open */
+    atomic_uint passes, most_waiting; /* submitted in all; the most that were not waited for at once */
+    atomic_uint passes_in[FAKE_PRECISIONS];
+    atomic_uint most_rows; /* in a pass */
 };
 
 /* The one that fake_backend's functions use; the test may change it at any time. */

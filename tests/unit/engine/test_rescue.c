@@ -1,8 +1,10 @@
-/* Rows that f16 cannot hold, on a backend whose precisions overflow by request. */
+/* Rows that f16 cannot hold, on a backend whose precisions overflow by request.
+ * ctest: threads */
 #include "fake_backend.h"
 #include "harness.h"
 
 #include <math.h>
+#include <pthread.h>
 
 #include "engine/engine.h"
 #include "model_builder.h"
@@ -209,6 +211,47 @@ static void rows_are_rescued_while_others_fly(void **state)
     close_fake(&opened);
 }
 
+enum { THREADS = 4, ROUNDS = 50 };
+
+static void *run_many(void *argument)
+{
+    struct encoder *encoder = argument;
+    const int32_t ids[2] = {1, OVERFLOWS};
+    const uint32_t start = 0, length = 2;
+    intptr_t wrong = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        float output[DIM] = {0};
+        struct engine_batch batch = {1, 2, ids, &start, &length, output};
+        wrong += encoder_run(encoder, &batch, NULL) != STATUS_OK || output[0] != 10.25f;
+    }
+    return (void *)wrong;
+}
+
+/* The wider engine is opened once, by whoever is first. */
+static void encoders_of_several_threads_share_it(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    pthread_t threads[THREADS];
+    struct encoder *encoders[THREADS];
+    fake_reset();
+    fake.overflows[PRECISION_F16] = OVERFLOWS;
+    struct opened opened = open_fake(&bare, PRECISION_F16);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(encoder_open(opened.engine, &encoders[i], &err), STATUS_OK);
+        assert_int_equal(pthread_create(&threads[i], NULL, run_many, encoders[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+        encoder_close(encoders[i]);
+    }
+    expect_counters(&opened, THREADS * ROUNDS, 0, 0);
+    assert_int_equal(fake.opened, 2);
+    close_fake(&opened);
+}
+
 /* As the daemon has it: the weights' bytes are long gone, so they come from the files once more. */
 static void weights_are_read_again_from_the_files(void **state)
 {
@@ -249,6 +292,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(no_memory_for_a_wider_engine_is_said_so),
     cmocka_unit_test(a_device_that_is_lost_meanwhile_is_lost),
     cmocka_unit_test(rows_are_rescued_while_others_fly),
+    cmocka_unit_test(encoders_of_several_threads_share_it),
     cmocka_unit_test(weights_are_read_again_from_the_files),
 };
 

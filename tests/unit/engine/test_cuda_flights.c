@@ -1,0 +1,173 @@
+/* Batches on their way on the CUDA engine, on the host: three out at once on streams that run as late, or in as odd an
+ * order, as they may; several devices, old ones, none. */
+#include "cuda_host_engine.h"
+#include "cuda_rows.h"
+#include "harness.h"
+
+#include "engine/cuda_pass.h"
+#include "engine/encoder.h"
+
+static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
+
+static void expect_near(const struct cuda_rows *rows, const struct model *model)
+{
+    struct cuda_distance distance = cuda_rows_compare(rows, model);
+    if (!(distance.cosine >= 0.99999) || !(distance.difference <= 3e-3))
+        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
+}
+
+static void run(struct cuda_opened *opened, struct cuda_rows *rows, enum status expected)
+{
+    struct err err = {0};
+    enum status status = encoder_run(opened->encoder, &rows->batch, &err);
+    if (status != expected)
+        fail_msg("%s: %s", status_name(status), err.message);
+}
+
+static struct cuda_rows flights[3];
+
+/* Three batches out all the time, of sizes that share buckets, through the graphs' beginnings, and out again where few
+ * graphs are kept. */
+static void fly(enum cuda_host_order order, uint64_t seed, enum pooling pooling, uint32_t graphs)
+{
+    static const uint32_t lengths[][4] = {{5, 3}, {20, 1, 4}, {6, 2}, {7}, {19, 5}, {40}, {33, 7}};
+    enum { SIZES = sizeof lengths / sizeof lengths[0], ROUNDS = 24 };
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.order = order, .seed = seed});
+    struct model *model = memory_model(small, 1);
+    model->pooling = pooling;
+    struct cuda_opened opened = cuda_opened(model, NULL);
+    opened.encoder->stream->graphs.most = graphs;
+    assert_int_equal(encoder_slots(opened.engine), 3);
+    for (unsigned i = 0; i < ROUNDS + 3; i++) {
+        struct cuda_rows *rows = &flights[i % 3];
+        if (i >= 3) {
+            assert_int_equal(encoder_take(opened.encoder, &err), STATUS_OK);
+            expect_near(rows, model);
+        }
+        if (i < ROUNDS) {
+            cuda_rows_make(rows, model, lengths[(i + seed) % SIZES], 0, i);
+            assert_int_equal(encoder_put(opened.encoder, &rows->batch, &err), STATUS_OK);
+        }
+    }
+    assert_true(engine_counters(opened.engine).graph_launches > 0);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
+static void all_slots_fly_late(void **state)
+{
+    (void)state;
+    fly(CUDA_HOST_LATE, 0, POOLING_MEAN, CUDA_GRAPHS);
+    fly(CUDA_HOST_LATE, 1, POOLING_CLS, 2);
+}
+
+static void all_slots_fly_behind_others(void **state)
+{
+    (void)state;
+    fly(CUDA_HOST_OTHERS, 0, POOLING_MEAN, 1);
+    fly(CUDA_HOST_OTHERS, 1, POOLING_CLS, CUDA_GRAPHS);
+}
+
+static void all_slots_fly_in_any_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 6; seed++)
+        fly(CUDA_HOST_SHUFFLED, seed, seed % 2 == 0 ? POOLING_MEAN : POOLING_CLS, 2 + (uint32_t)seed % 3);
+}
+
+static void batches_may_be_out_when_it_ends(void **state)
+{
+    (void)state;
+    const uint32_t lengths[] = {5, 3, 0};
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
+    struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
+    for (int i = 0; i < 3; i++) {
+        cuda_rows_make(&flights[i], opened.model, lengths, 0, 1);
+        assert_int_equal(encoder_put(opened.encoder, &flights[i].batch, &err), STATUS_OK);
+    }
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
+static void two_devices_are_two(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    const uint32_t lengths[] = {9, 3, 0};
+    unsigned count;
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.devices = 2});
+    assert_int_equal(engine_devices("cuda", &count, &err), STATUS_OK);
+    assert_int_equal(count, 2);
+    struct cuda_opened first = cuda_opened(memory_model(small, 1), NULL),
+                       second = cuda_opened(memory_model(small, 1), &(struct engine_options){.device = 1});
+    cuda_rows_make(&rows, first.model, lengths, 0, 1);
+    run(&first, &rows, STATUS_OK);
+    run(&second, &rows, STATUS_OK);
+    expect_near(&rows, second.model);
+    cuda_host_lose(0);
+    run(&first, &rows, STATUS_DEVICE_LOST);
+    run(&second, &rows, STATUS_OK);
+    expect_near(&rows, second.model);
+    struct engine *none;
+    assert_int_equal(engine_open(second.model, &(struct engine_options){.backend = "cuda", .device = 2}, &none, &err),
+                     STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "GPU 2"));
+    cuda_opened_close(&first);
+    cuda_opened_close(&second);
+    cuda_host_engine_close();
+}
+
+static void without_a_driver_auto_is_the_cpu(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 1);
+    struct engine *engine;
+    struct err err = {0};
+    assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
+    assert_string_equal(engine_backend(engine), "cpu");
+    assert_non_null(strstr(engine_passed_over(engine), "driver"));
+    engine_close(engine);
+    assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
+                     STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "driver"));
+
+    cuda_host_engine_open(NULL);
+    assert_int_equal(engine_open(model, &(struct engine_options){.cache_path = ""}, &engine, &err), STATUS_OK);
+    assert_string_equal(engine_backend(engine), "cuda");
+    assert_string_equal(engine_passed_over(engine), "");
+    assert_int_equal(engine_precision(engine), PRECISION_F16);
+    engine_close(engine);
+    cuda_host_engine_close();
+    memory_model_free(model);
+}
+
+/* All too old counts as none. */
+static void an_old_gpu_is_left_alone(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 1);
+    struct engine *engine;
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.capability = 75});
+    assert_int_equal(engine_open(model, NULL, &engine, &err), STATUS_OK);
+    assert_string_equal(engine_backend(engine), "cpu");
+    assert_non_null(strstr(engine_passed_over(engine), "7.5"));
+    engine_close(engine);
+    assert_int_equal(engine_open(model, &(struct engine_options){.backend = "cuda"}, &engine, &err),
+                     STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "7.5"));
+    cuda_host_engine_close();
+    memory_model_free(model);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(all_slots_fly_late),         cmocka_unit_test(all_slots_fly_behind_others),
+    cmocka_unit_test(all_slots_fly_in_any_order), cmocka_unit_test(batches_may_be_out_when_it_ends),
+    cmocka_unit_test(two_devices_are_two),        cmocka_unit_test(without_a_driver_auto_is_the_cpu),
+    cmocka_unit_test(an_old_gpu_is_left_alone),
+};
+
+TEST_MAIN(cases)
