@@ -216,6 +216,31 @@ static void products_whose_algorithms_fail_are_right(void **state)
     all_products(failing, "cublasGemmEx");
 }
 
+/* Each layer has its own weights and bias; one plan computes them all. */
+static void a_plan_serves_every_layer(void **state)
+{
+    (void)state;
+    static struct bench b;
+    char got[ROOM * 4];
+    for (int plain = 0; plain < 2; plain++) {
+        open_host(&b, NULL);
+        cuda_host_offer(plain ? NULL : one_algorithm);
+        open_operands(&b, KERNEL_F32);
+        open_gemm(&b, NULL, 0);
+        const struct gemm_operands first = b.operands;
+        run(&b, GEMM_BIAS, got);
+        b.operands.weight = new_matrix(&b, OUTPUTS * INPUTS, 11, b.weight);
+        b.operands.bias = new_matrix(&b, OUTPUTS, 12, b.bias);
+        run(&b, GEMM_BIAS, got);
+        assert_right(&b, GEMM_BIAS, got);
+        give_back(&b, first.weight);
+        give_back(&b, first.bias);
+        close_gemm(&b);
+        close_operands(&b);
+        close_host(&b);
+    }
+}
+
 static void without_any_way_it_says_so(void **state)
 {
     (void)state;
@@ -311,6 +336,55 @@ static void an_algorithm_never_changes(void **state)
     assert_memory_equal(got, first, ROWS * OUTPUTS * sizeof(float));
     assert_int_equal(cuda_host_calls("cudaEventElapsedTime"), timed);
     gemm_runner_close(mine);
+    close_gemm(&b);
+    close_operands(&b);
+    close_host(&b);
+}
+
+/* While one runner looks for an algorithm another one finds its own, which is not the one that is the fastest then. */
+static struct {
+    const struct cuda_api *api;
+    struct bench *other;
+    char got[ROOM * 4];
+} overtaking;
+
+static cublasStatus_t overtake(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t preference, int wanted,
+                               cublasLtMatmulHeuristicResult_t *results, int *count)
+{
+    static const struct cuda_host_algorithm other_times[CUDA_HOST_ALGORITHMS] = {{1, 0, 0}, {2000, 0, 0}, {3000, 0, 0}};
+    struct bench *other = overtaking.other;
+    overtaking.other = NULL;
+    if (other != NULL) {
+        run(other, GEMM_BIAS, overtaking.got);
+        cuda_host_offer(other_times);
+    }
+    return overtaking.api->cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, d, preference, wanted, results, count);
+}
+
+static void who_is_first_decides_for_all(void **state)
+{
+    (void)state;
+    static struct bench b;
+    static struct bench other;
+    char got[ROOM * 4];
+    open_host(&b, NULL);
+    cuda_host_offer(third_is_best);
+    open_operands(&b, KERNEL_F32);
+    struct cuda_api api = *b.api;
+    overtaking.api = b.api;
+    api.cublasLtMatmulAlgoGetHeuristic = overtake;
+    b.api = &api;
+    open_gemm(&b, NULL, 0);
+    struct kernel_queue queue = {api.cudaLaunchKernel, b.stream, 4, 90};
+    other = b;
+    MUST(gemm_runner_open(b.gemm, &queue, &other.runner, NULL));
+    overtaking.other = &other;
+    run(&b, GEMM_BIAS, got);
+    assert_null(overtaking.other);
+    assert_memory_equal(got, overtaking.got, ROWS * OUTPUTS * sizeof(float));
+    gemm_runner_close(other.runner);
     close_gemm(&b);
     close_operands(&b);
     close_host(&b);
@@ -493,10 +567,12 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(products_are_right),
     cmocka_unit_test(products_without_an_algorithm_are_right),
     cmocka_unit_test(products_whose_algorithms_fail_are_right),
+    cmocka_unit_test(a_plan_serves_every_layer),
     cmocka_unit_test(without_any_way_it_says_so),
     cmocka_unit_test(the_fastest_that_works_is_taken),
     cmocka_unit_test(one_candidate_is_not_timed),
     cmocka_unit_test(an_algorithm_never_changes),
+    cmocka_unit_test(who_is_first_decides_for_all),
     cmocka_unit_test(threads_find_the_same_algorithm),
     cmocka_unit_test(products_are_captured),
     cmocka_unit_test(a_device_is_lost_at_any_call),
