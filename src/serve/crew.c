@@ -28,7 +28,7 @@ struct crew {
     struct channel *out;
 
     pthread_mutex_t lock; /* of all below, and of what the seats hold */
-    pthread_cond_t not_empty;
+    pthread_cond_t not_empty, ends;
     void **items; /* [capacity], a ring, the next at `first` */
     size_t first, count;
     bool stopping;
@@ -100,12 +100,17 @@ static void work_one_by_one(void *context, struct crew_seat *seat)
     }
 }
 
+/* A thread that has left stays until the crew is stopped, which joins it. */
 static void *thread_main(void *argument)
 {
     struct crew_seat *seat = argument;
     struct crew *crew = seat->crew;
     (crew->serve == NULL ? work_one_by_one : crew->serve)(seat->context, seat);
-    crew_leave(seat);
+    pthread_mutex_lock(&crew->lock);
+    seat->left = true;
+    while (!crew->stopping)
+        pthread_cond_wait(&crew->ends, &crew->lock);
+    pthread_mutex_unlock(&crew->lock);
     return NULL;
 }
 
@@ -145,6 +150,7 @@ enum status crew_open(const struct crew_options *options, struct crew **out, str
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u %s threads", options->threads, options->name);
     pthread_mutex_init(&crew->lock, NULL);
     pthread_cond_init(&crew->not_empty, NULL);
+    pthread_cond_init(&crew->ends, NULL);
     crew->work = options->work;
     crew->serve = options->serve;
     crew->capacity = options->capacity;
@@ -224,6 +230,7 @@ void crew_stop(struct crew *crew)
     pthread_mutex_lock(&crew->lock);
     crew->stopping = true;
     pthread_cond_broadcast(&crew->not_empty);
+    pthread_cond_broadcast(&crew->ends);
     pthread_mutex_unlock(&crew->lock);
     for (unsigned i = 0; i < crew->running; i++)
         pthread_join(crew->seats[i].id, NULL);
@@ -236,6 +243,7 @@ void crew_free(struct crew *crew)
         return;
     channel_free(crew->out);
     free(crew->items);
+    pthread_cond_destroy(&crew->ends);
     pthread_cond_destroy(&crew->not_empty);
     pthread_mutex_destroy(&crew->lock);
     free(crew);
