@@ -10,22 +10,38 @@ enum status cuda_select(const struct cuda_backend *cuda, struct err *err)
     return cuda_check(cuda->api, cuda->api->cudaSetDevice(cuda->device.number), "selecting a GPU", err);
 }
 
+static enum status say_lost(const struct backend_stream *stream, struct err *err)
+{
+    return err_set(err, STATUS_DEVICE_LOST, "GPU %d (%s) was lost", stream->cuda->device.number,
+                   stream->cuda->device.name);
+}
+
+/* After a pass that was begun and not submitted: ends its capture, and waits for what it had enqueued, since its slot
+ * is given to the next pass. */
+static enum status forget(struct backend_stream *stream, struct err *err)
+{
+    const struct cuda_api *api = stream->cuda->api;
+    stream->begun = false;
+    if (stream->capturing) {
+        cudaGraph_t graph = NULL;
+        stream->capturing = false;
+        (void)api->cudaStreamEndCapture(stream->device.compute, &graph);
+        if (graph != NULL)
+            (void)api->cudaGraphDestroy(graph);
+        (void)api->cudaGetLastError();
+    }
+    return stream->lost ? say_lost(stream, err) : cuda_stream_drain(&stream->device, err);
+}
+
 /* What an error means for the passes to come: a lost device answers nothing any more; without memory, graphs are the
  * first to go. */
 static enum status ended(struct backend_stream *stream, enum status status)
 {
     if (status == STATUS_DEVICE_LOST)
         stream->lost = true;
-    if (status == STATUS_NO_MEMORY && stream->graphs.graphs > 0 &&
-        cuda_stream_drain(&stream->device, NULL) == STATUS_OK)
+    if (status == STATUS_NO_MEMORY && forget(stream, NULL) == STATUS_OK)
         cuda_graphs_drop(&stream->graphs);
     return status;
-}
-
-static enum status say_lost(const struct backend_stream *stream, struct err *err)
-{
-    return err_set(err, STATUS_DEVICE_LOST, "GPU %d (%s) was lost", stream->cuda->device.number,
-                   stream->cuda->device.name);
 }
 
 /* --- what a pass is made of ----------------------------------------------------------------------------------------
@@ -107,39 +123,27 @@ static const struct gemm_plan **plan_of(struct backend_stream *stream, uint32_t 
     return first ? &stream->bucket->first_plans[site] : &stream->bucket->plans[site];
 }
 
-/* Plans every product of a new bucket, with the weights of its first and last layer. */
+static enum status plan_layer(struct backend_stream *stream, uint32_t layer, struct err *err)
+{
+    for (unsigned site = 0; site < CUDA_LINEARS; site++) {
+        struct product product = product_of(stream, layer, (enum linear_site)site);
+        TRY(gemm_prepare(stream->runner, &product.shape, product.rows, &product.operands,
+                         plan_of(stream, layer, (enum linear_site)site), err));
+    }
+    return STATUS_OK;
+}
+
+/* Plans every product of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. */
 static enum status plan_products(struct backend_stream *stream, struct err *err)
 {
-    uint32_t last = model_of(stream)->layer_count - 1;
-    for (uint32_t layer = 0; layer <= last; layer += last > 0 ? last : 1)
-        for (unsigned site = 0; site < CUDA_LINEARS; site++) {
-            struct product product = product_of(stream, layer, (enum linear_site)site);
-            TRY(gemm_prepare(stream->runner, &product.shape, product.rows, &product.operands,
-                             plan_of(stream, layer, (enum linear_site)site), err));
-        }
+    TRY(plan_layer(stream, 0, err));
+    TRY(plan_layer(stream, model_of(stream)->layer_count - 1, err));
     stream->bucket->planned = true;
     return STATUS_OK;
 }
 
 /* --- the forward pass ----------------------------------------------------------------------------------------------
  */
-
-/* After a pass that was begun and not submitted: ends its capture, and waits for what it had enqueued, since its slot
- * is given to the next pass. */
-static enum status forget(struct backend_stream *stream, struct err *err)
-{
-    const struct cuda_api *api = stream->cuda->api;
-    stream->begun = false;
-    if (stream->capturing) {
-        cudaGraph_t graph = NULL;
-        stream->capturing = false;
-        (void)api->cudaStreamEndCapture(stream->device.compute, &graph);
-        if (graph != NULL)
-            (void)api->cudaGraphDestroy(graph);
-        (void)api->cudaGetLastError();
-    }
-    return stream->lost ? say_lost(stream, err) : cuda_stream_drain(&stream->device, err);
-}
 
 static enum status find_bucket(struct backend_stream *stream, const struct pass *pass, struct err *err)
 {
@@ -304,7 +308,8 @@ static enum status end_capture(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-/* The vectors go into the slot, so the graph of all before is the same for every slot. */
+/* The vectors go into the slot, so the graph of all before is the same for every slot. Nobody asks for `finite`: the
+ * encoder looks at the vectors themselves, whatever the backend. */
 static enum status pool_rows(struct backend_stream *stream, struct err *err)
 {
     const struct model *model = model_of(stream);

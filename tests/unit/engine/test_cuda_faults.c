@@ -74,9 +74,8 @@ static void the_device_may_be_lost_at_any_call(void **state)
 }
 
 /* Any other error of any call ends its batch alone: the next one is computed. */
-static void a_failed_call_fails_its_batch_alone(void **state)
+static void fail_each_call(cudaError_t answer)
 {
-    (void)state;
     static struct cuda_rows rows;
     const uint32_t lengths[] = {5, 2, 0};
     for (int round = 0; round < 3; round++) { /* directly, captured, replayed */
@@ -87,10 +86,10 @@ static void a_failed_call_fails_its_batch_alone(void **state)
             cuda_rows_make(&rows, opened.model, lengths, 0, 1);
             for (int before = 0; before < round; before++)
                 run(&opened, &rows, STATUS_OK);
-            cuda_host_plant((struct cuda_host_fault){.at = at, .answer = cudaErrorInvalidValue});
+            cuda_host_plant((struct cuda_host_fault){.at = at, .answer = answer});
             enum status status = encoder_run(opened.encoder, &rows.batch, &err);
             failed = status != STATUS_OK;
-            assert_true(status == STATUS_OK || status == STATUS_INTERNAL);
+            assert_true(!failed || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY);
             cuda_host_clear();
             for (int after = 0; after < 3; after++) {
                 cuda_rows_make(&rows, opened.model, lengths, 0, 2);
@@ -101,6 +100,18 @@ static void a_failed_call_fails_its_batch_alone(void **state)
             cuda_host_engine_close();
         }
     }
+}
+
+static void a_failed_call_fails_its_batch_alone(void **state)
+{
+    (void)state;
+    fail_each_call(cudaErrorInvalidValue);
+}
+
+static void so_does_one_without_memory(void **state)
+{
+    (void)state;
+    fail_each_call(cudaErrorMemoryAllocation);
 }
 
 /* --- rows that f16 cannot hold ---------------------------------------------------------------------------------------
@@ -188,6 +199,7 @@ static void then_in_f32(void **state)
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_device_may_be_lost_at_any_call),
     cmocka_unit_test(a_failed_call_fails_its_batch_alone),
+    cmocka_unit_test(so_does_one_without_memory),
     cmocka_unit_test(a_row_that_overflows_is_run_again),
     cmocka_unit_test(then_in_f32),
 };
