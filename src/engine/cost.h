@@ -46,9 +46,10 @@ void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
  * Shapes: shapes, took_ns [count]. */
 struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
-/* Runs batches of a few shapes, each after a warm-up and several times, until about `budget_ns` are used up, and fits
- * their medians. Shapes that would take longer than what is left of the budget are left out; the shortest always runs.
- * Errors: those of encoder_run; STATUS_NO_MEMORY. Thread: the encoder's. */
+/* Runs batches of a few shapes, each after a warm-up and several times, until about `budget_ns` are used up (what a
+ * first pass of a size takes more than others is not counted), and fits their medians. Shapes that would take longer
+ * than what is left of the budget are left out; the shortest always runs. Errors: those of encoder_run;
+ * STATUS_NO_MEMORY. Thread: the encoder's. */
 MUST_CHECK enum status cost_calibrate(struct encoder *encoder, const struct model *model, uint64_t budget_ns,
                                       struct cost *out, struct err *err);
 
