@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "bulk/job_state.h"
 
-enum { REPORT_MS = 100, COMMIT_MS = 1000 };
+enum { REPORT_MS = 100 };
 
 enum status job_open(struct job *job, const struct job_options *options, struct err *err)
 {
@@ -34,6 +34,7 @@ enum status job_open(struct job *job, const struct job_options *options, struct 
 void job_close(struct job *job)
 {
     job_prep_close(job);
+    job_commit_close(job);
     job_retry_close(job);
     source_close(job->source);
     store_close(job->store);
@@ -105,26 +106,17 @@ static void wait_for_threads(const struct job *job)
             continue;
 }
 
-static enum status commit_when_due(struct job *job, struct err *err)
-{
-    if (job->journal == NULL || journal_waiting(job->journal) == 0 ||
-        clock_now_ns() - job->committed_ns < COMMIT_MS * NS_PER_MS)
-        return STATUS_OK;
-    return job_commit(job, err);
-}
-
 static enum status run(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_COMPUTING;
-    job->committed_ns = clock_now_ns();
     while (!job->ended || job->finished < job->read) {
         bool worked = false;
         job->stopping = job->stopping || (job->options->stop != NULL && *job->options->stop != 0);
         TRY(step(job, &worked, err));
-        TRY(commit_when_due(job, err));
+        TRY(job_commit_when_due(job, err));
         job_report(job, false);
         if (job->stopping && !job_has_batches_out(job))
-            return job_commit(job, err);
+            return job_commit_all(job, err);
         if (!worked)
             wait_for_threads(job);
     }
@@ -152,7 +144,7 @@ static void drain(struct job *job)
             wait_for_threads(job);
     }
     if (storing)
-        storing = job_commit(job, &ignored) == STATUS_OK;
+        storing = job_commit_all(job, &ignored) == STATUS_OK;
 }
 
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)

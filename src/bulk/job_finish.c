@@ -1,11 +1,10 @@
-/* Finishing: rows in input order once their window is complete; then the checkpoint, so that their window is never
- * needed again. What a checkpoint tells of is durable before it is written. */
+/* Finishing: rows in input order once their window is complete; then a checkpoint, so that their window is never needed
+ * again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "bulk/job_state.h"
 #include "bulk/json_text.h"
 #include "bulk/manifest.h"
@@ -145,27 +144,15 @@ static enum status finish_unit(struct job *job, struct look *window, struct unit
     return put_tails(job, window, unit, err);
 }
 
-/* Everything up to here becomes durable, then the checkpoint says so. */
+/* Everything up to here is written; with the next commit it becomes durable, and the checkpoint says so. */
 static enum status put_checkpoint(struct job *job, struct err *err)
 {
     for (int i = 0; i < TAILS; i++) {
-        TRY(job->journal == NULL ? tail_flush(&job->tails[i], err) : tail_sync(&job->tails[i], err));
+        TRY(tail_flush(&job->tails[i], err));
         job->at.tails[i] = job->tails[i].written;
     }
-    if (job->journal == NULL)
-        return STATUS_OK;
-    TRY(job_commit(job, err));
-    TRY(journal_put_checkpoint(job->journal, &job->at, err));
-    return journal_sync(job->journal, err);
-}
-
-enum status job_commit(struct job *job, struct err *err)
-{
-    if (job->journal == NULL)
-        return STATUS_OK;
-    TRY(store_sync(job->store, err));
-    TRY(journal_sync(job->journal, err));
-    job->committed_ns = clock_now_ns();
+    job->checkpoint = job->at;
+    job->checkpoint_waits = job->journal != NULL;
     return STATUS_OK;
 }
 
@@ -240,6 +227,7 @@ enum status job_end(struct job *job, struct err *err)
     if (job->journal == NULL)
         return STATUS_OK;
     TRY(put_checkpoint(job, err)); /* of a job without rows */
+    TRY(job_commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0)
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
     TRY(manifest_write(job->options, job->store, &job->at, err));

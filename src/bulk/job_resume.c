@@ -233,11 +233,11 @@ static enum status open_journal(struct job *job, struct err *err)
             return err->status;
     } else {
         TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
-        TRY(journal_sync(job->journal, err));
+        TRY(journal_write(job->journal, NULL, err));
     }
     if (job->recent.length > 0)
         qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
-    return STATUS_OK;
+    return job_commit_open(job, err);
 }
 
 enum status job_resume(struct job *job, struct err *err)

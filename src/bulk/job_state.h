@@ -16,6 +16,7 @@ enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 32 << 20, STEP = 256 };
 enum tail_number { TAIL_LINES, TAIL_FAILURES, TAIL_IDS, TAIL_DOCUMENTS, TAILS };
 _Static_assert((int)TAILS <= (int)JOURNAL_TAILS, "a checkpoint has room for all");
 
+struct commit;
 struct retry;
 
 struct job {
@@ -40,6 +41,10 @@ struct job {
     XXH3_state_t *digest; /* of the documents that were read */
     uint64_t next_row;    /* of the next window */
     struct checkpoint at; /* what is complete */
+    struct crew *commits; /* see job_commit.c; NULL without a journal */
+    struct commit *commit;
+    struct checkpoint checkpoint; /* to be written with the next commit */
+    bool checkpoint_waits;
     struct buffer recent; /* struct done: rows behind the checkpoint that an earlier run computed */
     size_t recent_at;
     struct buffer terms; /* of the earlier run */
@@ -61,6 +66,13 @@ void job_close(struct job *job);
 /* job_resume.c: takes up what an earlier run has left. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 MUST_CHECK enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err);
+
+/* job_commit.c: what is written becomes durable, and the journal says so. */
+MUST_CHECK enum status job_commit_open(struct job *job, struct err *err);
+void job_commit_close(struct job *job);
+MUST_CHECK enum status job_commit_when_due(struct job *job, struct err *err);
+/* Waits for all that is written. */
+MUST_CHECK enum status job_commit_all(struct job *job, struct err *err);
 
 /* job_retry.c: a finished job whose failed rows are tried again. What begins with `job_retry_` and comes while the job
  * runs does nothing without a retry, unless it says otherwise. */
@@ -91,7 +103,6 @@ bool job_has_batches_out(const struct job *job);
 
 /* job_finish.c: windows that are complete, in row order; checkpoints; the end. */
 MUST_CHECK enum status job_finish_rows(struct job *job, bool *worked, struct err *err);
-MUST_CHECK enum status job_commit(struct job *job, struct err *err);
 MUST_CHECK enum status job_end(struct job *job, struct err *err);
 
 /* Tells the caller how far it is; not more often than ten times a second unless it must. */

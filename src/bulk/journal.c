@@ -23,10 +23,10 @@ _Static_assert((int)CONTENT_MAX >= (int)JOURNAL_TERMS_MAX, "every content has ro
 struct journal {
     int fd;
     const char *path;
-    struct buffer out;  /* records that are not written yet */
-    struct buffer done; /* rows that were added */
-    uint64_t length;    /* of the file */
-    bool torn;          /* the last append left part of a record behind; it is cut off first */
+    struct buffer out;          /* records that are not written yet */
+    struct buffer done, sealed; /* rows: that were added, and those that are to be written */
+    uint64_t length;            /* of the file */
+    bool torn;                  /* the last append left part of a record behind; it is cut off first */
 };
 
 static void put_number(struct buffer *to, uint64_t value, int bytes)
@@ -166,6 +166,7 @@ void journal_close(struct journal *journal)
         close(journal->fd);
     buffer_free(&journal->out);
     buffer_free(&journal->done);
+    buffer_free(&journal->sealed);
     free(journal);
 }
 
@@ -184,7 +185,7 @@ static void put_record(struct buffer *to, enum journal_kind kind, const char *co
 /* Appends what is in `out`. After a failure the file may hold part of it: the next time that is cut off. */
 static enum status append(struct journal *journal, struct err *err)
 {
-    if (!buffer_ok(&journal->out) || !buffer_ok(&journal->done))
+    if (!buffer_ok(&journal->out))
         return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
     if (journal->torn && (ftruncate(journal->fd, (off_t)journal->length) != 0 ||
                           lseek(journal->fd, (off_t)journal->length, SEEK_SET) < 0))
@@ -212,7 +213,7 @@ enum status journal_put_terms(struct journal *journal, const char *terms, size_t
     return append(journal, err);
 }
 
-enum status journal_put_checkpoint(struct journal *journal, const struct checkpoint *checkpoint, struct err *err)
+static void put_checkpoint(struct journal *journal, const struct checkpoint *checkpoint)
 {
     const uint64_t words[CHECKPOINT_WORDS] = {checkpoint->documents,  checkpoint->rows,        checkpoint->computed,
                                               checkpoint->copied,     checkpoint->failed,      checkpoint->tokens,
@@ -226,7 +227,6 @@ enum status journal_put_checkpoint(struct journal *journal, const struct checkpo
     else
         journal->out.broken = true;
     buffer_free(&content);
-    return append(journal, err);
 }
 
 void journal_add_done(struct journal *journal, struct done done)
@@ -241,13 +241,24 @@ size_t journal_waiting(const struct journal *journal)
     return journal->done.length / DONE_BYTES;
 }
 
-enum status journal_sync(struct journal *journal, struct err *err)
+enum status journal_seal(struct journal *journal, struct err *err)
 {
-    for (size_t at = 0; at < journal->done.length; at += CONTENT_MAX) {
-        size_t left = journal->done.length - at;
-        put_record(&journal->out, JOURNAL_DONE, journal->done.data + at, left < CONTENT_MAX ? left : CONTENT_MAX);
-    }
+    if (!buffer_ok(&journal->done))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+    buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* usually the first */
     journal->done.length = 0;
+    return buffer_ok(&journal->sealed) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+}
+
+enum status journal_write(struct journal *journal, const struct checkpoint *checkpoint, struct err *err)
+{
+    for (size_t at = 0; at < journal->sealed.length; at += CONTENT_MAX) {
+        size_t left = journal->sealed.length - at;
+        put_record(&journal->out, JOURNAL_DONE, journal->sealed.data + at, left < CONTENT_MAX ? left : CONTENT_MAX);
+    }
+    journal->sealed.length = 0;
+    if (checkpoint != NULL)
+        put_checkpoint(journal, checkpoint);
     TRY(append(journal, err));
     if (fdatasync(journal->fd) != 0)
         return err_set_errno(err, "cannot write %s", journal->path);

@@ -7,7 +7,7 @@
  *     CHECKPOINT  everything up to here is complete: documents, rows, and how long the files were
  *
  * A record that was torn, and all behind it, counts as never written: what it told of is done again, with the same
- * bytes. Appending does not wait for the disk; journal_sync does. */
+ * bytes. */
 #ifndef BULK_JOURNAL_H
 #define BULK_JOURNAL_H
 
@@ -61,16 +61,19 @@ journal_open(const char *path, enum status (*seen)(void *context, const struct j
              void *context, struct journal **out, struct err *err);
 void journal_close(struct journal *journal);
 
-/* Append a record; journal_add_done keeps rows in memory until the next journal_sync.
- * Errors: STATUS_IO, STATUS_NO_MEMORY. */
+/* Appends the first record. Errors: STATUS_BAD_INPUT (too long), STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status journal_put_terms(struct journal *journal, const char *terms, size_t length, struct err *err);
-MUST_CHECK enum status journal_put_checkpoint(struct journal *journal, const struct checkpoint *checkpoint,
-                                              struct err *err);
-void journal_add_done(struct journal *journal, struct done done);
-size_t journal_waiting(const struct journal *journal); /* rows added since the last sync */
 
-/* Writes what was added, and waits until all of it would survive a power cut. To be called once the vectors of those
- * rows are durable. Errors: STATUS_IO, STATUS_NO_MEMORY. */
-MUST_CHECK enum status journal_sync(struct journal *journal, struct err *err);
+/* Remembers a row that was computed, until it is sealed; how many there are. */
+void journal_add_done(struct journal *journal, struct done done);
+size_t journal_waiting(const struct journal *journal);
+
+/* Says which rows the next journal_write is about: those that were added so far. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status journal_seal(struct journal *journal, struct err *err);
+
+/* Writes the sealed rows, then the checkpoint unless it is NULL, and waits until all would survive a power cut. To be
+ * called once what they tell of would. Errors: STATUS_IO, STATUS_NO_MEMORY. Thread: any, while no other thread seals or
+ * writes; rows may be added meanwhile. */
+MUST_CHECK enum status journal_write(struct journal *journal, const struct checkpoint *checkpoint, struct err *err);
 
 #endif

@@ -15,8 +15,6 @@
 #include "model/model.h"
 #include "work/reply.h"
 
-enum { OPEN_FILES = 8 };
-
 struct open_file {
     int fd; /* -1: none */
     uint64_t number, used;
@@ -27,7 +25,7 @@ struct store {
     struct store_options options;
     size_t row_bytes, header_bytes;
     uint64_t file_rows;
-    struct open_file files[OPEN_FILES];
+    struct open_file files[STORE_OPEN_FILES];
     uint64_t uses;
     char *bytes; /* [row_bytes] a row on its way */
 };
@@ -46,7 +44,7 @@ void store_close(struct store *store)
 {
     if (store == NULL)
         return;
-    for (int i = 0; i < OPEN_FILES; i++)
+    for (int i = 0; i < STORE_OPEN_FILES; i++)
         if (store->files[i].fd >= 0)
             close(store->files[i].fd);
     free(store->bytes);
@@ -108,7 +106,7 @@ static enum status put_header(const struct store *store, struct open_file *file,
 static enum status close_oldest(struct store *store, struct open_file **out, struct err *err)
 {
     struct open_file *oldest = &store->files[0];
-    for (int i = 0; i < OPEN_FILES; i++)
+    for (int i = 0; i < STORE_OPEN_FILES; i++)
         if (store->files[i].fd < 0 || (oldest->fd >= 0 && store->files[i].used < oldest->used))
             oldest = &store->files[i];
     *out = oldest;
@@ -124,7 +122,7 @@ static enum status close_oldest(struct store *store, struct open_file **out, str
 /* The open file of that number; a new one begins with a header that says no rows. */
 static enum status find_file(struct store *store, uint64_t number, struct open_file **out, struct err *err)
 {
-    for (int i = 0; i < OPEN_FILES; i++) {
+    for (int i = 0; i < STORE_OPEN_FILES; i++) {
         *out = &store->files[i];
         if ((*out)->fd >= 0 && (*out)->number == number) {
             (*out)->used = ++store->uses;
@@ -157,7 +155,7 @@ enum status store_open(const struct store_options *options, struct store **out, 
     store->row_bytes = options->dim * (options->element == ELEMENT_F16 ? sizeof(uint16_t) : sizeof(float));
     store->header_bytes = options->kind == STORE_NPY || options->kind == STORE_SHARDS ? NPY_HEADER_BYTES : 0;
     store->file_rows = options->kind == STORE_SHARDS ? options->shard_rows : UINT64_MAX;
-    for (int i = 0; i < OPEN_FILES; i++)
+    for (int i = 0; i < STORE_OPEN_FILES; i++)
         store->files[i].fd = -1;
     store->bytes = malloc(store->row_bytes);
     if (store->bytes == NULL) {
@@ -249,9 +247,29 @@ enum status store_get(struct store *store, uint64_t row, float *vector, struct e
     return STATUS_OK;
 }
 
+enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
+{
+    *count = 0;
+    for (int i = 0; i < STORE_OPEN_FILES; i++) {
+        struct open_file *file = &store->files[i];
+        if (file->fd < 0 || !file->dirty)
+            continue;
+        int fd = dup(file->fd);
+        if (fd < 0) {
+            enum status status = failed(store, file->number, "write", err);
+            while (*count > 0)
+                close(fds[--*count]);
+            return status;
+        }
+        fds[(*count)++] = fd;
+        file->dirty = false;
+    }
+    return STATUS_OK;
+}
+
 enum status store_sync(struct store *store, struct err *err)
 {
-    for (int i = 0; i < OPEN_FILES; i++) {
+    for (int i = 0; i < STORE_OPEN_FILES; i++) {
         struct open_file *file = &store->files[i];
         if (file->fd < 0 || !file->dirty)
             continue;

@@ -14,6 +14,8 @@ enum store_kind {
     STORE_SHARDS, /* a folder of .npy files */
 };
 
+enum { STORE_OPEN_FILES = 8 }; /* at once */
+
 enum element { ELEMENT_F32, ELEMENT_F16 };
 
 struct store_options {
@@ -39,6 +41,10 @@ MUST_CHECK enum status store_put_nan(struct store *store, uint64_t row, struct e
 /* Copies one row's bits to another, or reads it. Shapes: vector [dim] f32, written. Errors: STATUS_IO. */
 MUST_CHECK enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err);
 MUST_CHECK enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err);
+
+/* Descriptors of the files that were written to since the last time: for who makes them durable, and closes them.
+ * Shapes: fds [STORE_OPEN_FILES], [*count] written. Errors: STATUS_IO; then none is given out. */
+MUST_CHECK enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err);
 
 /* Waits until all that was written would survive a power cut. Errors: STATUS_IO. */
 MUST_CHECK enum status store_sync(struct store *store, struct err *err);
