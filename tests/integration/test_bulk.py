@@ -139,6 +139,24 @@ class BadRows(BulkCase):
         self.assertEqual((rows[1]["vector"], rows[1]["error"]), (None, "not_object"))
         self.assertEqual(len(rows[0]["vector"]), 64)
 
+    def test_a_line_of_100_mb(self):
+        """It fails, and is never held in memory."""
+        peaks = []
+        for size in (100, 100_000_000):
+            with open(self.path("in.jsonl"), "wb") as file:
+                file.truncate(size)
+                file.seek(size)
+                file.write(b'\n{"text": "hello"}\n')
+            output = self.path(f"v{size}.npy")
+            job = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", self.path("in.jsonl"), "--output",
+                                 output, "--progress", "none"], env=process.clean_environment())
+            _, status, usage = os.wait4(job.pid, 0)
+            job.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(job.returncode, FAILED)
+            self.expect(output, [None, "hello"])
+            peaks.append(usage.ru_maxrss // 1024)
+        self.assertLess(peaks[1] - peaks[0], 60, "MB")
+
     def test_csv_rows(self):
         source = self.write("in.csv", b'text,b\nhello,1\n"open" x,2\none\nthe,4\n\xff,5\nof,"never closed')
         output = self.path("v.npy")

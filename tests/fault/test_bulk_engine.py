@@ -1,0 +1,83 @@
+"""Bulk jobs over an engine that fails: what has a vector keeps it, what has none says so, and going on ends in the same
+bytes."""
+
+import json
+import math
+import os
+import struct
+import subprocess
+import unittest
+
+import process
+from case import SluiceCase
+from corpus import texts
+from daemon import BINARY, FAULTY
+from vectors import read_npy
+
+FAILED, SOFTWARE = 1, 70
+WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
+
+
+class BulkEngine(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.batch = [text.replace(WORD, "music") for text in texts(300, seed=14, longest=12)]
+
+    def run_job(self, output, faults=(), flags=(), binary=None):
+        command = [binary or (FAULTY if faults else BINARY), "embed", "--model", self.make_model(), "--precision", "f32",
+                   self.path("in.txt"), "--output", output, "--look-ahead", "100", "--max-batch-rows", "8", *flags]
+        return subprocess.run(command, env=process.clean_environment(self.faulty_engine(*faults) if faults else None), capture_output=True,
+                              timeout=300, check=False)
+
+    def content(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def test_bulk_rows_that_are_not_finite(self):
+        """They fail alone, wherever they are, and so do equal texts, also in a later look-ahead."""
+        lines = list(self.batch)
+        bad = (5, 120, 260)
+        for number in bad:
+            lines[number] = WORD + " here"
+        self.write("in.txt", "".join(line + "\n" for line in lines))
+        output = self.path("v.npy")
+        done = self.run_job(output, faults=["nan:{kernel}"])
+        self.assertEqual(done.returncode, FAILED, done.stderr)
+        rows = read_npy(output)
+        for number, row in enumerate(rows):
+            missing = [math.isnan(value) for value in struct.unpack("<64f", row)]
+            self.assertTrue(all(missing) if number in bad else not any(missing), number)
+        with open(output + ".failures.jsonl", encoding="utf-8") as file:
+            listed = [json.loads(line) for line in file]
+        self.assertEqual([line["row"] for line in listed], list(bad))
+        self.assertEqual({line["code"] for line in listed}, {"non_finite"})
+        # The engine has been mended: the rows are computed, and all is as if it had never failed.
+        self.assertEqual(self.run_job(output, flags=["--retry-failed"]).returncode, 0)
+        self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
+        self.assertEqual(self.content(output), self.content(self.path("w.npy")))
+
+    def goes_on(self, fault, codes):
+        lines = list(self.batch)
+        lines[150] = WORD
+        self.write("in.txt", "".join(line + "\n" for line in lines))
+        for ending in (".npy", ".jsonl"):
+            output = self.path("v" + ending)
+            broken = self.run_job(output, faults=[fault + ":{kernel}"])
+            self.assertIn(broken.returncode, codes, broken.stderr)
+            self.assertTrue(os.path.exists(output + ".job"))
+            self.assertEqual(self.run_job(output).returncode, 0)
+            self.assertEqual(self.run_job(self.path("w" + ending)).returncode, 0)
+            self.assertEqual(self.content(output), self.content(self.path("w" + ending)))
+
+    def test_bulk_process_dies_in_the_engine(self):
+        self.goes_on("crash", (-9,))
+
+    def test_bulk_device_is_lost(self):
+        self.goes_on("lost", (SOFTWARE,))
+
+    def test_bulk_engine_gives_up(self):
+        self.goes_on("error", (SOFTWARE,))
+
+
+if __name__ == "__main__":
+    unittest.main()
