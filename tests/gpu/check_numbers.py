@@ -38,7 +38,7 @@ def make_loads(texts, sizes, seed):
         loads.append((f"{size} padded", [(PADDED, rows)]))
     longest = max(len(t) for t in texts)
     equal = [i for i, t in enumerate(texts) if len(t) == longest]
-    loads.append(("longest", [(PACKED, equal * (-(-sizes[-1] // len(equal)) // 8 + 1))]))
+    loads.append(("longest", [(PACKED, equal * (sizes[-1] // (8 * len(equal)) + 1))]))
     return loads
 
 

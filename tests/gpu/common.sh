@@ -33,11 +33,27 @@ open_pack() {
   export PATH=$work/bin:$PATH PYTHONPATH=$pack/python${PYTHONPATH:+:$PYTHONPATH}
 }
 
+# What of CUDA is not on the usual paths: the toolkit's programs, and cuBLAS where Python's wheels alone have it.
+find_cuda() {
+  export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
+  local found
+  found=$("$python" - <<'PYTHON' 2>/dev/null || true
+import glob, os, nvidia
+folders = sorted(f for root in nvidia.__path__ for f in glob.glob(os.path.join(root, "*")))
+for kind, name in (("include", "cublasLt.h"), ("lib", "libcublasLt.so.*")):
+    print(next((os.path.join(f, kind) for f in folders if glob.glob(os.path.join(f, kind, name))), ""))
+PYTHON
+)
+  cuda_wheel_include=$(sed -n 1p <<<"$found") cuda_wheel_lib=$(sed -n 2p <<<"$found")
+  [ -z "$cuda_wheel_lib" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cuda_wheel_lib
+}
+
 # Configures once. With a pack, pkg-config and CMake look nowhere else for what is in it, and the programs find its
 # libraries by themselves (an rpath that holds for the libraries' own needs, too).
 configure() {
   [ -f "$build/CMakeCache.txt" ] && return 0
   local options=(-S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DSLUICE_CUDA=ON)
+  [ -z "$cuda_wheel_include" ] || options+=(-DSLUICE_CUDA_INCLUDE="$cuda_wheel_include") # where the toolkit has none
   command -v ninja >/dev/null && options+=(-G Ninja)
   if [ -n "${pack:-}" ]; then
     export PKG_CONFIG_SYSROOT_DIR=$pack
@@ -60,7 +76,6 @@ configure() {
 # build_targets TARGET...
 build_targets() {
   mkdir -p "$work"
-  open_pack
   configure
   say "build $*"
   cmake --build "$build" -j "$(nproc)" --target "$@" >"$work/build.log" 2>&1 || {

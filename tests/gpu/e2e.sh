@@ -33,9 +33,10 @@ done
 out=${out:-$work/out}
 mkdir -p "$work" "$out"
 work=$(realpath "$work")
+find_cuda
+open_pack
 if [ -n "$built" ]; then
   build=$(realpath "$built")
-  open_pack
 else
   build_targets sluice
 fi

@@ -57,6 +57,8 @@ done
 out=${out:-$work/out}
 mkdir -p "$work" "$out"
 work=$(realpath "$work")
+find_cuda
+open_pack
 # torch brings cuDNN as a wheel of its own.
 export CUDNN_PATH=${CUDNN_PATH:-$("$python" -c 'import nvidia.cudnn as c; print(list(c.__path__)[0])' 2>/dev/null || true)}
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
@@ -65,7 +67,6 @@ failed=()
 need_build() {
   if [ -n "$built" ]; then
     build=$(realpath "$built")
-    open_pack
   else
     build_targets gpu_check gpu_kernels gpu_attention
   fi
@@ -81,11 +82,12 @@ check() {
 
 # run_kernels [COMMAND...]: every program of kernel tests, behind the command.
 run_kernels() {
-  local tests=("$build"/tests/gpu_kernels_*) program bad=0
+  local tests=("$build"/tests/gpu_kernels_*) program bad=0 where=()
+  [ "$device" = 0 ] || where=(env "CUDA_VISIBLE_DEVICES=$device")
   [ -x "${tests[0]}" ] || { echo "no kernel tests in $build/tests"; return 1; }
   for program in "${tests[@]}"; do
     echo "-- $(basename "$program")"
-    "$@" "${pack_env[@]}" "$program" 2>&1 || bad=1
+    "${where[@]}" "$@" "${pack_env[@]}" "$program" 2>&1 || bad=1
   done
   return $bad
 }
@@ -106,12 +108,11 @@ sanitize() {
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the PATH"; return 1; }
   local tool bad=0 sanitizer
   for tool in memcheck racecheck initcheck synccheck; do
-    sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20)
+    sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 $(ours "$tool"))
     echo "-- $tool: kernels"
     run_kernels "${sanitizer[@]}" >"$out/$tool-kernels.txt" || bad=1
     summary "$out/$tool-kernels.txt"
     echo "-- $tool: a forward pass"
-    sanitizer+=($(ours "$tool"))
     "$python" "$root/tests/gpu/forward_once.py" --work "$work" --device "$device" --backend "$backend" \
       --driver "$(quoted "${sanitizer[@]}" "${pack_env[@]}" "$build/tests/gpu_check")" >"$out/$tool-forward.txt" 2>&1 || bad=1
     summary "$out/$tool-forward.txt"
