@@ -47,9 +47,7 @@ add_library(cuda_headers INTERFACE)
 
 # The backend table with CUDA's row, and the C files behind it, for the daemon and for the host tests.
 add_library(engine_table OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/engine/backend.c)
-if(SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
-  target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
-endif()
+target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
 target_link_libraries(engine_table PRIVATE model)
 function(sluice_cuda_headers include)
   target_include_directories(cuda_headers SYSTEM INTERFACE ${include})
@@ -73,7 +71,7 @@ endif()
 # newer ones compile the latter when they load it.
 set(SLUICE_CUDA_ARCHITECTURES "" CACHE STRING
   "Build the kernels for these alone, as in CMAKE_CUDA_ARCHITECTURES; empty: for all that Sluice runs on")
-set(code "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
+set(SLUICE_CUDA_CODE "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
   "--generate-code=arch=compute_90,code=[sm_90,compute_90]")
 enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
@@ -81,7 +79,6 @@ message(STATUS "CUDA engine: yes (CUDA ${CUDAToolkit_VERSION})")
 sluice_cuda_headers(${SLUICE_CUDA_INCLUDE})
 
 # sluice_kernels(TARGET SOURCES...): a library of kernels by nvcc.
-set(SLUICE_CUDA_CODE ${code})
 function(sluice_kernels target)
   add_library(${target} STATIC ${ARGN})
   set_target_properties(${target} PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
@@ -94,13 +91,11 @@ function(sluice_kernels target)
   endif()
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${target} PRIVATE ${code} --threads=2 -Xcompiler=-Wall,-Wextra,-fno-exceptions,-fno-rtti
+    -Xcompiler=-fno-threadsafe-statics # in nvcc's own stubs, which nobody calls; it would need libstdc++
     $<$<BOOL:${SLUICE_WERROR}>:-Werror=all-warnings>)
 endfunction()
 sluice_kernels(kernels ${SLUICE_KERNEL_SOURCES})
 
-if(NOT SLUICE_CUDA_SOURCES MATCHES "backend_cuda")
-  return()
-endif()
 add_library(cuda_runtime STATIC EXCLUDE_FROM_ALL ${SLUICE_CUDA_RUNTIME})
 target_compile_definitions(cuda_runtime PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
 target_link_libraries(cuda_runtime PRIVATE base cuda_headers CUDA::cudart_static)

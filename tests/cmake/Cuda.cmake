@@ -5,6 +5,11 @@
 #   tests/unit/engine/test_cuda_<x>.c    against engine_on_host: the engine with its CUDA backend and everything below
 #
 # CUDA's headers are the toolkit's, else those out of NVIDIA's wheels, fetched once into build/cuda-headers.
+if(SLUICE_FUZZ)
+  message(STATUS "CUDA host tests: no, this build is for the fuzz targets")
+  return()
+endif()
+
 if(NOT CMAKE_CXX_COMPILER AND CMAKE_C_COMPILER_ID MATCHES "Clang")
   set(CMAKE_CXX_COMPILER clang++) # sanitizers of two makers do not go together
 endif()
@@ -43,7 +48,7 @@ add_library(ptx_probe STATIC support/ptx_probe.cu)
 target_link_libraries(ptx_probe PUBLIC kernels_host)
 foreach(target kernels_host simt_mistakes ptx_probe)
   set_target_properties(${target} PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
-  target_compile_options(${target} PRIVATE -fno-strict-aliasing -Wno-unknown-pragmas)
+  target_compile_options(${target} PRIVATE -g1 -fno-strict-aliasing -Wno-unknown-pragmas)
 endforeach()
 
 add_library(kernel_device_host STATIC support/kernel_device_host.c support/kernel_matrix.c
@@ -84,7 +89,7 @@ endforeach()
 
 # The shipped commands with two GPUs in plain memory, for the fault tests. Not under tsan, where a batch takes a second
 # and more: what their threads share is tested there by unit.serve.compute.
-if(TARGET engine_on_host AND SLUICE_CUDA_SOURCES MATCHES "backend_cuda" AND NOT SLUICE_SANITIZE STREQUAL "thread")
+if(NOT SLUICE_SANITIZE STREQUAL "thread")
   get_target_property(cli_sources sluice SOURCES)
   add_executable(sluice_on_gpus ${cli_sources} support/gpu_daemon.c)
   target_link_libraries(sluice_on_gpus PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,engine_on_host> bulk Threads::Threads)
