@@ -213,8 +213,7 @@ enum status manifest_read(const char *path, struct manifest *out, bool *found, s
     return *found ? status : STATUS_OK;
 }
 
-/* The value of a key, or NULL. */
-static const char *find_term(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length)
+const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length)
 {
     for (const char *line = terms, *end = terms + bytes; line < end;) {
         const char *feed = memchr(line, '\n', (size_t)(end - line));
@@ -232,7 +231,7 @@ bool terms_differ(const char *before, size_t before_bytes, const char *now, stru
 {
     for (const char *line = now; *line != '\0';) {
         size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
-        const char *old = find_term(before, before_bytes, line, key, &length);
+        const char *old = terms_find(before, before_bytes, line, key, &length);
         const char *new = line + key + 1;
         if (old == NULL || length != value || memcmp(old, new, value) != 0) {
             err_set(err, STATUS_BAD_INPUT,

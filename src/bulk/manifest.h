@@ -24,6 +24,9 @@ MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, boo
 MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
                                       struct err *err);
 
+/* The value of a key in "key=value" lines, `*length` bytes, or NULL. */
+const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length);
+
 /* Looks for the first key whose value differs between two lists of terms. False when they agree; otherwise `err` says
  * which, and what to do. */
 bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err);

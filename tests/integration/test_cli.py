@@ -13,7 +13,7 @@ import process
 from case import SluiceCase
 
 EX_USAGE, EX_DATAERR, EX_NOINPUT, EX_UNAVAILABLE, EX_IOERR, EX_CONFIG = 64, 65, 66, 69, 74, 78
-COMMANDS = ["serve", "submit", "get", "embed", "tokenize", "config", "version"]
+COMMANDS = ["serve", "submit", "get", "embed", "similar", "tokenize", "config", "version"]
 
 
 def read_npy(path):

@@ -14,7 +14,7 @@ from daemon import BINARY, SOURCE
 from vectors import decode_f32, read_npy
 
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, TEMPFAIL, NOPERM, CONFIG = 64, 65, 66, 69, 75, 77, 78
-COMMANDS = ("serve", "submit", "get", "embed", "tokenize", "config", "version")
+COMMANDS = ("serve", "submit", "get", "embed", "similar", "tokenize", "config", "version")
 
 
 class CommandLine(SluiceCase):

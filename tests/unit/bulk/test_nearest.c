@@ -1,0 +1,244 @@
+/* Vectors read back from files of all kinds, and the nearest of them. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "bulk/matrix.h"
+#include "bulk/nearest.h"
+#include "bulk/npy.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/sluice-near-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static float noise(uint32_t *seed)
+{
+    *seed = *seed * 1664525U + 1013904223U;
+    return (float)(*seed >> 8) / (float)(1 << 23) - 1.0F;
+}
+
+/* Beside plain loops in f64: the same rows in the same order, whatever the dimension leaves over behind the lanes. */
+static void all_dimensions(void **state)
+{
+    (void)state;
+    enum { ROWS = 300, MOST = 7 };
+    static const uint32_t dims[] = {1, 3, 16, 17, 31, 64, 100, 384};
+    uint32_t seed = 1;
+    for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++) {
+        uint32_t dim = dims[d];
+        float *rows = malloc((size_t)ROWS * dim * sizeof *rows), *query = malloc(dim * sizeof *query);
+        for (size_t i = 0; i < (size_t)ROWS * dim; i++)
+            rows[i] = noise(&seed);
+        for (uint32_t i = 0; i < dim; i++)
+            query[i] = noise(&seed);
+        struct nearest nearest;
+        struct err err;
+        assert_int_equal(nearest_open(&nearest, query, dim, MOST, &err), STATUS_OK);
+        nearest_add(&nearest, rows, 100);
+        nearest_add(&nearest, rows + (size_t)100 * dim, ROWS - 100);
+        assert_int_equal(nearest.seen, ROWS);
+        assert_int_equal(nearest.count, MOST);
+        for (uint32_t k = 0; k < MOST; k++) {
+            uint32_t better = 0;
+            double own = 0;
+            for (uint32_t r = 0; r <= ROWS; r++) {
+                const float *row = rows + (r == 0 ? nearest.rows[k].row : r - 1) * dim;
+                double dot = 0, square = 0, length = 0;
+                for (uint32_t i = 0; i < dim; i++) {
+                    dot += (double)row[i] * (double)query[i];
+                    square += (double)row[i] * (double)row[i];
+                    length += (double)query[i] * (double)query[i];
+                }
+                double cosine = dot / sqrt(square) / sqrt(length);
+                if (r == 0)
+                    own = cosine;
+                else
+                    better += cosine > own + 1e-5;
+            }
+            assert_true(better <= k);
+            assert_true(fabs((double)nearest.rows[k].cosine - own) < 1e-5);
+            assert_true(k == 0 || nearest.rows[k].cosine <= nearest.rows[k - 1].cosine);
+        }
+        nearest_close(&nearest);
+        free(rows);
+        free(query);
+    }
+}
+
+static void rows_without_direction_are_skipped(void **state)
+{
+    (void)state;
+    const float query[2] = {1, 0};
+    const float rows[][2] = {{0, 1}, {NAN, NAN}, {2, 0}, {0, 0}, {INFINITY, 1}, {1e30F, 0}, {1e-30F, 0}, {-1, 0}};
+    static const uint64_t wanted[] = {2, 5, 6, 0, 7};
+    struct nearest nearest;
+    struct err err;
+    assert_int_equal(nearest_open(&nearest, query, 2, 10, &err), STATUS_OK);
+    nearest_add(&nearest, rows[0], 8);
+    assert_int_equal(nearest.skipped, 3);
+    assert_int_equal(nearest.count, 5);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
+    assert_true(nearest.rows[2].cosine == 1.0F && nearest.rows[4].cosine == -1.0F);
+    nearest_close(&nearest);
+    const float none[2] = {0, 0};
+    assert_int_equal(nearest_open(&nearest, none, 2, 10, &err), STATUS_BAD_INPUT);
+    nearest_close(&nearest);
+}
+
+static void expect_rows(const char *path, uint64_t count, uint32_t dim)
+{
+    struct output output;
+    struct matrix *matrix;
+    struct err err;
+    assert_int_equal(output_name(path, &output, &err), STATUS_OK);
+    assert_int_equal(matrix_open(&output, dim, &matrix, &err), STATUS_OK);
+    assert_int_equal(matrix_rows(matrix), count);
+    uint64_t seen = 0;
+    const float *rows;
+    for (uint32_t got = 1; got > 0;) {
+        assert_int_equal(matrix_next(matrix, &rows, &got, &err), STATUS_OK);
+        for (uint32_t i = 0; i < got; i++, seen++)
+            assert_true(seen == 3 ? isnan(rows[(size_t)i * dim]) : rows[(size_t)i * dim] == (float)seen * 0.5F);
+    }
+    assert_int_equal(seen, count);
+    matrix_close(matrix);
+    output_free(&output);
+}
+
+/* What the store of a job writes comes back: every kind of file, both kinds of floats, pieces and files in between. */
+static void what_a_store_wrote(void **state)
+{
+    (void)state;
+    static const struct {
+        enum store_kind kind;
+        enum element element;
+        const char *name;
+    } cases[] = {{STORE_NPY, ELEMENT_F32, "a.npy"},
+                 {STORE_NPY, ELEMENT_F16, "b.npy"},
+                 {STORE_RAW, ELEMENT_F32, "c.f32"},
+                 {STORE_SHARDS, ELEMENT_F16, "d/"}};
+    enum { ROWS = 1000, DIM = 700 };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", folder, cases[i].name);
+        if (cases[i].kind == STORE_SHARDS) {
+            char command[160];
+            snprintf(command, sizeof command, "mkdir %s", path);
+            assert_int_equal(system(command), 0);
+        }
+        struct store *store;
+        struct err err;
+        struct store_options options = {.kind = cases[i].kind,
+                                        .path = path,
+                                        .dim = DIM,
+                                        .element = cases[i].element,
+                                        .shard_rows = 300,
+                                        .fresh = true};
+        assert_int_equal(store_open(&options, &store, &err), STATUS_OK);
+        for (uint64_t row = 0; row < ROWS; row++) {
+            float vector[DIM] = {(float)row * 0.5F};
+            assert_int_equal(row == 3 ? store_put_nan(store, row, &err) : store_put(store, row, vector, &err),
+                             STATUS_OK);
+        }
+        assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
+        store_close(store);
+        expect_rows(path, ROWS, DIM);
+    }
+}
+
+/* f16 of every kind: signs, the smallest ones, infinite. */
+static void halves_are_exact(void **state)
+{
+    (void)state;
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x0001, 0x83ff,
+                                      0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x0400};
+    const float wanted[] = {0.0F,     -0.0F,    1.0F,      -2.0F, 0x1p-24F, -0x1.ff8p-15F,
+                            65504.0F, INFINITY, -INFINITY, NAN,   0x1p-14F};
+    enum { COUNT = sizeof halves / sizeof halves[0] };
+    char path[128], header[NPY_HEADER_BYTES];
+    snprintf(path, sizeof path, "%s/h.npy", folder);
+    npy_header(header, "<f2", 1, COUNT);
+    FILE *file = fopen(path, "wb");
+    assert_int_equal(fwrite(header, 1, sizeof header, file), sizeof header);
+    assert_int_equal(fwrite(halves, sizeof halves[0], COUNT, file), COUNT);
+    fclose(file);
+    struct output output;
+    struct matrix *matrix;
+    struct err err;
+    const float *row;
+    uint32_t count;
+    assert_int_equal(output_name(path, &output, &err), STATUS_OK);
+    assert_int_equal(matrix_open(&output, COUNT, &matrix, &err), STATUS_OK);
+    assert_int_equal(matrix_next(matrix, &row, &count, &err), STATUS_OK);
+    assert_int_equal(count, 1);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(isnan(wanted[i]) ? isnan(row[i]) : row[i] == wanted[i] && signbit(row[i]) == signbit(wanted[i]));
+    matrix_close(matrix);
+    output_free(&output);
+}
+
+/* Heads that are good .npy, but not what is searched; and ones that are not good. */
+static void refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *says;
+    } cases[] = {
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (2, 4), }", "<f8"},
+        {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 4), }", ">f4"},
+        {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4), }", "Fortran"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (8,), }", "1 dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 5), }", "5 columns, but the model's vectors have 4"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", "3 rows, which its size does not fit"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4), }", "has not finished"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "plain numbers"},
+        {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (2, 4), }", "plain numbers"},
+    };
+    char path[128];
+    snprintf(path, sizeof path, "%s/r.npy", folder);
+    struct output output;
+    struct matrix *matrix;
+    struct err err;
+    assert_int_equal(output_name(path, &output, &err), STATUS_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char bytes[NPY_HEADER_BYTES + 32] = "";
+        npy_header(bytes, "<f4", 0, 0);
+        memset(bytes + 10, ' ', NPY_HEADER_BYTES - 11);
+        memcpy(bytes + 10, cases[i].head, strlen(cases[i].head));
+        FILE *file = fopen(path, "wb");
+        assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
+        fclose(file);
+        assert_int_equal(matrix_open(&output, 4, &matrix, &err), STATUS_BAD_INPUT);
+        assert_non_null(strstr(err.message, cases[i].says));
+        assert_non_null(strstr(err.message, path));
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(matrix_open(&output, 4, &matrix, &err), STATUS_NOT_FOUND);
+    output_free(&output);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(all_dimensions),
+    cmocka_unit_test(rows_without_direction_are_skipped),
+    cmocka_unit_test_setup_teardown(what_a_store_wrote, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(halves_are_exact, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
+};
+
+TEST_MAIN(cases)
