@@ -4,6 +4,7 @@
 #   cmake/deps.sh --check  only say whether something is missing (exit 1)
 #   cmake/deps.sh --build  the packages for building alone
 #   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
+#   cmake/deps.sh --list   only say which these are, one a line (tests/gpu/pack.sh takes them along)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +15,7 @@ tests=(openssl python3-venv python3-yaml ruby-redis php-cli php-redis libredis-p
 
 case "${1:-}" in
   --build) wanted=("${build[@]}") ;;
+  --list) printf '%s\n' "${build[@]}" "${demo[@]}"; exit 0 ;;
   --demo) wanted=("${build[@]}" "${demo[@]}") ;;
   *) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}") ;;
 esac

@@ -7,10 +7,10 @@ set -euo pipefail
 root=$(realpath "$(dirname "$0")/../..")
 file=${1:-$root/build/gpu-pack.tar.gz}
 
-build=(libcjson-dev libcjson1 libxxhash-dev libxxhash0 libdnnl-dev libdnnl2 ocl-icd-libopencl1 libgomp1
-       libhiredis-dev libhiredis0.14 libssl-dev libssl3
-       libevent-dev libevent-2.1-7 libevent-core-2.1-7 libevent-extra-2.1-7 libevent-openssl-2.1-7 libevent-pthreads-2.1-7
-       libcmocka-dev libcmocka0 pkgconf-bin libpkgconf3)
+# Every library that `make deps` installs, and what each of them and redis-server loads beyond the C library.
+mapfile -t libraries < <("$root/cmake/deps.sh" --list | grep -e '-dev$' | grep -v '^libc6-dev$')
+mapfile -t loaded < <(apt-cache depends "${libraries[@]}" | sed -n 's/^  Depends: \([a-z0-9].*\)/\1/p' | grep -v '^libc6')
+tools=(pkgconf-bin libpkgconf3 ocl-icd-libopencl1 libgomp1)
 redis=(redis-tools redis-server libjemalloc2 liblua5.1-0 lua-bitop lua-cjson liblzf1 libatomic1 libsystemd0 libcap2
        libgcrypt20 libgpg-error0 liblzma5 libzstd1 liblz4-1)
 
@@ -18,7 +18,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/debs" "$folder/pack"
 chmod 755 "$folder" "$folder/debs"
-(cd "$folder/debs" && apt-get -qq -o APT::Sandbox::User=root download "${build[@]}" "${redis[@]}")
+(cd "$folder/debs" && apt-get -qq -o APT::Sandbox::User=root download "${libraries[@]}" "${loaded[@]}" "${tools[@]}" "${redis[@]}")
 for deb in "$folder"/debs/*.deb; do
   dpkg -x "$deb" "$folder/pack"
 done
