@@ -102,8 +102,7 @@ static enum status fail(struct job *job, const struct unit *unit, struct err *er
     job->progress.failed++;
     if (job->tails[TAIL_FAILURES].path != NULL)
         put_failure(&job->tails[TAIL_FAILURES].pending, unit);
-    bool is_output = job->store != NULL && job->options->output->kind != OUTPUT_JSONL;
-    return is_output ? store_put_nan(job->store, unit->number, err) : STATUS_OK;
+    return job->store != NULL ? store_put_nan(job->store, unit->number, err) : STATUS_OK;
 }
 
 static enum status put_tails(struct job *job, const struct look *window, const struct unit *unit, struct err *err)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,16 +69,30 @@ static enum status make_folder(const char *path, struct err *err)
     return err_set_errno(err, "cannot make the folder %s", path);
 }
 
+/* The first file of the output; `room` is for its name. */
+static const char *first_file(const struct output *output, char room[PATH_MAX])
+{
+    if (output->kind != OUTPUT_SHARDS)
+        return output->path;
+    snprintf(room, PATH_MAX, "%s/vectors-00000.npy", output->path);
+    return room;
+}
+
+static bool is_there(const struct output *output)
+{
+    char room[PATH_MAX];
+    return exists(first_file(output, room));
+}
+
 /* Something of another's must not be overwritten. */
 static enum status check_free(const struct output *output, struct err *err)
 {
-    char shard[4096];
-    snprintf(shard, sizeof shard, "%s/vectors-00000.npy", output->path);
-    const char *path = output->kind == OUTPUT_SHARDS ? shard : output->path;
-    if (!exists(path))
+    char room[PATH_MAX];
+    if (!is_there(output))
         return STATUS_OK;
     return err_set(err, STATUS_BAD_INPUT,
-                   "%s is there already, and no job that could be gone on with; --overwrite deletes it", path);
+                   "%s is there already, and no job that could be gone on with; --overwrite deletes it",
+                   first_file(output, room));
 }
 
 enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
@@ -132,7 +147,7 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     job->at = manifest.at;
     if (status == STATUS_OK)
         status = job_retry_settle(output, manifest.at.failed, err);
-    if (status == STATUS_OK && output->kind != OUTPUT_SHARDS && !exists(output->path))
+    if (status == STATUS_OK && !is_there(output))
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
@@ -192,6 +207,22 @@ static enum status open_store(struct job *job, struct err *err)
                                   .fresh = options->plain || (lines && job->retry != NULL)};
     store.kind = output->kind == OUTPUT_NPY ? STORE_NPY : output->kind == OUTPUT_SHARDS ? STORE_SHARDS : STORE_RAW;
     return store_open(&store, &job->store, err);
+}
+
+/* What is on record must be there: a file that was deleted or cut would have zeros in its place. */
+static enum status check_store(struct job *job, struct err *err)
+{
+    const struct done *recent = (const struct done *)(const void *)job->recent.data;
+    if (job->journal == NULL)
+        return STATUS_OK;
+    uint64_t step = job->options->output->kind == OUTPUT_SHARDS ? job->options->shard_rows : job->at.rows;
+    for (uint64_t row = step; row > 0 && row <= job->at.rows; row += step)
+        TRY(store_check(job->store, row - 1, err));
+    if (job->at.rows > 0)
+        TRY(store_check(job->store, job->at.rows - 1, err));
+    for (size_t i = 0; i < job->recent.length / sizeof *recent; i++)
+        TRY(store_check(job->store, recent[i].row, err));
+    return STATUS_OK;
 }
 
 static enum status open_tails(struct job *job, struct err *err)
@@ -260,6 +291,7 @@ enum status job_resume(struct job *job, struct err *err)
     if (!options->plain)
         TRY(open_journal(job, err));
     TRY(open_store(job, err));
+    TRY(check_store(job, err));
     TRY(open_tails(job, err));
     job->progress.rows = job->at.rows;
     job->progress.failed = job->at.failed;

@@ -247,6 +247,21 @@ enum status store_get(struct store *store, uint64_t row, float *vector, struct e
     return STATUS_OK;
 }
 
+enum status store_check(struct store *store, uint64_t row, struct err *err)
+{
+    struct open_file *file;
+    char name[PATH_MAX];
+    TRY(find_file(store, row / store->file_rows, &file, err));
+    off_t size = lseek(file->fd, 0, SEEK_END);
+    if (size < 0)
+        return failed(store, file->number, "read", err);
+    if ((uint64_t)size >= store->header_bytes + (row % store->file_rows + 1) * store->row_bytes)
+        return STATUS_OK;
+    store_file_name(store, file->number, name, sizeof name);
+    return err_set(err, STATUS_BAD_INPUT, "%s is not as this job left it: vectors are gone; --overwrite begins again",
+                   name);
+}
+
 enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
 {
     *count = 0;

@@ -42,6 +42,10 @@ MUST_CHECK enum status store_put_nan(struct store *store, uint64_t row, struct e
 MUST_CHECK enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err);
 MUST_CHECK enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err);
 
+/* Whether the file of a row that was written reaches behind it. Errors: STATUS_BAD_INPUT when it does not: somebody has
+ * cut it, or put another one in its place; STATUS_IO. */
+MUST_CHECK enum status store_check(struct store *store, uint64_t row, struct err *err);
+
 /* Descriptors of the files that were written to since the last time: for who makes them durable, and closes them.
  * Shapes: fds [STORE_OPEN_FILES], [*count] written. Errors: STATUS_IO; then none is given out. */
 MUST_CHECK enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err);

@@ -320,6 +320,31 @@ class GoingOn(BulkCase):
         self.job(self.source, "--output", self.output, "--overwrite")
         self.expect(self.output, self.batch)
 
+    def test_a_checkpoint_may_end_with_failed_rows(self):
+        source = self.write("in.jsonl", '{"text": "hello"}\n{broken\n[]\n' * 200)
+        for ending in (".npy", ".jsonl"):
+            output, straight = self.path("x" + ending), self.path("y" + ending)
+            self.job(source, "--output", straight, code=FAILED)
+            end = self.write("end.gz", gzip.compress(b"the\n" * 1000)[:-20])
+            self.job(source, end, "--output", output, "--look-ahead", "3", code=DATAERR)
+            said = self.job(source, end, "--output", output, "--look-ahead", "3", code=DATAERR)
+            self.assertIn("ends early", said)
+        with open(self.path("x.jsonl"), "rb") as begun:
+            self.assertEqual(begun.read()[:os.path.getsize(straight)], self.content(straight))
+
+    def test_vectors_that_are_gone_are_no_zeros(self):
+        """An unfinished job whose output was deleted or cut does not go on as if nothing had happened."""
+        self.write("in.txt", "".join(text + "\n" for text in self.batch) + "\n")
+        for ending, vectors in ((".npy", ".npy"), (".jsonl", ".jsonl.job/vectors"), ("/", "/vectors-00001.npy")):
+            output = self.path("x" + ending)
+            flags = ("--output", output, "--strict", "--shard-rows", "150")
+            self.job(self.source, *flags, code=DATAERR)
+            with open(self.path("x" + vectors), "r+b") as file:
+                file.truncate(1000)
+            self.assertIn("not as this job left it", self.job(self.source, *flags, code=DATAERR))
+            os.unlink(self.path("x" + vectors))
+            self.assertIn("not as this job left it", self.job(self.source, *flags, code=DATAERR))
+
     def test_ctrl_c_says_how_to_go_on(self):
         source = self.write("many.txt", "".join(f"{text} {i}\n" for i in range(60) for text in self.batch))
         child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.output,
