@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -85,7 +86,7 @@ class Gpu:
 
     def __init__(self, options):
         self.samples, self.process = [], None
-        if options.backend == "cuda":
+        if options.backend == "cuda" and shutil.which("nvidia-smi"):
             self.process = subprocess.Popen(["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms",
                                              "100", "-i", str(options.device)], stdout=subprocess.PIPE, text=True)
             self.thread = threading.Thread(target=self._read, daemon=True)

@@ -41,6 +41,6 @@ else
   build_targets sluice
 fi
 command -v redis-server >/dev/null || die "no redis-server: bring build/gpu-pack.tar.gz"
-export SLUICE_BINARY=$build/sluice PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export SLUICE_BINARY=${SLUICE_BINARY:-$build/sluice} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 say "e2e"
 "$python" "$root/tests/gpu/e2e.py" --work "$work" --json "$out/e2e.json" "${options[@]}" 2>&1 | tee "$out/e2e.txt"

@@ -1,5 +1,6 @@
 """The GPU check itself, as far as it goes without a GPU: run.sh and its Python parts on tiny models, the CPU backend and
 a reference in NumPy; and that what is wrong makes it fail."""
+import argparse
 import json
 import os
 import pathlib
@@ -169,6 +170,24 @@ class OnTheHost(unittest.TestCase):
         self.assertEqual([entry["good"] for entry in content["numbers"]], [True] * 4)
         self.assertEqual(len(content["speed"]), 4)
         self.assertTrue(all(entry["limit"] for entry in content["speed"]))
+
+    def test_busy_share_and_what_limits(self):
+        self.made_up("bin/nvidia-smi", "while :; do echo 40; echo '[N/A]'; echo 60; sleep 0.01; done")
+        os.environ["PATH"] = f"{self.out}/bin:{os.environ['PATH']}"
+        sys.path.insert(0, str(HERE))
+        import e2e
+        gpu = e2e.Gpu(argparse.Namespace(backend="cuda", device=0))
+        try:
+            e2e.wait_until(lambda: len(gpu.samples) > 10, "samples of nvidia-smi")
+        finally:
+            gpu.stop()
+        self.assertAlmostEqual(gpu.busy(0, float("inf")), 0.5, delta=0.05)
+        self.assertIsNone(gpu.busy(0, 1))
+        idle, busy = [(0.3, "a"), (0.1, "b")], [(0.97, "c"), (0.1, "d")]
+        self.assertEqual(e2e.limit(0.95, busy, busy), "the GPU")
+        self.assertEqual(e2e.limit(0.5, idle, busy), "Redis's thread \"c\"")
+        self.assertEqual(e2e.limit(None, busy, idle), "the daemon's thread \"c\"")
+        self.assertIn("nothing alone", e2e.limit(0.5, idle, idle))
 
     def test_unknown_words_are_refused(self):
         self.assertEqual(self.run_script("numbres"), 64)
