@@ -6,6 +6,7 @@
 #include "kernels/device.h"
 
 enum { POOL_THREADS = 512, POOL_WARPS = POOL_THREADS / WARP };
+static_assert(POOL_THREADS * CHUNK >= KERNEL_HIDDEN_MAX, "a block is as wide as a token");
 
 /* The sum or the greatest over the block; each lane gets the same bits. `shared` is used up: it may not be written
  * again before the next barrier but one. */
@@ -25,15 +26,13 @@ template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, 
     return x;
 }
 
-/* Sums columns `first` onwards of `count` tokens at x into vector[first...], as far as `width` goes. */
+/* The mean of `count` tokens at x, of their first `dim` columns. */
 template <class T>
-__device__ __forceinline__ void pool_columns(const T *x, uint32_t count, uint32_t hidden, uint32_t first,
-                                             uint32_t width, float *vector)
+__device__ __forceinline__ void pool_mean(const T *x, uint32_t count, uint32_t hidden, uint32_t dim, float *vector)
 {
     SHARED(struct chunk, partial, [POOL_THREADS]);
-    uint32_t columns = min((width - first + CHUNK - 1) / CHUNK, static_cast<uint32_t>(POOL_THREADS));
+    uint32_t columns = (dim + CHUNK - 1) / CHUNK, column = threadIdx.x % columns * CHUNK;
     uint32_t groups = POOL_THREADS / columns, group = threadIdx.x / columns;
-    uint32_t column = first + threadIdx.x % columns * CHUNK;
     struct chunk sum = {};
     if (group < groups)
 #pragma unroll 4
@@ -90,8 +89,7 @@ __global__ void __launch_bounds__(POOL_THREADS) pool_rows(KERNEL_ARGS(struct ker
     uint32_t first = a.pooling == KERNEL_POOL_GATHERED ? row : a.ragged.start[row];
     uint32_t count = a.pooling == KERNEL_POOL_MEAN ? a.ragged.length[row] : 1;
     const T *x = static_cast<const T *>(a.x) + static_cast<size_t>(first) * a.hidden;
-    for (uint32_t column = 0; column < a.dim; column += POOL_THREADS * CHUNK)
-        pool_columns(x, count, a.hidden, column, a.dim, vector);
+    pool_mean(x, count, a.hidden, a.dim, vector);
     float largest = 1.0f, length = 1.0f;
     if (a.normalize != 0)
         length = pool_length(vector, a.dim, &largest);

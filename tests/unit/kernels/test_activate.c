@@ -33,22 +33,28 @@ static struct kernel_matrix spread(enum kernel_type type, uint32_t rows, uint32_
     return x;
 }
 
-static void run_case(enum kernel_type type, enum kernel_activation activation, uint32_t width, int with_bias)
+struct sizes {
+    uint32_t rows, bound; /* the launch is for `bound` of 5 rows, `rows` of them are there */
+    uint32_t width;
+};
+
+static void run_case(enum kernel_type type, enum kernel_activation activation, struct sizes sizes, int with_bias)
 {
-    const uint32_t rows = 3, bound = 5;
-    struct kernel_matrix x = spread(type, bound, width), bias = matrix_random(type, 2, 1, width), before = x;
-    uint32_t *count = device_new(sizeof rows, &rows);
-    const struct kernel_activate_args args = {type,    activation, bound, width, count, with_bias ? bias.device : NULL,
-                                              x.device};
-    x.host = calloc((size_t)bound * width, sizeof(float));
+    const uint32_t width = sizes.width, all = 5;
+    struct kernel_matrix x = spread(type, all, width), bias = matrix_random(type, 2, 1, width), before = x;
+    uint32_t *count = device_new(sizeof sizes.rows, &sizes.rows);
+    const struct kernel_activate_args args = {
+        type, activation, sizes.bound, width, count, with_bias ? bias.device : NULL, x.device};
+    x.host = calloc((size_t)all * width, sizeof(float));
     assert_int_equal(kernel_activate(device_queue(), &args), cudaSuccess);
     matrix_fetch(&x);
-    for (uint32_t r = 0; r < bound; r++) {
+    for (uint32_t r = 0; r < all; r++) {
         for (uint32_t i = 0; i < width; i++) {
             double in = (double)*matrix_at(&before, r, i) + (with_bias ? (double)*matrix_at(&bias, 0, i) : 0);
-            float want = r < rows ? (float)activated(activation, in) : *matrix_at(&before, r, i);
+            float want =
+                r < sizes.rows && r < sizes.bound ? (float)activated(activation, in) : *matrix_at(&before, r, i);
             float got = *matrix_at(&x, r, i);
-            if (!(fabsf(got - want) <= number_step(type, want) + 4e-6f))
+            if (!(fabsf(got - want) <= number_step(type, want) + 2e-6f))
                 fail_msg("type %d, activation %d: f(%g) is %.9g instead of %.9g", (int)type, (int)activation, in,
                          (double)got, (double)want);
         }
@@ -65,7 +71,7 @@ static void every_function_and_type(void **state)
     for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++)
         for (enum kernel_activation a = KERNEL_GELU_ERF; a <= KERNEL_IDENTITY; a++)
             for (int with_bias = 0; with_bias < 2; with_bias++)
-                run_case(type, a, 1536, with_bias);
+                run_case(type, a, (struct sizes){3, 5, 1536}, with_bias);
 }
 
 static void odd_widths(void **state)
@@ -73,7 +79,14 @@ static void odd_widths(void **state)
     (void)state;
     static const uint32_t widths[] = {8, 24, 1000, 4104, 16384};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-        run_case(KERNEL_F16, KERNEL_GELU_ERF, widths[i], 1);
+        run_case(KERNEL_F16, KERNEL_GELU_ERF, (struct sizes){3, 5, widths[i]}, 1);
+}
+
+/* A launch for fewer rows than there are does those. */
+static void the_bound_holds(void **state)
+{
+    (void)state;
+    run_case(KERNEL_F16, KERNEL_RELU, (struct sizes){5, 3, 24}, 1);
 }
 
 /* Not a number in, not a number out: the row must be seen to be spoilt. */
@@ -121,6 +134,7 @@ static void what_it_does_not_do_is_refused(void **state)
 const struct CMUnitTest cases[] = {
     cmocka_unit_test(every_function_and_type),
     cmocka_unit_test(odd_widths),
+    cmocka_unit_test(the_bound_holds),
     cmocka_unit_test(what_is_not_a_number_stays_so),
     cmocka_unit_test(what_it_does_not_do_is_refused),
 };

@@ -12,7 +12,7 @@
 
 static const uint32_t widths[] = {8, 64, 256, 264, 384, 512, 520, 768, 776, 1024, 1032, 2048, 4096};
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
-static const float epsilon = 1e-6f;
+static const float epsilon = 0.01f; /* large, so that it is seen to be there */
 
 /* Normalises x [width] f64 in place. */
 static void layer_norm(double *x, uint32_t width, const float *gain, const float *shift)
@@ -166,6 +166,42 @@ static void an_offset_does_not_hurt(void **state)
     norm_free(&s);
 }
 
+/* Rows without variance, and rows of zeros. */
+static void constant_rows(void **state)
+{
+    (void)state;
+    for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
+        struct norm_scene s = norm_new(type, 2, 2, 384);
+        for (uint32_t i = 0; i < 384; i++) {
+            *matrix_at(&s.from, 0, i) = 3;
+            *matrix_at(&s.from, 1, i) = 0;
+        }
+        matrix_put(&s.from);
+        const struct kernel_norm_args args = norm_args(&s, false, false, s.to.device);
+        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&s.to);
+        assert_norm(&s, &s.to, false, false);
+        norm_free(&s);
+    }
+}
+
+/* A launch for fewer rows than there are does those. */
+static void the_bound_of_norm_holds(void **state)
+{
+    (void)state;
+    static const uint32_t some[] = {384, 1032};
+    for (size_t i = 0; i < 2; i++) {
+        struct norm_scene s = norm_new(KERNEL_F16, 7, 7, some[i]);
+        struct kernel_norm_args args = norm_args(&s, true, true, s.to.device);
+        args.bound = s.rows = 5;
+        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&s.to);
+        assert_norm(&s, &s.to, true, true);
+        assert_untouched(&s.to, 5);
+        norm_free(&s);
+    }
+}
+
 /* What is not finite spoils its own row, all of it, and no other. */
 static void what_is_not_finite_stays_in_its_row(void **state)
 {
@@ -298,16 +334,35 @@ static void gaps_between_rows(void **state)
 }
 
 /* A launch for a smaller bound than there are tokens does those below it. */
-static void the_bound_holds(void **state)
+static void the_bound_of_embeddings_holds(void **state)
 {
     (void)state;
-    struct embed_scene s = embed_new(KERNEL_F16, 1032, 0);
+    static const uint32_t some[] = {384, 1032};
+    for (size_t i = 0; i < 2; i++) {
+        struct embed_scene s = embed_new(KERNEL_F16, some[i], 0);
+        struct kernel_embed_norm_args args = embed_args(&s);
+        args.bound = 3;
+        assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
+        matrix_fetch(&s.to);
+        assert_true(isfinite(*matrix_at(&s.to, 2, 0)));
+        assert_untouched(&s.to, 3);
+        embed_free(&s);
+    }
+}
+
+/* Positions that the table does not have count as 0. */
+static void positions_beyond_the_table(void **state)
+{
+    (void)state;
+    struct embed_scene s = embed_new(KERNEL_F16, 384, 0);
     struct kernel_embed_norm_args args = embed_args(&s);
-    args.bound = 3;
+    args.positions = 5;
     assert_int_equal(kernel_embed_norm(device_queue(), &args), cudaSuccess);
     matrix_fetch(&s.to);
-    assert_true(isfinite(*matrix_at(&s.to, 2, 0)));
-    assert_untouched(&s.to, 3);
+    for (uint32_t t = 0; t < s.rows.tokens; t++)
+        if (s.rows.position[t] >= 5)
+            s.rows.position[t] = 0;
+    assert_embedded(&s);
     embed_free(&s);
 }
 
@@ -316,11 +371,14 @@ const struct CMUnitTest cases[] = {
     cmocka_unit_test(what_is_added_is_a_choice),
     cmocka_unit_test(in_place),
     cmocka_unit_test(an_offset_does_not_hurt),
+    cmocka_unit_test(constant_rows),
+    cmocka_unit_test(the_bound_of_norm_holds),
     cmocka_unit_test(what_is_not_finite_stays_in_its_row),
     cmocka_unit_test(what_it_does_not_do_is_refused),
     cmocka_unit_test(embeddings_of_every_width),
     cmocka_unit_test(gaps_between_rows),
-    cmocka_unit_test(the_bound_holds),
+    cmocka_unit_test(the_bound_of_embeddings_holds),
+    cmocka_unit_test(positions_beyond_the_table),
 };
 
 TEST_MAIN(cases)
