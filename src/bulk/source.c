@@ -2,34 +2,16 @@
  * empty texts, the hash) is looked at here once. */
 #include "bulk/source.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
 
 #include "base/utf8.h"
-#include "bulk/csv.h"
-#include "bulk/json_pick.h"
 #include "bulk/json_text.h"
-
-/* A record may be so much larger than the texts in it: escapes, and fields that nobody asked for. */
-enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
-
-struct source {
-    struct source_options options;
-    struct files files;
-    struct file_name file; /* that is open; path NULL: none */
-    enum source_format format;
-    struct reader reader;
-    uint64_t read_bytes; /* of the files before it */
-    uint64_t documents;
-
-    struct recipe_scratch scratch;
-    struct csv_fields fields;
-    uint32_t columns[RECIPE_FIELDS_MAX]; /* where the recipe's fields stand in the records of this file */
-    uint32_t column_count;               /* 0: the header was not read */
-    struct buffer said;                  /* a document's message, or its id */
-};
+#include "bulk/source_state.h"
 
 enum status source_open(const struct source_options *options, struct source **out, struct err *err)
 {
@@ -107,8 +89,13 @@ static bool is_table(enum source_format format)
     return format == FORMAT_JSONL || format == FORMAT_CSV || format == FORMAT_TSV;
 }
 
-static void fail(struct source *source, struct document *out, enum row_code code, const char *message)
+void source_fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
 {
+    char message[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
     source->said.length = 0;
     buffer_string(&source->said, message);
     out->code = code;
@@ -148,7 +135,7 @@ static enum status open_next(struct source *source, struct document *out, struct
     }
     *out = (struct document){.file = source->file.path, .line = 1};
     put_name(source, out);
-    fail(source, out, ROW_UNREADABLE, why.message);
+    source_fail(source, out, ROW_UNREADABLE, "%s", why.message);
     return STATUS_OK;
 }
 
@@ -161,7 +148,7 @@ static enum status read_line(struct source *source, struct document *out, bool *
     out->text_bytes = record.length;
     out->line = record.line;
     if (record.too_large)
-        fail(source, out, ROW_TOO_LARGE, row_code_text(ROW_TOO_LARGE));
+        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
     return STATUS_OK;
 }
 
@@ -174,169 +161,9 @@ static enum status read_document(struct source *source, struct document *out, bo
     out->text_bytes = record.length;
     out->line = 1;
     if (record.too_large)
-        fail(source, out, ROW_TOO_LARGE, row_code_text(ROW_TOO_LARGE));
+        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
     put_name(source, out);
     return STATUS_OK;
-}
-
-static void fail_json(struct source *source, struct document *out, enum json_pick_problem problem, size_t at)
-{
-    static const struct {
-        enum row_code code;
-        const char *text;
-    } said[] = {
-        [JSON_PICK_NOT_OBJECT] = {ROW_NOT_OBJECT, "JSON, but not an object"},
-        [JSON_PICK_BROKEN] = {ROW_BAD_JSON, "not JSON"},
-        [JSON_PICK_TOO_DEEP] = {ROW_BAD_JSON, "nested too deep"},
-        [JSON_PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
-    };
-    fail(source, out, said[problem].code, said[problem].text);
-    if (problem != JSON_PICK_NOT_OBJECT)
-        buffer_format(&source->said, " at byte %zu of the line", at + 1);
-    out->message = source->said.data;
-    out->message_bytes = source->said.length;
-}
-
-static bool is_blank(const struct record *record)
-{
-    for (size_t i = 0; i < record->length; i++)
-        if (record->bytes[i] != ' ' && record->bytes[i] != '\t')
-            return false;
-    return !record->too_large;
-}
-
-static enum status read_json(struct source *source, struct document *out, bool *found, struct err *err)
-{
-    const struct recipe *recipe = source->options.recipe;
-    struct value values[RECIPE_FIELDS_MAX];
-    struct record record;
-    size_t at;
-    do
-        TRY(reader_line(&source->reader, &record, err));
-    while (record.bytes != NULL && is_blank(&record));
-    *found = record.bytes != NULL;
-    out->line = record.line;
-    if (!*found)
-        return STATUS_OK;
-    if (record.too_large) {
-        fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
-        return STATUS_OK;
-    }
-    enum json_pick_problem problem =
-        json_pick(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
-    if (problem == JSON_PICK_OK)
-        return recipe_make(recipe, values, &source->scratch, out, err);
-    fail_json(source, out, problem, at);
-    return STATUS_OK;
-}
-
-/* One record of CSV ahead in the reader, whole; `*length` 0 at the end of the file. */
-static enum status find_record(struct source *source, char separator, struct record *out, struct csv_record *found,
-                               struct err *err)
-{
-    struct reader *reader = &source->reader;
-    *found = (struct csv_record){0};
-    for (;;) {
-        *out = reader_ahead(reader);
-        if (reader->ended && out->length == 0)
-            return STATUS_OK;
-        if (csv_find(out->bytes, out->length, reader->ended, separator, found)) {
-            reader_take(reader, found->length, found->lines);
-            out->length = found->content;
-            out->too_large = found->content > reader->limit;
-            if (out->length > 0 || found->broken)
-                return STATUS_OK;
-            continue; /* an empty line */
-        }
-        if (out->length > reader->limit)
-            return reader_line(reader, out, err); /* skips it */
-        TRY(reader_more(reader, err));
-    }
-}
-
-/* Finds the recipe's fields among the names of the columns. */
-static enum status bind(struct source *source, struct err *err)
-{
-    const struct recipe *recipe = source->options.recipe;
-    for (uint32_t f = 0; f < recipe->field_count; f++) {
-        const char *name = recipe->fields[f];
-        uint32_t column = 0;
-        if (source->options.headerless) {
-            column = (uint32_t)strtoul(name, NULL, 10) - 1;
-        } else {
-            const struct value *names = source->fields.values;
-            while (column < source->fields.count && (names[column].length != strlen(name) ||
-                                                     memcmp(names[column].bytes, name, names[column].length) != 0))
-                column++;
-        }
-        if (column >= source->fields.count)
-            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\"%s", source->file.path, name,
-                           source->options.headerless ? "; without a header columns are called 1, 2, 3 ..."
-                                                      : " in its header; --no-header if it has none");
-        source->columns[f] = column;
-    }
-    source->column_count = source->fields.count;
-    return STATUS_OK;
-}
-
-static enum status make_row(struct source *source, struct document *out, struct err *err)
-{
-    const struct recipe *recipe = source->options.recipe;
-    struct value values[RECIPE_FIELDS_MAX];
-    if (source->fields.count != source->column_count) {
-        fail(source, out, ROW_BAD_CSV, "");
-        buffer_format(&source->said, "%u fields, where the first line has %u", source->fields.count,
-                      source->column_count);
-        out->message = source->said.data;
-        out->message_bytes = source->said.length;
-        return STATUS_OK;
-    }
-    for (uint32_t f = 0; f < recipe->field_count; f++)
-        values[f] = source->fields.values[source->columns[f]];
-    return recipe_make(recipe, values, &source->scratch, out, err);
-}
-
-/* A field that is passed on must be UTF-8, too: it becomes JSON. */
-static bool check_record(struct source *source, const struct record *record, const struct csv_record *found,
-                         struct document *out)
-{
-    size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
-    if (!record->too_large && !found->broken && valid == record->length)
-        return true;
-    fail(source, out, record->too_large ? ROW_TOO_LARGE : found->broken ? ROW_BAD_CSV : ROW_BAD_UTF8, "");
-    if (record->too_large)
-        buffer_string(&source->said, "the record is longer than 8 times --max-text-bytes");
-    else if (found->broken)
-        buffer_format(&source->said, "a quote that is never closed, or a letter behind a closing one, at column %zu",
-                      found->column);
-    else
-        buffer_format(&source->said, "not UTF-8 at byte %zu of the record", valid + 1);
-    out->message = source->said.data;
-    out->message_bytes = source->said.length;
-    return false;
-}
-
-static enum status read_csv(struct source *source, struct document *out, bool *found, struct err *err)
-{
-    char separator = source->format == FORMAT_TSV ? '\t' : ',';
-    for (;;) {
-        struct record record;
-        struct csv_record end;
-        TRY(find_record(source, separator, &record, &end, err));
-        *found = record.length > 0 || record.too_large;
-        out->line = record.line;
-        bool header = source->column_count == 0 && !source->options.headerless;
-        if (!*found || (!check_record(source, &record, &end, out) && !header))
-            return STATUS_OK;
-        if (out->code != ROW_OK)
-            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the header: %.*s", source->file.path,
-                           (unsigned long long)record.line, (int)out->message_bytes, out->message);
-        TRY(csv_split(record.bytes, record.length, separator, &source->fields, err));
-        if (source->column_count == 0)
-            TRY(bind(source, err));
-        if (!header)
-            return make_row(source, out, err);
-    }
 }
 
 static enum status read_next(struct source *source, struct document *out, bool *found, struct err *err)
@@ -344,10 +171,10 @@ static enum status read_next(struct source *source, struct document *out, bool *
     *out = (struct document){.file = source->file.path};
     switch (source->format) {
     case FORMAT_JSONL:
-        return read_json(source, out, found, err);
+        return source_read_json(source, out, found, err);
     case FORMAT_CSV:
     case FORMAT_TSV:
-        return read_csv(source, out, found, err);
+        return source_read_csv(source, out, found, err);
     case FORMAT_DOCUMENT:
         return read_document(source, out, found, err);
     case FORMAT_AUTO:
@@ -364,14 +191,11 @@ static void check_text(struct source *source, struct document *out)
         return;
     size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
     if (out->text_bytes > source->options.max_text_bytes) {
-        fail(source, out, ROW_TOO_LARGE, row_code_text(ROW_TOO_LARGE));
+        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
     } else if (valid < out->text_bytes) {
-        fail(source, out, ROW_BAD_UTF8, "");
-        buffer_format(&source->said, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
-        out->message = source->said.data;
-        out->message_bytes = source->said.length;
+        source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
     } else if (out->text_bytes == 0 && !source->options.empty_texts) {
-        fail(source, out, ROW_EMPTY_TEXT, row_code_text(ROW_EMPTY_TEXT));
+        source_fail(source, out, ROW_EMPTY_TEXT, "%s", row_code_text(ROW_EMPTY_TEXT));
     }
 }
 

@@ -172,7 +172,7 @@ const struct subcommand command_embed = {
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
         "for standard input. Rows keep their order. A job that was interrupted, however, goes on when the same "
         "command\n"
-        "is run again, and one that is finished stays as it is. Rows that fail are listed in OUTPUT.failures.jsonl "
+        "it, and one that is finished stays as it is. Rows that fail are listed in OUTPUT.failures.jsonl "
         "and\n"
         "make the exit code 1. docs/bulk.md tells all of it.\n\n"
         "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one too,\n"

@@ -1,0 +1,160 @@
+/* The records of tables: a JSON object a line, or CSV; the recipe makes documents of their fields. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "bulk/json_pick.h"
+#include "bulk/source_state.h"
+
+static void fail_json(struct source *source, struct document *out, enum json_pick_problem problem, size_t at)
+{
+    static const struct {
+        enum row_code code;
+        const char *text;
+    } said[] = {
+        [JSON_PICK_NOT_OBJECT] = {ROW_NOT_OBJECT, "JSON, but not an object"},
+        [JSON_PICK_BROKEN] = {ROW_BAD_JSON, "not JSON"},
+        [JSON_PICK_TOO_DEEP] = {ROW_BAD_JSON, "nested too deep"},
+        [JSON_PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
+    };
+    if (problem == JSON_PICK_NOT_OBJECT)
+        source_fail(source, out, said[problem].code, "%s", said[problem].text);
+    else
+        source_fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
+}
+
+static bool is_blank(const struct record *record)
+{
+    for (size_t i = 0; i < record->length; i++)
+        if (record->bytes[i] != ' ' && record->bytes[i] != '\t')
+            return false;
+    return !record->too_large;
+}
+
+enum status source_read_json(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    const struct recipe *recipe = source->options.recipe;
+    struct value values[RECIPE_FIELDS_MAX];
+    struct record record;
+    size_t at;
+    do
+        TRY(reader_line(&source->reader, &record, err));
+    while (record.bytes != NULL && is_blank(&record));
+    *found = record.bytes != NULL;
+    out->line = record.line;
+    if (!*found)
+        return STATUS_OK;
+    if (record.too_large) {
+        source_fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
+        return STATUS_OK;
+    }
+    enum json_pick_problem problem =
+        json_pick(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
+    if (problem == JSON_PICK_OK)
+        return recipe_make(recipe, values, &source->scratch, out, err);
+    fail_json(source, out, problem, at);
+    return STATUS_OK;
+}
+
+/* One record of CSV ahead in the reader, whole; `*length` 0 at the end of the file. */
+static enum status find_record(struct source *source, char separator, struct record *out, struct csv_record *found,
+                               struct err *err)
+{
+    struct reader *reader = &source->reader;
+    *found = (struct csv_record){0};
+    for (;;) {
+        *out = reader_ahead(reader);
+        if (reader->ended && out->length == 0)
+            return STATUS_OK;
+        if (csv_find(out->bytes, out->length, reader->ended, separator, found)) {
+            reader_take(reader, found->length, found->lines);
+            out->length = found->content;
+            out->too_large = found->content > reader->limit;
+            if (out->length > 0 || found->broken)
+                return STATUS_OK;
+            continue; /* an empty line */
+        }
+        if (out->length > reader->limit)
+            return reader_line(reader, out, err); /* skips it */
+        TRY(reader_more(reader, err));
+    }
+}
+
+/* Finds the recipe's fields among the names of the columns. */
+static enum status bind(struct source *source, struct err *err)
+{
+    const struct recipe *recipe = source->options.recipe;
+    for (uint32_t f = 0; f < recipe->field_count; f++) {
+        const char *name = recipe->fields[f];
+        uint32_t column = 0;
+        if (source->options.headerless) {
+            column = (uint32_t)strtoul(name, NULL, 10) - 1;
+        } else {
+            const struct value *names = source->fields.values;
+            while (column < source->fields.count && (names[column].length != strlen(name) ||
+                                                     memcmp(names[column].bytes, name, names[column].length) != 0))
+                column++;
+        }
+        if (column >= source->fields.count)
+            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\"%s", source->file.path, name,
+                           source->options.headerless ? "; without a header columns are called 1, 2, 3 ..."
+                                                      : " in its header; --no-header if it has none");
+        source->columns[f] = column;
+    }
+    source->column_count = source->fields.count;
+    return STATUS_OK;
+}
+
+static enum status make_row(struct source *source, struct document *out, struct err *err)
+{
+    const struct recipe *recipe = source->options.recipe;
+    struct value values[RECIPE_FIELDS_MAX];
+    if (source->fields.count != source->column_count) {
+        source_fail(source, out, ROW_BAD_CSV, "%u fields, where the first line has %u", source->fields.count,
+                    source->column_count);
+        return STATUS_OK;
+    }
+    for (uint32_t f = 0; f < recipe->field_count; f++)
+        values[f] = source->fields.values[source->columns[f]];
+    return recipe_make(recipe, values, &source->scratch, out, err);
+}
+
+/* A field that is passed on must be UTF-8, too: it becomes JSON. */
+static bool check_record(struct source *source, const struct record *record, const struct csv_record *found,
+                         struct document *out)
+{
+    size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
+    if (!record->too_large && !found->broken && valid == record->length)
+        return true;
+    if (record->too_large)
+        source_fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
+    else if (found->broken)
+        source_fail(source, out, ROW_BAD_CSV,
+                    "a quote that is never closed, or a letter behind a closing one, at column %zu", found->column);
+    else
+        source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
+    return false;
+}
+
+enum status source_read_csv(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    char separator = source->format == FORMAT_TSV ? '\t' : ',';
+    for (;;) {
+        struct record record;
+        struct csv_record end;
+        TRY(find_record(source, separator, &record, &end, err));
+        *found = record.length > 0 || record.too_large;
+        out->line = record.line;
+        bool header = source->column_count == 0 && !source->options.headerless;
+        if (!*found || (!check_record(source, &record, &end, out) && !header))
+            return STATUS_OK;
+        if (out->code != ROW_OK)
+            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the header: %.*s", source->file.path,
+                           (unsigned long long)record.line, (int)out->message_bytes, out->message);
+        TRY(csv_split(record.bytes, record.length, separator, &source->fields, err));
+        if (source->column_count == 0)
+            TRY(bind(source, err));
+        if (!header)
+            return make_row(source, out, err);
+    }
+}
