@@ -108,7 +108,7 @@ def mixed(driver, folder, plan, precision, lengths, report, name):
     for kind in ("one by one", "padded, sorted", "packed", "padded,"):
         best[kind] = max((rate, way) for way, rate in rates.items()
                          if way.startswith(kind) and (kind != "padded," or "in order" in way))
-    (texts_s, tokens_s), packed_way = best["packed"]
+    texts_s = best["packed"][0][0]
     ratio = {kind: texts_s / rate for kind, ((rate, _), _) in best.items()}
     for kind in ("one by one", "padded,", "padded, sorted", "packed"):
         (rate, tokens), way = best[kind]
@@ -117,7 +117,7 @@ def mixed(driver, folder, plan, precision, lengths, report, name):
     report.speed(f"{name} mixed: batching off to on", f"{ratio['one by one']:.2f} times (literature: {LITERATURE}); packed over "
                  f"padded-sorted {ratio['padded, sorted']:.2f} (goal 1.3)", off_to_on=ratio["one by one"],
                  packed_over_sorted=ratio["padded, sorted"], all={way: rate[0] for way, rate in rates.items()})
-    return tokens_s, texts_s
+    return texts_s
 
 
 def latency(driver, folder, plan, precision, report, name):
@@ -143,8 +143,9 @@ def peak_of_products(driver, plan, precision, report, name, tokens):
     medians = [statistics.median(r) for r in rounds]
     operations = [a * b * c for a, b, c in shapes.products(name, tokens)]
     own = sum(operations) / sum(o / m for o, m in zip(operations, medians[1:]))
-    report.speed(f"{name} products alone", f"{medians[0]:.0f} TFLOP/s at {'x'.join(map(str, plan.peak))}, {own:.0f} in its own four "
-                 f"shapes at {tokens} tokens", peak_tflops=medians[0], own_tflops=own)
+    square = "x".join(map(str, plan.peak))
+    report.speed(f"{name} products alone", f"{medians[0]:.0f} TFLOP/s at {square}, {own:.0f} in its own four shapes at {tokens} tokens",
+                 peak_tflops=medians[0], own_tflops=own)
     return medians[0], own
 
 
@@ -195,7 +196,7 @@ def bench_shape(options, driver, report, name):
     if options.peers:
         others = peers.fixed(options, report, folder, name, plan, driver)
     show_fixed(report, name, ours, others, peak, own)
-    _, texts_s = mixed(driver, folder, plan, precision, lengths, report, name)
+    texts_s = mixed(driver, folder, plan, precision, lengths, report, name)
     if options.peers:
         peers.mixed(options, report, folder, name, plan, lengths, texts_s)
     latency(driver, folder, plan, precision, report, name)

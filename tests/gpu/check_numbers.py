@@ -99,8 +99,8 @@ def check_shape(options, driver, report, name):
         if driver.backend != "cuda" and graphs == "no graphs":
             continue
         try:
-            got, engine = driver.vectors(folder, texts, loads, dim, "--precision", precision, "--runs", RUNS.get((precision, graphs), 1),
-                                         "--batch-tokens", PASS_TOKENS[precision],
+            got, engine = driver.vectors(folder, texts, loads, dim, "--precision", precision,
+                                         "--runs", RUNS.get((precision, graphs), 1), "--batch-tokens", PASS_TOKENS[precision],
                                          *(["--no-graphs"] if graphs == "no graphs" else []))
         except NotHere as reason:
             report.absent(title, str(reason), driver.backend == "cuda")

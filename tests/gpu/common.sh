@@ -69,7 +69,8 @@ configure() {
   cmake "${options[@]}" >"$work/configure.log" 2>&1 || {
     rm -f "$build/CMakeCache.txt"
     tail -n 30 "$work/configure.log" >&2
-    die "CMake failed; all of it: $work/configure.log. On a machine without Sluice's libraries bring build/gpu-pack.tar.gz, which tests/gpu/pack.sh makes."
+    echo "On a machine without Sluice's libraries bring build/gpu-pack.tar.gz, which tests/gpu/pack.sh makes." >&2
+    die "CMake failed; all of it: $work/configure.log"
   }
 }
 

@@ -157,8 +157,8 @@ class Run:
         daemon = self.daemon().start()
         try:
             names = fill(self.client, [text_of(text) for text in ids], kind, encoding)
-            wait_until(lambda: daemon.running() and self.client.xlen(STREAM) == 0, lambda: "the replies; the log:\n" + daemon.read_log()[-3000:],
-                       timeout=120)
+            wait_until(lambda: daemon.running() and self.client.xlen(STREAM) == 0,
+                       lambda: "the replies; the log:\n" + daemon.read_log()[-3000:], timeout=120)
             got = vectors_of(self.client, names, encoding, self.dim, "f16" if self.options.backend == "cuda" else None)
             code = daemon.stop()
         finally:
@@ -178,7 +178,8 @@ class Run:
             for part in (0.85, 0.15):
                 wait_until(lambda: daemon.running() and self.client.xlen(STREAM) <= part * entries,
                            lambda: "the queue to drain; the log:\n" + daemon.read_log()[-3000:], timeout=self.options.timeout)
-                marks.append((time.monotonic(), self.client.xlen(STREAM), thread_seconds(daemon.pid), thread_seconds(self.server.process.pid)))
+                marks.append((time.monotonic(), self.client.xlen(STREAM), thread_seconds(daemon.pid),
+                              thread_seconds(self.server.process.pid)))
             wait_until(lambda: self.client.xlen(STREAM) == 0, "the rest", timeout=self.options.timeout)
             code = daemon.stop()
         finally:
@@ -189,8 +190,9 @@ class Run:
         busy = gpu.busy(begin, end)
         in_daemon, in_redis = shares(daemon_0, daemon_1, taken), shares(redis_0, redis_1, taken)
         why = limit(busy, in_daemon, in_redis)
-        report.speed(f"{self.name} {kind} {encoding}", f"{rate:10,.0f} texts/s {rate * mean_tokens:12,.0f} tokens/s over {taken:.1f} s; GPU busy "
-                     f"{'-' if busy is None else f'{busy:.0%}'} (goal 90 %); limit: {why}", texts_s=rate, seconds=taken, gpu_busy=busy,
+        share = "-" if busy is None else f"{busy:.0%}"
+        report.speed(f"{self.name} {kind} {encoding}", f"{rate:10,.0f} texts/s {rate * mean_tokens:12,.0f} tokens/s over "
+                     f"{taken:.1f} s; GPU busy {share} (goal 90 %); limit: {why}", texts_s=rate, seconds=taken, gpu_busy=busy,
                      limit=why, daemon_threads=in_daemon[:8], redis_threads=in_redis[:3])
         if code != 0:
             report.fail(f"{self.name} {kind} {encoding}", f"the daemon ended with {code}")

@@ -28,7 +28,8 @@ def run(driver, work, name):
                                 *graphs, timeout=500)
         cosine = float(check_numbers.cosines(got, wanted).min())
         fine = cosine >= check_numbers.COSINE[precision]
-        print(f"forward_once: {name} {' '.join(graphs) or 'with graphs'}: worst cosine 1 - {1 - cosine:.1e}" + ("" if fine else " WRONG"))
+        verdict = "" if fine else " WRONG"
+        print(f"forward_once: {name} {' '.join(graphs) or 'with graphs'}: worst cosine 1 - {1 - cosine:.1e}{verdict}")
         good &= fine
     return good
 

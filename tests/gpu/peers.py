@@ -142,5 +142,7 @@ def mixed(options, report, folder, name, plan, lengths, ours):
             found["encode"][rows] = len(texts) / (time.perf_counter() - begin)
     for kind, rates in found.items():
         rows = max(rates, key=rates.get)
-        report.speed(f"{name} mixed: {NAME} {kind}, {rows} rows", f"{rates[rows]:12,.0f} texts/s; ours, packed, is {ours / rates[rows]:.2f} of it",
-                     texts_s=rates[rows], ours_over_it=ours / rates[rows], all=rates)
+        ratio = ours / rates[rows]
+        report.speed(f"{name} mixed: {NAME} {kind}, {rows} rows",
+                     f"{rates[rows]:12,.0f} texts/s; ours, packed, is {ratio:.2f} of it",
+                     texts_s=rates[rows], ours_over_it=ratio, all=rates)

@@ -121,7 +121,8 @@ sanitize() {
 }
 
 summary() {
-  grep -E 'SUMMARY|FAILED|WRONG|forward_once|Error:|========= (Invalid|Uninit|Race|Barrier|Program)' "$1" | sort | uniq -c | head -20 || true
+  local said='SUMMARY|FAILED|WRONG|forward_once|Error:|========= (Invalid|Uninit|Race|Barrier|Program)'
+  grep -E "$said" "$1" | sort | uniq -c | head -20 || true
 }
 
 for part in "${parts[@]}"; do

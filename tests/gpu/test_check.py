@@ -28,8 +28,9 @@ class OnTheHost(unittest.TestCase):
                                  self.out / "work", "--python", sys.executable])
 
     def run_check(self, part, *words, driver=(GPU_CHECK,)):
-        return self.run_command([sys.executable, "-B", HERE / "check.py", part, "--driver", shlex.join(map(str, driver)), "--work", self.out / "work",
-                                 "--json", self.out / f"{part}.json", "--backend", "cpu", "--reference", "numpy", *words])
+        return self.run_command([sys.executable, "-B", HERE / "check.py", part, "--driver", shlex.join(map(str, driver)),
+                                 "--work", self.out / "work", "--json", self.out / f"{part}.json",
+                                 "--backend", "cpu", "--reference", "numpy", *words])
 
     def run_command(self, command):
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500, check=False)
@@ -92,7 +93,8 @@ class OnTheHost(unittest.TestCase):
         self.assertIn("not here: no GPU here", self.text)
 
     def test_forward_once(self):
-        command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out, "--backend", "cpu"]
+        command = [sys.executable, "-B", HERE / "forward_once.py", "--driver", shlex.quote(str(GPU_CHECK)), "--work", self.out,
+                   "--backend", "cpu"]
         self.assertEqual(self.run_command(command), 0, self.text)
         self.assertEqual(self.text.count("worst cosine"), 2)
 
