@@ -37,7 +37,8 @@ if(NOT SLUICE_CUDA_BUILD)
 endif()
 
 # The kernels as C++. Device code reads a matrix through wider types than it was written with.
-add_library(kernels_host STATIC ${SLUICE_KERNEL_SOURCES} ${SLUICE_KERNEL_HOST_SOURCES} support/simt.cc)
+add_library(kernels_host STATIC ${SLUICE_KERNEL_SOURCES} ${SLUICE_KERNEL_HOST_SOURCES}
+  support/simt.cc support/simt_fiber.cc support/simt_wait.cc)
 set_source_files_properties(${SLUICE_KERNEL_SOURCES} support/simt_mistakes.cu support/ptx_probe.cu
   PROPERTIES LANGUAGE CXX)
 target_include_directories(kernels_host PUBLIC support)

@@ -1,0 +1,104 @@
+/* What the files of the SIMT shim share; see simt.h. simt_fiber.cc switches between lanes, simt_wait.cc is what lanes
+ * wait with, simt.cc schedules and launches. */
+#ifndef TESTS_SIMT_PRIVATE_H
+#define TESTS_SIMT_PRIVATE_H
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "simt_words.h"
+
+#if defined(__has_feature) /* clang's way to say it */
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
+namespace simt
+{
+enum {
+    LANES_MAX = 1024,
+    WARP = 32,
+    SHARED_BYTES_MAX = 48 * 1024, /* what a kernel gets without asking the driver for more */
+    CANARY_BYTES = 64,
+};
+
+/* A place to switch to: the scheduler's, or a lane's. */
+struct fiber {
+    void *jump[5]; /* __builtin_setjmp's */
+    void *fake_stack;
+    const void *stack;
+    size_t stack_bytes;
+    void *tsan;
+};
+
+enum lane_state { LANE_READY, LANE_AT_BARRIER, LANE_AT_MEETING, LANE_LEFT };
+
+struct async_copy {
+    void *to;
+    const void *from;
+    uint32_t bytes, zeros_from, group;
+};
+
+struct lane {
+    struct fiber fiber;
+    bool entered; /* it has a stack with a frame on it */
+    enum lane_state state;
+    struct simt_place place;
+    struct simt_site site; /* where it waits */
+    uint32_t mask;         /* whom it waits for, in its warp */
+    void *record;
+    bool vote;
+    uint32_t copy_group;
+    std::vector<struct async_copy> copies;
+};
+
+struct shared_piece {
+    const void *key; /* the declaration */
+    std::unique_ptr<unsigned char[]> bytes;
+    size_t size;
+};
+
+/* One per thread that launches. */
+struct machine {
+    struct fiber scheduler;
+    std::vector<std::unique_ptr<struct lane>> lanes;
+    uint32_t lane_count; /* of the block that runs */
+    uint64_t ready[LANES_MAX / 64];
+    uint32_t meeting[LANES_MAX / WARP]; /* which lanes of a warp are LANE_AT_MEETING */
+    void (*kernel)(const void *);
+    const void *argument;
+    std::vector<struct shared_piece> shared; /* a few */
+    struct shared_piece dynamic;
+    size_t static_bytes;
+    int vote_count;
+    bool failed;
+    std::string complaint;
+    enum simt_order order;
+    uint64_t seed;
+
+    ~machine();
+};
+
+/* The calling thread's. Plain pointers: others are checked for having been made at every use. */
+extern __thread struct machine *machine;
+extern __thread struct lane *running;
+
+/* --- simt_fiber.cc */
+
+void machine_need(); /* makes the thread's machine, which ends with the thread */
+void lane_make(struct lane *lane, size_t number);
+void lane_run(struct lane *lane);    /* from the scheduler to a lane, until it waits or has left */
+void lane_pause(struct lane *lane);  /* from a lane to the scheduler, until that switches back */
+void lane_forget(struct lane *lane); /* a lane that was stopped inside a kernel begins anew with the next one */
+
+/* --- simt.cc */
+
+void set_ready(uint32_t lane); /* by its number in the block */
+bool same_site(const struct simt_site &a, const struct simt_site &b);
+} // namespace simt
+
+#endif
