@@ -140,7 +140,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     enum request_class class = requests->first->class;
     size_t keys = 4;
     for (const struct request *request = requests->first; request; request = request->next) {
-        keys += 1 + (request->notify || request->results[0]) + (request->staged != 0);
+        keys += 1 + (request->notify || request->results[0]) + request->staged;
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);

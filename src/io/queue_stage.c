@@ -3,7 +3,8 @@
  * A script's arguments become Lua strings, and Lua hashes every byte of them: 4,651 bytes of JSON cost more than all
  * else that settle does for the request. So a large reply is written to a hash of its own, its stage key, by plain
  * commands; the settle behind it says what is to become of it, and mostly that is a RENAME. Nobody else knows the key.
- * It has the reply's ttl from the start, in one transaction, so nothing stays behind when the settle never comes. A
+ * It has the reply's ttl from the start, in one transaction, so nothing stays behind for ever when the settle never
+ * comes; and a request that is staged once more, because a connection broke in between, is so under the same key. A
  * Redis that does not take it (it is full, say) is noticed by the script; the next replies go with their settle again
  * for a while. */
 #include <stdio.h>
@@ -16,7 +17,7 @@ enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
 static const char *stage_key(const struct queue *queue, const struct request *request, char key[QUEUE_KEY_MAX])
 {
     char more[QUEUE_WORKER_MAX + 24];
-    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->staged);
+    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->stage);
     return queue_key(queue, "stage:", more, key);
 }
 
@@ -55,7 +56,10 @@ static enum status stage(struct queue *queue, struct request *request, struct er
 {
     char key[QUEUE_KEY_MAX];
     struct command fields = {0}, expiry = {0};
-    request->staged = ++queue->staged;
+    request->staged = true;
+    if (request->stage == 0) {
+        request->stage = ++queue->staged;
+    }
     stage_key(queue, request, key);
     command_text(&fields, "HSET");
     command_text(&fields, key);
@@ -76,7 +80,7 @@ bool queue_stage(struct queue *queue, const struct request_list *requests)
     enum status status = STATUS_OK;
     struct err err;
     for (struct request *request = requests->first; request && !status; request = request->next) {
-        request->staged = 0;
+        request->staged = false;
         if (may && request->outcome == OUTCOME_DONE && request->reply.length >= STAGE_BYTES) {
             status = begun ? STATUS_OK : send_word(queue, "MULTI", &err);
             begun = true;

@@ -199,7 +199,8 @@ struct request {
     void *work;            /* ids and outputs of all rows, by a prep thread */
 
     struct buffer reply; /* the encoded embedding, by a prep thread */
-    uint64_t staged;     /* io/: the number of the key that holds the reply's fields already; 0: none does */
+    uint64_t stage;      /* io/: the number of its stage key; 0: it has never had one */
+    bool staged;         /* io/: that key holds the reply's fields already */
 
     /* Stamps, monotonic ns; 0 until reached. */
     uint64_t received_ns, prepared_ns, started_ns, computed_ns;

@@ -20,6 +20,7 @@ STREAMS = ("requests", "requests:high", "requests:low")
 # Keys that live as long as their queue; all others need a TTL.
 PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "results", "workers", "meta", "stats", "paused"}
 VOLATILE = re.compile(r"(reply|wake|results|alive):.+")
+STAGE = re.compile(r"stage:(.+):\d+")  # what a worker had sent ahead when it was killed or lost its name
 CHUNK = 500  # replies read at once
 
 
@@ -183,7 +184,10 @@ class Checker:
             name = key[len(self.prefix):]
             if name in PERMANENT:
                 continue
-            if not VOLATILE.fullmatch(name):
+            staged = STAGE.fullmatch(name)
+            if staged and self.client.exists(f"{self.prefix}alive:{staged[1]}"):
+                self.problems.append(f"a living worker has left {name!r}")
+            if not staged and not VOLATILE.fullmatch(name):
                 self.problems.append(f"undocumented key {name!r}")
             elif self.client.pttl(key) == -1:
                 self.problems.append(f"key without TTL {name!r}")
