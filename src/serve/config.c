@@ -10,7 +10,7 @@
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* each queue of a daemon may have its own */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
-#define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR)
+#define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR | FOR_BULK)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", NULL};
@@ -176,6 +176,12 @@ enum status config_set(struct config *config, const struct setting *setting, con
     enum status status = setting_parse(setting, text, where, &scratch, err);
     settings_free(table, SETTINGS, &scratch);
     return status;
+}
+
+enum config_source config_source_of(const struct config *config, const char *key)
+{
+    const struct setting *setting = setting_find(table, SETTINGS, key);
+    return setting == NULL ? SOURCE_DEFAULT : (enum config_source)config->sources[setting - table];
 }
 
 enum status config_environment(struct config *config, struct err *err)

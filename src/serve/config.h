@@ -15,6 +15,7 @@ enum command_bit {
     FOR_OPERATOR = 64, /* dead, workers, pause, resume, cancel, stats, caps */
     FOR_DOCTOR = 128,
     FOR_QUEUES = 256, /* an entry of `queues` may have its own */
+    FOR_BULK = 512,   /* embed, where it goes through a queue */
 };
 
 /* Where a value came from; a higher one wins whatever the order of loading. */
@@ -89,6 +90,9 @@ void config_free(struct config *config);
  * `where` begins the message of an error. */
 MUST_CHECK enum status config_set(struct config *config, const struct setting *setting, const char *text,
                                   enum config_source source, const char *where, struct err *err);
+
+/* Where the value of the setting with this key came from. */
+enum config_source config_source_of(const struct config *config, const char *key);
 
 /* Reads a file of JSON with // and block comments; unknown keys are refused, with the nearest known one named.
  * config_parse does the same with bytes in memory (a NUL must stand behind them; they are changed).
