@@ -1,4 +1,4 @@
-/* Texts to vectors on this machine, without Redis. */
+/* Files of texts to vectors: on this machine, or with --redis through the workers of a queue. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include "bulk/local.h"
+#include "bulk/remote.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "serve/devices.h"
+#include "serve/password.h"
 #include "serve/start.h"
 
 /* Rows failed, but the job is finished. */
@@ -76,7 +78,8 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
 {
     if (status == STATUS_OK && (result->finished || result->before))
         return result->progress.failed > 0 ? EXIT_ROWS_FAILED : EX_OK;
-    if (status == STATUS_OK) {
+    bool stopped = job->job.stop != NULL && *job->job.stop != 0 && status == STATUS_UNAVAILABLE;
+    if (status == STATUS_OK || stopped) {
         fprintf(stderr, "sluice embed: stopped; nothing is lost, the same command goes on from here\n");
         return EX_TEMPFAIL;
     }
@@ -93,34 +96,37 @@ static uint32_t batch_tokens(const struct config *config, const struct engine *e
     return small ? CPU_BATCH_TOKENS : (uint32_t)config->max_batch_tokens;
 }
 
+/* With the executor that is open. */
 static enum status run_job(struct embed_job *job, struct job_result *result, const struct config *config,
-                           const struct model *model, const struct devices *devices, struct err *err)
+                           struct err *err)
 {
     struct job_options *options = &job->job;
     struct progress progress;
     unsigned threads = start_threads(config);
-    options->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (options->wake_fd < 0)
-        return err_set_errno(err, "cannot make an eventfd");
     options->prep_threads = threads < PREP_THREADS_MAX ? threads : PREP_THREADS_MAX;
-    options->batch_tokens = batch_tokens(config, devices_engine(devices, 0));
+    progress_start(&progress, (enum progress_style)job->options->progress, options->plain);
+    options->report = progress_show;
+    options->context = &progress;
+    enum status status = job_run(options, result, err);
+    progress_end(&progress, result);
+    if (status == STATUS_OK)
+        summarize(job, result, progress.style);
+    return status;
+}
+
+static enum status run_locally(struct embed_job *job, struct job_result *result, const struct config *config,
+                               const struct model *model, const struct devices *devices, struct err *err)
+{
+    struct job_options *options = &job->job;
     struct local_options local = {.model = model,
                                   .devices = devices,
-                                  .threads = threads,
+                                  .threads = start_threads(config),
                                   .queued = BATCHES_PER_THREAD,
                                   .wake_fd = options->wake_fd};
-    enum status status = local_open(&local, &options->executor, err);
-    if (status == STATUS_OK) {
-        progress_start(&progress, (enum progress_style)job->options->progress, options->plain);
-        options->report = progress_show;
-        options->context = &progress;
-        status = job_run(options, result, err);
-        progress_end(&progress, result);
-        if (status == STATUS_OK)
-            summarize(job, result, progress.style);
-        options->executor->ops->close(options->executor);
-    }
-    close(options->wake_fd);
+    options->batch_tokens = batch_tokens(config, devices_engine(devices, 0));
+    TRY(local_open(&local, &options->executor, err));
+    enum status status = run_job(job, result, config, err);
+    options->executor->ops->close(options->executor);
     return status;
 }
 
@@ -134,17 +140,82 @@ static enum status embed_on_devices(struct embed_job *job, struct job_result *re
     if (status == STATUS_OK)
         status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
     if (status == STATUS_OK)
-        status = run_job(job, result, config, model, &devices, err);
+        status = run_locally(job, result, config, model, &devices, err);
     devices_close(&devices);
     return status;
 }
 
-static enum status embed(struct embed_job *job, struct job_result *result, const struct config *config, struct err *err)
+static enum status embed_here(struct embed_job *job, struct job_result *result, const struct config *config,
+                              struct err *err)
 {
     struct model *model = NULL;
     TRY(start_model(config, &model, err));
     enum status status = embed_on_devices(job, result, config, model, err);
     model_close(model);
+    return status;
+}
+
+static enum status run_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
+                                     struct remote_options *queue, struct err *err)
+{
+    struct remote_facts facts;
+    TRY(remote_probe(queue, &facts, err));
+    TRY(embed_job_queue(job, &facts, config, err));
+    queue->dim = facts.dim;
+    queue->job = embed_job_number(job);
+    job->job.batch_rows = REMOTE_BATCH_ROWS;
+    job->job.batch_tokens = REMOTE_BATCH_BYTES; /* without token ids a text weighs its bytes */
+    TRY(remote_open(queue, &job->job.executor, err));
+    enum status status = run_job(job, result, config, err);
+    job->job.executor->ops->close(job->job.executor);
+    return status;
+}
+
+static enum status embed_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
+                                       struct err *err)
+{
+    struct address address;
+    TRY(password_address(config, &address, err));
+    struct remote_options queue = {.address = &address,
+                                   .queue = config->queue,
+                                   .prompt = config->prompt,
+                                   .prefix = config->prefix,
+                                   .wake_fd = job->job.wake_fd,
+                                   .stop = job->job.stop};
+    enum status status = run_through_queue(job, result, config, &queue, err);
+    address_free(&address);
+    return status;
+}
+
+/* Only the flag asks for it: a configuration that names a Redis for the daemon does not move a job there. */
+static bool is_for_queue(const struct config *config)
+{
+    return config_source_of(config, "redis") == SOURCE_FLAG;
+}
+
+/* Flags that would mean nothing: what computes is the workers' business, or there is no queue. */
+static enum status check_flags(const struct config *config, struct err *err)
+{
+    static const char *const workers[] = {"model",  "precision",     "pooling", "max_tokens", "backend",
+                                          "device", "device_memory", "graphs",  "gelu",       NULL};
+    for (size_t i = 0; is_for_queue(config) && workers[i] != NULL; i++)
+        if (config_source_of(config, workers[i]) == SOURCE_FLAG)
+            return err_set(err, STATUS_BAD_INPUT, "%s is a matter of the queue's workers: not together with --redis",
+                           workers[i]);
+    if (!is_for_queue(config) && config_source_of(config, "queue") == SOURCE_FLAG)
+        return err_set(err, STATUS_BAD_INPUT, "--queue is for jobs through a queue: name its --redis, too");
+    return STATUS_OK;
+}
+
+static enum status embed(struct embed_job *job, struct job_result *result, const struct config *config, struct err *err)
+{
+    TRY(check_flags(config, err));
+    job->job.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (job->job.wake_fd < 0)
+        return err_set_errno(err, "cannot make an eventfd");
+    bool queue = is_for_queue(config);
+    enum status status = queue ? embed_through_queue(job, result, config, err) : embed_here(job, result, config, err);
+    close(job->job.wake_fd);
     return status;
 }
 
@@ -165,9 +236,9 @@ static int run(struct invocation *invocation)
 
 const struct subcommand command_embed = {
     .name = "embed",
-    .bit = FOR_EMBED,
+    .bit = FOR_EMBED | FOR_BULK,
     .operands = "[INPUT...]",
-    .summary = "Turn files of texts into vectors, without Redis",
+    .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
         "for standard input. Rows keep their order. A job that was interrupted, however, goes on when the same "
@@ -175,6 +246,7 @@ const struct subcommand command_embed = {
         "it, and one that is finished stays as it is. Rows that fail are listed in OUTPUT.failures.jsonl "
         "and\n"
         "make the exit code 1. docs/bulk.md tells all of it.\n\n"
+        "With --redis the workers of --queue compute, at low priority; the model is theirs.\n\n"
         "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one too,\n"
         "the first bad one ends it, and JSON lines are bare arrays.\n\n"
         "The vectors are those that the daemon gives for the same texts and precision.",

@@ -2,9 +2,14 @@
  * --input it is one pass over lines of text, where the first bad one ends it. */
 #include "cli/embed_job.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
 
 #include "bulk/json_text.h"
 
@@ -83,16 +88,24 @@ static void put_term(struct buffer *to, const char *key, const char *value)
     buffer_string(to, "\n");
 }
 
-static void put_terms(struct embed_job *job, const struct model *model, const char *precision)
+/* What the vectors depend on, beside the texts. */
+struct vector_terms {
+    const char *model_id, *precision, *prompt;
+    uint32_t dim, max_tokens; /* max_tokens 0: not known */
+};
+
+static void put_terms(struct embed_job *job, const struct vector_terms *terms)
 {
     static const char *const kinds[] = {"npy", "f32", "jsonl", "shards"};
     static const char *const formats[] = {"auto", "lines", "jsonl", "csv", "tsv", "document"};
     const struct embed_options *options = job->options;
     struct buffer *to = &job->terms;
-    put_term(to, "model", model->id);
-    put_term(to, "precision", precision);
-    buffer_format(to, "dim=%u\nmax_tokens=%u\n", model->dim, model->max_tokens);
-    put_term(to, "prompt", model->prompt);
+    put_term(to, "model", terms->model_id);
+    put_term(to, "precision", terms->precision);
+    buffer_format(to, "dim=%u\n", terms->dim);
+    if (terms->max_tokens > 0)
+        buffer_format(to, "max_tokens=%u\n", terms->max_tokens);
+    put_term(to, "prompt", terms->prompt);
     put_term(to, "output", kinds[job->output.kind]);
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
     buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
@@ -106,26 +119,62 @@ static void put_terms(struct embed_job *job, const struct model *model, const ch
     buffer_format(to, "header=%d\nmax_text_bytes=%lld\n", options->header, (long long)options->max_text_bytes);
 }
 
-enum status embed_job_model(struct embed_job *job, const struct model *model, const char *precision, struct err *err)
+static enum status put_facts(struct embed_job *job, const struct remote_facts *of, struct err *err)
 {
     struct buffer *facts = &job->facts;
-    put_terms(job, model, precision);
     buffer_string(facts, "\"model\": {\"name\": ");
-    json_put_string(facts, model->name, strlen(model->name));
-    buffer_format(facts, ", \"id\": \"%s\", \"revision\": \"%s\"},\n  \"precision\": \"%s\",\n", model->id,
-                  model->revision, precision);
-    buffer_format(facts, "  \"dim\": %u,\n  \"dtype\": \"%s\",\n  \"normalized\": %s", model->dim,
-                  job->options->dtype == ELEMENT_F16 ? "f16" : "f32", model->normalize ? "true" : "false");
+    json_put_string(facts, of->model, strlen(of->model));
+    buffer_format(facts, ", \"id\": \"%s\", \"revision\": ", of->model_id);
+    json_put_string(facts, of->revision, strlen(of->revision));
+    buffer_format(facts, "},\n  \"precision\": \"%s\",\n", of->precision);
+    buffer_format(facts, "  \"dim\": %u,\n  \"dtype\": \"%s\",\n  \"normalized\": %s", of->dim,
+                  job->options->dtype == ELEMENT_F16 ? "f16" : "f32", of->normalized ? "true" : "false");
     if (!buffer_ok(facts) || !buffer_ok(&job->terms))
         return err_set(err, STATUS_NO_MEMORY, "no memory for the terms of the job");
-    job->job.preparer.model = model;
-    job->job.preparer.ids = true;
-    job->job.dim = model->dim;
-    job->job.normalize = model->normalize;
+    job->job.dim = of->dim;
+    job->job.normalize = of->normalized;
     job->job.terms = job->terms.data;
     job->job.facts = facts->data;
-    uint32_t most_rows = PASS_VECTOR_BYTES / (model->dim * (uint32_t)sizeof(float));
+    uint32_t most_rows = PASS_VECTOR_BYTES / (of->dim * (uint32_t)sizeof(float));
     if (job->job.plain && job->output.kind == OUTPUT_JSONL && job->job.look_ahead > most_rows)
         job->job.look_ahead = most_rows; /* their vectors wait in memory */
     return STATUS_OK;
+}
+
+enum status embed_job_model(struct embed_job *job, const struct model *model, const char *precision, struct err *err)
+{
+    struct remote_facts facts = {.dim = model->dim, .normalized = model->normalize};
+    struct vector_terms terms = {model->id, precision, model->prompt, model->dim, model->max_tokens};
+    snprintf(facts.model_id, sizeof facts.model_id, "%s", model->id);
+    snprintf(facts.model, sizeof facts.model, "%s", model->name);
+    snprintf(facts.revision, sizeof facts.revision, "%s", model->revision);
+    snprintf(facts.precision, sizeof facts.precision, "%s", precision);
+    put_terms(job, &terms);
+    job->job.preparer.model = model;
+    job->job.preparer.ids = true;
+    return put_facts(job, &facts, err);
+}
+
+enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
+                            struct err *err)
+{
+    if (job->job.preparer.chunking.tokens > 0)
+        return err_set(err, STATUS_BAD_INPUT, "--chunk needs the model's tokenizer: it works without --redis only");
+    const char *prompt = config->prompt != NULL ? config->prompt : config->prefix;
+    struct vector_terms terms = {facts->model_id, facts->precision, prompt == NULL ? "" : prompt, facts->dim, 0};
+    put_terms(job, &terms);
+    return put_facts(job, facts, err);
+}
+
+uint64_t embed_job_number(const struct embed_job *job)
+{
+    char host[256] = "", folder[PATH_MAX] = "", where[PATH_MAX + 1024];
+    struct stat info = {0};
+    long process = job->job.plain ? (long)getpid() : 0; /* no journal keeps two of them apart */
+    gethostname(host, sizeof host - 1);
+    if (getcwd(folder, sizeof folder) == NULL || stat(".", &info) != 0)
+        folder[0] = '\0';
+    snprintf(where, sizeof where, "%s\n%s\n%s\n%llu %llu %ld\n", host, folder, job->output.path,
+             (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, process);
+    return XXH3_64bits_withSeed(where, strlen(where), XXH3_64bits(job->terms.data, job->terms.length));
 }

@@ -3,6 +3,7 @@
 #define CLI_EMBED_JOB_H
 
 #include "bulk/job.h"
+#include "bulk/remote.h"
 #include "cli/command.h"
 
 /* The command's own options; the table is in cmd_embed.c. */
@@ -32,5 +33,12 @@ void embed_job_close(struct embed_job *job);
 /* Adds what is known once model and engine are open; terms and facts are then whole. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status embed_job_model(struct embed_job *job, const struct model *model, const char *precision,
                                        struct err *err);
+
+/* The same for a queue. The terms are those of a local job with its model, as far as a queue tells them. */
+MUST_CHECK enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts,
+                                       const struct config *config, struct err *err);
+
+/* A number for the ids of its requests: of this machine, folder, output and terms. */
+uint64_t embed_job_number(const struct embed_job *job);
 
 #endif

@@ -1,0 +1,287 @@
+"""Bulk jobs through a queue: the bytes of a local run, whatever is killed meanwhile, and others are still answered."""
+# ctest-processors: 2
+
+import json
+import os
+import random
+import signal
+import subprocess
+
+import process
+from case import SluiceCase
+from corpus import texts
+from daemon import BINARY, SOURCE
+
+FAILED, DATAERR, UNAVAILABLE, TEMPFAIL = 1, 65, 69, 75
+
+
+class BulkQueue(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        generator = random.Random(7)
+        words = texts(400, seed=7, longest=20)
+        lines = []
+        for i in range(6000):
+            text = generator.choice(words) + (f' {i} "\\ \t\u00e4' if i % 3 else "")
+            lines.append("{broken" if i % 997 == 5 else json.dumps({"text": text, "n": i}))
+        self.source = self.write("in.jsonl", "\n".join(lines))
+        self.model = self.make_model("heavy", hidden=192, heads=4, layers=3, intermediate=512)
+
+    def local(self, ending=".npy", *flags, source=None, code=FAILED):
+        output = self.path("local" + ending)
+        result = self.run_sluice("embed", "--model", self.model, "--precision", "f32", source or self.source, "--output", output, *flags)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return self.contents(output)
+
+    def contents(self, output):
+        """All files of a job, but for what the manifests say of versions of names and the limit that a queue does not tell."""
+        found = {}
+        folder, base = os.path.split(output.rstrip("/"))
+        for top, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(top, name)
+                if path.startswith(os.path.join(folder, base)):
+                    with open(path, "rb") as file:
+                        data = file.read().replace(base.encode(), b"OUTPUT")
+                    found[path[len(folder) + 1 + len(base):]] = b"".join(
+                        line for line in data.splitlines(True) if b'"max_tokens"' not in line)
+        return found
+
+    def command(self, server, output, *flags, source=None, address=None):
+        return [BINARY, "embed", "--redis", address or server.socket, "--queue", self.queue, source or self.source, "--output", output,
+                "--look-ahead", "1500", "--progress", "none", *map(str, flags)]
+
+    def start_job(self, server, output, *flags, **options):
+        """The job as a child that dies with the test."""
+        child = process.start(self.command(server, output, *flags, **options), stderr=subprocess.PIPE, env=process.clean_environment())
+        self.addCleanup(lambda: (process.end(child), child.stderr.close()))
+        return child
+
+    def finish_job(self, child, code=FAILED):
+        said = child.communicate(timeout=120)[1].decode("utf-8", "replace")
+        self.assertEqual(child.returncode, code, said)
+        return said
+
+    def run_job(self, server, output, *flags, code=FAILED, **options):
+        result = subprocess.run(self.command(server, output, *flags, **options), env=process.clean_environment(),
+                                capture_output=True, timeout=120, check=False)
+        said = result.stderr.decode("utf-8", "replace")
+        self.assertEqual(result.returncode, code, said)
+        return said
+
+    def answered(self, client):
+        """Requests of jobs that have ended so far."""
+        return client.xlen(f"sluice:{{{self.queue}}}:results:bulk")
+
+    def serve(self, server, *flags):
+        return self.start_daemon(server, *flags, model=self.model)
+
+    def test_every_output_is_that_of_a_local_job(self):
+        server = self.start_redis()
+        self.serve(server)
+        for ending, flags in ((".npy", ("--dtype", "f16")), (".jsonl", ("--keep", "n", "--id-field", "n")), ("/", ("--shard-rows", "900"))):
+            wanted = self.local(ending, *flags)
+            output = self.path("remote" + ending)
+            self.run_job(server, output, *flags)
+            self.assertEqual(self.contents(output), wanted)
+            before = self.answered(server.client())
+            self.run_job(server, output, *flags)  # finished: nothing is asked for
+            self.assertEqual(self.answered(server.client()), before)
+        client = server.client()
+        self.assertEqual(client.xlen(f"sluice:{{{self.queue}}}:requests:low"), 0)
+        self.assertEqual(list(client.scan_iter("*:reply:bulk:*", count=1000)), [])  # read, and deleted
+
+    def test_a_local_job_goes_on_through_a_queue(self):
+        server = self.start_redis()
+        self.serve(server)
+        output = self.path("v.npy")
+        source = self.write("one.txt", "hello\nthe\n")
+        self.local(source=source, code=0)
+        os.rename(self.path("local.npy"), output)
+        os.rename(self.path("local.npy.manifest.json"), output + ".manifest.json")
+        before = self.contents(output)
+        self.run_job(server, output, source=source, code=0)
+        self.assertEqual(self.contents(output), before)
+        self.assertEqual(self.answered(server.client()), 0)
+
+    def test_kills_of_the_job(self):
+        wanted = self.local()
+        server = self.start_redis()
+        self.serve(server)
+        output = self.path("remote.npy")
+        client = server.client()
+        kills = 0
+        for more in (1, 5, 20, 30, 15):
+            before = self.answered(client)
+            child = self.start_job(server, output)
+            self.wait_until(lambda: child.poll() is not None or self.answered(client) >= before + more, "answers")
+            kills += child.poll() is None
+            process.end(child)
+        self.assertGreaterEqual(kills, 2)
+        self.run_job(server, output)
+        self.assertEqual(self.contents(output)[""], wanted[""])
+        self.assertEqual(self.contents(output)[".failures.jsonl"], wanted[".failures.jsonl"])
+        with open(output + ".manifest.json", encoding="utf-8") as file:
+            manifest = json.load(file)
+        self.assertEqual((manifest["rows"], manifest["failed"]), (6000, 7))
+
+    def test_a_killed_job_finds_its_replies(self):
+        server = self.start_redis()
+        daemon = self.serve(server)
+        client = server.client()
+        output = self.path("remote.npy")
+        child = self.start_job(server, output)
+        self.wait_until(lambda: self.answered(client) >= 3, "answers")
+        child.send_signal(signal.SIGSTOP)
+        low = f"sluice:{{{self.queue}}}:requests:low"
+        self.wait_until(lambda: client.xlen(low) == 0, "the workers to finish what was asked")
+        process.end(child)
+        waiting = list(client.scan_iter("*:reply:bulk:*", count=1000))
+        self.assertGreater(len(waiting), 0)
+        self.assertEqual(daemon.stop(), 0)
+        child = self.start_job(server, output)
+        # No worker is there to answer the job's first question but this case.
+        normal = f"sluice:{{{self.queue}}}:requests"
+        self.wait_until(lambda: client.xlen(normal) == 1, "the question")
+        self.restart(daemon, server)
+        self.wait_until(lambda: not any(client.exists(key) for key in waiting), "the replies to be read")
+        self.finish_job(child)
+        self.assertEqual(self.contents(output), self.local())
+
+    def test_kills_of_the_worker_and_others_are_answered(self):
+        wanted = self.local()
+        server = self.start_redis()
+        daemons = [self.serve(server), self.serve(server)]
+        load = self.start_load(server, depth=8)
+        output = self.path("remote.npy")
+        client = server.client()
+        child = self.start_job(server, output)
+        for turn in range(3):
+            before = self.answered(client)
+            self.wait_until(lambda: child.poll() is not None or self.answered(client) > before + 3, "answers")
+            daemons[turn % 2].kill()
+            self.restart(daemons[turn % 2], server)
+        self.finish_job(child)
+        load.stop()
+        self.wait_finished(self.producer(server))
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_kills_of_redis(self):
+        wanted = self.local()
+        server = self.start_redis(aof="always")
+        self.serve(server)
+        output = self.path("remote.npy")
+        child = self.start_job(server, output)
+        kills = 0
+        for _ in range(3):
+            before = self.answered(server.client())
+            self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > before + 3, "answers")
+            kills += child.poll() is None
+            server.kill()
+            server.start()
+        self.assertGreaterEqual(kills, 1)
+        self.finish_job(child)
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_a_redis_that_forgets_is_asked_again(self):
+        wanted = self.local()
+        server = self.start_redis(aof=None)
+        daemon = self.serve(server)
+        output = self.path("remote.npy")
+        child = self.start_job(server, output)
+        self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > 3, "answers")
+        self.assertIsNone(child.poll())
+        server.kill()
+        server.start()
+        daemon.wait_ready(server.client())
+        self.finish_job(child)
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_the_rights_of_a_producer_are_enough(self):
+        with open(os.path.join(SOURCE, "config", "acl", "producer.acl"), encoding="utf-8") as file:
+            rules = file.read().replace("{default}", "{%s}" % self.queue).replace(" resetpass ", " resetpass >secret ")
+        users = self.write("users.acl", "user default on nopass ~* &* +@all\n" + rules)
+        server = self.start_redis(options=("--aclfile", users))
+        self.serve(server)
+        source = self.write("few.txt", "\n".join(texts(300, seed=9)))
+        output = self.path("remote.npy")
+        self.run_job(server, output, source=source, code=0, address=f"redis+unix://sluice-producer:secret@{server.socket}")
+        self.assertEqual(self.contents(output), self.local(source=source, code=0))
+
+    def test_notices_that_never_come(self):
+        source = self.write("few.txt", "\n".join(texts(500, seed=3)))
+        wanted = self.local(source=source, code=0)
+        server = self.start_redis()
+        server.client().set(f"sluice:{{{self.queue}}}:results", "not a set")  # so that no results stream is allowed
+        self.serve(server)
+        output = self.path("remote.npy")
+        self.run_job(server, output, source=source, code=0)
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_interrupt_and_go_on(self):
+        wanted = self.local()
+        server = self.start_redis()
+        daemon = self.serve(server)
+        output = self.path("remote.npy")
+        child = self.start_job(server, output)
+        self.wait_until(lambda: self.answered(server.client()) > 3, "answers")
+        child.send_signal(signal.SIGINT)
+        self.assertIn("the same command goes on", self.finish_job(child, TEMPFAIL))
+        child = self.start_job(server, output)
+        before = self.answered(server.client())
+        self.wait_until(lambda: self.answered(server.client()) > before, "answers")
+        daemon.kill()  # nobody is there to answer
+        child.send_signal(signal.SIGTERM)
+        self.assertIn("the same command goes on", self.finish_job(child, TEMPFAIL))
+        self.restart(daemon, server)
+        self.run_job(server, output)
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_rows_that_the_queue_refuses(self):
+        lines = texts(300, seed=4, longest=10)
+        for place in (0, 17, 18, 299):
+            lines[place] = "the " * 300
+        source = self.write("long.txt", "\n".join(lines))
+        server = self.start_redis()
+        self.serve(server, "--no-truncate", "--max-inputs", "24")
+        output = self.path("remote.npy")
+        self.run_job(server, output, source=source)
+        with open(output + ".failures.jsonl", encoding="utf-8") as file:
+            self.assertEqual([(row["row"], row["code"]) for row in map(json.loads, file)],
+                             [(place, "refused") for place in (0, 17, 18, 299)])
+        good = self.write("good.txt", "\n".join("hello" if len(line) > 1000 else line for line in lines))
+        wanted = self.local(source=good, code=0)[""]
+        with open(output, "rb") as file:
+            data = file.read()
+        size = 192 * 4
+        for row in range(300):
+            if row not in (0, 17, 18, 299):
+                self.assertEqual(data[128 + row * size:128 + (row + 1) * size], wanted[128 + row * size:128 + (row + 1) * size], row)
+
+    def test_a_full_queue_is_waited_for(self):
+        source = self.write("few.txt", "\n".join(texts(1500, seed=5)))
+        wanted = self.local(source=source, code=0)
+        server = self.start_redis()
+        self.serve(server)
+        server.client().hset(f"sluice:{{{self.queue}}}:meta", "cap_low", 1)
+        output = self.path("remote.npy")
+        self.run_job(server, output, source=source, code=0)
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_what_cannot_begin(self):
+        server = self.start_redis()
+        output = self.path("remote.npy")
+        self.assertIn("has no model yet", self.run_job(server, output, code=UNAVAILABLE))
+        daemon = self.serve(server)
+        self.assertIn("--chunk needs", self.run_job(server, output, "--chunk", "tokens:16,overlap:2", code=DATAERR))
+        self.assertIn("matter of the queue's workers", self.run_job(server, output, "--precision", "f32", code=DATAERR))
+        self.assertIn("name its --redis", self.run_sluice("embed", self.source, "--output", output, "--queue", "x").stderr.decode())
+        child = self.start_job(server, output)
+        self.wait_until(lambda: self.answered(server.client()) > 0, "answers")
+        process.end(child)
+        daemon.stop()
+        server.client().flushall()
+        self.start_daemon(server, model=self.make_model("other", seed=5))
+        self.assertIn("this job began with another model", self.run_job(server, output, code=DATAERR))
+        server.kill()
+        self.run_job(server, output, code=UNAVAILABLE)
