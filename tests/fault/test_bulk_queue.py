@@ -79,13 +79,15 @@ class BulkQueue(SluiceCase):
     def test_every_output_is_that_of_a_local_job(self):
         server = self.start_redis()
         self.serve(server)
-        for ending, flags in ((".npy", ("--dtype", "f16")), (".jsonl", ("--keep", "n", "--id-field", "n")), ("/", ("--shard-rows", "900"))):
-            wanted = self.local(ending, *flags)
+        with open(self.source, encoding="utf-8") as file:
+            source = self.write("part.jsonl", "".join(file.readlines()[:1500]))
+        for ending, flags in ((".npy", ("--dtype", "f16")), (".jsonl", ("--keep", "n", "--id-field", "n")), ("/", ("--shard-rows", "400"))):
+            wanted = self.local(ending, *flags, source=source)
             output = self.path("remote" + ending)
-            self.run_job(server, output, *flags)
+            self.run_job(server, output, *flags, source=source)
             self.assertEqual(self.contents(output), wanted)
             before = self.answered(server.client())
-            self.run_job(server, output, *flags)  # finished: nothing is asked for
+            self.run_job(server, output, *flags, source=source)  # finished: nothing is asked for
             self.assertEqual(self.answered(server.client()), before)
         client = server.client()
         self.assertEqual(client.xlen(f"sluice:{{{self.queue}}}:requests:low"), 0)
