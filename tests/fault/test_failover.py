@@ -57,9 +57,7 @@ class Failover(SluiceCase):
             group.wait_replicas()
             self.wait_connected(daemons, master)
             self.wait_busy(master, load)
-            self.wait_until(lambda: group.sentinels[0].client().execute_command("SENTINEL", "FAILOVER", group.NAME),
-                            "the failover to begin", ignore=BUSY)
-            group.wait_master(other_than=master)
+            group.fail_over()
             self.journal.fault("sentinel failover")
         self.assertTrue(all(daemon.running() for daemon in daemons))
         group.wait_replicas()  # without one nothing is confirmed any more

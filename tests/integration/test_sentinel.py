@@ -72,11 +72,7 @@ class Sentinels(SluiceCase):
         url, ca = group.url("rediss+sentinel"), ["--tls-ca-file", certificates.crt("ca")]
         daemon = self.start_daemon(group.servers[0], *ca, address=url)
         self.roundtrip(1)
-        old = group.wait_master()
-        self.wait_until(lambda: group.sentinels[0].client().execute_command("SENTINEL", "FAILOVER", group.NAME), "the failover",
-                        ignore=(redis.ResponseError,))
-        new = group.wait_master(other_than=old)
-        daemon.wait_ready(new.client())
+        daemon.wait_ready(group.fail_over().client())
         result = self.submit(url, *ca, "--wait")
         self.assertEqual(result.returncode, 0, result.stderr)
         result = self.submit(url)

@@ -179,6 +179,21 @@ class Group:
             return master if master is not other_than else None
         return wait_until(settled, "a new master", timeout=timeout, ignore=(redis.ConnectionError, redis.ResponseError))
 
+    def fail_over(self):
+        """Orders a failover and returns the new master. The sentinel gives one up when it has not heard of the replica for a
+        few hundred ms, as on a busy machine: then it is told again."""
+        old, sentinel = self.wait_master(), self.sentinels[0]
+
+        def moved():
+            if sentinel.master_port() == old.port:
+                try:
+                    sentinel.client().execute_command("SENTINEL", "FAILOVER", self.NAME)
+                except redis.ResponseError:  # one is under way, or no replica is good enough just now
+                    return None
+            master = self.master()
+            return master if master is not old else None
+        return wait_until(moved, "a failover", timeout=60, ignore=(redis.ConnectionError, redis.ResponseError))
+
     def wait_replicas(self, timeout=60):
         """Until everybody who runs follows the master."""
         def agreed():
