@@ -9,33 +9,39 @@ uint64_t row_expires_at_ms(const struct row *row)
     return row->request->started_ns == 0 ? row->request->expires_at_ms : 0;
 }
 
-static void earlier(uint64_t *bound_ms, uint64_t expires_ms)
+void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
 {
     if (expires_ms != 0 && (*bound_ms == 0 || expires_ms < *bound_ms))
         *bound_ms = expires_ms;
 }
 
-/* A flow's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right. */
+/* A flow's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right, or,
+ * when it has not seen all rows, at where the next batch will be asked for: else every row of this one would cost a
+ * look.
+ */
 struct row *flow_turn(struct flow *flow, uint64_t urgent_ms)
 {
     if (flow->expires_at_ms == 0 || flow->expires_at_ms >= urgent_ms)
         return flow->first;
-    struct row *first = NULL, *row = flow->first;
+    struct row *earliest = NULL, *row = flow->first;
     uint64_t bound_ms = 0;
     for (uint32_t seen = 0; row != NULL && seen < FLOW_LOOK; row = row->next, seen++) {
-        uint64_t expires_ms = row_expires_at_ms(row);
-        if (expires_ms != 0 && (bound_ms == 0 || expires_ms < bound_ms))
-            first = row;
-        earlier(&bound_ms, expires_ms);
+        uint64_t before_ms = bound_ms;
+        expiry_bound(&bound_ms, row_expires_at_ms(row));
+        if (bound_ms != before_ms)
+            earliest = row;
     }
+    bool urgent = bound_ms != 0 && bound_ms < urgent_ms;
     if (row == NULL) /* these were all */
         flow->expires_at_ms = bound_ms;
-    return first != NULL && bound_ms < urgent_ms ? first : flow->first;
+    else if (!urgent)
+        flow->expires_at_ms = urgent_ms;
+    return urgent ? earliest : flow->first;
 }
 
 void flow_push_last(struct flow *flow, struct row *row)
 {
-    earlier(&flow->expires_at_ms, row_expires_at_ms(row));
+    expiry_bound(&flow->expires_at_ms, row_expires_at_ms(row));
     row->flow = flow;
     row->next = NULL;
     row->previous = flow->last;
@@ -45,7 +51,7 @@ void flow_push_last(struct flow *flow, struct row *row)
 
 void flow_push_first(struct flow *flow, struct row *row)
 {
-    earlier(&flow->expires_at_ms, row_expires_at_ms(row));
+    expiry_bound(&flow->expires_at_ms, row_expires_at_ms(row));
     row->flow = flow;
     row->previous = NULL;
     row->next = flow->first;

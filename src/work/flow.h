@@ -10,7 +10,7 @@ enum { FLOW_LOOK = 1024 };
 struct flow {
     struct row *first, *last;
     uint64_t had;           /* tokens, so far */
-    uint64_t expires_at_ms; /* none of its rows expires before; 0: none expires */
+    uint64_t expires_at_ms; /* not before may one of its rows expire; 0: none does */
     uint32_t place;         /* in the heap */
     bool idle;              /* in the window's list of flows that may have no rows any more, by `next` */
     struct flow *next;
@@ -24,6 +24,10 @@ void flow_push_first(struct flow *flow, struct row *row);
 
 /* When a row expires, if it does: what has been started does not. Units: Redis unix ms; 0: never. */
 uint64_t row_expires_at_ms(const struct row *row);
+
+/* Brings a bound forward to when a row expires, if it does (0: it does not). Units: Redis unix ms; a bound of 0: none.
+ */
+void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms);
 
 /* Whose turn it is among the first FLOW_LOOK: the row that expires first, if it does before `urgent_ms`, else the
  * oldest.

@@ -112,9 +112,7 @@ static void charge(struct window *window, const struct row *row, int64_t tokens)
 
 static void count_in(struct window *window, struct row *row)
 {
-    uint64_t expires = row_expires_at_ms(row);
-    if (expires != 0 && (window->expires_at_ms == 0 || expires < window->expires_at_ms))
-        window->expires_at_ms = expires;
+    expiry_bound(&window->expires_at_ms, row_expires_at_ms(row));
     row->twins = NULL;
     window->rows++;
     window->tokens += row->tokens;
@@ -278,11 +276,10 @@ static void expire_flow(struct window *window, struct flow *flow, uint64_t now_m
 {
     for (struct row *row = flow->first, *next; row != NULL; row = next) {
         next = row->next;
-        uint64_t expires = row_expires_at_ms(row);
         if (window_row_expired(row, now_ms))
             window_leave_expired(window, row);
-        else if (expires != 0 && (window->expires_at_ms == 0 || expires < window->expires_at_ms))
-            window->expires_at_ms = expires;
+        else
+            expiry_bound(&window->expires_at_ms, row_expires_at_ms(row));
     }
 }
 

@@ -489,6 +489,31 @@ static void who_would_expire_during_the_batch_goes_first(void **state)
     window_close(&window);
 }
 
+/* Its deadline counts once it stands within the look, though a look before had found nobody. */
+static void who_stood_too_far_behind_is_seen_later(void **state)
+{
+    (void)state;
+    static uint64_t expires_ms[1100];
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 10, 1, .now_ms = 1000, .urgent_ms = 1050};
+    struct row *taken;
+    expires_ms[0] = 1010;
+    expires_ms[1090] = 1040;
+    fill_deadlines(&window, expires_ms, 1100);
+    for (int i = 0; i < 67;
+         i++) { /* the head of a batch is not always the next: every tenth is the oldest, the same here */
+        limits.urgent_ms++;
+        assert_int_equal(window_take(&window, &limits, &taken), 1);
+        assert_ptr_equal(taken, &rows[i]);
+    }
+    limits.urgent_ms++;
+    assert_int_equal(window_take(&window, &limits, &taken), 1);
+    assert_ptr_equal(taken, &rows[1090]);
+    while (window_pop(&window) != NULL)
+        ;
+    window_close(&window);
+}
+
 static void a_deadline_is_no_way_around_the_shares(void **state)
 {
     (void)state;
@@ -659,6 +684,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_end_at_their_time),
     cmocka_unit_test(a_window_is_full_by_time_too),
     cmocka_unit_test(who_would_expire_during_the_batch_goes_first),
+    cmocka_unit_test(who_stood_too_far_behind_is_seen_later),
     cmocka_unit_test(a_deadline_is_no_way_around_the_shares),
     cmocka_unit_test(rows_leave_once_whatever_happens),
     cmocka_unit_test(packed_and_padded_fill_start),
