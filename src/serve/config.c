@@ -213,7 +213,7 @@ enum status config_check(const struct config *config, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, "sentinel_password and sentinel_password_file are both set; keep one");
     if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL))
         return err_set(err, STATUS_BAD_INPUT, "tls_cert_file and tls_key_file go together; one of them is not set");
-    if (config->queues.count > 0 && config->sources[setting_find(table, SETTINGS, "queue") - table] == SOURCE_FILE)
+    if (config->queues.count > 0 && config_source_of(config, "queue") == SOURCE_FILE)
         return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
     if (config->prompt != NULL && config->prefix != NULL)
         return err_set(err, STATUS_BAD_INPUT, "prompt and prefix are both set; keep one");

@@ -4,16 +4,9 @@
 
 #include "serve/config.h"
 
-static enum config_source source_of(const struct config *config, const char *key)
-{
-    size_t count;
-    const struct setting *table = config_settings(&count);
-    return (enum config_source)config->sources[setting_find(table, count, key) - table];
-}
-
 enum status config_pick_queue(struct config *config, struct err *err)
 {
-    if (config->queues.count == 0 || source_of(config, "queue") != SOURCE_DEFAULT)
+    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT)
         return STATUS_OK;
     char *first = strdup(config_queue_value(&config->queues, 0, "queue"));
     if (first == NULL)
@@ -56,7 +49,7 @@ static enum status derive(const struct config *config, const struct config_queue
 enum status config_split(const struct config *config, struct config **out, size_t *count, struct err *err)
 {
     const struct config_queues *queues = &config->queues;
-    bool picked = queues->count > 0 && source_of(config, "queue") > SOURCE_FILE;
+    bool picked = queues->count > 0 && config_source_of(config, "queue") > SOURCE_FILE;
     size_t most = queues->count == 0 || picked ? 1 : queues->count;
     struct config *items = calloc(most, sizeof *items);
     if (items == NULL)
@@ -92,7 +85,7 @@ enum status config_reload(const struct config *old, const char *path, struct con
         }
     if (path != NULL)
         TRY(config_read(out, path, err));
-    if (out->model == NULL && old->model != NULL && source_of(old, "model") == SOURCE_DEFAULT)
+    if (out->model == NULL && old->model != NULL && config_source_of(old, "model") == SOURCE_DEFAULT)
         TRY(setting_copy(setting_find(table, count, "model"), old, out, err));
     TRY(config_pick_queue(out, err));
     return config_check(out, err);
