@@ -13,15 +13,15 @@ void pace_open(struct worker *worker)
 
 void pace_computed(struct worker *worker, const struct batch *batch)
 {
-    struct pace *pace = &worker->pace;
+    struct cost_shape *mean = &worker->mean_row;
     if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
         return;
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
-    if (pace->row.tokens == 0)
-        pace->row = (struct cost_shape){shape.tokens / rows, shape.squares / rows};
-    worker_weigh(&pace->row.tokens, shape.tokens / rows);
-    worker_weigh(&pace->row.squares, shape.squares / rows);
+    if (mean->tokens == 0)
+        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows};
+    worker_weigh(&mean->tokens, shape.tokens / rows);
+    worker_weigh(&mean->squares, shape.squares / rows);
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
 }
 
@@ -72,7 +72,7 @@ void pace_limits(const struct worker *worker, struct window_limits *limits)
 
 double pace_rows_per_s(const struct worker *worker)
 {
-    const struct cost_shape row = worker->pace.row;
+    const struct cost_shape row = worker->mean_row;
     double most = most_ns(worker), fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0, 0});
     double each = cost_predict_ns(&worker->cost, row) - fixed;
     if (row.tokens <= 0 || each <= 0)

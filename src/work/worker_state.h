@@ -119,9 +119,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct window window;
     struct cost cost; /* of a batch on one compute thread */
     struct tune tune;
-    struct pace {
-        struct cost_shape row; /* the mean row of late */
-    } pace;
+    struct cost_shape mean_row; /* of late */
     struct batch_list retries; /* halves of failed batches, the next to run first */
     struct batch_list running; /* with the executor */
     struct request_list to_format;
