@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "idle_ops.h"
+
 struct backend_stream {
     const struct backend *backend;
     const struct pass *begun, *waiting[BACKEND_SLOTS_MAX];
@@ -96,30 +98,6 @@ static enum status fake_embed(struct backend_stream *stream, const struct pass *
     return pass_has(pass, fake.embed_fails) ? err_set(err, fake.failure, "fake: embed") : STATUS_OK;
 }
 
-static enum status fake_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
-{
-    (void)stream, (void)layer, (void)site, (void)err;
-    return STATUS_OK;
-}
-
-static enum status fake_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
-{
-    (void)stream, (void)layer, (void)err;
-    return STATUS_OK;
-}
-
-static enum status fake_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
-{
-    (void)stream, (void)layer, (void)site, (void)err;
-    return STATUS_OK;
-}
-
-static enum status fake_pool(struct backend_stream *stream, struct err *err)
-{
-    (void)stream, (void)err;
-    return STATUS_OK;
-}
-
 static enum status fake_submit(struct backend_stream *stream, struct err *err)
 {
     if (pass_has(stream->begun, fake.submit_fails))
@@ -171,10 +149,10 @@ const struct backend_ops fake_backend = {
     .stream_close = fake_stream_close,
     .limits = fake_limits,
     .embed = fake_embed,
-    .linear = fake_linear,
-    .attention = fake_attention,
-    .norm = fake_norm,
-    .pool = fake_pool,
+    .linear = idle_linear,
+    .attention = idle_attention,
+    .norm = idle_norm,
+    .pool = idle_pool,
     .submit = fake_submit,
     .wait = fake_wait,
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "engine/backend.h"
+#include "idle_ops.h"
 #include "serve/compute.h"
 
 enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
@@ -95,30 +96,6 @@ static enum status fake_embed(struct backend_stream *stream, const struct pass *
     return STATUS_OK;
 }
 
-static enum status fake_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
-{
-    (void)stream, (void)layer, (void)site, (void)err;
-    return STATUS_OK;
-}
-
-static enum status fake_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
-{
-    (void)stream, (void)layer, (void)err;
-    return STATUS_OK;
-}
-
-static enum status fake_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
-{
-    (void)stream, (void)layer, (void)site, (void)err;
-    return STATUS_OK;
-}
-
-static enum status fake_pool(struct backend_stream *stream, struct err *err)
-{
-    (void)stream, (void)err;
-    return STATUS_OK;
-}
-
 static enum status fake_submit(struct backend_stream *stream, struct err *err)
 {
     struct fake_device *device = stream->device;
@@ -170,10 +147,10 @@ static const struct backend_ops fake_ops = {
     .stream_close = fake_stream_close,
     .limits = fake_limits,
     .embed = fake_embed,
-    .linear = fake_linear,
-    .attention = fake_attention,
-    .norm = fake_norm,
-    .pool = fake_pool,
+    .linear = idle_linear,
+    .attention = idle_attention,
+    .norm = idle_norm,
+    .pool = idle_pool,
     .submit = fake_submit,
     .wait = fake_wait,
 };
