@@ -88,7 +88,7 @@ class Acl(SluiceCase):
         self.assertLessEqual({"sluice-" + role for role in ROLES}, set(server.client().acl_users()))
         for role in ROLES:
             with self.assertRaisesRegex(redis.exceptions.ResponseError, "WRONGPASS"):
-                redis.Redis(unix_socket_path=server.socket, username="sluice-" + role, password="").ping()
+                server.client(username="sluice-" + role, password="").ping()
 
     def test_a_worker_without_a_right_ends_and_names_it(self):
         """Whichever it is: at its start, before it has touched anything. Where it is missed in the middle of a script, half of
@@ -120,7 +120,7 @@ class Acl(SluiceCase):
 
     def test_producers_cannot_destroy_a_queue(self):
         self.make_user("producer")
-        producer = redis.Redis(unix_socket_path=self.server.socket, username="sluice-producer", password="pw")
+        producer = self.server.client(username="sluice-producer", password="pw")
         stream = "sluice:{test}:requests"
         producer.xadd(stream, {"text": "x"})
         for command in (("SET", stream, "x"), ("DEL", stream), ("UNLINK", stream), ("XTRIM", stream, "MAXLEN", "0"),
@@ -153,7 +153,7 @@ class FullRun(Acl):
         super().setUp()
         for role in ROLES:
             self.make_user(role)
-        self.producer_client = redis.Redis(unix_socket_path=self.server.socket, username="sluice-producer", password="pw")
+        self.producer_client = self.server.client(username="sluice-producer", password="pw")
 
     def key(self, name):
         return f"sluice:{{{self.queue}}}:{name}"

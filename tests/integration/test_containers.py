@@ -12,6 +12,7 @@ import yaml
 import process
 from case import SluiceCase
 from daemon import BINARY, SOURCE
+from redis_server import connect
 
 
 def read(*names):
@@ -101,10 +102,10 @@ class Containers(SluiceCase):
         child = process.start([*services["redis"]["entrypoint"], command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         worker = None
         try:
-            client = redis.Redis(unix_socket_path=self.path("s"), password="redis_password-secret")
+            client = connect(self.path("s"), password="redis_password-secret")
             self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError,))
             with self.assertRaises(redis.ResponseError):
-                redis.Redis(unix_socket_path=self.path("s"), password="worker_password-secret").ping()
+                connect(self.path("s"), password="worker_password-secret").ping()
             environment = {"SLUICE_REDIS_PASSWORD_FILE": self.path("worker_password")}
             address = f"--redis=redis+unix://sluice-worker@{self.path('s')}"
             serve = ["--model=" + self.make_model() if word.startswith("--model=") else address if word.startswith("--redis=") else word
@@ -128,7 +129,7 @@ class Containers(SluiceCase):
         child = process.start(["redis-server", path, "--port", "0", "--unixsocket", self.path("conf.sock")],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            client = redis.Redis(unix_socket_path=self.path("conf.sock"))
+            client = connect(self.path("conf.sock"))
             self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError,))
             settings = client.config_get("*")
             self.assertEqual(settings["maxmemory-policy"], "noeviction")

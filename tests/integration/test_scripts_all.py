@@ -12,7 +12,7 @@ import redis
 from case import SCALE, SluiceCase
 from daemon import SOURCE
 from proxy import split_command
-from redis_server import RedisServer
+from redis_server import RedisServer, connect
 from script_scenes import SCENES
 from scripts import Desk, plain, refused, scripts, source
 
@@ -253,7 +253,7 @@ class CutFile(SluiceCase):
                                     "--save", "", "--appendonly", "yes", "--appendfsync", "no", "--logfile", "log",
                                     "--aof-load-truncated", "yes", "--aof-use-rdb-preamble", "no"])
             try:
-                with redis.Redis(unix_socket_path=f"{directory}/s") as client:
+                with connect(f"{directory}/s") as client:
                     self.wait_until(client.ping, "the server", ignore=(redis.ConnectionError, redis.BusyLoadingError))
                     return Desk(client).dump()
             finally:

@@ -13,6 +13,22 @@ import process
 from waiting import wait_until
 
 
+class UnixConnection(redis.UnixDomainSocketConnection):
+    """The package's own one (4.3.4) names host and port when it reports a reset, and has neither: an AttributeError instead of
+    the ConnectionError that its pool and its callers wait for."""
+
+    port = "unix"
+
+    @property
+    def host(self):
+        return self.path
+
+
+def connect(path, **options):
+    """A client of the server on the unix socket."""
+    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=UnixConnection, path=path, **options))
+
+
 class RedisServer:
     def __init__(self, directory, name="redis", aof="no", options=()):
         """`aof`: None for no append-only file, else the appendfsync mode. `options`: further redis-server arguments."""
@@ -70,7 +86,7 @@ class RedisServer:
 
     def client(self, **options):
         options.setdefault("password", self.password)
-        return redis.Redis(unix_socket_path=self.socket, **options)
+        return connect(self.socket, **options)
 
     def kill(self):
         """kill -9, as a power switch for the process."""
