@@ -38,6 +38,11 @@ struct kernel_queue {
 /* The type of matrix elements. */
 enum kernel_type { KERNEL_F32, KERNEL_F16, KERNEL_BF16 };
 
+static inline size_t kernel_type_bytes(enum kernel_type type)
+{
+    return type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
 /* The places in kernel_ragged.counts. */
 enum kernel_count {
     KERNEL_COUNT_ROWS,

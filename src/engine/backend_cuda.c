@@ -67,7 +67,7 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
     TRY(cuda_check(cuda->api, cuda->api->cudaMemGetInfo(&free_bytes, &all_bytes), "asking for free memory", err));
     cuda->request = (struct cuda_plan_request){
         .model = cuda->backend.model,
-        .element_bytes = (uint32_t)cuda_element_bytes(type),
+        .element_bytes = (uint32_t)kernel_type_bytes(type),
         .slots = CUDA_SLOTS,
         .graphs = options->no_graphs ? 0 : CUDA_GRAPHS,
         .batch_tokens = options->batch_tokens,

@@ -40,7 +40,6 @@ struct gemm_runner {
 };
 
 cudaDataType_t gemm_data_type(enum kernel_type type);
-size_t gemm_element_bytes(enum kernel_type type);
 
 /* Puts the bias into the plan's description; it is another one for each layer. The heuristics look at it too: at how it
  * is aligned. */

@@ -8,11 +8,6 @@ cudaDataType_t gemm_data_type(enum kernel_type type)
     return type == KERNEL_F32 ? CUDA_R_32F : type == KERNEL_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-size_t gemm_element_bytes(enum kernel_type type)
-{
-    return type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 static bool is_aligned(const void *address, uintptr_t to)
 {
     return (uintptr_t)address % to == 0;
@@ -76,7 +71,7 @@ static enum status multiply_plainly(struct gemm_runner *runner, const struct gem
     if (adds && operands->residual != operands->to)
         TRY(cuda_check(api,
                        api->cudaMemcpyAsync(operands->to, operands->residual,
-                                            (size_t)plan->key.rows * shape->outputs * gemm_element_bytes(shape->type),
+                                            (size_t)plan->key.rows * shape->outputs * kernel_type_bytes(shape->type),
                                             cudaMemcpyDeviceToDevice, runner->queue.stream),
                        "copying a residual", err));
     TRY(cuda_blas_check(api,

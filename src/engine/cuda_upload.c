@@ -92,7 +92,7 @@ static enum status put_piece(struct cuda_upload *upload, enum kernel_type type, 
     static const char what[] = "copying the weights";
     unsigned piece = upload->next++ % PIECES;
     char *pinned = upload->pinned + piece * PIECE_ELEMENTS * sizeof(float);
-    size_t bytes = count * (type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t));
+    size_t bytes = count * kernel_type_bytes(type);
     TRY(cuda_check(api, api->cudaEventSynchronize(upload->copied[piece]), what, err));
     narrow(type, values, count, scale, pinned);
     TRY(cuda_check(api, api->cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload->stream), what, err));
@@ -101,7 +101,7 @@ static enum status put_piece(struct cuda_upload *upload, enum kernel_type type, 
 
 static void *element(void *to, enum kernel_type type, size_t at)
 {
-    return (char *)to + at * (type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t));
+    return (char *)to + at * kernel_type_bytes(type);
 }
 
 static size_t least(size_t a, size_t b)

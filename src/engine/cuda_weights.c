@@ -6,11 +6,6 @@
 #include "engine/cuda_plan.h"
 #include "engine/cuda_upload.h"
 
-size_t cuda_element_bytes(enum kernel_type type)
-{
-    return type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
 {
     const uint32_t shapes[CUDA_LINEARS][2] = {
@@ -65,7 +60,7 @@ static struct cuda_layer place_layer(struct layout *layout, const struct model *
 static size_t lay_out(struct cuda_weights *weights, char *block)
 {
     const struct model *model = weights->model;
-    struct layout layout = {.block = block, .element = cuda_element_bytes(weights->type)};
+    struct layout layout = {.block = block, .element = kernel_type_bytes(weights->type)};
     weights->word = part(&layout, layout.element * model->vocabulary * model->hidden);
     weights->place = part(&layout, layout.element * model->max_tokens * model->hidden);
     weights->embedding_norm = place_norm(&layout, model->hidden);
@@ -155,7 +150,7 @@ static enum status load_attention(const struct loader *loader, const struct mode
 {
     const struct model *model = loader->model;
     const struct cuda_linear *qkv = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
-    size_t hidden = model->hidden, block = hidden * hidden, element = cuda_element_bytes(loader->type);
+    size_t hidden = model->hidden, block = hidden * hidden, element = kernel_type_bytes(loader->type);
     float scale = (float)(1.0 / sqrt((double)(model->hidden / model->heads)));
     float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
     if (scratch == NULL)

@@ -41,8 +41,6 @@ struct cuda_weights {
     struct cuda_layer *layers;
 };
 
-size_t cuda_element_bytes(enum kernel_type type);
-
 /* The outputs and inputs of a product. */
 void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);
 
