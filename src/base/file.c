@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,5 +46,34 @@ enum status file_read(const char *path, size_t limit, struct buffer *out, struct
     else
         status = read_all(fd, path, (size_t)info.st_size, out, err);
     close(fd);
+    return status;
+}
+
+enum status file_put(int fd, const void *bytes, size_t length, const char *path, struct err *err)
+{
+    for (const char *at = bytes, *end = at + length; at < end;) {
+        ssize_t wrote = write(fd, at, (size_t)(end - at));
+        if (wrote < 0 && errno != EINTR)
+            return err_set_errno(err, "cannot write %s", path);
+        at += wrote > 0 ? wrote : 0;
+    }
+    return STATUS_OK;
+}
+
+enum status file_replace(const char *path, const void *bytes, size_t length, struct err *err)
+{
+    char beside[PATH_MAX];
+    if (snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= (int)sizeof beside)
+        return err_set(err, STATUS_BAD_INPUT, "the path of %.100s... is too long", path);
+    int fd = mkostemp(beside, O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, "cannot make %s", beside);
+    enum status status = file_put(fd, bytes, length, beside, err);
+    if (close(fd) != 0 && status == STATUS_OK)
+        status = err_set_errno(err, "cannot write %s", beside);
+    if (status == STATUS_OK && rename(beside, path) != 0)
+        status = err_set_errno(err, "cannot rename %s", beside);
+    if (status != STATUS_OK)
+        (void)unlink(beside);
     return status;
 }

@@ -116,13 +116,7 @@ static enum status write_durably(const char *path, const struct buffer *text, st
     int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return err_set_errno(err, "cannot open %s", beside);
-    enum status status = STATUS_OK;
-    for (size_t done = 0; done < text->length && status == STATUS_OK;) {
-        ssize_t wrote = write(fd, text->data + done, text->length - done);
-        if (wrote < 0 && errno != EINTR)
-            status = err_set_errno(err, "cannot write %s", beside);
-        done += wrote > 0 ? (size_t)wrote : 0;
-    }
+    enum status status = file_put(fd, text->data, text->length, beside, err);
     if (status == STATUS_OK && fsync(fd) != 0)
         status = err_set_errno(err, "cannot write %s", beside);
     close(fd);

@@ -57,7 +57,7 @@ struct gemm_operands {
 struct gemm_options {
     const struct cuda_api *api;
     const struct cuda_device *device; /* copied */
-    const char *cache_directory;      /* where algorithms are remembered; NULL: nowhere */
+    const char *cache_directory;      /* where algorithms are remembered; NULL or "": nowhere */
     uint32_t candidates; /* how many algorithms are timed for a shape; 0: 8, 1: the first is taken untimed */
 };
 

@@ -1,23 +1,18 @@
 /* The file of picks: where it lies, read whole, replaced whole. It is not forced to the disk: after a power cut it may
  * be empty, which its checksum shows, and all that is lost is some timing. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <xxhash.h>
 
+#include "base/cache.h"
 #include "base/file.h"
 #include "engine/cuda_gemm_picks.h"
 
-enum { PATH_BYTES = 4096, FILE_MAX_BYTES = 32 << 20 };
+enum { NAME_BYTES = 32, FILE_MAX_BYTES = 32 << 20 };
 
 /* One file for each head: two GPUs of different kinds, or two versions of the driver, do not push each other out. */
-static enum status file_path(const char *directory, const struct cuda_device *device, char out[PATH_BYTES],
-                             struct err *err)
+static enum status file_name(const struct cuda_device *device, char out[NAME_BYTES], struct err *err)
 {
     struct gemm_picks none = {0};
     struct buffer head = {0};
@@ -28,17 +23,16 @@ static enum status file_path(const char *directory, const struct cuda_device *de
     }
     uint64_t hash = XXH64(head.data, head.length, 0);
     buffer_free(&head);
-    int length = snprintf(out, PATH_BYTES, "%s/gemm-%016" PRIx64 ".txt", directory, hash);
-    if (length < 0 || length >= PATH_BYTES)
-        return err_set(err, STATUS_BAD_INPUT, "the name of the directory is too long");
+    snprintf(out, NAME_BYTES, "gemm-%016" PRIx64 ".txt", hash);
     return STATUS_OK;
 }
 
 enum status gemm_picks_read(const char *directory, const struct cuda_device *device, struct gemm_picks *out,
                             struct err *err)
 {
-    char path[PATH_BYTES];
-    TRY(file_path(directory, device, path, err));
+    char name[NAME_BYTES], path[CACHE_PATH_BYTES];
+    TRY(file_name(device, name, err));
+    TRY(cache_path(directory, name, path, err));
     struct buffer text = {0};
     enum status status = file_read(path, FILE_MAX_BYTES, &text, err);
     if (status == STATUS_OK) {
@@ -48,54 +42,6 @@ enum status gemm_picks_read(const char *directory, const struct cuda_device *dev
     }
     buffer_free(&text);
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
-}
-
-/* Makes a directory and those above it, for this user alone. */
-static enum status make_directory(const char *directory, struct err *err)
-{
-    char path[PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s", directory) >= PATH_BYTES)
-        return err_set(err, STATUS_BAD_INPUT, "the name of the directory is too long");
-    for (char *slash = path; (slash = strchr(slash + 1, '/')) != NULL;) {
-        *slash = '\0';
-        (void)mkdir(path, 0700); /* what matters is whether the last one can be made */
-        *slash = '/';
-    }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return err_set_errno(err, "cannot make %s", path);
-    return STATUS_OK;
-}
-
-static enum status write_all(int fd, const char *bytes, size_t length, const char *path, struct err *err)
-{
-    while (length > 0) {
-        ssize_t written = write(fd, bytes, length);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return err_set_errno(err, "cannot write %s", path);
-        bytes += written;
-        length -= (size_t)written;
-    }
-    return STATUS_OK;
-}
-
-/* Writes beside the file and puts it in its place. */
-static enum status replace(const char *path, const char *bytes, size_t length, struct err *err)
-{
-    char beside[PATH_BYTES + 8];
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    int fd = mkstemp(beside);
-    if (fd < 0)
-        return err_set_errno(err, "cannot make %s", beside);
-    enum status status = write_all(fd, bytes, length, beside, err);
-    if (close(fd) != 0 && status == STATUS_OK)
-        status = err_set_errno(err, "cannot write %s", beside);
-    if (status == STATUS_OK && rename(beside, path) != 0)
-        status = err_set_errno(err, "cannot rename %s", beside);
-    if (status != STATUS_OK)
-        (void)unlink(beside);
-    return status;
 }
 
 /* Puts in `all` what the file holds now and, over it, what we have measured. */
@@ -115,16 +61,14 @@ static enum status merge(const char *directory, const struct cuda_device *device
 enum status gemm_picks_write(const char *directory, const struct cuda_device *device, const struct gemm_picks *picks,
                              struct err *err)
 {
-    char path[PATH_BYTES];
-    TRY(make_directory(directory, err));
-    TRY(file_path(directory, device, path, err));
+    char name[NAME_BYTES];
+    TRY(file_name(device, name, err));
     struct gemm_picks all = {0};
     struct buffer text = {0};
     enum status status = merge(directory, device, picks, &all, err);
     if (status == STATUS_OK) {
         gemm_picks_print(&all, device, &text);
-        status = buffer_ok(&text) ? replace(path, text.data, text.length, err)
-                                  : err_set(err, STATUS_NO_MEMORY, "no memory to write %s", path);
+        status = cache_write(directory, name, &text, err);
     }
     buffer_free(&text);
     gemm_picks_free(&all);
