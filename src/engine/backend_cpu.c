@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/backend.h"
+#include "engine/cpu_describe.h"
 #include "engine/cpu_kernels.h"
 #include "engine/cpu_matmul.h"
 #include "engine/cpu_weights.h"
@@ -57,6 +58,7 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     TRY(cpu_weights_open(model, options->precision, &weights, err));
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
+    cpu_describe(weights->kernels->name, weights->backend.device, sizeof weights->backend.device);
     *out = &weights->backend;
     return STATUS_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cache.h"
 #include "engine/cuda_pass.h"
 
 /* --- the device and its weights ------------------------------------------------------------------------------------
@@ -81,15 +82,9 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
 
 static enum status open_gemm(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
 {
-    char path[4096] = "";
-    const char *home = getenv("XDG_CACHE_HOME");
-    if (home != NULL && home[0] == '/')
-        snprintf(path, sizeof path, "%s/sluice", home);
-    else if ((home = getenv("HOME")) != NULL && home[0] == '/')
-        snprintf(path, sizeof path, "%s/.cache/sluice", home);
-    const char *directory = options->cache_path != NULL ? options->cache_path : path;
-    struct gemm_options gemm = {
-        .api = cuda->api, .device = &cuda->device, .cache_directory = directory[0] != '\0' ? directory : NULL};
+    char directory[CACHE_PATH_BYTES];
+    cache_directory(options->cache_path, directory);
+    struct gemm_options gemm = {.api = cuda->api, .device = &cuda->device, .cache_directory = directory};
     return gemm_open(&gemm, &cuda->gemm, err);
 }
 
@@ -114,6 +109,8 @@ static enum status fill(struct cuda_backend *cuda, const struct engine_options *
         return err_set(err, STATUS_UNSUPPORTED, "there is no GPU %u: they are numbered 0 to %u", options->device,
                        count - 1);
     TRY(cuda_device_look(cuda->api, (int)options->device, &cuda->device, err));
+    snprintf(cuda->backend.device, sizeof cuda->backend.device, "%.80s, driver %d, cublaslt %zu", cuda->device.name,
+             cuda->device.driver, cuda->device.cublaslt);
     TRY(cuda_select(cuda, err));
     choose_activation(cuda, options);
     TRY(make_plan(cuda, options, err));

@@ -27,7 +27,7 @@ static enum status null_open(const struct model *model, const struct engine_opti
     struct backend *backend = calloc(1, sizeof *backend);
     if (backend == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend");
-    *backend = (struct backend){.model = model, .precision = options->precision, .slots = 1};
+    *backend = (struct backend){.model = model, .precision = options->precision, .device = "none", .slots = 1};
     *out = backend;
     return STATUS_OK;
 }

@@ -135,7 +135,10 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
         return cost_from(0, 0, 0);
     for (int i = 0; i < COST_TERMS; i++)
         x[i] = most[i] > 0 ? x[i] / most[i] : 0;
-    return cost_from(x[0], x[1], x[2]);
+    struct cost cost = cost_from(x[0], x[1], x[2]);
+    for (unsigned k = 0; k < count; k++)
+        cost.error += fabs(cost_predict_ns(&cost, shapes[k]) - took_ns[k]) / took_ns[k] / count;
+    return cost;
 }
 
 static void refit(struct cost *cost, const double u[COST_TERMS])

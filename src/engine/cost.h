@@ -20,7 +20,7 @@ struct cost {
     double factors[COST_TERMS]; /* what the batches since have made of each; 1 at first */
     struct cost_equations seen; /* those batches, the older the less */
     double scale;               /* took / calibrated, moving */
-    double error;               /* |took - predicted| / took, moving; 0 at first */
+    double error; /* |took - predicted| / took: of the calibration's batches, then of those since, moving */
     uint64_t batches;
 };
 
@@ -42,8 +42,8 @@ double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
 /* One more batch has run. Without a calibration before it, the first one sets the price of a token. */
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
-/* Fits the three terms to measured batches by least squares of the relative error, none below 0.
- * Shapes: shapes, took_ns [count]. */
+/* Fits the three terms to measured batches by least squares of the relative error, none below 0; `error` is then
+ * what it misses them by, on average. Shapes: shapes, took_ns [count]. */
 struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
 /* Runs batches of a few shapes, each after a warm-up and several times, until about `budget_ns` are used up (what a

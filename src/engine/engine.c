@@ -104,6 +104,11 @@ const char *engine_backend(const struct engine *engine)
     return engine->backend->ops->name;
 }
 
+const char *engine_device(const struct engine *engine)
+{
+    return engine->backend->device;
+}
+
 enum precision engine_precision(const struct engine *engine)
 {
     return engine->backend->precision;

@@ -95,6 +95,7 @@ static const struct setting table[] = {
     {CHOICE(gelu, "fast", gelus, FOR_SERVE | FOR_EMBED, "exact: GELU in its erf form on a GPU, too")},
     {INTEGER(threads, "0", 0, 1024, FOR_SERVE | FOR_EMBED, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
+    {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},
 
     {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch lies in memory; padded is for comparison")},
     {INTEGER(max_batch_tokens, "4096", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch"), .live = true},

@@ -52,6 +52,7 @@ struct config {
     bool graphs;
     int gelu; /* 1: exact */
     int64_t threads, prep_threads;
+    char *cache_dir; /* NULL: the user's; "": none */
 
     int layout; /* enum batch_layout */
     int64_t max_batch_tokens, max_batch_rows, max_batch_ms, target_p99_ms;

@@ -70,7 +70,8 @@ struct engine_options devices_options(const struct config *config, bool raw)
                                    .batch_rows = (uint32_t)config->max_batch_rows,
                                    .memory_share = (float)config->device_memory / 100,
                                    .no_graphs = !config->graphs,
-                                   .exact_gelu = config->gelu == 1};
+                                   .exact_gelu = config->gelu == 1,
+                                   .cache_path = config->cache_dir};
 }
 
 enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,

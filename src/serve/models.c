@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/cost_file.h"
 #include "serve/start.h"
 
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
@@ -36,25 +38,61 @@ static bool same_model(const struct config *a, const struct config *b)
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* What batches take on the first device that works; they are assumed to be alike. One that does not get through a
- * calibration will be found out by the first batch, and until then nothing is known of its speed. */
-static void calibrate(const struct models *models, unsigned number, struct cost *cost)
+/* What batches take on the first device that works; they are assumed to be alike. */
+static enum status measure(struct engine *engine, const struct model *model, struct cost *cost, struct err *err)
 {
     enum { CALIBRATE_MS = 100 };
+    struct encoder *encoder = NULL;
+    enum status status = encoder_open(engine, &encoder, err);
+    if (status == STATUS_OK)
+        status = cost_calibrate(encoder, model, CALIBRATE_MS * NS_PER_MS, cost, err);
+    encoder_close(encoder);
+    return status;
+}
+
+/* A machine that did other things meanwhile has no straight line through its times; the next start measures again. */
+static void remember(const char *directory, const struct engine *engine, const struct model *model,
+                     const struct cost *cost)
+{
+    const double error_most = 0.1;
+    struct err err = {0};
+    if (directory[0] != '\0' && cost->error <= error_most &&
+        cost_remember(directory, engine, model, cost, &err) != STATUS_OK)
+        log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
+}
+
+static bool recall(const char *directory, const struct engine *engine, const struct model *model, struct cost *cost)
+{
+    struct err err = {0};
+    enum status status = STATUS_NOT_FOUND;
+    if (directory[0] != '\0')
+        status = cost_recall(directory, engine, model, cost, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+        log_warn("calibration_ignored", log_str("directory", directory), log_str("reason", err.message));
+    return status == STATUS_OK;
+}
+
+/* An engine that does not get through a calibration will be found out by the first batch, and until then nothing is
+ * known of its speed. */
+static void calibrate(const struct models *models, unsigned number, struct cost *cost)
+{
     struct engine *engine = devices_engine(&models->devices, number);
     const struct model *model = models->items[number].model;
-    struct encoder *encoder = NULL;
+    char directory[CACHE_PATH_BYTES];
     struct err err = {0};
+    cache_directory(models->items[number].config->cache_dir, directory);
     *cost = cost_from(0, 0, 0);
-    enum status status = encoder_open(engine, &encoder, &err);
-    if (status == STATUS_OK)
-        status = cost_calibrate(encoder, model, CALIBRATE_MS * NS_PER_MS, cost, &err);
-    encoder_close(encoder);
-    if (status != STATUS_OK)
+    bool kept = recall(directory, engine, model, cost);
+    if (!kept && measure(engine, model, cost, &err) != STATUS_OK) {
         log_warn("not_calibrated", log_str("model", model->name), log_str("message", err.message));
-    else
-        log_info("calibrated", log_str("model", model->name), log_int("fixed_us", (int64_t)(cost->terms[0] / 1e3)),
-                 log_int("token_ns", (int64_t)cost->terms[1]), log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)));
+        return;
+    }
+    if (!kept)
+        remember(directory, engine, model, cost);
+    log_info("calibrated", log_str("model", model->name), log_str("from", kept ? "cache" : "measurement"),
+             log_int("fixed_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
+             log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
+             log_int("error_percent", (int64_t)(100 * cost->error + 0.5)));
 }
 
 enum status models_find(struct models *models, const struct config *config, unsigned *number, struct err *err)

@@ -33,7 +33,9 @@ def end(process):
 
 
 def clean_environment(extra=None):
-    """The environment without any SLUICE_ variable, so that settings of the caller cannot leak into a test."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+    """The environment without any SLUICE_ variable, so that settings of the caller cannot leak into a test, and without a
+    home, where measurements would be kept for other tests."""
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith("SLUICE_") and key not in ("HOME", "XDG_CACHE_HOME")}
     environment.update(extra or {})
     return environment

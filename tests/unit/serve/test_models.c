@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "engine/cost_file.h"
 #include "model_builder.h"
 #include "serve/models.h"
 
@@ -15,6 +16,7 @@ static struct config config_for(const char *directory)
     config.precision = PRECISION_F32;
     free(config.backend);
     config.backend = strdup("cpu");
+    config.cache_dir = strdup("");
     return config;
 }
 
@@ -108,6 +110,36 @@ static void a_model_that_is_not_there_leaves_nothing_behind(void **state)
     config_free(&config);
 }
 
+/* A start that finds a calibration does not measure: what the file says is far from anything that could be measured. */
+static void a_kept_calibration_is_used(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/sluice-cost-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    const struct cost kept = cost_from(1e12, 2e12, 3e12);
+    for (int again = 0; again < 2; again++) {
+        struct config config = config_for(directory);
+        struct models models;
+        struct err err;
+        unsigned number;
+        free(config.cache_dir);
+        config.cache_dir = strdup(folder);
+        assert_int_equal(models_open(&models, &config, 1, &err), STATUS_OK);
+        assert_int_equal(models_find(&models, &config, &number, &err), STATUS_OK);
+        const struct cost *cost = &models.items[number].cost;
+        assert_true(again ? memcmp(cost->terms, kept.terms, sizeof kept.terms) == 0 : cost->terms[1] < 1e11);
+        const struct engine *engine = devices_engine(&models.devices, number);
+        assert_int_equal(cost_remember(folder, engine, models.items[number].model, &kept, &err), STATUS_OK);
+        models_close(&models);
+        config_free(&config);
+    }
+    model_build_remove(directory);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* What is set for a GPU reaches its engine. */
 static void settings_become_engine_options(void **state)
 {
@@ -135,6 +167,7 @@ static void settings_become_engine_options(void **state)
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(settings_become_engine_options),
     cmocka_unit_test(queues_of_one_model_share_it),
+    cmocka_unit_test(a_kept_calibration_is_used),
     cmocka_unit_test(every_device_gets_an_engine_of_each_model),
     cmocka_unit_test(a_device_that_is_not_there_is_refused),
     cmocka_unit_test(a_model_that_is_not_there_leaves_nothing_behind),

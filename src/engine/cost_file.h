@@ -1,0 +1,30 @@
+/* A calibration that is kept: a start that finds one measures nothing.
+ *
+ * A file holds what one model's shape costs on one device in one precision and version, in lines of text that say so;
+ * any other has another name. The last line is a checksum. What the batches of a run have taught is not kept: they may
+ * have run beside anything.
+ *
+ *     sluice cost 1
+ *     version 0.3.0
+ *     backend cpu
+ *     device Intel(R) Xeon(R) Processor, amx, 2 threads
+ *     precision bf16
+ *     shape layers 6 hidden 384 heads 12 inner 1536 tokens 256
+ *     terms 41000 9800.5 0.75
+ *     checksum 1f2e3d4c5b6a7988
+ */
+#ifndef ENGINE_COST_FILE_H
+#define ENGINE_COST_FILE_H
+
+#include "engine/cost.h"
+
+/* Reads the file of an engine and its model. Errors: STATUS_NOT_FOUND; STATUS_BAD_INPUT (damaged, or no such file at
+ * all; the message names it); those of file_read. `out` is not known then. */
+MUST_CHECK enum status cost_recall(const char *directory, const struct engine *engine, const struct model *model,
+                                   struct cost *out, struct err *err);
+
+/* Writes it whole; makes the directory. Errors: those of cache_write. */
+MUST_CHECK enum status cost_remember(const char *directory, const struct engine *engine, const struct model *model,
+                                     const struct cost *cost, struct err *err);
+
+#endif
