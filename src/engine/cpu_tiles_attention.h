@@ -129,24 +129,31 @@ static inline __m512 amx_exp2(__m512 x)
     return _mm512_scalef_ps(p, x);
 }
 
+/* 16 scores from `key` on; keys that there are not count for nothing, by a finite number for amx_exp2. They are masked
+ * here and not in memory: a load that spans two stores waits for both to reach the cache. */
+static inline __m512 amx_load_scores(const struct attention_job *job, const float *score, uint32_t key)
+{
+    uint32_t left = job->length > key ? job->length - key : 0;
+    __mmask16 there = (__mmask16)((1u << (left < 16 ? left : 16)) - 1);
+    return _mm512_mask_blend_ps(there, _mm512_set1_ps(-1e30f), _mm512_loadu_ps(score + key));
+}
+
 /* Turns a row of scores into bf16 weights that are not yet divided by their sum, which is returned. */
 static inline float amx_softmax_row(const struct attention_job *job, const struct amx_space *space, float *scores,
                                     uint32_t row)
 {
-    float *score = scores + (size_t)row * space->keys;
+    const float *score = scores + (size_t)row * space->keys;
     uint16_t *weight = space->weight + (size_t)row * space->keys;
-    for (uint32_t key = job->length; key < space->keys; key++)
-        score[key] = -1e30f; /* finite, for amx_exp2 */
-    __m512 largest = _mm512_max_ps(_mm512_loadu_ps(score), _mm512_loadu_ps(score + 16));
+    __m512 largest = _mm512_max_ps(amx_load_scores(job, score, 0), amx_load_scores(job, score, 16));
     for (uint32_t key = 32; key < space->keys; key += 32)
-        largest =
-            _mm512_max_ps(largest, _mm512_max_ps(_mm512_loadu_ps(score + key), _mm512_loadu_ps(score + key + 16)));
+        largest = _mm512_max_ps(largest,
+                                _mm512_max_ps(amx_load_scores(job, score, key), amx_load_scores(job, score, key + 16)));
     __m512 scale = _mm512_set1_ps(job->scale * 1.44269504f);
     __m512 shift = _mm512_mul_ps(_mm512_set1_ps(_mm512_reduce_max_ps(largest)), scale);
     __m512 sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
     for (uint32_t key = 0; key < space->keys; key += 32) {
-        __m512 e0 = amx_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(score + key), scale, shift));
-        __m512 e1 = amx_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(score + key + 16), scale, shift));
+        __m512 e0 = amx_exp2(_mm512_fmsub_ps(amx_load_scores(job, score, key), scale, shift));
+        __m512 e1 = amx_exp2(_mm512_fmsub_ps(amx_load_scores(job, score, key + 16), scale, shift));
         __m512bh both = _mm512_cvtne2ps_pbh(e1, e0);
         memcpy(weight + key, &both, sizeof both);
         sum0 = _mm512_add_ps(sum0, e0);
