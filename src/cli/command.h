@@ -18,7 +18,7 @@ struct invocation {
 };
 
 struct subcommand {
-    const char *name;
+    const char *name;          /* one word or two */
     unsigned bit;              /* enum command_bit: which settings it takes; 0 for none */
     const char *operands;      /* for --help: "ID", "[TEXT...]"; NULL when it takes none */
     const char *summary;       /* one line, for the list of commands */
@@ -30,7 +30,7 @@ struct subcommand {
 
 extern const struct subcommand command_serve, command_submit, command_get, command_cancel, command_stats,
     command_workers, command_dead, command_caps, command_pause, command_resume, command_embed, command_similar,
-    command_tokenize, command_doctor, command_config, command_version;
+    command_tokenize, command_doctor, command_config, command_bench_engine, command_bench_e2e, command_version;
 
 /* Prints "sluice COMMAND: message" and returns the exit code of its status. */
 int report(const struct invocation *invocation, const struct err *err);

@@ -10,9 +10,9 @@
 #include "cli/places.h"
 
 static const struct subcommand *const commands[] = {
-    &command_serve,    &command_submit, &command_get,    &command_cancel,  &command_stats, &command_workers,
-    &command_dead,     &command_caps,   &command_pause,  &command_resume,  &command_embed, &command_similar,
-    &command_tokenize, &command_doctor, &command_config, &command_version,
+    &command_serve,    &command_submit, &command_get,    &command_cancel,       &command_stats,     &command_workers,
+    &command_dead,     &command_caps,   &command_pause,  &command_resume,       &command_embed,     &command_similar,
+    &command_tokenize, &command_doctor, &command_config, &command_bench_engine, &command_bench_e2e, &command_version,
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -22,7 +22,7 @@ static void print_commands(FILE *to)
     fprintf(to, "usage: sluice COMMAND [options]\n\n"
                 "Sluice turns texts into vectors behind a Redis stream. Commands:\n\n");
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(to, "  %-15s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(to, "\nsluice COMMAND --help explains one.\n");
 }
 
@@ -32,17 +32,44 @@ int report(const struct invocation *invocation, const struct err *err)
     return status_exit_code(err->status);
 }
 
-static const struct subcommand *find_command(const char *name)
+/* A command's name is one word or two ("bench engine"): finds the one that the words begin with, and says how many of
+ * them are its name. */
+static const struct subcommand *find_command(int count, char **words, int *used)
 {
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(commands[i]->name, name) == 0)
-            return commands[i];
+    char both[64];
+    snprintf(both, sizeof both, "%.20s %.20s", words[0], count > 1 ? words[1] : "");
+    for (*used = 1; *used <= 2; (*used)++)
+        for (size_t i = 0; i < COMMANDS; i++)
+            if (strcmp(commands[i]->name, *used == 1 ? words[0] : both) == 0)
+                return commands[i];
     return NULL;
 }
 
-static int unknown_command(const char *name)
+/* Prints the commands of two words that begin with this one. Returns whether there are any. */
+static bool print_group(FILE *to, const char *word)
 {
-    const char *nearest = commands[0]->name;
+    bool any = false;
+    size_t length = strlen(word);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strncmp(commands[i]->name, word, length) == 0 && commands[i]->name[length] == ' ') {
+            fprintf(to, "%s  sluice %-16s %s\n", any ? "" : "Commands:\n\n", commands[i]->name, commands[i]->summary);
+            any = true;
+        }
+    return any;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+/* A name that is nobody's, or the first word of several: those are listed then. */
+static int unknown_command(int count, char **words)
+{
+    bool help = count > 1 && asks_for_help(words[1]);
+    if (print_group(help ? stdout : stderr, words[0]))
+        return help ? EX_OK : EX_USAGE;
+    const char *name = words[0], *nearest = commands[0]->name;
     for (size_t i = 1; i < COMMANDS; i++)
         if (edit_distance(commands[i]->name, name) < edit_distance(nearest, name))
             nearest = commands[i]->name;
@@ -127,19 +154,20 @@ int main(int argc, char **argv)
         print_commands(stderr);
         return EX_USAGE;
     }
-    const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        const struct subcommand *wanted = argc > 2 ? find_command(argv[2]) : NULL;
+    int used = 1; /* words of the name */
+    if (asks_for_help(argv[1])) {
+        const struct subcommand *wanted = argc > 2 ? find_command(argc - 2, argv + 2, &used) : NULL;
         if (wanted != NULL)
             print_help(wanted);
-        else
+        else if (argc == 2 || !print_group(stdout, argv[2]))
             print_commands(stdout);
         return EX_OK;
     }
-    struct invocation invocation = {.command = find_command(strcmp(name, "--version") == 0 ? "version" : name)};
+    bool version = strcmp(argv[1], "--version") == 0;
+    struct invocation invocation = {.command = version ? &command_version : find_command(argc - 1, argv + 1, &used)};
     if (invocation.command == NULL)
-        return unknown_command(name);
-    int code = check_output(&invocation, run(&invocation, argc - 2, argv + 2));
+        return unknown_command(argc - 1, argv + 1);
+    int code = check_output(&invocation, run(&invocation, argc - 1 - used, argv + 1 + used));
     config_free(&invocation.config);
     if (invocation.own != NULL)
         settings_free(invocation.command->own, invocation.command->own_count, invocation.own);

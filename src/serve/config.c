@@ -9,8 +9,9 @@
 #include "serve/device_list.h"
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* each queue of a daemon may have its own */
-#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
+#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
 #define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR | FOR_BULK)
+#define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", NULL};
@@ -82,18 +83,18 @@ static const struct setting table[] = {
     {SWITCH(allow_eviction, "false", FOR_SERVE, "start even if Redis may evict keys (maxmemory-policy)")},
 
     {TEXT(model, NULL, MODEL_USERS, "DIR", "a Hugging Face or sentence-transformers directory [the model that comes with Sluice]")},
-    {CHOICE(precision, "auto", precisions, FOR_EMBED | SERVE_QUEUE, "arithmetic of the forward pass")},
+    {CHOICE(precision, "auto", precisions, ENGINE_USERS | FOR_QUEUES, "arithmetic of the forward pass")},
     {CHOICE(pooling, "model", poolings, MODEL_USERS, "how token vectors become one, when the model does not say")},
     {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
     {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
     {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
-    {TEXT(backend, "auto", FOR_SERVE | FOR_EMBED, "NAME", "engine backend: auto, cuda, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
-    {TEXT(device, "all", FOR_SERVE | FOR_EMBED, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
+    {TEXT(backend, "auto", ENGINE_USERS, "NAME", "engine backend: auto, cuda, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
+    {TEXT(device, "all", ENGINE_USERS, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
         .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
-    {INTEGER(device_memory, "80", 1, 100, FOR_SERVE | FOR_EMBED, "percent of a GPU's free memory that may be reserved")},
-    {SWITCH(graphs, "true", FOR_SERVE | FOR_EMBED, "let a GPU run passes of a size that it has seen as CUDA graphs")},
-    {CHOICE(gelu, "fast", gelus, FOR_SERVE | FOR_EMBED, "exact: GELU in its erf form on a GPU, too")},
-    {INTEGER(threads, "0", 0, 1024, FOR_SERVE | FOR_EMBED, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
+    {INTEGER(device_memory, "80", 1, 100, ENGINE_USERS, "percent of a GPU's free memory that may be reserved")},
+    {SWITCH(graphs, "true", ENGINE_USERS, "let a GPU run passes of a size that it has seen as CUDA graphs")},
+    {CHOICE(gelu, "fast", gelus, ENGINE_USERS, "exact: GELU in its erf form on a GPU, too")},
+    {INTEGER(threads, "0", 0, 1024, ENGINE_USERS, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
     {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},
 

@@ -16,6 +16,7 @@ enum command_bit {
     FOR_DOCTOR = 128,
     FOR_QUEUES = 256, /* an entry of `queues` may have its own */
     FOR_BULK = 512,   /* embed, where it goes through a queue */
+    FOR_BENCH = 1024, /* bench, of the engine alone */
 };
 
 /* Where a value came from; a higher one wins whatever the order of loading. */

@@ -204,6 +204,7 @@ struct worker_stats {
     uint64_t received, done, errors, dead, deferred, late, batches, rows, tokens;
     uint64_t computed_tokens;  /* `tokens` and the padding between rows that the layout made */
     uint64_t rectangle_tokens; /* what the same batches would take padded to their longest row */
+    uint64_t busy_ns;          /* of all compute threads together, with batches that came to a good end */
     uint64_t rows_shared;      /* rows that got the vector of an equal one */
     uint64_t reclaimed, released, unknown_fields, bisected, out_of_memory;
     uint64_t parked;                       /* not due when they were read */

@@ -16,6 +16,7 @@ void pace_computed(struct worker *worker, const struct batch *batch)
     struct cost_shape *mean = &worker->mean_row;
     if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
         return;
+    worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
     if (mean->tokens == 0)

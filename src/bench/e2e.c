@@ -1,0 +1,136 @@
+#include "bench/e2e.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "bench/numbers.h"
+#include "bench/trial.h"
+#include "serve/start.h"
+
+struct bench {
+    const struct bench_e2e_options *options;
+    struct sheet *sheet;
+    struct stage stage;
+    struct model *model;
+    unsigned threads;
+    struct numbers lengths;
+    double on[NUMBERS_MAX], off[NUMBERS_MAX]; /* texts/s when saturated; off: batches of one text */
+};
+
+static const struct column run_columns[] = {
+    {"tokens", "tokens", 0},         {"batching", "batching", SHEET_TEXT},
+    {"load", "load", SHEET_TEXT},    {"offered_per_s", "offered/s", 1},
+    {"requests", "requests", 0},     {"errors", "errors", 0},
+    {"doubled", "doubled", 0},       {"texts_per_s", "texts/s", 1},
+    {"tokens_per_s", "tokens/s", 0}, {"p50_ms", "p50 ms", 2},
+    {"p99_ms", "p99 ms", 2},         {"batch_rows", "a batch", 1},
+    {"busy_share", "busy", 3},       {"cpu_us_per_text", "CPU us", 0},
+    {"peak_mb", "peak MB", 1},
+};
+
+static void add_row(struct bench *bench, uint32_t tokens, bool batching, const struct trial *trial,
+                    struct trial_result *result)
+{
+    struct load_result *load = &result->load;
+    const struct daemon_counts *counts = &result->counts;
+    sheet_row(bench->sheet, (struct cell[]){{NULL, tokens > 0 ? tokens : result->mean_tokens},
+                                            {batching ? "on" : "off", 0},
+                                            {isnan(trial->offered) ? "full" : "random", 0},
+                                            {NULL, trial->offered},
+                                            {NULL, (double)load->sent},
+                                            {NULL, (double)load->failed},
+                                            {NULL, (double)load->doubled},
+                                            {NULL, load->texts_per_s},
+                                            {NULL, load->texts_per_s * result->mean_tokens},
+                                            {NULL, sample_quantile(&load->latency_ms, 0.5)},
+                                            {NULL, sample_quantile(&load->latency_ms, 0.99)},
+                                            {NULL, counts->rows / counts->batches},
+                                            {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
+                                            {NULL, 1e6 * result->cpu_s / (double)load->sent},
+                                            {NULL, result->peak_mb}});
+}
+
+static enum status measure(struct bench *bench, const struct texts *texts, bool batching, double offered,
+                           double *texts_per_s, struct err *err)
+{
+    static const char *const one_by_one[] = {"--max-batch-rows", "1", NULL}, *const as_configured[] = {NULL};
+    struct trial trial = {.stage = &bench->stage,
+                          .texts = texts,
+                          .flags = batching ? as_configured : one_by_one,
+                          .offered = offered,
+                          .outstanding = (uint32_t)bench->options->outstanding,
+                          .for_ns = (uint64_t)bench->options->duration_ms * NS_PER_MS};
+    struct trial_result result;
+    enum status status = trial_run(&trial, &result, err);
+    if (status == STATUS_OK) {
+        add_row(bench, texts->tokens, batching, &trial, &result);
+        *texts_per_s = result.load.texts_per_s;
+    }
+    trial_free(&result);
+    return status;
+}
+
+static enum status measure_texts(struct bench *bench, const struct texts *texts, size_t at, struct err *err)
+{
+    double at_rate;
+    TRY(measure(bench, texts, true, NAN, &bench->on[at], err));
+    if (bench->options->alone)
+        TRY(measure(bench, texts, false, NAN, &bench->off[at], err));
+    if (bench->options->rate > 0)
+        TRY(measure(bench, texts, true, (double)bench->options->rate, &at_rate, err));
+    return STATUS_OK;
+}
+
+static enum status measure_length(struct bench *bench, size_t at, struct err *err)
+{
+    struct texts texts = {0};
+    const char *input = bench->options->input;
+    enum status status = input != NULL ? texts_read(input, &texts, err)
+                                       : texts_open(bench->model, (uint32_t)bench->lengths.items[at], &texts, err);
+    if (status == STATUS_OK)
+        status = measure_texts(bench, &texts, at, err);
+    texts_close(&texts);
+    return status;
+}
+
+static const struct column ratio_columns[] = {
+    {"tokens", "tokens", 0}, {"on_per_s", "on/s", 1}, {"off_per_s", "off/s", 1}, {"ratio", "on/off", 2}};
+
+static void compare(struct bench *bench)
+{
+    sheet_table(bench->sheet, "batching", ratio_columns, sizeof ratio_columns / sizeof ratio_columns[0]);
+    for (size_t i = 0; i < bench->lengths.count; i++)
+        sheet_row(bench->sheet, (struct cell[]){{NULL, (double)bench->lengths.items[i]},
+                                                {NULL, bench->on[i]},
+                                                {NULL, bench->off[i]},
+                                                {NULL, bench->on[i] / bench->off[i]}});
+}
+
+static enum status run(struct bench *bench, const struct config *config, const volatile sig_atomic_t *stop,
+                       struct err *err)
+{
+    const struct bench_e2e_options *options = bench->options;
+    TRY(numbers_parse("--tokens", options->input != NULL ? "0" : options->tokens, 0, 1 << 20, &bench->lengths, err));
+    TRY(start_model(config, &bench->model, err));
+    model_release_weights(bench->model);
+    TRY(stage_open(&bench->stage, config, options->appendonly, stop, err));
+    sheet_text(bench->sheet, "model", bench->model->name);
+    sheet_number(bench->sheet, "threads", bench->threads, 0);
+    sheet_table(bench->sheet, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
+    for (size_t i = 0; i < bench->lengths.count; i++)
+        TRY(measure_length(bench, i, err));
+    if (options->alone)
+        compare(bench);
+    return STATUS_OK;
+}
+
+enum status bench_e2e(const struct config *config, const struct bench_e2e_options *options,
+                      const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err)
+{
+    struct bench bench = {.options = options, .sheet = sheet, .threads = start_threads(config)};
+    enum status status = run(&bench, config, stop, err);
+    stage_close(&bench.stage);
+    if (bench.model != NULL)
+        model_close(bench.model);
+    return status;
+}

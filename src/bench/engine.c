@@ -1,0 +1,226 @@
+/* Rounds of engine and yardstick alternate, and the best of each counts: whatever else the machine does hits both. The
+ * share is model operations in a second (products and attention, as papers count them) over the yardstick's. */
+#include "bench/engine.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bench/gemm_peak.h"
+#include "bench/numbers.h"
+#include "bench/passes.h"
+#include "bench/process.h"
+#include "engine/cost.h"
+#include "serve/devices.h"
+#include "serve/start.h"
+
+enum { POINTS = 2 * NUMBERS_MAX };
+
+struct bench {
+    const struct bench_engine_options *options;
+    struct sheet *sheet;
+    struct model *model;
+    struct engine *engine;
+    struct numbers lengths;
+    bool yardstick; /* there is one for this backend and precision */
+
+    /* What one thread took for batches of these shapes; the cost model is to explain it. */
+    struct cost_shape shapes[POINTS];
+    double took_ns[POINTS];
+    unsigned points;
+};
+
+static double operations_per_token(const struct model *model, double length)
+{
+    double hidden = model->hidden, inner = model->intermediate_size;
+    return model->layer_count * (2 * (4 * hidden * hidden + 2 * hidden * inner) + 4 * length * hidden);
+}
+
+static enum status open_engine(struct bench *bench, const struct config *config, struct err *err)
+{
+    struct engine_options options = devices_options(config, false);
+    uint64_t begin = clock_now_ns();
+    TRY(start_model(config, &bench->model, err));
+    uint64_t opened = clock_now_ns();
+    bench->model->read_once = true;
+    TRY(engine_open(bench->model, &options, &bench->engine, err));
+    uint64_t ready = clock_now_ns();
+    model_release_weights(bench->model);
+    sheet_text(bench->sheet, "model", bench->model->name);
+    sheet_text(bench->sheet, "backend", engine_backend(bench->engine));
+    sheet_text(bench->sheet, "precision", precision_name(engine_precision(bench->engine)));
+    sheet_number(bench->sheet, "model_open_ms", (double)(opened - begin) / NS_PER_MS, 1);
+    sheet_number(bench->sheet, "engine_open_ms", (double)(ready - opened) / NS_PER_MS, 1);
+    sheet_number(bench->sheet, "weight_mb", (double)engine_weight_bytes(bench->engine) / 1e6, 1);
+    return STATUS_OK;
+}
+
+static void remember(struct bench *bench, const struct passes *passes, double took_ns)
+{
+    bench->shapes[bench->points] = cost_shape_of(&passes->batch);
+    bench->took_ns[bench->points++] = took_ns;
+}
+
+static const struct column batch_columns[] = {
+    {"threads", "threads", 0},     {"tokens", "tokens", 0},         {"rows", "rows", 0},
+    {"texts_per_s", "texts/s", 1}, {"tokens_per_s", "tokens/s", 0}, {"batch_ms", "batch ms", 3},
+    {"gflops", "GF/s", 1},         {"peak_gflops", "GEMM GF/s", 1}, {"share", "share", 3},
+};
+
+/* One length on so many threads. */
+static enum status measure_batches(struct bench *bench, unsigned threads, uint32_t length, struct err *err)
+{
+    const struct bench_engine_options *options = bench->options;
+    uint64_t round_ns = (uint64_t)options->round_ms * NS_PER_MS;
+    uint32_t rows = (uint32_t)options->batch_tokens / length;
+    struct passes passes;
+    struct gemm_peak yardstick = {bench->model, engine_precision(bench->engine)};
+    rows = rows == 0 ? 1 : rows;
+    enum status status = passes_open(&passes, bench->engine, bench->model, rows, length, err);
+    struct turns engine = passes_turns(&passes), bare = gemm_peak_turns(&yardstick);
+    double best = 0, peak = 0;
+    for (int64_t round = 0; round < options->rounds && status == STATUS_OK; round++) {
+        double rate, bare_rate = 0;
+        status = turns_measure(&engine, threads, round_ns, &rate, err);
+        if (status == STATUS_OK && bench->yardstick)
+            status = turns_measure(&bare, threads, round_ns, &bare_rate, err);
+        best = fmax(best, rate);
+        peak = fmax(peak, bare_rate * gemm_peak_operations(bench->model) / 1e9);
+    }
+    passes_close(&passes);
+    if (status != STATUS_OK)
+        return status;
+    double texts = best * rows, gflops = texts * length * operations_per_token(bench->model, length) / 1e9;
+    double batch_ms = 1000 * threads / best;
+    if (threads == 1)
+        remember(bench, &passes, batch_ms * NS_PER_MS);
+    sheet_row(bench->sheet, (struct cell[]){{NULL, threads},
+                                            {NULL, length},
+                                            {NULL, rows},
+                                            {NULL, texts},
+                                            {NULL, texts * length},
+                                            {NULL, batch_ms},
+                                            {NULL, gflops},
+                                            {NULL, bench->yardstick ? peak : NAN},
+                                            {NULL, bench->yardstick ? gflops / peak : NAN}});
+    return STATUS_OK;
+}
+
+static enum status batches(struct bench *bench, unsigned most, struct err *err)
+{
+    sheet_table(bench->sheet, "batches", batch_columns, sizeof batch_columns / sizeof batch_columns[0]);
+    for (unsigned threads = 1;; threads = 2 * threads < most ? 2 * threads : most) {
+        for (size_t i = 0; i < bench->lengths.count; i++)
+            TRY(measure_batches(bench, threads, (uint32_t)bench->lengths.items[i], err));
+        if (threads == most)
+            return STATUS_OK;
+    }
+}
+
+static const struct column single_columns[] = {
+    {"tokens", "tokens", 0}, {"passes", "passes", 0}, {"p50_ms", "p50 ms", 3}, {"p99_ms", "p99 ms", 3}};
+
+static enum status measure_single(struct bench *bench, uint32_t length, struct err *err)
+{
+    struct passes passes;
+    struct sample took = {0};
+    enum status status = passes_open(&passes, bench->engine, bench->model, 1, length, err);
+    if (status == STATUS_OK)
+        status = passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, &took, err);
+    if (status == STATUS_OK) {
+        double p50 = sample_quantile(&took, 0.5);
+        remember(bench, &passes, p50 * NS_PER_MS + 1); /* a clock may stand still, the null engine may be that fast */
+        sheet_row(bench->sheet,
+                  (struct cell[]){
+                      {NULL, length}, {NULL, (double)took.count}, {NULL, p50}, {NULL, sample_quantile(&took, 0.99)}});
+    }
+    passes_close(&passes);
+    sample_free(&took);
+    return status;
+}
+
+static enum status singles(struct bench *bench, struct err *err)
+{
+    sheet_table(bench->sheet, "single", single_columns, sizeof single_columns / sizeof single_columns[0]);
+    for (size_t i = 0; i < bench->lengths.count; i++)
+        TRY(measure_single(bench, (uint32_t)bench->lengths.items[i], err));
+    return STATUS_OK;
+}
+
+static const struct column cost_columns[] = {
+    {"tokens", "tokens", 0},          {"squares", "squares", 0}, {"took_ms", "took ms", 3},
+    {"fitted_ms", "fitted", 3},       {"fit_error", "error", 3}, {"predicted_ms", "predicted", 3},
+    {"prediction_error", "error", 3},
+};
+
+/* How well t = a + b T + c S explains what was measured (fitted), and how well the daemon would have known it from its
+ * calibration at start (predicted). */
+static void explain(struct bench *bench, const struct cost *calibrated)
+{
+    struct cost fitted = cost_fit(bench->shapes, bench->took_ns, bench->points);
+    sheet_table(bench->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
+    double worst = 0;
+    for (unsigned i = 0; i < bench->points; i++) {
+        double took = bench->took_ns[i], by_fit = cost_predict_ns(&fitted, bench->shapes[i]);
+        double before = cost_predict_ns(calibrated, bench->shapes[i]);
+        worst = fmax(worst, fabs(by_fit / took - 1));
+        sheet_row(bench->sheet, (struct cell[]){{NULL, bench->shapes[i].tokens},
+                                                {NULL, bench->shapes[i].squares},
+                                                {NULL, took / NS_PER_MS},
+                                                {NULL, by_fit / NS_PER_MS},
+                                                {NULL, by_fit / took - 1},
+                                                {NULL, before / NS_PER_MS},
+                                                {NULL, before / took - 1}});
+    }
+    sheet_number(bench->sheet, "worst_fit_error", worst, 3);
+    sheet_number(bench->sheet, "cost_fixed_us", fitted.terms[0] / 1e3, 2);
+    sheet_number(bench->sheet, "cost_token_ns", fitted.terms[1], 2);
+    sheet_number(bench->sheet, "cost_square_ps", fitted.terms[2] * 1e3, 3);
+}
+
+static enum status calibrate(struct bench *bench, struct cost *out, struct err *err)
+{
+    enum { CALIBRATE_MS = 100 }; /* as the daemon does */
+    struct encoder *encoder = NULL;
+    enum status status = encoder_open(bench->engine, &encoder, err);
+    if (status == STATUS_OK)
+        status = cost_calibrate(encoder, bench->model, CALIBRATE_MS * NS_PER_MS, out, err);
+    encoder_close(encoder);
+    return status;
+}
+
+static enum status run(struct bench *bench, const struct config *config, struct err *err)
+{
+    struct cost calibrated;
+    unsigned threads = start_threads(config);
+    TRY(numbers_parse("--tokens", bench->options->tokens, 1, 1 << 20, &bench->lengths, err));
+    TRY(open_engine(bench, config, err));
+    for (size_t i = 0; i < bench->lengths.count; i++)
+        if (bench->lengths.items[i] > bench->model->max_tokens)
+            return err_set(err, STATUS_BAD_INPUT, "--tokens %lld: %s takes at most %u tokens",
+                           (long long)bench->lengths.items[i], bench->model->name, bench->model->max_tokens);
+    enum precision precision = engine_precision(bench->engine);
+    bool cpu = strcmp(engine_backend(bench->engine), "cpu") == 0;
+    bench->yardstick = cpu && gemm_peak_knows(precision);
+    threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
+    TRY(calibrate(bench, &calibrated, err));
+    TRY(batches(bench, cpu ? threads : 1, err));
+    TRY(singles(bench, err));
+    explain(bench, &calibrated);
+    sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS"), 1);
+    sheet_number(bench->sheet, "memory_peak_mb", process_memory_mb(getpid(), "VmHWM"), 1);
+    return STATUS_OK;
+}
+
+enum status bench_engine(const struct config *config, const struct bench_engine_options *options, struct sheet *sheet,
+                         struct err *err)
+{
+    struct bench bench = {.options = options, .sheet = sheet};
+    enum status status = run(&bench, config, err);
+    if (bench.engine != NULL)
+        engine_close(bench.engine);
+    if (bench.model != NULL)
+        model_close(bench.model);
+    return status;
+}

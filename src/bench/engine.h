@@ -1,0 +1,19 @@
+/* `sluice bench engine`: the model's forward pass by itself, beside what bare matrix products reach on this machine. */
+#ifndef BENCH_ENGINE_H
+#define BENCH_ENGINE_H
+
+#include "bench/sheet.h"
+#include "serve/config.h"
+
+struct bench_engine_options {
+    char *tokens;             /* lengths of the texts: "16,128" */
+    int64_t batch_tokens;     /* of each batch, as near as whole texts come */
+    int64_t round_ms, rounds; /* how long each figure is measured; the best of so many counts */
+    char *json;
+};
+
+/* Measures and fills the sheet. Errors: those of model_open and engine_open; STATUS_BAD_INPUT naming an option. */
+MUST_CHECK enum status bench_engine(const struct config *config, const struct bench_engine_options *options,
+                                    struct sheet *sheet, struct err *err);
+
+#endif

@@ -1,0 +1,295 @@
+#include "bench/load.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+enum {
+    PIPELINE = 64,      /* requests that are sent before their ids are awaited */
+    RATE_MOST = 200000, /* of requests in a second, to make room for */
+    SILENCE_MS = 60000, /* without any reply */
+    PAUSE_US = 300,     /* when there is nothing to send */
+    TEXT = 64,
+};
+
+struct run {
+    const struct load *load;
+    struct load_result *result;
+    char prefix[TEXT]; /* of the ids of this run */
+    char last[TEXT];   /* entry of the results stream that was read */
+    uint64_t begin_ns;
+    size_t capacity;
+    uint64_t *intended_ns; /* [capacity], since the beginning */
+    uint64_t *answered_ns; /* [capacity], likewise; 0: not yet. The receiver's until it has ended */
+    struct buffer text;
+
+    pthread_t receiver;
+    atomic_size_t answered;
+    atomic_bool over;   /* the receiver is to end */
+    atomic_bool broken; /* it has ended by itself */
+    enum status status; /* why */
+    struct err err;
+};
+
+/* ---- the receiver's ---- */
+
+static const struct resp_value *field(const struct resp_value *fields, const char *name)
+{
+    for (size_t i = 0; i + 1 < fields->count; i += 2)
+        if (resp_equals(&fields->items[i], name) && fields->items[i + 1].bytes != NULL)
+            return &fields->items[i + 1];
+    return NULL;
+}
+
+static void take_result(struct run *run, const struct resp_value *entry, uint64_t now_ns)
+{
+    if (entry->count != 2 || entry->items[0].bytes == NULL)
+        return;
+    snprintf(run->last, sizeof run->last, "%s", entry->items[0].bytes);
+    const struct resp_value *id = field(&entry->items[1], "id"), *status = field(&entry->items[1], "status");
+    size_t prefix = strlen(run->prefix);
+    if (id == NULL || status == NULL || strncmp(id->bytes, run->prefix, prefix) != 0)
+        return;
+    size_t number = strtoull(id->bytes + prefix, NULL, 10);
+    if (number >= run->capacity)
+        return;
+    if (run->answered_ns[number] != 0) {
+        run->result->doubled++;
+        return;
+    }
+    run->answered_ns[number] = now_ns - run->begin_ns;
+    run->result->failed += !resp_equals(status, "done");
+    atomic_fetch_add(&run->answered, 1);
+}
+
+static enum status receive(struct run *run, struct err *err)
+{
+    enum { BLOCK_MS = 100 };
+    struct client *client;
+    char key[STAGE_KEY];
+    const struct resp_value *reply;
+    TRY(client_open(&run->load->stage->address, STAGE_TIMEOUT_MS, &client, err));
+    stage_key(run->load->stage, "results:bench", key);
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && !atomic_load(&run->over)) {
+        const char *words[] = {"XREAD", "BLOCK", "100", "COUNT", "1000", "STREAMS", key, run->last};
+        status = client_send(client, sizeof words / sizeof words[0], words, NULL, BLOCK_MS, err);
+        if (status == STATUS_OK)
+            status = client_receive(client, &reply, err);
+        if (status != STATUS_OK || reply->count != 1 || reply->items[0].count != 2)
+            continue;
+        const struct resp_value *entries = &reply->items[0].items[1];
+        uint64_t now_ns = clock_now_ns();
+        for (size_t i = 0; i < entries->count; i++)
+            take_result(run, &entries->items[i], now_ns);
+    }
+    client_close(client);
+    return status;
+}
+
+static void *receiver(void *argument)
+{
+    struct run *run = argument;
+    run->status = receive(run, &run->err);
+    atomic_store(&run->broken, run->status != STATUS_OK);
+    return NULL;
+}
+
+/* ---- the sender's ---- */
+
+static enum status send_one(struct run *run, uint64_t intended_ns, struct err *err)
+{
+    const struct load *load = run->load;
+    char key[STAGE_KEY], id[2 * TEXT];
+    size_t number = run->result->sent;
+    run->intended_ns[number] = intended_ns;
+    texts_put(load->texts, number, &run->text);
+    if (!buffer_ok(&run->text))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a text");
+    snprintf(id, sizeof id, "%s%zu", run->prefix, number);
+    const char *words[] = {"XADD",
+                           stage_key(load->stage, "requests", key),
+                           "*",
+                           "text",
+                           run->text.data,
+                           "id",
+                           id,
+                           "encoding",
+                           load->encoding,
+                           "ttl",
+                           "600",
+                           "notify",
+                           "stream:bench"};
+    size_t lengths[sizeof words / sizeof words[0]];
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        lengths[i] = i == 4 ? run->text.length : strlen(words[i]);
+    run->result->sent++;
+    return client_send(load->stage->client, sizeof words / sizeof words[0], words, lengths, 0, err);
+}
+
+static enum status take_ids(struct run *run, size_t count, struct err *err)
+{
+    const struct resp_value *id;
+    for (size_t i = 0; i < count; i++)
+        TRY(client_receive(run->load->stage->client, &id, err));
+    return STATUS_OK;
+}
+
+static uint64_t since_begin(const struct run *run)
+{
+    return clock_now_ns() - run->begin_ns;
+}
+
+static void sleep_until(const struct run *run, uint64_t at_ns)
+{
+    uint64_t then = run->begin_ns + at_ns;
+    struct timespec when = {(time_t)(then / NS_PER_S), (long)(then % NS_PER_S)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
+        ;
+}
+
+static enum status check(struct run *run, struct err *err)
+{
+    if (atomic_load(&run->broken))
+        return err_set(err, run->err.status, "%s", run->err.message);
+    if (!child_running(run->load->daemon))
+        return child_gone(run->load->daemon, err);
+    return stage_check(run->load->stage, err);
+}
+
+static enum status send_arrivals(struct run *run, struct err *err)
+{
+    enum { LOOK_NS = 100 * NS_PER_MS }; /* so often at least, whether all is well */
+    const struct arrivals *arrivals = run->load->arrivals;
+    for (size_t at = 0; at < arrivals->count;) {
+        uint64_t now = since_begin(run);
+        if (arrivals->at_ns[at] > now) {
+            sleep_until(run, arrivals->at_ns[at] < now + LOOK_NS ? arrivals->at_ns[at] : now + LOOK_NS);
+            TRY(check(run, err));
+            continue;
+        }
+        size_t sent = 0;
+        for (; sent < PIPELINE && at < arrivals->count && arrivals->at_ns[at] <= now; sent++, at++)
+            TRY(send_one(run, arrivals->at_ns[at], err));
+        TRY(take_ids(run, sent, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status keep_up(struct run *run, struct err *err)
+{
+    static const struct timespec pause = {0, PAUSE_US * 1000};
+    for (uint64_t now; (now = since_begin(run)) < run->load->for_ns;) {
+        size_t waiting = run->result->sent - atomic_load(&run->answered), sent = 0;
+        for (; waiting + sent < run->load->outstanding && sent < PIPELINE && run->result->sent < run->capacity; sent++)
+            TRY(send_one(run, now, err));
+        TRY(take_ids(run, sent, err));
+        if (sent == 0)
+            nanosleep(&pause, NULL);
+        TRY(check(run, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status await_replies(struct run *run, struct err *err)
+{
+    static const struct timespec pause = {0, NS_PER_MS};
+    size_t seen = atomic_load(&run->answered);
+    uint64_t ends_ms = clock_now_ms() + SILENCE_MS;
+    for (size_t now; (now = atomic_load(&run->answered)) < run->result->sent; nanosleep(&pause, NULL)) {
+        if (now != seen)
+            ends_ms = clock_now_ms() + SILENCE_MS;
+        seen = now;
+        TRY(check(run, err));
+        if (clock_now_ms() > ends_ms)
+            return err_set(err, STATUS_TIMEOUT, "%zu of %zu requests have no reply after %d s of silence",
+                           run->result->sent - now, run->result->sent, SILENCE_MS / 1000);
+    }
+    return STATUS_OK;
+}
+
+/* ---- both ---- */
+
+/* Where the results stream ends now. */
+static enum status find_last(struct run *run, struct err *err)
+{
+    char key[STAGE_KEY];
+    const struct resp_value *reply;
+    TRY(STAGE_ASK(run->load->stage, &reply, err, "XREVRANGE", stage_key(run->load->stage, "results:bench", key), "+",
+                  "-", "COUNT", "1"));
+    const struct resp_value *entry = reply->count == 1 ? &reply->items[0] : NULL;
+    snprintf(run->last, sizeof run->last, "%s",
+             entry != NULL && entry->count == 2 && entry->items[0].bytes != NULL ? entry->items[0].bytes : "0-0");
+    return STATUS_OK;
+}
+
+static void summarize(struct run *run)
+{
+    const struct load *load = run->load;
+    struct load_result *result = run->result;
+    uint64_t last_ns = 0;
+    size_t counted = 0;
+    for (size_t i = 0; i < result->sent; i++) {
+        uint64_t at = run->answered_ns[i];
+        last_ns = at > last_ns ? at : last_ns;
+        counted += load->arrivals != NULL || (at >= load->for_ns / 5 && at < load->for_ns);
+        sample_add(&result->latency_ms, ((double)at - (double)run->intended_ns[i]) / NS_PER_MS);
+    }
+    result->answered = atomic_load(&run->answered);
+    result->seconds = (double)last_ns / NS_PER_S;
+    result->texts_per_s = (double)counted / (load->arrivals != NULL ? result->seconds : 0.8e-9 * (double)load->for_ns);
+}
+
+static enum status run_threads(struct run *run, struct err *err)
+{
+    TRY(find_last(run, err));
+    run->begin_ns = clock_now_ns();
+    if (pthread_create(&run->receiver, NULL, receiver, run) != 0)
+        return err_set(err, STATUS_IO, "cannot start a thread");
+    enum status status = run->load->arrivals != NULL ? send_arrivals(run, err) : keep_up(run, err);
+    if (status == STATUS_OK)
+        status = await_replies(run, err);
+    atomic_store(&run->over, true);
+    pthread_join(run->receiver, NULL);
+    return status;
+}
+
+enum status load_run(const struct load *load, struct load_result *out, struct err *err)
+{
+    struct run run = {.load = load, .result = out};
+    *out = (struct load_result){0};
+    run.capacity =
+        load->arrivals != NULL ? load->arrivals->count : load->outstanding + (size_t)(load->for_ns * (RATE_MOST / 1e9));
+    snprintf(run.prefix, sizeof run.prefix, "b%llx.", (unsigned long long)clock_now_ns());
+    run.intended_ns = calloc(run.capacity, sizeof *run.intended_ns);
+    run.answered_ns = calloc(run.capacity, sizeof *run.answered_ns);
+    enum status status = run.intended_ns != NULL && run.answered_ns != NULL
+                             ? run_threads(&run, err)
+                             : err_set(err, STATUS_NO_MEMORY, "no memory for %zu requests", run.capacity);
+    if (status == STATUS_OK)
+        summarize(&run);
+    if (status == STATUS_OK && out->latency_ms.broken)
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for %zu latencies", out->sent);
+    buffer_free(&run.text);
+    free(run.intended_ns);
+    free(run.answered_ns);
+    return status;
+}
+
+enum status load_warm_up(const struct load *load, struct err *err)
+{
+    uint64_t at_once = 0;
+    struct arrivals one = {&at_once, 1};
+    struct load first = *load;
+    struct load_result result;
+    first.arrivals = &one;
+    enum status status = load_run(&first, &result, err);
+    sample_free(&result.latency_ms);
+    return status;
+}

@@ -1,0 +1,91 @@
+#include "bench/passes.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+struct lane {
+    struct encoder *encoder;
+    struct engine_batch batch;
+};
+
+enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model, uint32_t rows,
+                        uint32_t length, struct err *err)
+{
+    size_t extent = (size_t)rows * length;
+    int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
+    *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
+    if (ids == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent);
+    uint32_t *start = (uint32_t *)(ids + extent), *lengths = start + rows;
+    for (size_t i = 0; i < extent; i++)
+        ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary);
+    for (uint32_t row = 0; row < rows; row++) {
+        start[row] = row * length;
+        lengths[row] = length;
+    }
+    passes->batch = (struct engine_batch){rows, (uint32_t)extent, ids, start, lengths, NULL};
+    return STATUS_OK;
+}
+
+void passes_close(struct passes *passes)
+{
+    free(passes->ids);
+}
+
+static enum status open(void *context, void **out, struct err *err)
+{
+    struct passes *passes = context;
+    struct lane *lane = calloc(1, sizeof *lane);
+    *out = lane;
+    if (lane == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
+    lane->batch = passes->batch;
+    lane->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
+    if (lane->batch.output == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
+    return encoder_open(passes->engine, &lane->encoder, err);
+}
+
+/* What the vectors are does not matter here, so they may be not finite. */
+static enum status turn(void *state, struct err *err)
+{
+    struct lane *lane = state;
+    enum status status = encoder_run(lane->encoder, &lane->batch, err);
+    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+}
+
+static void close(void *state)
+{
+    struct lane *lane = state;
+    if (lane == NULL)
+        return;
+    encoder_close(lane->encoder);
+    free(lane->batch.output);
+    free(lane);
+}
+
+struct turns passes_turns(struct passes *passes)
+{
+    return (struct turns){open, turn, close, passes};
+}
+
+enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, struct err *err)
+{
+    enum { LEAST = 10 };
+    void *lane = NULL;
+    enum status status = open(passes, &lane, err);
+    for (int i = 0; i < 3 && status == STATUS_OK; i++) /* to warm up */
+        status = turn(lane, err);
+    uint64_t now = clock_now_ns(), ends = now + for_ns;
+    while (status == STATUS_OK && (now < ends || took_ms->count < LEAST)) {
+        uint64_t begin = now;
+        status = turn(lane, err);
+        now = clock_now_ns();
+        sample_add(took_ms, (double)(now - begin) / NS_PER_MS);
+    }
+    close(lane);
+    if (status == STATUS_OK && took_ms->broken)
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of passes");
+    return status;
+}

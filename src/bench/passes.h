@@ -1,0 +1,28 @@
+/* Batches for an engine, made up: rows of one length, of ids that are all over the vocabulary. */
+#ifndef BENCH_PASSES_H
+#define BENCH_PASSES_H
+
+#include "bench/sample.h"
+#include "bench/turns.h"
+#include "engine/engine.h"
+
+struct passes {
+    struct engine *engine;
+    const struct model *model;
+    int32_t *ids;              /* with all else of the batch behind them */
+    struct engine_batch batch; /* without output: each thread has its own */
+};
+
+/* Makes a batch of `rows` rows of `length` tokens. Owns: the caller ends it with passes_close; engine and model must
+ * outlive it. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
+                                   uint32_t rows, uint32_t length, struct err *err);
+void passes_close(struct passes *passes);
+
+/* The batch, over and over: one pass is a turn. */
+struct turns passes_turns(struct passes *passes);
+
+/* Runs the batch on one thread for `for_ns`, and ten times at least: what each pass took, in ms. */
+MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, struct err *err);
+
+#endif

@@ -1,0 +1,177 @@
+#include "bench/sheet.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include "engine/engine.h"
+
+enum { NAME_WIDTH = 18, COLUMN_WIDTH = 8 };
+
+/* A JSON string. What stands in it are names of models, options and machines. */
+static void put_string(struct buffer *json, const char *text)
+{
+    buffer_append(json, "\"", 1);
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at == '"' || *at == '\\')
+            buffer_append(json, "\\", 1);
+        if ((unsigned char)*at < 0x20)
+            buffer_format(json, "\\u%04x", (unsigned)*at);
+        else
+            buffer_append(json, at, 1);
+    }
+    buffer_append(json, "\"", 1);
+}
+
+static void put_number(struct buffer *json, double value, int decimals)
+{
+    if (isfinite(value))
+        buffer_format(json, "%.*f", decimals, value);
+    else
+        buffer_string(json, "null");
+}
+
+static void end_table(struct sheet *sheet)
+{
+    if (sheet->columns != NULL)
+        buffer_string(&sheet->json, sheet->first ? "]" : "\n  ]");
+    sheet->columns = NULL;
+}
+
+/* The first line of a member of the object. */
+static void begin_member(struct sheet *sheet, const char *key)
+{
+    end_table(sheet);
+    buffer_string(&sheet->json, ",\n  ");
+    put_string(&sheet->json, key);
+    buffer_string(&sheet->json, ": ");
+}
+
+/* The processor's name as the kernel tells it, or "" where it does not. */
+static void read_processor(char name[128])
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    name[0] = '\0';
+    while (file != NULL && name[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL)
+            continue;
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(name, 128, "%s", colon + strspn(colon, ": \t"));
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+void sheet_begin(struct sheet *sheet, const char *name, FILE *shown)
+{
+    char date[32], processor[128];
+    struct utsname system = {0};
+    time_t now = time(NULL);
+    struct tm utc;
+    *sheet = (struct sheet){.shown = shown};
+    buffer_string(&sheet->json, "{\n  \"bench\": ");
+    put_string(&sheet->json, name);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
+    sheet_text(sheet, "date", date);
+    read_processor(processor);
+    sheet_text(sheet, "processor", processor[0] != '\0' || uname(&system) != 0 ? processor : system.machine);
+    sheet_number(sheet, "usable_cpus", engine_default_threads(), 0);
+}
+
+void sheet_free(struct sheet *sheet)
+{
+    buffer_free(&sheet->json);
+}
+
+void sheet_text(struct sheet *sheet, const char *key, const char *value)
+{
+    begin_member(sheet, key);
+    put_string(&sheet->json, value);
+    if (sheet->shown != NULL)
+        fprintf(sheet->shown, "%-*s %s\n", NAME_WIDTH, key, value);
+}
+
+void sheet_number(struct sheet *sheet, const char *key, double value, int decimals)
+{
+    begin_member(sheet, key);
+    put_number(&sheet->json, value, decimals);
+    if (sheet->shown != NULL)
+        fprintf(sheet->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
+}
+
+/* Texts stand to the left and numbers to the right of their column. */
+static void show(const struct sheet *sheet, const struct column *column, const char *text)
+{
+    int width = (int)strlen(column->title);
+    width = width < COLUMN_WIDTH ? COLUMN_WIDTH : width;
+    fputs(column == sheet->columns ? "" : "  ", sheet->shown);
+    fprintf(sheet->shown, column->decimals == SHEET_TEXT ? "%-*s" : "%*s", width, text);
+}
+
+void sheet_table(struct sheet *sheet, const char *key, const struct column *columns, size_t count)
+{
+    begin_member(sheet, key);
+    buffer_string(&sheet->json, "[");
+    sheet->columns = columns;
+    sheet->column_count = count;
+    sheet->first = true;
+    if (sheet->shown == NULL)
+        return;
+    putc('\n', sheet->shown);
+    for (size_t i = 0; i < count; i++)
+        show(sheet, &columns[i], columns[i].title);
+    putc('\n', sheet->shown);
+}
+
+static void show_row(const struct sheet *sheet, const struct cell *cells)
+{
+    for (size_t i = 0; i < sheet->column_count; i++) {
+        const struct column *column = &sheet->columns[i];
+        char number[64] = "-";
+        if (isfinite(cells[i].number))
+            snprintf(number, sizeof number, "%.*f", column->decimals, cells[i].number);
+        show(sheet, column, column->decimals == SHEET_TEXT ? cells[i].text : number);
+    }
+    putc('\n', sheet->shown);
+    fflush(sheet->shown);
+}
+
+void sheet_row(struct sheet *sheet, const struct cell *cells)
+{
+    buffer_string(&sheet->json, sheet->first ? "\n    {" : ",\n    {");
+    sheet->first = false;
+    for (size_t i = 0; i < sheet->column_count; i++) {
+        const struct column *column = &sheet->columns[i];
+        buffer_string(&sheet->json, i == 0 ? "" : ", ");
+        put_string(&sheet->json, column->key);
+        buffer_string(&sheet->json, ": ");
+        if (column->decimals == SHEET_TEXT)
+            put_string(&sheet->json, cells[i].text);
+        else
+            put_number(&sheet->json, cells[i].number, column->decimals);
+    }
+    buffer_string(&sheet->json, "}");
+    if (sheet->shown != NULL)
+        show_row(sheet, cells);
+}
+
+enum status sheet_end(struct sheet *sheet, const char *path, struct err *err)
+{
+    end_table(sheet);
+    buffer_string(&sheet->json, "\n}\n");
+    if (!buffer_ok(&sheet->json))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for what was measured");
+    if (path == NULL)
+        return STATUS_OK;
+    bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdout : fopen(path, "w");
+    if (file == NULL)
+        return err_set_errno(err, "cannot write %s", path);
+    bool written = fwrite(sheet->json.data, 1, sheet->json.length, file) == sheet->json.length;
+    if ((standard ? fflush(file) : fclose(file)) != 0 || !written)
+        return err_set_errno(err, "cannot write %s", path);
+    return STATUS_OK;
+}

@@ -1,0 +1,53 @@
+/* What a benchmark found: single facts and tables, shown line by line as they are found, and kept as JSON.
+ *
+ * The same columns make both, so a figure cannot be in one and not in the other. */
+#ifndef BENCH_SHEET_H
+#define BENCH_SHEET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+
+/* A column of numbers with so many decimals, or of texts. */
+struct column {
+    const char *key;   /* in JSON */
+    const char *title; /* on a terminal */
+    int decimals;      /* SHEET_TEXT: texts */
+};
+
+enum { SHEET_TEXT = -1 };
+
+/* Of a column: its text, or its number. NAN: not known, "-" on a terminal and null in JSON. */
+struct cell {
+    const char *text;
+    double number;
+};
+
+struct sheet {
+    FILE *shown; /* NULL: nobody looks */
+    struct buffer json;
+    const struct column *columns; /* [column_count] of the table that is being filled; NULL: none is */
+    size_t column_count;
+    bool first; /* no row of it has come yet */
+};
+
+/* Begins with the name of the benchmark and the machine that it runs on.
+ * Owns: the caller ends the sheet with sheet_free. */
+void sheet_begin(struct sheet *sheet, const char *name, FILE *shown);
+void sheet_free(struct sheet *sheet);
+
+void sheet_text(struct sheet *sheet, const char *key, const char *value);
+void sheet_number(struct sheet *sheet, const char *key, double value, int decimals);
+
+/* Begins a table; what comes next are its rows. `columns` [count] lives as long as the table. */
+void sheet_table(struct sheet *sheet, const char *key, const struct column *columns, size_t count);
+void sheet_row(struct sheet *sheet, const struct cell *cells); /* [count] */
+
+/* Writes the JSON to a file, to standard output for "-", or nowhere for NULL.
+ * Errors: STATUS_NO_MEMORY, or what errno says. */
+MUST_CHECK enum status sheet_end(struct sheet *sheet, const char *path, struct err *err);
+
+#endif

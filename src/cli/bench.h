@@ -1,0 +1,19 @@
+/* What the commands `bench ...` have in common: a table on the terminal, and JSON where --json says. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "bench/sheet.h"
+#include "cli/command.h"
+
+/* The row of --json in a table of own settings; `own` is their struct, with a field `json`. */
+#define BENCH_JSON(own)                                                                                                \
+    {                                                                                                                  \
+        .key = "json", .type = SETTING_TEXT, .offset = offsetof(own, json), .most = 4096, .value = "FILE",             \
+        .help = "write the figures as JSON; - is standard output, in place of the table"                               \
+    }
+
+/* Measures and shows; returns the exit code. `json` as given; NULL: none. */
+int bench_run(struct invocation *invocation, const char *json,
+              enum status (*measure)(const struct invocation *invocation, struct sheet *sheet, struct err *err));
+
+#endif

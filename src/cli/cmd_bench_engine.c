@@ -1,0 +1,40 @@
+#include "bench/engine.h"
+#include "cli/bench.h"
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_engine_options, name)
+
+/* clang-format off */
+static const struct setting own_settings[] = {
+    {OWN(tokens, SETTING_TEXT), .fallback = "16,32,64,128,256", .most = 256, .value = "LIST", .help = "lengths of texts, in tokens"},
+    {OWN(batch_tokens, SETTING_INTEGER), .fallback = "4096", .least = 1, .most = 1 << 20, .value = "N", .help = "tokens of a batch"},
+    {OWN(round_ms, SETTING_INTEGER), .fallback = "300", .least = 1, .most = 60000, .value = "N", .help = "how long to measure each figure"},
+    {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "so often, in turn with the yardstick; the best counts"},
+    BENCH_JSON(struct bench_engine_options),
+};
+/* clang-format on */
+
+static enum status measure(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+{
+    return bench_engine(&invocation->config, invocation->own, sheet, err);
+}
+
+static int run(struct invocation *invocation)
+{
+    const struct bench_engine_options *own = invocation->own;
+    return bench_run(invocation, own->json, measure);
+}
+
+const struct subcommand command_bench_engine = {
+    .name = "bench engine",
+    .bit = FOR_BENCH,
+    .summary = "Measure the model by itself: tokens/s, share of the matrix peak, latency",
+    .explanation =
+        "batches: texts of one length in full batches, on one thread and on all of them; `share` is model operations\n"
+        "per second over those of bare oneDNN products of the same shapes on the same threads (on a CPU).\n"
+        "single: one text at a time. cost: how well a + b * tokens + c * squares of lengths explains these times, and\n"
+        "how well the calibration of a daemon's start predicts them.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct bench_engine_options),
+    .run = run,
+};
