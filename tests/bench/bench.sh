@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
-#   tests/bench/bench.sh BUILD_DIR [engine|tokenizer|queue|latency|layouts|memory|reclaim|waiters|features|scripts|bulk ...]
+#   tests/bench/bench.sh BUILD_DIR [engine|tokenizer|queue|latency|layouts|memory|reclaim|waiters|features|scripts|bulk|peers ...]
+# `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
@@ -25,6 +26,7 @@ for part in "${parts[@]}"; do
     reclaim | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
     bulk) /usr/bin/python3 -B "$here/bench_bulk.py" "$build" ;;
+    peers) /usr/bin/python3 -B "$here/peers.py" "$build" ;;
     *) echo "bench.sh: no part named $part" >&2; exit 64 ;;
   esac
 done

@@ -1,0 +1,59 @@
+"""Who is compared, in which variants, and with which packages. A variant that does not exist or does not run is listed all
+the same: the run finds out why."""
+import dataclasses
+import pathlib
+
+HERE = pathlib.Path(__file__).resolve().parent
+THREADS = 2
+PRECISIONS = ("f32", "bf16", "int8")
+OURS = "sluice"
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    peer: str
+    precision: str        # the column of the table: f32, bf16 or int8; "" where it does not matter
+    variant: str          # what its script is told
+    lanes: int            # batches side by side; the threads are shared out among them
+    script: str           # with_X.py, or "" for ours
+    packages: str = ""    # requirements/X.txt; "" for the packages of the tests
+    columns: tuple = ("fixed", "job", "windows", "one", "start", "accuracy")
+
+    @property
+    def key(self):
+        if not self.precision:
+            return self.peer
+        lanes = f" {self.lanes}x{THREADS // self.lanes}" if self.lanes > 1 else ""
+        special = f" {self.variant}" if self.variant not in (self.precision, self.precision + "-compile") else ""
+        return f"{self.peer}{special}{lanes} {self.precision}".strip()
+
+
+def _engines():
+    for precision in PRECISIONS:
+        yield Engine(OURS, precision, precision, 1, "", columns=Engine.columns + ("text",))
+    yield Engine(OURS, "", "f32", 1, "", columns=("tokenizer", "document"))
+    for precision in ("f32", "bf16"):
+        yield Engine("sentence-transformers", precision, precision, 1, "torch", "torch", Engine.columns + ("text",))
+        yield Engine("torch.compile", precision, precision + "-compile", 1, "torch", "torch")
+    for lanes in (1, 2):
+        for precision in ("f32", "int8"):
+            yield Engine("onnxruntime", precision, precision, lanes, "onnxruntime", "onnxruntime")
+        for precision in PRECISIONS:
+            yield Engine("openvino", precision, precision, lanes, "openvino", "openvino")
+        for precision in PRECISIONS:
+            yield Engine("ctranslate2", precision, precision, lanes, "ctranslate2", "ctranslate2")
+    yield Engine("ctranslate2", "int8", "int8_bf16", 1, "ctranslate2", "ctranslate2")
+    for precision, variant in (("f32", "f32"), ("bf16", "bf16"), ("int8", "q8_0")):
+        yield Engine("llama.cpp", precision, variant, 1, "llama", "llama")
+    yield Engine("fastembed", "f32", "f32", 1, "fastembed", "fastembed", ("text", "start"))
+    yield Engine("tokenizers", "", "fast", 1, "tokenizers", "", ("tokenizer", "document"))
+
+
+ENGINES = tuple(_engines())
+
+
+def choose(columns, peers=None, precisions=None, engines=ENGINES):
+    """The engines that have something to show in these columns; ours are always among them."""
+    return [engine for engine in engines if set(engine.columns) & set(columns)
+            and (not peers or engine.peer in peers or engine.peer == OURS)
+            and (not precisions or not engine.precision or engine.precision in precisions)]

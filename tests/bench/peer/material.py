@@ -1,0 +1,125 @@
+"""What all engines are given: a checkpoint of a real shape with random weights from a seed, and real texts with their token
+ids. Nothing is downloaded: the texts are package summaries of this repository, and the words are those of the shipped model,
+filled up to the 30,522 that such models have."""
+import json
+import pathlib
+import random
+import sys
+
+import numpy as np
+
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(SOURCE / "tests/golden"), str(SOURCE / "tests/support")]
+
+import encoder_golden as golden  # noqa: E402
+
+SHAPES = {
+    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", seed=41),
+    "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F32", seed=42),
+    # Weights as wide as those of the others would let rounding grow as no trained model does.
+    "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="F32", seed=43, spread=0.8),
+}
+MAX_TOKENS = 256
+FIXED_ROWS, FIXED_TOKENS, FIXED_BATCH = 64, 128, 32
+MIXED_ROWS, WINDOW, WINDOWS = 1024, 96, 5
+DOCUMENT_BYTES = 1_000_000
+PROBES = range(1, 140, 4)  # odd numbers of tokens: even ones hide what batch mates do
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def write_tokenizer(folder):
+    """The shipped model's, with words that no text has until the vocabulary is full; every file that a peer asks for."""
+    shipped = json.loads((SOURCE / "config/models/sluice-mini-en/tokenizer.json").read_text())
+    words = shipped["model"]["vocab"]
+    for number in range(golden.VOCABULARY - len(words)):
+        words[f"[filler{number}]"] = len(words)
+    shipped["padding"] = shipped["truncation"] = None
+    named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
+    files = {"tokenizer.json": shipped, "special_tokens_map.json": named,
+             "tokenizer_config.json": named | {"tokenizer_class": "BertTokenizer", "do_lower_case": True,
+                                               "model_max_length": MAX_TOKENS, "max_length": MAX_TOKENS},
+             "sentence_bert_config.json": {"max_seq_length": MAX_TOKENS, "do_lower_case": False}}
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "vocab.txt").write_text("\n".join(sorted(words, key=words.get)) + "\n")
+
+
+class Texts:
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.summaries = (SOURCE / "tests/demo/packages.tsv").read_text().replace("\t", ": ").splitlines()
+        self.words = [word for line in self.summaries for word in line.split()]
+        counted = tokenizer.encode_batch(sorted(set(self.words)), add_special_tokens=False)
+        self.tokens_of = dict(zip(sorted(set(self.words)), (len(encoding.ids) for encoding in counted)))
+
+    def mixed(self, count, seed):
+        """One summary or several, most often two or three: many short texts and a tail of long ones."""
+        rng = random.Random(seed)
+        return [". ".join(rng.choices(self.summaries, k=max(1, round(rng.lognormvariate(0.9, 0.6))))) for _ in range(count)]
+
+    def exact(self, tokens, seed):
+        """Words as they follow each other in the summaries, without those that would be too much for so many tokens."""
+        taken, left, at = [], tokens - 2, random.Random(seed).randrange(len(self.words))
+        while left > 0:
+            word = self.words[at % len(self.words)]
+            at += 1
+            if 0 < self.tokens_of[word] <= left:
+                taken.append(word)
+                left -= self.tokens_of[word]
+        return " ".join(taken)
+
+    def document(self, size):
+        text = " ".join(self.mixed(size // 80, 9))
+        return text[:size]
+
+    def ids(self, texts):
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
+
+
+def write_load(folder, name, texts, ids):
+    (folder / f"{name}.txt").write_text("\n".join(texts) + "\n")
+    (folder / f"{name}.ids").write_text("".join(" ".join(map(str, row)) + "\n" for row in ids))
+
+
+def write_loads(folder, model, quick):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    texts = Texts(tokenizer)
+    tokenizer.enable_truncation(MAX_TOKENS)
+    part = 8 if quick else 1
+    mixed = texts.mixed(MIXED_ROWS // part, 1)
+    folder.mkdir(exist_ok=True)
+    for name, rows in (("fixed", [texts.exact(FIXED_TOKENS, seed) for seed in range(FIXED_ROWS // part)]), ("mixed", mixed),
+                       ("windows", mixed[:WINDOW * WINDOWS]), ("one", [texts.exact(16, seed) for seed in range(32)]),
+                       ("probe", [texts.exact(2 + n, n) for n in PROBES]), ("document", [texts.document(DOCUMENT_BYTES)])):
+        ids = texts.ids(rows)
+        if name in ("fixed", "one") and any(len(row) != len(ids[0]) for row in ids):
+            raise AssertionError(f"{name}: not all of one length")
+        write_load(folder, name, rows, ids)
+
+
+def write(work, name, quick=False):
+    """The folder of a shape's material; written when it is not there, or is another one."""
+    folder, shape = pathlib.Path(work) / (name + ("-quick" if quick else "")), SHAPES[name]
+    made_from = json.dumps([shape, quick, MAX_TOKENS, FIXED_ROWS, MIXED_ROWS, WINDOWS, 1], sort_keys=True)
+    if (folder / "complete").exists() and (folder / "complete").read_text() == made_from:
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    golden.write_checkpoint(folder / "model", shape)
+    write_tokenizer(folder / "model")
+    (folder / "shape.json").write_text(json.dumps(shape))
+    write_loads(folder / "loads", folder / "model", quick)
+    (folder / "complete").write_text(made_from)
+    return folder
+
+
+def token_counts(folder):
+    return {path.stem: sum(len(line.split()) for line in path.read_text().splitlines())
+            for path in (folder / "loads").glob("*.ids")}
+
+
+if __name__ == "__main__":
+    made = write(sys.argv[1], sys.argv[2], sys.argv[3:] == ["quick"])
+    print(json.dumps({"folder": str(made), "tokens": token_counts(made)}))

@@ -1,0 +1,125 @@
+"""Rounds in which all engines take turns, column by column."""
+import array
+import math
+import statistics
+import time
+
+from warm import Refused
+
+# What is measured, its unit, whether more is better, and the load.
+COLUMNS = {
+    "fixed": ("128 tokens, batches of 32", "tokens/s", True),
+    "job": ("1,024 mixed texts as one job", "tokens/s", True),
+    "windows": ("mixed texts in windows of 96", "tokens/s", True),
+    "text": ("1,024 mixed texts, tokenised too", "tokens/s", True),
+    "one": ("one text of 16 tokens, p50", "ms", False),
+    "one_p99": ("one text of 16 tokens, p99", "ms", False),
+    "ready": ("from exec to its first vector", "s", False),
+    "memory": ("resident memory", "MB", False),
+    "tokenizer": ("tokenizer, one core", "tokens/s", True),
+    "document": ("1 MB document, 256 tokens kept", "ms", False),
+    "cosine": ("lowest cosine to float64", "", True),
+    "same_bits": ("same bits in any batch", "", True),
+}
+LOADS = {"fixed": ("fixed", 0), "job": ("mixed", 0), "windows": ("windows", 96), "text": ("mixed", 0)}
+
+
+def percentile(samples, share):
+    """The least of the samples that `share` of them do not exceed."""
+    ordered = sorted(samples)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def tokens_per_second(process, command, column, tokens, milliseconds):
+    load, window = LOADS[column]
+    answer = process.ask(command, load, window, milliseconds)
+    return tokens[load] * answer["runs"] / answer["seconds"]
+
+
+def one_step(process, column, plan):
+    """What one turn of one engine shows: {column: figure}."""
+    if column in ("fixed", "job", "windows"):
+        return {column: tokens_per_second(process, "run", column, plan.tokens, plan.step_ms)}
+    if column == "text":
+        return {column: tokens_per_second(process, "text", column, plan.tokens, plan.step_ms)}
+    if column == "one":
+        took = process.ask("each", "one", plan.singles)["ms"]
+        return {"one": percentile(took, 0.5), "one_p99": percentile(took, 0.99)}
+    if column == "tokenizer":
+        answer = process.ask("tokens", "mixed", plan.step_ms)
+        return {column: answer["tokens"] / answer["seconds"]}
+    if column == "document":
+        return {column: statistics.median(process.ask("document", "document", 5)["ms"])}
+    raise ValueError(column)
+
+
+def warm_up(process, column, plan):
+    """What must not be measured: the first runs of a shape, and the choice of the best batch."""
+    if column in ("job", "windows"):
+        process.ask("tune", *LOADS[column])
+    one_step(process, column, plan.but(step_ms=1))
+
+
+def accuracy(process, reference, path):
+    """Every probe alone and all of them together: {column: figure}."""
+    answers = []
+    for window in (1, 0):
+        answer = process.ask("vectors", "probe", window, path)
+        answers.append(read_vectors(path, answer["rows"], answer["dim"]))
+    cosines = [cosine(ours, theirs) for rows in answers for ours, theirs in zip(rows, reference, strict=True)]
+    return {"cosine": min(cosines), "same_bits": float(answers[0] == answers[1])}
+
+
+def read_vectors(path, rows, dim, kind="f"):
+    numbers = array.array(kind)
+    with open(path, "rb") as file:
+        numbers.frombytes(file.read())
+    if len(numbers) != rows * dim:
+        raise Refused(f"wrote {len(numbers)} numbers for {rows} rows of {dim}")
+    return [numbers[at:at + dim] for at in range(0, len(numbers), dim)]
+
+
+def cosine(a, b):
+    product = math.fsum(x * y for x, y in zip(a, b, strict=True))
+    return product / math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+
+
+class Figures:
+    """What a run found: of each engine and column the figure of every round, in the order of the rounds."""
+
+    def __init__(self):
+        self.rounds, self.refused = {}, {}
+
+    def add(self, engine, found):
+        for column, figure in found.items():
+            self.rounds.setdefault((engine, column), []).append(figure)
+
+    def refuse(self, engine, what, reason):
+        self.refused[f"{engine.key}: {what}" if what else engine.key] = str(reason)
+
+
+def take_turns(processes, columns, plan, figures):
+    """`processes`: engine -> Process. Every round asks each engine for each column once, forwards and backwards in turn; an
+    engine that cannot do a column is left out of it from then on, with the reason noted."""
+    doing = []
+    for column in columns:
+        for engine, process in processes.items():
+            if column not in engine.columns:
+                continue
+            try:
+                warm_up(process, column, plan)
+                doing.append((column, engine))
+            except Refused as reason:
+                figures.refuse(engine, column, reason)
+    end = time.monotonic() + plan.seconds
+    for number in range(plan.rounds):
+        for column in columns:
+            turns = [step for step in doing if step[0] == column]
+            for step in turns if number % 2 == 0 else reversed(turns):
+                try:
+                    figures.add(step[1], one_step(processes[step[1]], column, plan))
+                except Refused as reason:
+                    figures.refuse(step[1], column, reason)
+                    doing.remove(step)
+        if time.monotonic() > end:
+            break

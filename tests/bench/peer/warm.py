@@ -1,0 +1,89 @@
+"""A warm engine behind a pipe. It is stopped by a signal whenever it is not its turn, so that no thread pool that still spins
+takes time from the one that is measured."""
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+
+
+class Refused(Exception):
+    """What an engine cannot do, in its own words."""
+
+
+class Process:
+    def __init__(self, command, env=None, start_s=600, one_core=False):
+        """Returns when the engine says that it is ready; `ready_s` is how long that took since its start."""
+        self.errors = tempfile.TemporaryFile()
+        begin = time.monotonic()
+        self.child = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=self.errors, env={**os.environ, **(env or {})}, start_new_session=True,
+                                      preexec_fn=_on_one_core if one_core else None)
+        self.unread = b""
+        try:
+            answer = self._answer(start_s)
+            if not answer.get("ready"):
+                raise Refused(answer.get("error") or f"said {answer} in place of ready")
+        except Refused:
+            self.close()
+            raise
+        self.ready_s = time.monotonic() - begin
+
+    def _last_words(self):
+        self.errors.seek(0)
+        lines = [line.strip() for line in self.errors.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        return lines[-1][:400] if lines else "said nothing"
+
+    def _answer(self, timeout_s):
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self.unread:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.child.stdout], [], [], left)[0]:
+                raise Refused(f"no answer within {timeout_s} s")
+            data = os.read(self.child.stdout.fileno(), 1 << 20)
+            if not data:
+                code = self.child.wait()
+                raise Refused(f"ended with {code}: {self._last_words()}")
+            self.unread += data
+        line, _, self.unread = self.unread.partition(b"\n")
+        return json.loads(line)
+
+    def ask(self, *words, timeout_s=600):
+        """One command; the process runs until it has answered."""
+        self._signal(signal.SIGCONT)
+        try:
+            self.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            raise Refused(f"ended with {self.child.wait()}: {self._last_words()}") from None
+        answer = self._answer(timeout_s)
+        self._signal(signal.SIGSTOP)
+        if "error" in answer:
+            raise Refused(answer["error"])
+        return answer
+
+    def resident_mb(self):
+        """Of the process now, its share of nobody else's pages subtracted."""
+        with open(f"/proc/{self.child.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024
+
+    def _signal(self, number):
+        try:
+            os.killpg(self.child.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def close(self):
+        self._signal(signal.SIGKILL)
+        self.child.wait()
+        for stream in (self.child.stdin, self.child.stdout, self.errors):
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass
+
+
+def _on_one_core():
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

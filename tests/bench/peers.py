@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Sluice beside the engines that PyPI carries: the same random checkpoint of a real shape, the same real texts, two threads
+each, in turn, medians.
+
+usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
+                [--quick] [--table]
+
+Each peer gets an environment of its own with pinned packages (tests/bench/peer/requirements) below WORK, once; one that
+cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into WORK/results.json,
+so that a long comparison can be run in parts; ratios are always between engines that took turns in one run.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
+sys.path.insert(0, str(HERE / "peer"))
+
+import catalogue  # noqa: E402
+import measure  # noqa: E402
+import table  # noqa: E402
+from warm import Process, Refused  # noqa: E402
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "2",
+           "TRANSFORMERS_VERBOSITY": "error"}
+ONE_CORE = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+ALL_COLUMNS = ("fixed", "job", "windows", "text", "one", "start", "accuracy", "tokenizer", "document")
+
+
+class Plan:
+    """How long each step takes, and how often it is repeated."""
+
+    def __init__(self, options, tokens):
+        self.rounds, self.seconds, self.tokens = options.rounds, options.seconds, tokens
+        self.step_ms, self.singles = (100, 10) if options.quick else (1000, 200)
+
+    def but(self, **changes):
+        other = object.__new__(Plan)
+        other.__dict__ = {**self.__dict__, **changes}
+        return other
+
+
+def last_line(error):
+    lines = [line for line in (error.stderr or "").splitlines() if line.strip()]
+    return lines[-1].strip()[:400] if lines else f"ended with {error.returncode}"
+
+
+class Installed:
+    """Which Python runs a peer; made when it is first asked for."""
+
+    def __init__(self, options):
+        self.options, self.known = options, {}
+
+    def python(self, packages):
+        if packages not in self.known:
+            self.known[packages] = self._find(packages)
+        if isinstance(self.known[packages], Refused):
+            raise self.known[packages]
+        return self.known[packages]
+
+    def _find(self, packages):
+        given = dict(pair.split("=", 1) for pair in self.options.venv)
+        if packages in given:
+            return pathlib.Path(given[packages]) / "bin/python"
+        if packages == "":
+            folder, wanted = SOURCE / "build/venv", SOURCE / "tests/requirements.txt"
+        else:
+            folder, wanted = self.options.work / f"venv-{packages}", HERE / f"peer/requirements/{packages}.txt"
+        try:
+            done = subprocess.run([SOURCE / "tests/support/venv.sh", folder, wanted], capture_output=True, text=True,
+                                  check=True, timeout=self.options.install_s)
+            return done.stdout.strip().splitlines()[-1]
+        except subprocess.CalledProcessError as error:
+            return Refused(f"not installed: {last_line(error)}")
+        except subprocess.TimeoutExpired:
+            return Refused(f"not installed: not done after {self.options.install_s} s")
+
+
+def script_of(engine):
+    return HERE / f"peer/with_{engine.script}.py"
+
+
+def command(engine, options, installed, folder):
+    if engine.peer == catalogue.OURS:
+        return [options.build / "tests/peer_sluice", "serve", folder, engine.variant, catalogue.THREADS]
+    threads = catalogue.THREADS // engine.lanes
+    return [installed.python(engine.packages), "-B", script_of(engine), "serve", folder, engine.variant, engine.lanes, threads]
+
+
+def prepare(engine, installed, folder):
+    """Makes the files that the peer opens."""
+    if engine.peer == catalogue.OURS:
+        return
+    try:
+        subprocess.run([installed.python(engine.packages), "-B", script_of(engine), "prepare", folder, engine.variant],
+                       capture_output=True, text=True, check=True, env={**os.environ, **OFFLINE})
+    except subprocess.CalledProcessError as error:
+        raise Refused(f"not prepared: {last_line(error)}") from None
+
+
+def start(engine, options, installed, folder):
+    one_core = "tokenizer" in engine.columns
+    return Process(command(engine, options, installed, folder), {**OFFLINE, **(ONE_CORE if one_core else {})}, one_core=one_core)
+
+
+def measure_starts(engines, options, installed, folder, plan, figures):
+    """Every round starts each engine anew, alone, and asks for one job before its memory is read."""
+    refused = set()
+    for _ in range(plan.rounds):
+        for engine in engines:
+            if "start" not in engine.columns or engine in refused:
+                continue
+            try:
+                process = start(engine, options, installed, folder)
+                try:
+                    words = ("text", "fixed", 0, 1) if "fixed" not in engine.columns else ("run", "fixed", 0, 1)
+                    process.ask(*words)
+                    figures.add(engine, {"ready": process.ready_s, "memory": process.resident_mb()})
+                finally:
+                    process.close()
+            except Refused as reason:
+                figures.refuse(engine, "", reason)
+                refused.add(engine)
+
+
+def measure_accuracy(processes, options, folder, figures):
+    path = folder / "reference.f64"
+    if not path.exists():
+        return
+    dim = json.loads((folder / "shape.json").read_text())["hidden"]
+    reference = measure.read_vectors(path, path.stat().st_size // 8 // dim, dim, "d")
+    for engine, process in processes.items():
+        if "accuracy" not in engine.columns:
+            continue
+        try:
+            figures.add(engine, measure.accuracy(process, reference, options.work / "vectors"))
+        except Refused as reason:
+            figures.refuse(engine, "accuracy", reason)
+
+
+def measure_shape(options, installed, folder, tokens, engines):
+    """Everything of one shape; returns its figures."""
+    plan, figures, processes = Plan(options, tokens), measure.Figures(), {}
+    ready = []
+    for engine in engines:
+        try:
+            prepare(engine, installed, folder)
+            ready.append(engine)
+        except Refused as reason:
+            figures.refuse(engine, "", reason)
+    if options.prepare:
+        return figures
+    warm = [column for column in options.columns if column not in ("start", "accuracy")]
+    try:
+        if warm or "accuracy" in options.columns:
+            for engine in ready:
+                try:
+                    processes[engine] = start(engine, options, installed, folder)
+                except Refused as reason:
+                    figures.refuse(engine, "", reason)
+        measure.take_turns(processes, warm, plan, figures)
+        if "accuracy" in options.columns:
+            measure_accuracy(processes, options, folder, figures)
+    finally:
+        for process in processes.values():
+            process.close()
+    if "start" in options.columns:
+        measure_starts(ready, options, installed, folder, plan, figures)
+    return figures
+
+
+def make_material(options, installed, shape):
+    """(folder, load -> tokens), by a Python that has NumPy and tokenizers."""
+    words = [installed.python(""), "-B", HERE / "peer/material.py", options.work, shape, "quick" if options.quick else ""]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"peers.py: no material: {done.stderr}")
+    answer = json.loads(done.stdout)
+    return pathlib.Path(answer["folder"]), answer["tokens"]
+
+
+def store(path, results):
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.rename(path)
+
+
+def words(text):
+    return [word for word in text.split(",") if word]
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description="Sluice beside the engines that PyPI carries")
+    parser.add_argument("build", type=pathlib.Path, help="a build folder, for tests/peer_sluice")
+    parser.add_argument("--shapes", type=words, default=["minilm"], help="minilm,bge-small,bert-base")
+    parser.add_argument("--precisions", type=words, help="f32,bf16,int8; all by default")
+    parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all by default, ours always")
+    parser.add_argument("--columns", type=words, default=list(ALL_COLUMNS), help=",".join(ALL_COLUMNS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=200, help="no round begins later than this")
+    parser.add_argument("--quick", action="store_true", help="small loads and short steps: shows that it runs, no more")
+    parser.add_argument("--prepare", action="store_true", help="install and convert, measure nothing")
+    parser.add_argument("--table", action="store_true", help="only show what earlier runs found")
+    parser.add_argument("--work", type=pathlib.Path, default=SOURCE / "build/peers", help="where all files go")
+    parser.add_argument("--results", type=pathlib.Path, help="WORK/results.json by default")
+    parser.add_argument("--venv", action="append", default=[], metavar="PACKAGES=FOLDER", help="an environment that exists already")
+    parser.add_argument("--install-s", type=float, default=3600, help="how long an installation may take")
+    options = parser.parse_args(arguments)
+    unknown = set(options.columns) - set(ALL_COLUMNS)
+    if unknown:
+        parser.error(f"no columns named {', '.join(sorted(unknown))}")
+    options.work = options.work.resolve()
+    options.results = options.results or options.work / ("results-quick.json" if options.quick else "results.json")
+    return options
+
+
+def main(arguments=None, engines=catalogue.ENGINES):
+    options = parse(arguments)
+    options.work.mkdir(parents=True, exist_ok=True)
+    results = json.loads(options.results.read_text()) if options.results.exists() else {"figures": {}, "refused": {}}
+    if not options.table:
+        installed = Installed(options)
+        for shape in options.shapes:
+            folder, tokens = make_material(options, installed, shape)
+            chosen = catalogue.choose(options.columns, options.peers, options.precisions, engines)
+            figures = measure_shape(options, installed, folder, tokens, chosen)
+            when = f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}"
+            results = table.merge(results, table.records(figures, shape, when), figures.refused, shape)
+            store(options.results, results)
+    print(table.report(results))
+
+
+if __name__ == "__main__":
+    main()
