@@ -19,6 +19,11 @@ uint64_t clock_now_ms(void)
     return clock_now_ns() / NS_PER_MS;
 }
 
+uint64_t clock_thread_ns(void)
+{
+    return read_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 uint64_t clock_unix_ms(void)
 {
     return read_clock_ns(CLOCK_REALTIME) / NS_PER_MS;

@@ -13,6 +13,9 @@ uint64_t clock_now_ns(void);
 /* Monotonic time in milliseconds. Thread: any. */
 uint64_t clock_now_ms(void);
 
+/* The processor time that this thread has used, in nanoseconds. */
+uint64_t clock_thread_ns(void);
+
 /* Unix time in milliseconds: for logs only, deadlines of requests are Redis time. Thread: any. */
 uint64_t clock_unix_ms(void);
 

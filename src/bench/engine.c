@@ -154,11 +154,11 @@ static const struct column cost_columns[] = {
     {"prediction_error", "error", 3},
 };
 
-/* How well t = a + b T + c S explains what was measured (fitted), and how well the daemon would have known it from its
- * calibration at start (predicted). */
+/* How well t = a P + b T + c S explains what was measured (fitted), and how well the daemon would have known it from
+ * its calibration at start (predicted). */
 static void explain(struct bench *bench, const struct cost *calibrated)
 {
-    struct cost fitted = cost_fit(bench->shapes, bench->took_ns, bench->points);
+    struct cost fitted = cost_fit(calibrated->pass_tokens, bench->shapes, bench->took_ns, bench->points);
     sheet_table(bench->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
     double worst = 0;
     for (unsigned i = 0; i < bench->points; i++) {
@@ -174,18 +174,17 @@ static void explain(struct bench *bench, const struct cost *calibrated)
                                                 {NULL, before / took - 1}});
     }
     sheet_number(bench->sheet, "worst_fit_error", worst, 3);
-    sheet_number(bench->sheet, "cost_fixed_us", fitted.terms[0] / 1e3, 2);
+    sheet_number(bench->sheet, "cost_pass_us", fitted.terms[0] / 1e3, 2);
     sheet_number(bench->sheet, "cost_token_ns", fitted.terms[1], 2);
     sheet_number(bench->sheet, "cost_square_ps", fitted.terms[2] * 1e3, 3);
 }
 
 static enum status calibrate(struct bench *bench, struct cost *out, struct err *err)
 {
-    enum { CALIBRATE_MS = 100 }; /* as the daemon does */
     struct encoder *encoder = NULL;
     enum status status = encoder_open(bench->engine, &encoder, err);
     if (status == STATUS_OK)
-        status = cost_calibrate(encoder, bench->model, CALIBRATE_MS * NS_PER_MS, out, err);
+        status = cost_calibrate(encoder, bench->model, COST_CALIBRATE_NS, out, err);
     encoder_close(encoder);
     return status;
 }

@@ -15,15 +15,15 @@ static const double weigh = 0.05; /* of the last batch in the moving scale and e
 
 struct cost_shape cost_shape_of(const struct engine_batch *batch)
 {
-    struct cost_shape shape = {.tokens = batch->extent};
+    struct cost_shape shape = {.tokens = batch->extent, .rows = batch->rows};
     for (uint32_t row = 0; row < batch->rows; row++)
         shape.squares += (double)batch->length[row] * batch->length[row];
     return shape;
 }
 
-struct cost cost_from(double fixed_ns, double token_ns, double square_ns)
+struct cost cost_from(double pass_ns, double token_ns, double square_ns)
 {
-    return (struct cost){.terms = {fixed_ns, token_ns, square_ns}, .factors = {1, 1, 1}, .scale = 1};
+    return (struct cost){.terms = {pass_ns, token_ns, square_ns}, .factors = {1, 1, 1}, .scale = 1};
 }
 
 bool cost_known(const struct cost *cost)
@@ -31,9 +31,18 @@ bool cost_known(const struct cost *cost)
     return cost->terms[0] > 0 || cost->terms[1] > 0 || cost->terms[2] > 0;
 }
 
-static void features(struct cost_shape shape, double x[COST_TERMS])
+/* A row that is longer than a pass may be is one of its own. */
+static double passes(double pass_tokens, struct cost_shape shape)
 {
-    x[0] = 1;
+    if (!(pass_tokens > 0) || !(shape.rows > 0))
+        return 1;
+    double in_one = fmax(1, floor(pass_tokens * shape.rows / fmax(1, shape.tokens)));
+    return ceil(shape.rows / in_one);
+}
+
+static void features(double pass_tokens, struct cost_shape shape, double x[COST_TERMS])
+{
+    x[0] = passes(pass_tokens, shape);
     x[1] = shape.tokens;
     x[2] = shape.squares;
 }
@@ -41,7 +50,7 @@ static void features(struct cost_shape shape, double x[COST_TERMS])
 double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
 {
     double x[COST_TERMS], ns = 0;
-    features(shape, x);
+    features(cost->pass_tokens, shape, x);
     for (int i = 0; i < COST_TERMS; i++)
         ns += cost->factors[i] * cost->terms[i] * x[i];
     return ns;
@@ -114,19 +123,19 @@ static void add(struct cost_equations *sums, const double u[COST_TERMS])
     }
 }
 
-struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count)
+struct cost cost_fit(double pass_tokens, const struct cost_shape *shapes, const double *took_ns, unsigned count)
 {
     struct cost_equations sums = {0};
     double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
     for (unsigned k = 0; k < count; k++) { /* the size of each unknown's shares, to make them alike */
         double u[COST_TERMS];
-        features(shapes[k], u);
+        features(pass_tokens, shapes[k], u);
         for (int i = 0; i < COST_TERMS; i++)
             most[i] = fmax(most[i], u[i] / took_ns[k]);
     }
     for (unsigned k = 0; k < count; k++) {
         double u[COST_TERMS];
-        features(shapes[k], u);
+        features(pass_tokens, shapes[k], u);
         for (int i = 0; i < COST_TERMS; i++)
             u[i] = most[i] > 0 ? u[i] / took_ns[k] / most[i] : 0;
         add(&sums, u);
@@ -136,6 +145,7 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
     for (int i = 0; i < COST_TERMS; i++)
         x[i] = most[i] > 0 ? x[i] / most[i] : 0;
     struct cost cost = cost_from(x[0], x[1], x[2]);
+    cost.pass_tokens = pass_tokens;
     for (unsigned k = 0; k < count; k++)
         cost.error += fabs(cost_predict_ns(&cost, shapes[k]) - took_ns[k]) / took_ns[k] / count;
     return cost;
@@ -164,7 +174,7 @@ void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
     if (!cost_known(cost))
         *cost = cost_from(0, took_ns / shape.tokens, 0);
     double x[COST_TERMS], u[COST_TERMS], share = 0;
-    features(shape, x);
+    features(cost->pass_tokens, shape, x);
     for (int i = 0; i < COST_TERMS; i++) {
         u[i] = cost->terms[i] * x[i] / took_ns;
         share += u[i];

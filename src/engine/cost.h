@@ -1,5 +1,6 @@
-/* What a forward pass will take: t = fixed + per_token * T + per_square * sum of L^2, for T computed tokens (padding
- * too) in rows of L. The first term is what every batch costs, the second the matrix products, the third attention.
+/* What a batch will take: t = a * P + b * T + c * sum of L^2, for T computed tokens (padding too) in rows of L, that go
+ * through the device in P passes. The first term is what every pass costs, whatever is in it (all weights come by), the
+ * second the matrix products, the third attention.
  *
  * The three numbers come from a calibration at start (cost_calibrate); each batch that has run then corrects them, more
  * slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate. */
@@ -8,7 +9,7 @@
 
 #include "engine/engine.h"
 
-enum { COST_TERMS = 3 };
+enum { COST_TERMS = 3, COST_CALIBRATE_NS = 200000000 /* for a good fit where a text of 512 tokens takes 50 ms */ };
 
 /* Of least squares: a * x = b, symmetric. */
 struct cost_equations {
@@ -16,7 +17,8 @@ struct cost_equations {
 };
 
 struct cost {
-    double terms[COST_TERMS];   /* ns, as calibrated: per batch, per token, per squared token; all 0: not known */
+    double terms[COST_TERMS];   /* ns, as calibrated: per pass, per token, per squared token; all 0: not known */
+    double pass_tokens;         /* whole rows of up to so many tokens are one pass; 0: all are */
     double factors[COST_TERMS]; /* what the batches since have made of each; 1 at first */
     struct cost_equations seen; /* those batches, the older the less */
     double scale;               /* took / calibrated, moving */
@@ -26,17 +28,19 @@ struct cost {
 
 /* What a batch is to this model. */
 struct cost_shape {
-    double tokens, squares;
+    double tokens, squares; /* of all rows */
+    double rows;
 };
 
 struct cost_shape cost_shape_of(const struct engine_batch *batch);
 
-/* A cost with these terms. Units: ns; none may be negative. */
-struct cost cost_from(double fixed_ns, double token_ns, double square_ns);
+/* A cost with these terms, where every batch is one pass. Units: ns; none may be negative. */
+struct cost cost_from(double pass_ns, double token_ns, double square_ns);
 
 bool cost_known(const struct cost *cost);
 
-/* Units: ns; 0 while nothing is known. */
+/* Rows are taken to be alike, which they are where batches are sorted by length. Units: ns; 0 while nothing is known.
+ */
 double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
 
 /* One more batch has run. Without a calibration before it, the first one sets the price of a token. */
@@ -44,12 +48,12 @@ void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
 /* Fits the three terms to measured batches by least squares of the relative error, none below 0; `error` is then
  * what it misses them by, on average. Shapes: shapes, took_ns [count]. */
-struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count);
+struct cost cost_fit(double pass_tokens, const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
-/* Runs batches of a few shapes, each after a warm-up and several times, until about `budget_ns` are used up (what a
- * first pass of a size takes more than others is not counted), and fits their medians. Shapes that would take longer
- * than what is left of the budget are left out; the shortest always runs. Errors: those of encoder_run;
- * STATUS_NO_MEMORY. Thread: the encoder's. */
+/* Runs batches of a few shapes, each up to four times, until about `budget_ns` are used up (what a GPU does in the
+ * first passes of a size is not counted), and fits the shortest runs, without the time that the thread waited for a
+ * processor. Shapes that would take too much of the budget are left out; the first always runs. Errors: those of
+ * encoder_run; STATUS_NO_MEMORY. Thread: the encoder's. */
 MUST_CHECK enum status cost_calibrate(struct encoder *encoder, const struct model *model, uint64_t budget_ns,
                                       struct cost *out, struct err *err);
 

@@ -1,15 +1,26 @@
 /* The calibration: a few made-up batches, cheap ones first, on the encoder that will do the work. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "engine/cost.h"
+#include "engine/encoder.h"
 
-/* From what a single query is to full passes, with short and with long rows: the terms must be told apart. */
+/* From what a single query is to several passes, with short and with long rows, those first that tell the terms apart:
+ * a slow device gets through few of them. */
 static const struct {
     uint32_t rows, length;
-} batches[] = {{1, 8}, {4, 8}, {1, 64}, {16, 16}, {1, 256}, {4, 128}, {1, 512}, {32, 32}, {2, 512}};
+} batches[] = {{1, 16}, {1, 128}, {1, 256}, {16, 16}, {1, 512}, {4, 128}, {1, 64}, {32, 32}, {2, 512}};
 
-enum { BATCHES = sizeof batches / sizeof batches[0], TRIES = 3 };
+enum { BATCHES = sizeof batches / sizeof batches[0], ROUNDS = 4 };
+
+/* A batch that is tried. */
+struct trial {
+    struct engine_batch *batch; /* NULL: there is no time for it */
+    struct cost_shape shape;
+    double took_ns; /* the shortest run */
+};
 
 /* Rows of equal length, packed, of ids that are all over the vocabulary. */
 static struct engine_batch *make_batch(const struct model *model, uint32_t rows, uint32_t length)
@@ -36,61 +47,99 @@ static struct engine_batch *make_batch(const struct model *model, uint32_t rows,
     return batch;
 }
 
-static int smaller_first(const void *left, const void *right)
+/* How long this thread has waited for a processor that others had: no part of what a batch takes. 0 where Linux does
+ * not count it. */
+static double waited_ns(void)
 {
-    double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
+    unsigned long long ran, waited = 0;
+    FILE *file = fopen("/proc/thread-self/schedstat", "re");
+    if (file != NULL && fscanf(file, "%llu %llu", &ran, &waited) != 2)
+        waited = 0;
+    if (file != NULL)
+        fclose(file);
+    return (double)waited;
 }
 
-/* Runs a batch. What the vectors are does not matter here, so they may be not finite. */
+/* Runs a batch. What the vectors are does not matter here, so they may be not finite. The wait may have been before or
+ * behind the run, which therefore took at least what it used of the processor. */
 static enum status run_once(struct encoder *encoder, const struct engine_batch *batch, double *took_ns, struct err *err)
 {
-    uint64_t begin = clock_now_ns();
+    double waited = waited_ns();
+    uint64_t begin = clock_now_ns(), used = clock_thread_ns();
     enum status status = encoder_run(encoder, batch, err);
-    *took_ns = (double)(clock_now_ns() - begin) + 1; /* a clock may stand still, the null engine may be that fast */
+    double used_ns = (double)(clock_thread_ns() - used), wall_ns = (double)(clock_now_ns() - begin);
+    *took_ns = fmax(fmax(1, used_ns), wall_ns - (waited_ns() - waited)); /* a clock may stand still */
     return status == STATUS_NON_FINITE ? STATUS_OK : status;
 }
 
-/* The median of a few runs after one to warm up. A GPU does more in that one, once for a size (it times products), and
- * a little more in the next one (it captures a graph), which the median passes over. */
-static enum status measure(struct encoder *encoder, const struct engine_batch *batch, double *first_ns, double *took_ns,
-                           struct err *err)
+/* A GPU does more in the first pass of a size (it times products) and in the next one (it captures a graph). */
+static enum status warm_up(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
-    double took[TRIES];
-    TRY(run_once(encoder, batch, first_ns, err));
-    for (int i = 0; i < TRIES; i++)
-        TRY(run_once(encoder, batch, &took[i], err));
-    qsort(took, TRIES, sizeof took[0], smaller_first);
-    *took_ns = took[TRIES / 2];
+    double ignored;
+    for (int i = 0; i < 2 && encoder_slots(encoder->engine) > 1; i++)
+        TRY(run_once(encoder, batch, &ignored, err));
+    return STATUS_OK;
+}
+
+static enum status begin_trial(struct encoder *encoder, const struct model *model, struct trial *trial, struct err *err)
+{
+    trial->batch = make_batch(model, (uint32_t)trial->shape.rows, (uint32_t)(trial->shape.tokens / trial->shape.rows));
+    if (trial->batch == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %.0f tokens", trial->shape.tokens);
+    TRY(warm_up(encoder, trial->batch, err));
+    return run_once(encoder, trial->batch, &trial->took_ns, err);
+}
+
+static struct cost fit(double pass_tokens, const struct trial *trials)
+{
+    struct cost_shape shapes[BATCHES];
+    double took_ns[BATCHES];
+    unsigned count = 0;
+    for (unsigned i = 0; i < BATCHES; i++)
+        if (trials[i].batch != NULL) {
+            shapes[count] = trials[i].shape;
+            took_ns[count++] = trials[i].took_ns;
+        }
+    return cost_fit(pass_tokens, shapes, took_ns, count);
+}
+
+/* Rounds over all batches, as at work one comes after another: a batch that runs again and again finds its weights in
+ * the cache. The first round takes half of the time at most and decides which batches there is time for. */
+static enum status run_trials(struct encoder *encoder, const struct model *model, double budget_ns,
+                              struct trial *trials, struct cost *out, struct err *err)
+{
+    double pass_tokens = encoder->backend->ops->limits(encoder->stream).tokens, spent_ns = 0, took_ns;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        uint32_t length = batches[i].length < model->max_tokens ? batches[i].length : model->max_tokens;
+        double rows = batches[i].rows, tokens = rows * length;
+        trials[i].shape = (struct cost_shape){tokens, tokens * length, rows};
+        if (i > 0 && spent_ns + cost_predict_ns(out, trials[i].shape) > budget_ns / 2)
+            continue;
+        TRY(begin_trial(encoder, model, &trials[i], err));
+        spent_ns += trials[i].took_ns;
+        *out = fit(pass_tokens, trials);
+    }
+    for (unsigned round = 1; round < ROUNDS; round++)
+        for (unsigned i = 0; i < BATCHES; i++) {
+            if (trials[i].batch == NULL || spent_ns + trials[i].took_ns > budget_ns)
+                continue;
+            TRY(run_once(encoder, trials[i].batch, &took_ns, err));
+            trials[i].took_ns = fmin(trials[i].took_ns, took_ns);
+            spent_ns += took_ns;
+        }
+    *out = fit(pass_tokens, trials);
     return STATUS_OK;
 }
 
 enum status cost_calibrate(struct encoder *encoder, const struct model *model, uint64_t budget_ns, struct cost *out,
                            struct err *err)
 {
-    struct cost_shape shapes[BATCHES];
-    double took_ns[BATCHES];
-    unsigned count = 0;
-    double first_ns, ends = (double)(clock_now_ns() + budget_ns);
+    struct trial trials[BATCHES] = {0};
     *out = cost_from(0, 0, 0);
-    for (unsigned i = 0; i < BATCHES; i++) {
-        uint32_t length = batches[i].length < model->max_tokens ? batches[i].length : model->max_tokens;
-        double tokens = (double)batches[i].rows * length;
-        struct cost_shape shape = {tokens, tokens * length};
-        double left_ns = ends - (double)clock_now_ns();
-        if (count > 0 && cost_predict_ns(out, shape) * (TRIES + 1) > left_ns)
-            continue;
-        struct engine_batch *batch = make_batch(model, batches[i].rows, length);
-        if (batch == NULL)
-            return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %.0f tokens", tokens);
-        enum status status = measure(encoder, batch, &first_ns, &took_ns[count], err);
-        free(batch);
-        if (status != STATUS_OK)
-            return status;
-        if (first_ns > took_ns[count])
-            ends += first_ns - took_ns[count]; /* what is done once is not paid for */
-        shapes[count++] = shape;
-        *out = cost_fit(shapes, took_ns, count);
-    }
-    return STATUS_OK;
+    enum status status = run_trials(encoder, model, (double)budget_ns, trials, out, err);
+    for (unsigned i = 0; i < BATCHES; i++)
+        free(trials[i].batch);
+    if (status != STATUS_OK)
+        *out = cost_from(0, 0, 0);
+    return status;
 }

@@ -23,11 +23,11 @@ static void print_head(const struct engine *engine, const struct model *model, s
 }
 
 /* 17 digits are enough to read a number back as it was. */
-static void print(const struct engine *engine, const struct model *model, const double terms[COST_TERMS],
-                  struct buffer *out)
+static void print(const struct engine *engine, const struct model *model, const struct cost *cost, struct buffer *out)
 {
     print_head(engine, model, out);
-    buffer_format(out, "terms %.17g %.17g %.17g\n", terms[0], terms[1], terms[2]);
+    buffer_format(out, "pass %.17g\nterms %.17g %.17g %.17g\n", cost->pass_tokens, cost->terms[0], cost->terms[1],
+                  cost->terms[2]);
     if (buffer_ok(out))
         buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0));
 }
@@ -47,33 +47,34 @@ static enum status file_name(const struct engine *engine, const struct model *mo
     return status;
 }
 
-static bool sound(const double terms[COST_TERMS])
+static bool sound(const struct cost *cost)
 {
-    double sum = 0;
-    bool sound = true;
-    for (int i = 0; i < COST_TERMS; i++) {
-        sound &= isfinite(terms[i]) && terms[i] >= 0;
-        sum += terms[i];
-    }
-    return sound && sum > 0;
+    bool sound = isfinite(cost->pass_tokens) && cost->pass_tokens >= 0 && cost_known(cost);
+    for (int i = 0; i < COST_TERMS; i++)
+        sound &= isfinite(cost->terms[i]) && cost->terms[i] >= 0;
+    return sound;
 }
 
 /* `text` ends with a NUL. */
 static enum status parse(const struct buffer *text, const struct engine *engine, const struct model *model,
                          const char *path, struct cost *out, struct err *err)
 {
-    double terms[COST_TERMS];
+    double terms[COST_TERMS], pass_tokens;
     struct buffer same = {0};
-    const char *at = strstr(text->data, "\nterms ");
-    bool good = at != NULL && sscanf(at, "\nterms %lf %lf %lf", &terms[0], &terms[1], &terms[2]) == COST_TERMS;
-    good = good && sound(terms);
+    struct cost cost = cost_from(0, 0, 0);
+    const char *at = strstr(text->data, "\npass ");
+    if (at != NULL && sscanf(at, "\npass %lf\nterms %lf %lf %lf", &pass_tokens, &terms[0], &terms[1], &terms[2]) == 4) {
+        cost = cost_from(terms[0], terms[1], terms[2]);
+        cost.pass_tokens = pass_tokens;
+    }
+    bool good = sound(&cost);
     if (good)
-        print(engine, model, terms, &same);
+        print(engine, model, &cost, &same);
     bool complete = buffer_ok(&same);
     good = good && complete && same.length == text->length && memcmp(same.data, text->data, same.length) == 0;
     buffer_free(&same);
     if (good)
-        *out = cost_from(terms[0], terms[1], terms[2]);
+        *out = cost;
     if (!complete)
         return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path);
     return good ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "%s is damaged", path);
@@ -100,7 +101,7 @@ enum status cost_remember(const char *directory, const struct engine *engine, co
     char name[NAME_BYTES];
     struct buffer text = {0};
     TRY(file_name(engine, model, name, err));
-    print(engine, model, cost->terms, &text);
+    print(engine, model, cost, &text);
     enum status status = cache_write(directory, name, &text, err);
     buffer_free(&text);
     return status;

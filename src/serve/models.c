@@ -41,11 +41,10 @@ static bool same_model(const struct config *a, const struct config *b)
 /* What batches take on the first device that works; they are assumed to be alike. */
 static enum status measure(struct engine *engine, const struct model *model, struct cost *cost, struct err *err)
 {
-    enum { CALIBRATE_MS = 100 };
     struct encoder *encoder = NULL;
     enum status status = encoder_open(engine, &encoder, err);
     if (status == STATUS_OK)
-        status = cost_calibrate(encoder, model, CALIBRATE_MS * NS_PER_MS, cost, err);
+        status = cost_calibrate(encoder, model, COST_CALIBRATE_NS, cost, err);
     encoder_close(encoder);
     return status;
 }
@@ -90,7 +89,7 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
     if (!kept)
         remember(directory, engine, model, cost);
     log_info("calibrated", log_str("model", model->name), log_str("from", kept ? "cache" : "measurement"),
-             log_int("fixed_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
+             log_int("pass_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
              log_int("error_percent", (int64_t)(100 * cost->error + 0.5)));
 }

@@ -58,5 +58,5 @@ double tune_batch_ns(const struct tune *tune, const struct cost *cost, uint64_t 
 {
     if (tune->target_ns == 0 || oldest_ns > tune->target_ns || !cost_known(cost))
         return 0;
-    return fmax(tune->share * (double)tune->target_ns, worth * cost_predict_ns(cost, (struct cost_shape){0, 0}));
+    return fmax(tune->share * (double)tune->target_ns, worth * cost_predict_ns(cost, (struct cost_shape){0}));
 }

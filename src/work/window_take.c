@@ -52,7 +52,8 @@ static void choose(struct filling *filling, struct row *row)
 static bool in_time(const struct filling *filling, const struct row *row, uint64_t extent)
 {
     const struct window_limits *limits = filling->limits;
-    struct cost_shape shape = {(double)extent, filling->squares + (double)row->tokens * row->tokens};
+    double squares = filling->squares + (double)row->tokens * row->tokens;
+    struct cost_shape shape = {(double)extent, squares, filling->count + 1};
     return limits->most_ns <= 0 || cost_predict_ns(limits->cost, shape) <= limits->most_ns;
 }
 

@@ -20,7 +20,7 @@ void pace_computed(struct worker *worker, const struct batch *batch)
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
     if (mean->tokens == 0)
-        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows};
+        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, 1};
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
@@ -55,7 +55,7 @@ static struct cost_shape next_shape(const struct worker *worker, const struct wi
 {
     double tokens = (double)worker->window.tokens, squares = (double)worker->window.squares;
     double part = tokens > limits->tokens ? limits->tokens / tokens : 1;
-    return (struct cost_shape){tokens * part, squares * part};
+    return (struct cost_shape){tokens * part, squares * part, worker->window.rows * part};
 }
 
 void pace_limits(const struct worker *worker, struct window_limits *limits)
@@ -71,16 +71,28 @@ void pace_limits(const struct worker *worker, struct window_limits *limits)
     limits->urgent_ms = limits->now_ms + (uint64_t)(takes_ns / (double)NS_PER_MS) + MARGIN_MS;
 }
 
-double pace_rows_per_s(const struct worker *worker)
+static double batch_ns(const struct worker *worker, double rows)
 {
     const struct cost_shape row = worker->mean_row;
-    double most = most_ns(worker), fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0, 0});
-    double each = cost_predict_ns(&worker->cost, row) - fixed;
-    if (row.tokens <= 0 || each <= 0)
+    return cost_predict_ns(&worker->cost, (struct cost_shape){rows * row.tokens, rows * row.squares, rows});
+}
+
+/* The rows of a full batch are found by halving, for its passes make its time go up in steps. */
+double pace_rows_per_s(const struct worker *worker)
+{
+    double most = most_ns(worker), least = 1, tokens = worker->mean_row.tokens;
+    if (tokens <= 0 || !cost_known(&worker->cost))
         return 0;
-    double rows = fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens);
-    if (most > 0)
-        rows = fmin(rows, (most - fixed) / each);
-    rows = fmax(1, rows);
-    return rows / (fixed + rows * each) * (double)NS_PER_S * worker->options.engine_slots;
+    double rows = fmax(1, fmin(worker->options.max_batch_rows, worker->budget.tokens / tokens));
+    if (most > 0 && batch_ns(worker, rows) > most) {
+        while (rows - least > 0.5) {
+            double middle = (least + rows) / 2;
+            if (batch_ns(worker, middle) > most)
+                rows = middle;
+            else
+                least = middle;
+        }
+        rows = least;
+    }
+    return rows / batch_ns(worker, rows) * (double)NS_PER_S * worker->options.engine_slots;
 }

@@ -17,7 +17,7 @@ static double some(void)
 static struct cost_shape some_shape(void)
 {
     double length = 4 + floor(some() * 500), rows = 1 + floor(some() * 30);
-    return (struct cost_shape){rows * length, rows * length * length};
+    return (struct cost_shape){rows * length, rows * length * length, rows};
 }
 
 static double truth(struct cost_shape shape)
@@ -40,10 +40,46 @@ static void fit_finds_the_terms(void **state)
         shapes[i] = i == 0 ? (struct cost_shape){8, 64} : some_shape();
         took[i] = truth(shapes[i]);
     }
-    struct cost cost = cost_fit(shapes, took, 9);
+    struct cost cost = cost_fit(0, shapes, took, 9);
     assert_near(cost.terms[0], 170000, 1e-6);
     assert_near(cost.terms[1], 105000, 1e-6);
     assert_near(cost.terms[2], 85, 1e-6);
+}
+
+/* 256 tokens to a pass: whole rows, and a longer one by itself. */
+static void every_pass_pays(void **state)
+{
+    (void)state;
+    static const struct {
+        double rows, length, passes;
+    } cases[] = {{1, 1, 1},   {1, 256, 1}, {16, 16, 1}, {17, 16, 2}, {2, 128, 1}, {3, 128, 2},
+                 {4, 100, 2}, {5, 100, 3}, {3, 129, 3}, {1, 512, 1}, {2, 512, 2}, {0, 0, 1}};
+    struct cost cost = cost_from(1, 0, 0);
+    cost.pass_tokens = 256;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double tokens = cases[i].rows * cases[i].length;
+        struct cost_shape shape = {tokens, tokens * cases[i].length, cases[i].rows};
+        assert_true(cost_predict_ns(&cost, shape) == cases[i].passes);
+    }
+}
+
+static void fit_knows_passes(void **state)
+{
+    (void)state;
+    struct cost_shape shapes[9];
+    double took[9];
+    struct cost real = cost_from(170000, 105000, 85);
+    real.pass_tokens = 256;
+    for (int i = 0; i < 9; i++) {
+        shapes[i] = i == 0 ? (struct cost_shape){8, 64, 1} : some_shape();
+        took[i] = cost_predict_ns(&real, shapes[i]);
+    }
+    struct cost cost = cost_fit(256, shapes, took, 9);
+    for (int i = 0; i < COST_TERMS; i++)
+        assert_near(cost.terms[i], real.terms[i], 1e-6);
+    assert_true(cost.pass_tokens == 256 && cost.error < 1e-6);
+    took[8] *= 1.9;
+    assert_true(cost_fit(256, shapes, took, 9).error > 0.05);
 }
 
 static void fit_has_no_negative_terms(void **state)
@@ -52,7 +88,7 @@ static void fit_has_no_negative_terms(void **state)
     /* Long rows are cheaper than short ones here, which attention cannot be. */
     const struct cost_shape shapes[] = {{8, 64}, {256, 4096}, {256, 65536}, {1024, 1 << 20}};
     const double took[] = {1000, 26000, 25000, 100000};
-    struct cost cost = cost_fit(shapes, took, 4);
+    struct cost cost = cost_fit(0, shapes, took, 4);
     for (int i = 0; i < COST_TERMS; i++)
         assert_true(cost.terms[i] >= 0);
     assert_near(cost_predict_ns(&cost, shapes[3]), 100000, 0.1);
@@ -63,7 +99,7 @@ static void one_shape_is_enough_to_predict_it(void **state)
     (void)state;
     const struct cost_shape shape = {8, 64};
     const double took = 5000;
-    struct cost cost = cost_fit(&shape, &took, 1);
+    struct cost cost = cost_fit(0, &shape, &took, 1);
     assert_true(cost_known(&cost));
     assert_near(cost_predict_ns(&cost, shape), 5000, 1e-6);
 }
@@ -147,7 +183,7 @@ static void shape_counts_padding_as_tokens(void **state)
     const uint32_t start[] = {0, 8}, length[] = {8, 3};
     struct engine_batch batch = {.rows = 2, .extent = 16, .start = start, .length = length};
     struct cost_shape shape = cost_shape_of(&batch);
-    assert_true(shape.tokens == 16 && shape.squares == 64 + 9);
+    assert_true(shape.tokens == 16 && shape.squares == 64 + 9 && shape.rows == 2);
 }
 
 static void calibration_knows_an_engine(void **state)
@@ -171,6 +207,8 @@ static void calibration_knows_an_engine(void **state)
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(fit_finds_the_terms),
+    cmocka_unit_test(every_pass_pays),
+    cmocka_unit_test(fit_knows_passes),
     cmocka_unit_test(fit_has_no_negative_terms),
     cmocka_unit_test(one_shape_is_enough_to_predict_it),
     cmocka_unit_test(nothing_known_predicts_nothing),
