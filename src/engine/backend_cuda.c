@@ -29,6 +29,8 @@ static enum status cuda_devices(unsigned *count, struct err *err)
 
 static enum precision cuda_choose(enum precision asked)
 {
+    if (asked == PRECISION_INT8)
+        return PRECISION_AUTO;
     return asked == PRECISION_AUTO ? PRECISION_F16 : asked;
 }
 

@@ -12,6 +12,7 @@ static const char *const precision_names[] = {
     [PRECISION_F32] = "f32",
     [PRECISION_BF16] = "bf16",
     [PRECISION_F16] = "f16",
+    [PRECISION_INT8] = "int8",
 };
 
 const char *precision_name(enum precision precision)
@@ -27,7 +28,7 @@ enum status precision_parse(const char *name, enum precision *out, struct err *e
             return STATUS_OK;
         }
     }
-    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16", name);
+    return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16, int8", name);
 }
 
 enum status engine_devices(const char *backend, unsigned *count, struct err *err)

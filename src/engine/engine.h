@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "model/model.h"
 
-enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
+enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8 };
 
 struct engine;
 struct encoder;
@@ -61,7 +61,7 @@ const char *engine_passed_over(const struct engine *engine); /* why "auto" took 
 const char *engine_device(const struct engine *engine);      /* what it computes on, in words */
 enum precision engine_precision(const struct engine *engine); /* never PRECISION_AUTO */
 size_t engine_weight_bytes(const struct engine *engine);      /* what the weights take on the device */
-const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16", "f16" */
+const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16", "f16", "int8" */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
 
 /* What happened since the engine was opened. Thread: any. */

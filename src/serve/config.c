@@ -14,7 +14,7 @@
 #define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH)
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
-static const char *const precisions[] = {"auto", "f32", "bf16", "f16", NULL};
+static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
 static const char *const gelus[] = {"fast", "exact", NULL};
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
 static const char *const layouts[] = {"packed", "padded", NULL};

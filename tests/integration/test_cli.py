@@ -54,7 +54,7 @@ class Arguments(SluiceCase):
 
     def test_help_shows_the_rows(self):
         text = self.run_sluice("serve", "--help").stdout.decode()
-        self.assertIn("--precision auto|f32|bf16|f16", text)
+        self.assertIn("--precision auto|f32|bf16|f16|int8", text)
         self.assertIn("--redis URL", text)
         self.assertNotIn("--redis-password TEXT", text)
         self.assertIn("--redis-password-file FILE", text)
@@ -75,7 +75,7 @@ class Arguments(SluiceCase):
 
     def test_wrong_value_names_the_flag(self):
         self.assertIn('--window-ms must be a whole number from 0 to 60000, not "x"', self.failed(EX_USAGE, "serve", "--window-ms", "x"))
-        self.assertIn("--precision must be one of auto, f32, bf16, f16", self.failed(EX_USAGE, "embed", "--precision=f64"))
+        self.assertIn("--precision must be one of auto, f32, bf16, f16, int8", self.failed(EX_USAGE, "embed", "--precision=f64"))
         self.assertIn("--window-ms needs a value", self.failed(EX_USAGE, "serve", "--window-ms"))
         self.assertIn("takes no value", self.failed(EX_USAGE, "serve", "--no-truncate=1"))
 

@@ -8,7 +8,7 @@
 
 #include "engine/backend.h"
 
-enum { FAKE_PRECISIONS = PRECISION_F16 + 1 };
+enum { FAKE_PRECISIONS = PRECISION_INT8 + 1 };
 
 /* Set by the test, also while engines are open but not while they run; counts are the backend's. */
 struct fake_backend {

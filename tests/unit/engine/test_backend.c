@@ -92,10 +92,10 @@ static void unknown_backends_are_refused_by_name(void **state)
 static void precisions_have_names(void **state)
 {
     (void)state;
-    const enum precision all[] = {PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16};
+    const enum precision all[] = {PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, PRECISION_INT8};
     enum precision parsed;
     struct err err = {0};
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
         assert_int_equal(precision_parse(precision_name(all[i]), &parsed, &err), STATUS_OK);
         assert_int_equal(parsed, all[i]);
     }

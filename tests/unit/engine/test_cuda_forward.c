@@ -128,6 +128,19 @@ static void bf16_is_near_plain_loops(void **state)
     compare(model, &options, bf16_bounds);
 }
 
+static void int8_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(heads_of_32, 14);
+    struct engine_options options = {.precision = PRECISION_INT8};
+    struct engine *engine = NULL;
+    struct err err = {0};
+    assert_int_equal(engine_open_with(&backend_cuda, model, &options, &engine, &err), STATUS_UNSUPPORTED);
+    assert_null(engine);
+    assert_non_null(strstr(err.message, "\"cuda\" cannot compute in int8"));
+    memory_model_free(model);
+}
+
 static void exact_gelu_is_another_number(void **state)
 {
     (void)state;
@@ -301,6 +314,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(f16_is_near_plain_loops),
     cmocka_unit_test(f16_is_near_with_cls),
     cmocka_unit_test(bf16_is_near_plain_loops),
+    cmocka_unit_test(int8_is_refused_by_name),
     cmocka_unit_test(exact_gelu_is_another_number),
     cmocka_unit_test(graphs_change_no_bit),
     cmocka_unit_test(graphs_can_be_switched_off),

@@ -91,7 +91,7 @@ static void wrong_values_name_field_and_file(void **state)
     expect_refused("{\"window_ms\": 1e300}", "\"window_ms\" must be");
     expect_refused("{\"window_ms\": null}", "\"window_ms\" must be");
     expect_refused("{\"truncate\": 1}", "\"truncate\" must be true or false");
-    expect_refused("{\"precision\": \"f64\"}", "\"precision\" must be one of auto, f32, bf16, f16, not \"f64\"");
+    expect_refused("{\"precision\": \"f64\"}", "\"precision\" must be one of auto, f32, bf16, f16, int8, not \"f64\"");
     expect_refused("{\"queue\": \"A\"}", "\"queue\" must be 1 to 64 of a-z 0-9 _ . -");
     expect_refused("{\"queue\": [\"a\"]}", "\"queue\" must be");
     expect_refused("{\"queue\": \"a\", \"queue\": \"b\"}", "the key queue stands twice");
