@@ -11,6 +11,7 @@
 
 #include "engine/backend.h"
 #include "engine/cpu_describe.h"
+#include "engine/cpu_int8_pass.h"
 #include "engine/cpu_kernels.h"
 #include "engine/cpu_matmul.h"
 #include "engine/cpu_weights.h"
@@ -31,6 +32,7 @@ struct backend_stream {
     float *product;             /* [rows, hidden] of a product with a residual, or one block of another product */
     struct activations context; /* [rows, hidden] */
     float *scratch;             /* attention's */
+    struct int8_space whole;    /* in int8 */
 };
 
 static enum status cpu_devices(unsigned *count, struct err *err)
@@ -44,7 +46,8 @@ static enum precision cpu_choose(enum precision asked)
 {
     if (asked == PRECISION_AUTO)
         return matmul_native_precision();
-    bool can = asked == PRECISION_F32 || (asked == PRECISION_BF16 && matmul_native_precision() == PRECISION_BF16);
+    bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 ||
+               (asked == PRECISION_BF16 && matmul_native_precision() == PRECISION_BF16);
     return can ? asked : PRECISION_AUTO;
 }
 
@@ -105,7 +108,13 @@ static size_t lay_out(struct backend_stream *stream, char *block)
              sizeof(float) * weights->kernels->attention_scratch(model->max_tokens, model->hidden / model->heads));
     if (weights->tiles == NULL)
         stream->wide = part(block, &used, wide * sizeof(float));
-    if (half) {
+    if (weights->int8 != NULL) {
+        stream->wide16 = part(block, &used, wide * sizeof(uint16_t));
+        used += int8_space_lay_out(&stream->whole, model, rows, part(block, &used, 0));
+    }
+    if (weights->int8 != NULL && weights->tiles != NULL) {
+        stream->context.bf16 = part(block, &used, hidden * sizeof(uint16_t));
+    } else if (half) {
         stream->hidden16 = part(block, &used, hidden * sizeof(uint16_t));
         stream->context.bf16 = part(block, &used, hidden * sizeof(uint16_t));
         stream->wide16 = part(block, &used, wide * sizeof(uint16_t));
@@ -141,7 +150,7 @@ static enum status cpu_stream_open(struct backend *backend, struct backend_strea
         memset(stream->memory, 0, bytes); /* what gaps hold is computed with; it must be finite */
         lay_out(stream, stream->memory);
         status = STATUS_OK;
-        if (weights->tiles == NULL)
+        if (weights->shapes[0] != NULL)
             status = matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &stream->runner, err);
     }
     if (status != STATUS_OK) {
@@ -167,6 +176,18 @@ static struct activations hidden_row(const struct backend_stream *stream, size_t
     return (struct activations){stream->hidden + at, stream->hidden16 == NULL ? NULL : stream->hidden16 + at};
 }
 
+static struct int8_work int8_work_of(const struct backend_stream *stream)
+{
+    bool tiles = stream->weights->tiles != NULL;
+    return (struct int8_work){
+        .rows = stream->pass->extent,
+        .hidden = stream->hidden,
+        .qkv = {.f32 = tiles ? NULL : stream->wide, .bf16 = tiles ? stream->wide16 : NULL},
+        .context = stream->context,
+        .intermediate = stream->wide16,
+    };
+}
+
 static enum status cpu_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
 {
     (void)err;
@@ -183,6 +204,10 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
                                     weights->place + (size_t)t * width, &weights->embedding_norm,
                                     hidden_row(stream, at + t));
         }
+    }
+    if (weights->int8 != NULL) {
+        struct int8_work work = int8_work_of(stream);
+        int8_pass_embedded(&stream->whole, weights, &work);
     }
     return STATUS_OK;
 }
@@ -246,6 +271,11 @@ static enum status matmul_linear(struct backend_stream *stream, const struct cpu
 static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     const struct cpu_linear *linear = &stream->weights->layers[layer].linear[site];
+    if (stream->weights->int8 != NULL) {
+        struct int8_work work = int8_work_of(stream);
+        int8_pass_linear(&stream->whole, stream->weights, &work, layer, site);
+        return STATUS_OK;
+    }
     if (stream->weights->tiles == NULL)
         return matmul_linear(stream, linear, site, err);
     tiles_linear(stream, linear, site);
@@ -289,6 +319,11 @@ static enum status cpu_norm(struct backend_stream *stream, uint32_t layer, enum 
     (void)err;
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_layer *at = &weights->layers[layer];
+    if (weights->int8 != NULL) {
+        struct int8_work work = int8_work_of(stream);
+        int8_pass_norm(&stream->whole, weights, &work, layer, site);
+        return STATUS_OK;
+    }
     enum linear_site product = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
     weights->kernels->add_norm(stream->pass->extent, weights->backend.model->hidden, stream->product,
                                at->linear[product].bias, &at->norm[site], hidden_row(stream, 0));

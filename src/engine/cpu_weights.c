@@ -79,7 +79,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, const struct mod
     if (model->word_embeddings.elements != words || model->position_embeddings.elements < first + places ||
         model->type_embeddings.elements < hidden)
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
-    if (precision == PRECISION_BF16)
+    if (precision == PRECISION_BF16 || precision == PRECISION_INT8)
         TRY(keep_words16(weights, model, err));
     else
         TRY(keep_vector(weights, &model->word_embeddings, words, &weights->word, err));
@@ -131,6 +131,11 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
         tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
     }
     weights->bytes += outputs * sizeof *out->bias;
+    if (weights->int8 != NULL) {
+        TRY(int8_weight_pack(outputs, inputs, plain, &out->whole, err));
+        weights->bytes += out->whole.bytes;
+        return STATUS_OK;
+    }
     if (weights->tiles == NULL) {
         TRY(matmul_pack(shape, plain, &out->packed, err));
         weights->bytes += matmul_weights_bytes(out->packed);
@@ -175,7 +180,7 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
         uint32_t outputs, inputs;
         cpu_weights_shape(model, site, &outputs, &inputs);
         bool whole = site != LINEAR_INTERMEDIATE;
-        if (weights->tiles == NULL)
+        if (weights->tiles == NULL && weights->int8 == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
         if ((size_t)outputs * inputs > largest)
             largest = (size_t)outputs * inputs;
@@ -196,9 +201,10 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
+    weights->int8 = precision == PRECISION_INT8 ? int8_pick() : NULL;
     bool fits = model->hidden % TILES_MULTIPLE == 0 && model->intermediate_size % TILES_MULTIPLE == 0 &&
                 model->hidden / model->heads % TILES_MULTIPLE == 0;
-    weights->tiles = precision == PRECISION_BF16 && fits ? weights->kernels->tiles : NULL;
+    weights->tiles = precision != PRECISION_F32 && fits ? weights->kernels->tiles : NULL;
     TRY(matmul_device_open(&weights->device, err));
     TRY(keep_embeddings(weights, model, precision, err));
     return keep_layers(weights, model, precision, err);
@@ -226,6 +232,7 @@ static void close_layer(struct cpu_layer *layer)
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         matmul_weights_close(layer->linear[site].packed);
         free(layer->linear[site].tiles);
+        int8_weight_close(&layer->linear[site].whole);
         free(layer->linear[site].bias);
     }
     for (unsigned site = 0; site < CPU_NORMS; site++) {

@@ -3,6 +3,7 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/backend.h"
+#include "engine/cpu_int8.h"
 #include "engine/cpu_kernels.h"
 #include "engine/cpu_matmul.h"
 
@@ -10,7 +11,8 @@ enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     struct matmul_weights *packed; /* for oneDNN, or NULL: */
-    uint16_t *tiles;               /* for cpu_tiles */
+    uint16_t *tiles;               /* for cpu_tiles, or NULL: */
+    struct int8_weight whole;
     float *bias;
 };
 
@@ -22,9 +24,10 @@ struct cpu_layer {
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct cpu_kernels *kernels;
-    const struct cpu_tiles *tiles; /* what computes products and attention, or NULL: oneDNN and the kernels do */
+    const struct cpu_tiles *tiles;   /* what computes products and attention, or NULL: oneDNN and the kernels do */
+    const struct int8_kernels *int8; /* what computes products instead, in int8; else NULL */
     struct matmul_device *device;
-    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL with tiles */
+    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL with tiles and in int8 */
     float *word;                       /* [vocabulary, hidden], or NULL: */
     uint16_t *word16;                  /* the same in bf16 */
     float *place;                      /* [max_tokens, hidden]: position plus token type 0 */

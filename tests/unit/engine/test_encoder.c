@@ -247,6 +247,26 @@ static void bf16_is_near_plain_loops(void **state)
     compare(memory_model(odd, 8), PRECISION_BF16, 0.9999, 0.02);
 }
 
+/* In int8 a vector is near the model's own; how near depends on the model, and these random ones are small. */
+static void int8_is_near_plain_loops(void **state)
+{
+    (void)state;
+    compare(memory_model(small, 15), PRECISION_INT8, 0.9995, 0.02);
+    compare(memory_model(odd, 16), PRECISION_INT8, 0.9995, 0.02);
+    compare(memory_model(wide, 17), PRECISION_INT8, 0.9995, 0.02);
+}
+
+static void int8_is_near_with_other_activations(void **state)
+{
+    (void)state;
+    struct model *tanh = memory_model(small, 18), *relu = memory_model(small, 19);
+    tanh->activation = ACTIVATION_GELU_TANH;
+    tanh->pooling = POOLING_CLS;
+    relu->activation = ACTIVATION_RELU;
+    compare(tanh, PRECISION_INT8, 0.9995, 0.02);
+    compare(relu, PRECISION_INT8, 0.9995, 0.02);
+}
+
 /* Runs the same rows alone, packed, packed in reverse and padded, and compares bits. */
 static void check_bits(struct memory_shape shape, enum precision precision)
 {
@@ -301,6 +321,14 @@ static void bf16_bits_do_not_depend_on_the_batch(void **state)
     check_bits(small, PRECISION_BF16);
     check_bits(odd, PRECISION_BF16);
     check_bits(wide, PRECISION_BF16);
+}
+
+static void int8_bits_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    check_bits(small, PRECISION_INT8);
+    check_bits(odd, PRECISION_INT8);
+    check_bits(wide, PRECISION_INT8);
 }
 
 static void two_encoders_give_the_same_bits(void **state)
@@ -383,12 +411,11 @@ static void an_empty_batch_is_nothing_to_do(void **state)
 }
 
 /* One weight that is not a number reaches the vectors and is reported, in the row that met it and no other. */
-static void vectors_that_are_not_finite_are_reported(void **state)
+static void expect_non_finite(enum precision precision)
 {
-    (void)state;
     struct model *model = memory_model(small, 13);
     ((float *)model->storage)[5 * 64 + 3] = NAN; /* word 5 */
-    struct opened opened = open_model(model, PRECISION_AUTO);
+    struct opened opened = open_model(model, precision);
     struct err err = {0};
     int32_t ids[6] = {1, 2, 3, 4, 5, 6};
     const uint32_t start[2] = {0, 3}, length[2] = {3, 3};
@@ -402,6 +429,14 @@ static void vectors_that_are_not_finite_are_reported(void **state)
     batch.rows = 1;
     assert_int_equal(encoder_run(opened.encoder, &batch, &err), STATUS_OK);
     close_model(&opened);
+}
+
+static void vectors_that_are_not_finite_are_reported(void **state)
+{
+    (void)state;
+    expect_non_finite(PRECISION_AUTO);
+    expect_non_finite(PRECISION_F32);
+    expect_non_finite(PRECISION_INT8);
 }
 
 static void weights_of_the_wrong_size_are_refused(void **state)
@@ -426,6 +461,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(f32_matches_with_gelu_tanh),
     cmocka_unit_test(f32_matches_with_relu_and_offset_positions),
     cmocka_unit_test(bf16_is_near_plain_loops),
+    cmocka_unit_test(int8_is_near_plain_loops),
+    cmocka_unit_test(int8_is_near_with_other_activations),
+    cmocka_unit_test(int8_bits_do_not_depend_on_the_batch),
     cmocka_unit_test(f32_bits_do_not_depend_on_the_batch),
     cmocka_unit_test(bf16_bits_do_not_depend_on_the_batch),
     cmocka_unit_test(reading_the_weights_once_changes_no_bit),

@@ -1,0 +1,95 @@
+/* Matrix products in int8 for the CPU backend, and what stands around them: whole numbers from -127 to 127 times a
+ * scale. A weight has one scale for each output; an activation has one for each row, found from that row alone.
+ *
+ * Sums are exact in 32 bits, so that every instruction set gives the same, in any order of summation, and a row's
+ * numbers cannot depend on the rows beside it. One body (cpu_int8_body.h) is compiled for several instruction sets; all
+ * read one packed layout, which is that of the tile registers. oneDNN's int8 products are not used: without VNNI they
+ * may saturate on the way, and what has to follow a product can be done here while it is in a register. */
+#ifndef ENGINE_CPU_INT8_H
+#define ENGINE_CPU_INT8_H
+
+#include "base/err.h"
+#include "engine/cpu_kernels.h"
+
+enum {
+    INT8_PANEL = 32, /* outputs that stand together in a packed weight */
+    INT8_STEP = 64,  /* inputs of one step through a panel; a row of an input is whole steps long */
+    INT8_BLOCK = 32, /* rows that are computed together at most; so many more are read and written behind the last */
+    INT8_LARGEST = 127,
+};
+
+/* A weight: what stands behind its last output and input is zero.
+ * Layout: [panels][steps][2 halves of a panel][16 fours of inputs][16 outputs][4 inputs]. */
+struct int8_weight {
+    uint32_t outputs, inputs, panels, steps;
+    int8_t *packed;
+    float *scale; /* [panels * INT8_PANEL] */
+    size_t bytes; /* of both */
+};
+
+/* Rows of an input, steps * INT8_STEP apart. A row that is not finite has a scale that is not, and any numbers. */
+struct int8_rows {
+    int8_t *value;
+    float *scale; /* [rows] */
+};
+
+/* What follows a product. */
+enum int8_end {
+    INT8_SUMS,       /* nothing: sums [rows, panels * INT8_PANEL] */
+    INT8_SCALED,     /* scales: to.f32 [rows, outputs] */
+    INT8_BIAS,       /* scales and bias: to.bf16 */
+    INT8_ACTIVATION, /* scales, bias and activation: to.bf16 */
+};
+
+struct int8_job {
+    uint32_t rows;
+    const struct int8_weight *weight;
+    struct int8_rows from;
+    enum int8_end end;
+    enum activation activation;
+    const float *bias; /* [outputs] */
+    int32_t *sums;
+    struct activations to;
+};
+
+/* x = norm(x + product + bias), where the product is still sums; and x once more in int8. */
+struct int8_norm_job {
+    uint32_t rows;
+    const struct int8_weight *weight; /* of the product */
+    const int32_t *sums;
+    const float *from_scale; /* [rows]: of the product's input */
+    const float *bias;       /* [outputs] */
+    const struct norm_weights *norm;
+    float *x;            /* [rows, outputs], read and written */
+    struct int8_rows to; /* written */
+};
+
+struct int8_kernels {
+    const char *name;
+    bool (*runs_here)(void);
+
+    /* The nearest whole numbers (ties to the even one) of from * 127 / the largest magnitude in the row; a row of zeros
+     * has scale 0. Shapes: from [rows, width], one of the two; to: rows of `stride`. */
+    void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct int8_rows to, size_t stride);
+    void (*product)(const struct int8_job *job);
+    void (*add_norm)(const struct int8_norm_job *job);
+};
+
+extern const struct int8_kernels int8_generic;
+extern const struct int8_kernels int8_avx2;
+extern const struct int8_kernels int8_vnni;
+extern const struct int8_kernels int8_amx;
+
+/* The best first; NULL ends it. Which of them work here, runs_here says. */
+extern const struct int8_kernels *const int8_all[];
+
+/* The best for this machine, bounded by what oneDNN may use (DNNL_MAX_CPU_ISA). */
+const struct int8_kernels *int8_pick(void);
+
+/* Quantises and packs a weight; one that is not finite gives its output a scale that is not. Shapes: weight [outputs,
+ * inputs]. Owns: the caller ends `out` with int8_weight_close, also after an error. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, struct int8_weight *out,
+                                        struct err *err);
+void int8_weight_close(struct int8_weight *weight);
+
+#endif

@@ -1,0 +1,99 @@
+/* The int8 kernels for AVX2 with FMA; cmake/Kernels.cmake gives this file its instruction set. */
+#ifdef SLUICE_X86
+#include "engine/vec_avx2.h"
+
+#include <dnnl.h>
+#include <stdbool.h>
+
+enum { DOT_ROWS = 4 };
+
+static inline vec vec_from_s32(const int32_t *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_loadu_si256((const void *)from));
+}
+
+/* a, or where it is beyond it the limit with the sign of a. */
+static inline vec vec_clamp(vec a, float limit)
+{
+    return vec_max(vec_set(-limit), vec_min(vec_set(limit), a));
+}
+
+static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
+{
+    vec_store_bf16(to, a);
+    vec_store_bf16(to + VEC, b);
+}
+
+/* The larger magnitude, lane by lane; compared as whole numbers, so that infinity and NaN are the largest. */
+static inline vec vec_magnitude(vec so_far, vec a)
+{
+    __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(so_far), magnitude));
+}
+
+static inline float vec_largest_magnitude(vec a)
+{
+    __m128i s =
+        _mm_max_epi32(_mm_castps_si128(_mm256_castps256_ps128(a)), _mm_castps_si128(_mm256_extractf128_ps(a, 1)));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1))));
+}
+
+/* Adding 1.5 * 2^23 leaves the nearest whole number in the lowest byte. */
+static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
+{
+    __m256i bits = _mm256_castps_si256(_mm256_fmadd_ps(a, inverse, _mm256_set1_ps(12582912.0f)));
+    const __m256i lowest = _mm256_set1_epi32(0x0c080400);
+    __m256i bytes = _mm256_shuffle_epi8(bits, lowest); /* each half's four bytes, in each of its lanes */
+    _mm_storel_epi64((void *)to, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+}
+
+/* 4 rows by the 16 outputs of one half of a panel. The product of bytes wants one operand without sign: the weight's
+ * sign is given to the row's value. No pair's sum leaves 16 bits, as neither operand is below -127. */
+static inline void dot_half(const int8_t *from, size_t stride, const int8_t *packed, uint32_t steps,
+                            int32_t sums[DOT_ROWS][32])
+{
+    __m256i sum[DOT_ROWS][2];
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (uint32_t row = 0; row < DOT_ROWS; row++)
+        sum[row][0] = sum[row][1] = _mm256_setzero_si256();
+    for (uint32_t step = 0; step < steps; step++, packed += 1024) /* over the other half */
+        for (uint32_t four = 0; four < 16; four++, packed += 64) {
+            for (uint32_t half = 0; half < 2; half++) {
+                __m256i weight = _mm256_loadu_si256((const void *)(packed + 32 * half));
+                __m256i size = _mm256_abs_epi8(weight);
+                for (uint32_t row = 0; row < DOT_ROWS; row++) {
+                    int32_t four_values;
+                    __builtin_memcpy(&four_values, from + row * stride + (size_t)step * 64 + four * 4, 4);
+                    __m256i value = _mm256_sign_epi8(_mm256_set1_epi32(four_values), weight);
+                    __m256i pairs = _mm256_madd_epi16(_mm256_maddubs_epi16(size, value), ones);
+                    sum[row][half] = _mm256_add_epi32(sum[row][half], pairs);
+                }
+            }
+        }
+    for (uint32_t row = 0; row < DOT_ROWS; row++) {
+        _mm256_storeu_si256((void *)sums[row], sum[row][0]);
+        _mm256_storeu_si256((void *)(sums[row] + 8), sum[row][1]);
+    }
+}
+
+static inline void int8_dots(const int8_t *from, size_t stride, const int8_t *packed, uint32_t steps,
+                             int32_t sums[DOT_ROWS][32])
+{
+    int32_t half[DOT_ROWS][32];
+    dot_half(from, stride, packed, steps, sums);
+    dot_half(from, stride, packed + 1024, steps, half);
+    for (uint32_t row = 0; row < DOT_ROWS; row++)
+        __builtin_memcpy(sums[row] + 16, half[row], 16 * sizeof half[row][0]);
+}
+
+static bool int8_runs_here(void)
+{
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 && __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("fma");
+}
+
+#define INT8_NAME int8_avx2
+#define INT8_LABEL "avx2"
+#include "engine/cpu_int8_body.h"
+#endif

@@ -1,0 +1,277 @@
+/* The int8 kernels, written once over the words of a vec_*.h header and a few more, and compiled by each cpu_int8_*.c.
+ * It is included once per file, after those words, INT8_NAME and INT8_LABEL. A file that has tile registers to multiply
+ * on says INT8_TILES; the others bring int8_dots. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/cpu_int8.h"
+#include "engine/vec_math.h"
+
+INLINE vec int8_load(const float *from, uint32_t left)
+{
+    return left >= VEC ? vec_load(from) : vec_load_part(from, left);
+}
+
+INLINE vec int8_load_half(const uint16_t *from, uint32_t left)
+{
+    uint16_t half[VEC] = {0};
+    if (left >= VEC)
+        return vec_load_bf16(from);
+    memcpy(half, from, left * sizeof half[0]);
+    return vec_load_bf16(half);
+}
+
+INLINE void int8_store(float *to, vec a, uint32_t left)
+{
+    if (left >= VEC)
+        vec_store(to, a);
+    else
+        vec_store_part(to, a, left);
+}
+
+INLINE void int8_store_half(uint16_t *to, vec a, uint32_t left)
+{
+    uint16_t half[VEC];
+    if (left >= VEC) {
+        vec_store_bf16(to, a);
+        return;
+    }
+    vec_store_bf16(half, a);
+    memcpy(to, half, left * sizeof half[0]);
+}
+
+INLINE void int8_store_whole(int8_t *to, vec a, vec inverse, uint32_t left)
+{
+    int8_t whole[VEC];
+    if (left >= VEC) {
+        vec_store_s8(to, a, inverse);
+        return;
+    }
+    vec_store_s8(whole, a, inverse);
+    memcpy(to, whole, left);
+}
+
+/* The scale of a row whose largest magnitude is known, and what its values are multiplied with. Of a row below 1e-30
+ * nothing is left, as 127 / largest has to stay finite. */
+INLINE float int8_scale(float largest, float *inverse)
+{
+    *inverse = 0;
+    if (!isfinite(largest))
+        return NAN;
+    if (largest < 1e-30f)
+        return 0;
+    *inverse = (float)INT8_LARGEST / largest;
+    return largest / (float)INT8_LARGEST;
+}
+
+static void int8_quantise(uint32_t rows, uint32_t width, struct activations from, struct int8_rows to, size_t stride)
+{
+    for (uint32_t row = 0; row < rows; row++) {
+        const float *plain = from.f32 == NULL ? NULL : from.f32 + (size_t)row * width;
+        const uint16_t *half = from.f32 == NULL ? from.bf16 + (size_t)row * width : NULL;
+        int8_t *value = to.value + row * stride;
+        vec magnitude = vec_set(0.0f);
+        float inverse;
+        for (uint32_t i = 0; i < width; i += VEC)
+            magnitude = vec_magnitude(magnitude, half == NULL ? int8_load(plain + i, width - i)
+                                                              : int8_load_half(half + i, width - i));
+        to.scale[row] = int8_scale(vec_largest_magnitude(magnitude), &inverse);
+        for (uint32_t i = 0; i < width; i += VEC)
+            int8_store_whole(value + i,
+                             half == NULL ? int8_load(plain + i, width - i) : int8_load_half(half + i, width - i),
+                             vec_set(inverse), width - i);
+    }
+}
+
+/* --- what follows a product ---------------------------------------------------------------------------------------
+ */
+
+/* GELU by erf, for a result that is rounded to 8 bits: the odd polynomial is a minimax fit of erf(x / sqrt 2) / 2 on
+ * |x| <= 3.4 with 1/2 at its end, so that beyond it x or 0 is left. Within 1.2e-3 of GELU everywhere. */
+INLINE vec int8_gelu_erf(vec x)
+{
+    vec c = vec_clamp(x, 3.4f);
+    vec u = vec_mul(c, c);
+    vec p = vec_fma(vec_set(1.0471213e-5f), u, vec_set(-4.1271381e-4f));
+    p = vec_fma(p, u, vec_set(6.6890644e-3f));
+    p = vec_fma(p, u, vec_set(-5.9729133e-2f));
+    p = vec_fma(p, u, vec_set(0.39421170f));
+    return vec_mul(x, vec_fma(c, p, vec_set(0.5f)));
+}
+
+INLINE vec int8_activation(enum activation activation, vec x)
+{
+    return activation == ACTIVATION_GELU_ERF ? int8_gelu_erf(x) : activation_of(activation, true, x);
+}
+
+/* Some rows of a whole panel's sums on their way out; `from_scale` and `sums` are those of the first row. */
+INLINE void int8_end_panel(const struct int8_job *job, const int32_t *sums, uint32_t row, uint32_t rows,
+                           uint32_t output, enum int8_end end, enum activation activation)
+{
+    enum { VECS = INT8_PANEL / VEC };
+    vec scale[VECS], bias[VECS];
+    size_t stride = job->weight->outputs, at = row * stride + output;
+    const float *from_scale = job->from.scale + row;
+    float *plain = job->to.f32;
+    uint16_t *half = job->to.bf16;
+    for (uint32_t i = 0; i < VECS; i++) {
+        scale[i] = vec_load(job->weight->scale + output + i * VEC);
+        bias[i] = end == INT8_SCALED ? vec_set(0.0f) : vec_load(job->bias + output + i * VEC);
+    }
+    for (uint32_t r = 0; r < rows; r++, at += stride, sums += INT8_PANEL) {
+        vec x[VECS], row_scale = vec_set(from_scale[r]);
+        for (uint32_t i = 0; i < VECS; i++) {
+            x[i] = vec_mul(vec_from_s32(sums + i * VEC), scale[i]);
+            x[i] = end == INT8_SCALED ? vec_mul(x[i], row_scale) : vec_fma(x[i], row_scale, bias[i]);
+            if (end == INT8_ACTIVATION)
+                x[i] = int8_activation(activation, x[i]);
+        }
+        for (uint32_t i = 0; i < VECS; i += 2) {
+            if (end == INT8_SCALED) {
+                vec_store(plain + at + i * VEC, x[i]);
+                vec_store(plain + at + (i + 1) * VEC, x[i + 1]);
+            } else {
+                vec_store_two_bf16(half + at + i * VEC, x[i], x[i + 1]);
+            }
+        }
+    }
+}
+
+/* The same for the last panel of a weight that has fewer outputs. */
+static void int8_end_part(const struct int8_job *job, const int32_t *sums, uint32_t row, uint32_t rows, uint32_t output,
+                          enum int8_end end, enum activation activation)
+{
+    float x[INT8_PANEL];
+    uint32_t columns = job->weight->outputs - output;
+    for (uint32_t r = row; r < row + rows; r++, sums += INT8_PANEL) {
+        size_t at = (size_t)r * job->weight->outputs + output;
+        for (uint32_t i = 0; i < columns; i++)
+            x[i] = end == INT8_SCALED ? 0.0f : job->bias[output + i];
+        for (uint32_t i = 0; i < columns; i += VEC) {
+            vec y = vec_mul(vec_from_s32(sums + i), vec_load(job->weight->scale + output + i));
+            y = vec_fma(y, vec_set(job->from.scale[r]), int8_load(x + i, columns - i));
+            if (end == INT8_ACTIVATION)
+                y = int8_activation(activation, y);
+            if (end == INT8_SCALED)
+                int8_store(job->to.f32 + at + i, y, columns - i);
+            else
+                int8_store_half(job->to.bf16 + at + i, y, columns - i);
+        }
+    }
+}
+
+INLINE void int8_end_rows(const struct int8_job *job, const int32_t *sums, uint32_t row, uint32_t rows, uint32_t output,
+                          enum int8_end end, enum activation activation)
+{
+    if (job->weight->outputs - output >= INT8_PANEL)
+        int8_end_panel(job, sums, row, rows, output, end, activation);
+    else
+        int8_end_part(job, sums, row, rows, output, end, activation);
+}
+
+/* The row x + (product + bias), of which the sum is returned. */
+INLINE float int8_add_row(const struct int8_norm_job *job, uint32_t row, float *x)
+{
+    const int32_t *sums = job->sums + (size_t)row * job->weight->panels * INT8_PANEL;
+    uint32_t width = job->weight->outputs;
+    vec from_scale = vec_set(job->from_scale[row]), total[2] = {vec_set(0.0f), vec_set(0.0f)};
+    for (uint32_t i = 0, k = 0; i < width; i += VEC, k = 1 - k) {
+        uint32_t left = width - i;
+        vec y = vec_add(int8_load(x + i, left), int8_load(job->bias + i, left));
+        vec scale = int8_load(job->weight->scale + i, left); /* its padding is zero, and so are the sums there */
+        y = vec_fma(vec_mul(vec_from_s32(sums + i), scale), from_scale, y);
+        total[k] = vec_add(total[k], y);
+        int8_store(x + i, y, left);
+    }
+    return vec_sum(vec_add(total[0], total[1]));
+}
+
+INLINE float int8_squares(const float *x, uint32_t width, float mean)
+{
+    vec total[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
+    uint32_t i = 0;
+    for (; i + 4 * VEC <= width; i += 4 * VEC) {
+        for (uint32_t k = 0; k < 4; k++) {
+            vec d = vec_sub(vec_load(x + i + k * VEC), vec_set(mean));
+            total[k] = vec_fma(d, d, total[k]);
+        }
+    }
+    float square = vec_sum(vec_add(vec_add(total[0], total[1]), vec_add(total[2], total[3])));
+    for (; i < width; i++)
+        square += (x[i] - mean) * (x[i] - mean);
+    return square;
+}
+
+static void int8_add_norm(const struct int8_norm_job *job)
+{
+    uint32_t width = job->weight->outputs;
+    size_t stride = (size_t)(width + INT8_STEP - 1) / INT8_STEP * INT8_STEP;
+    for (uint32_t row = 0; row < job->rows; row++) {
+        float *x = job->x + (size_t)row * width, inverse;
+        float mean = int8_add_row(job, row, x) / (float)width;
+        float variance = int8_squares(x, width, mean) / (float)width;
+        vec scale = vec_set(1.0f / sqrtf(variance + job->norm->eps)), magnitude = vec_set(0.0f);
+        for (uint32_t i = 0; i < width; i += VEC) {
+            uint32_t left = width - i;
+            vec y = vec_mul(vec_sub(int8_load(x + i, left), vec_set(mean)), scale);
+            y = vec_fma(y, int8_load(job->norm->gain + i, left), int8_load(job->norm->bias + i, left));
+            magnitude = vec_magnitude(magnitude, y);
+            int8_store(x + i, y, left);
+        }
+        job->to.scale[row] = int8_scale(vec_largest_magnitude(magnitude), &inverse);
+        for (uint32_t i = 0; i < width; i += VEC)
+            int8_store_whole(job->to.value + row * stride + i, int8_load(x + i, width - i), vec_set(inverse),
+                             width - i);
+    }
+}
+
+/* --- products -----------------------------------------------------------------------------------------------------
+ */
+
+#ifdef INT8_TILES
+#include "engine/cpu_int8_tiles.h"
+#else
+/* One panel stays in the cache while all rows pass it, DOT_ROWS at a time. */
+INLINE void int8_product_as(const struct int8_job *job, enum int8_end end, enum activation activation)
+{
+    const struct int8_weight *weight = job->weight;
+    size_t from_stride = (size_t)weight->steps * INT8_STEP, sums_stride = (size_t)weight->panels * INT8_PANEL;
+    for (uint32_t panel = 0; panel < weight->panels; panel++) {
+        const int8_t *packed = weight->packed + panel * from_stride * INT8_PANEL;
+        for (uint32_t row = 0; row < job->rows; row += DOT_ROWS) {
+            int32_t sums[DOT_ROWS][INT8_PANEL] __attribute__((aligned(64)));
+            uint32_t last = job->rows - row < DOT_ROWS ? job->rows : row + DOT_ROWS;
+            int8_dots(job->from.value + row * from_stride, from_stride, packed, weight->steps, sums);
+            if (end != INT8_SUMS)
+                int8_end_rows(job, sums[0], row, last - row, panel * INT8_PANEL, end, activation);
+            else
+                for (uint32_t r = row; r < last; r++)
+                    memcpy(job->sums + r * sums_stride + panel * INT8_PANEL, sums[r - row], sizeof sums[0]);
+        }
+    }
+}
+#endif
+
+static void int8_product(const struct int8_job *job)
+{
+    if (job->end == INT8_SUMS)
+        int8_product_as(job, INT8_SUMS, ACTIVATION_RELU);
+    else if (job->end == INT8_SCALED)
+        int8_product_as(job, INT8_SCALED, ACTIVATION_RELU);
+    else if (job->end == INT8_BIAS)
+        int8_product_as(job, INT8_BIAS, ACTIVATION_RELU);
+    else if (job->activation == ACTIVATION_GELU_ERF)
+        int8_product_as(job, INT8_ACTIVATION, ACTIVATION_GELU_ERF);
+    else if (job->activation == ACTIVATION_GELU_TANH)
+        int8_product_as(job, INT8_ACTIVATION, ACTIVATION_GELU_TANH);
+    else
+        int8_product_as(job, INT8_ACTIVATION, ACTIVATION_RELU);
+}
+
+const struct int8_kernels INT8_NAME = {
+    .name = INT8_LABEL,
+    .runs_here = int8_runs_here,
+    .quantise = int8_quantise,
+    .product = int8_product,
+    .add_norm = int8_add_norm,
+};

@@ -1,0 +1,88 @@
+#include "engine/cpu_int8_pass.h"
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+size_t int8_space_lay_out(struct int8_space *space, const struct model *model, size_t rows, char *block)
+{
+    size_t hidden = round_up(model->hidden, INT8_STEP), inner = round_up(model->intermediate_size, INT8_STEP);
+    size_t scales = round_up(rows * sizeof(float), 64), sums = rows * round_up(model->hidden, INT8_PANEL);
+    if (hidden > inner)
+        inner = hidden;
+    if (block != NULL) {
+        space->sums = (int32_t *)block;
+        space->hidden.scale = (float *)(block + sums * sizeof *space->sums);
+        space->inner.scale = (float *)(block + sums * sizeof *space->sums + scales);
+        space->hidden.value = (int8_t *)(block + sums * sizeof *space->sums + 2 * scales);
+        space->inner.value = space->hidden.value + rows * hidden;
+    }
+    return sums * sizeof *space->sums + 2 * scales + rows * (hidden + inner);
+}
+
+static void quantise(const struct cpu_weights *weights, uint32_t rows, uint32_t width, struct activations from,
+                     struct int8_rows to)
+{
+    weights->int8->quantise(rows, width, from, to, round_up(width, INT8_STEP));
+}
+
+void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work)
+{
+    quantise(weights, work->rows, weights->backend.model->hidden, (struct activations){.f32 = work->hidden},
+             space->hidden);
+}
+
+void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                      uint32_t layer, enum linear_site site)
+{
+    const struct model *model = weights->backend.model;
+    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    struct int8_job job = {
+        .rows = work->rows,
+        .weight = &linear->whole,
+        .from = space->inner,
+        .end = INT8_SUMS,
+        .activation = model->activation,
+        .bias = linear->bias,
+        .sums = space->sums,
+    };
+    switch (site) {
+    case LINEAR_QKV:
+        job.from = space->hidden;
+        job.end = work->qkv.bf16 == NULL ? INT8_SCALED : INT8_BIAS;
+        job.to = work->qkv;
+        break;
+    case LINEAR_ATTENTION_OUTPUT:
+        quantise(weights, work->rows, model->hidden, work->context, space->inner);
+        break;
+    case LINEAR_INTERMEDIATE:
+        job.from = space->hidden;
+        job.end = INT8_ACTIVATION;
+        job.to = (struct activations){.bf16 = work->intermediate};
+        break;
+    case LINEAR_OUTPUT:
+        quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
+                 space->inner);
+        break;
+    }
+    weights->int8->product(&job);
+}
+
+void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                    uint32_t layer, enum norm_site site)
+{
+    const struct cpu_layer *at = &weights->layers[layer];
+    const struct cpu_linear *product = &at->linear[site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT];
+    struct int8_norm_job job = {
+        .rows = work->rows,
+        .weight = &product->whole,
+        .sums = space->sums,
+        .from_scale = space->inner.scale,
+        .bias = product->bias,
+        .norm = &at->norm[site],
+        .x = work->hidden,
+        .to = space->hidden,
+    };
+    weights->int8->add_norm(&job);
+}
