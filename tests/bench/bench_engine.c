@@ -1,7 +1,7 @@
 /* Tokens per second of the engine on random weights of a real shape, beside what oneDNN reaches on bare products of the
  * same shapes in the same seconds on the same threads.
  *
- *     bench_engine [minilm|bge-small|bert-base|own] [tokens per text] [rounds]
+ *     bench_engine [minilm|bge-small|bert-base|own] [tokens per text] [rounds] [precision]
  *
  * Rounds of engine and yardstick alternate, and the best of each counts: whatever else the machine does hits both. The
  * share is model operations per second (products and attention, as papers count them) over the yardstick's. */
@@ -96,14 +96,15 @@ static void *work(void *argument)
     struct gemm_peak *peaks[SITES] = {0};
     struct encoder *encoder = NULL;
     struct err err;
-    bool bf16 = engine_precision(worker->engine) == PRECISION_BF16;
+    enum precision precision = engine_precision(worker->engine);
+    enum gemm_type type = precision == PRECISION_INT8 ? GEMM_INT8 : precision == PRECISION_BF16 ? GEMM_BF16 : GEMM_F32;
     float *output = malloc(ROWS * s->hidden * sizeof *output);
     matmul_single_thread();
     if (worker->kind == WORK_PEAK) {
-        peaks[0] = gemm_peak_open(3 * s->hidden, s->hidden, bf16);
-        peaks[1] = gemm_peak_open(s->hidden, s->hidden, bf16);
-        peaks[2] = gemm_peak_open(s->intermediate, s->hidden, bf16);
-        peaks[3] = gemm_peak_open(s->hidden, s->intermediate, bf16);
+        peaks[0] = gemm_peak_open(3 * s->hidden, s->hidden, type);
+        peaks[1] = gemm_peak_open(s->hidden, s->hidden, type);
+        peaks[2] = gemm_peak_open(s->intermediate, s->hidden, type);
+        peaks[3] = gemm_peak_open(s->hidden, s->intermediate, type);
         run_peak(peaks, 1);
     } else {
         must(encoder_open(worker->engine, &encoder, &err), &err);
@@ -235,16 +236,21 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "minilm";
     uint32_t tokens = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 128;
     unsigned rounds = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 5;
+    enum precision only = PRECISION_AUTO;
+    struct err err;
+    must(argc > 4 ? precision_parse(argv[4], &only, &err) : STATUS_OK, &err);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         if (strcmp(shapes[i].name, name) != 0)
             continue;
         struct model *model = memory_model(shapes[i].shape, 1);
         printf("%s, %u texts of %u tokens, best of %u rounds of %d ms\n", name, ROWS, tokens, rounds, ROUND_MS);
-        bench_precision(model, &shapes[i].shape, PRECISION_F32, tokens, rounds);
-        bench_precision(model, &shapes[i].shape, PRECISION_BF16, tokens, rounds);
+        const enum precision all[] = {PRECISION_F32, PRECISION_BF16, PRECISION_INT8};
+        for (size_t p = 0; p < sizeof all / sizeof all[0]; p++)
+            if (only == PRECISION_AUTO || only == all[p])
+                bench_precision(model, &shapes[i].shape, all[p], tokens, rounds);
         memory_model_free(model);
         return 0;
     }
-    fprintf(stderr, "usage: bench_engine [minilm|bge-small|bert-base|own] [tokens per text] [rounds]\n");
+    fprintf(stderr, "usage: bench_engine [minilm|bge-small|bert-base|own] [tokens per text] [rounds] [precision]\n");
     return 64;
 }

@@ -2,6 +2,7 @@
 #include "gemm_peak.h"
 
 #include <dnnl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static void must(dnnl_status_t status)
     }
 }
 
-/* Memory for one operand, filled with small numbers (bf16 and f32 both read them as such). */
+/* Memory for one operand, filled with small numbers (bf16 and f32 both read them as such; bytes are what they are). */
 static void bind(struct gemm_peak *peak, unsigned at, int argument, const dnnl_memory_desc_t *shape, bool bf16)
 {
     size_t bytes = (dnnl_memory_desc_get_size(shape) + 127) / 64 * 64;
@@ -38,10 +39,12 @@ static void bind(struct gemm_peak *peak, unsigned at, int argument, const dnnl_m
     must(dnnl_memory_create(&peak->arguments[at].memory, shape, peak->engine, peak->buffers[at]));
 }
 
-struct gemm_peak *gemm_peak_open(uint32_t outputs, uint32_t inputs, bool bf16)
+struct gemm_peak *gemm_peak_open(uint32_t outputs, uint32_t inputs, enum gemm_type of)
 {
     struct gemm_peak *peak = calloc(1, sizeof *peak);
-    dnnl_data_type_t type = bf16 ? dnnl_bf16 : dnnl_f32;
+    const dnnl_data_type_t types[] = {[GEMM_F32] = dnnl_f32, [GEMM_BF16] = dnnl_bf16, [GEMM_INT8] = dnnl_s8};
+    dnnl_data_type_t type = types[of], sums = of == GEMM_INT8 ? dnnl_s32 : dnnl_f32;
+    bool bf16 = of == GEMM_BF16;
     dnnl_memory_desc_t from, weight, to;
     dnnl_dims_t from_dims = {ROWS, inputs}, weight_dims = {inputs, outputs}, to_dims = {ROWS, outputs};
     dnnl_matmul_desc_t matmul;
@@ -53,7 +56,7 @@ struct gemm_peak *gemm_peak_open(uint32_t outputs, uint32_t inputs, bool bf16)
     must(dnnl_stream_create(&peak->stream, peak->engine, dnnl_stream_default_flags));
     must(dnnl_memory_desc_init_by_tag(&from, 2, from_dims, type, dnnl_ab));
     must(dnnl_memory_desc_init_by_tag(&weight, 2, weight_dims, type, dnnl_format_tag_any));
-    must(dnnl_memory_desc_init_by_tag(&to, 2, to_dims, dnnl_f32, dnnl_ab));
+    must(dnnl_memory_desc_init_by_tag(&to, 2, to_dims, sums, dnnl_ab));
     must(dnnl_matmul_desc_init(&matmul, &from, &weight, NULL, &to));
     must(dnnl_primitive_attr_create(&attributes));
     must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
