@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+#include "base/utf8_avx2.h"
+
+enum { WIDE_BYTES = 64 }; /* from here on blocks are worth it */
+
 /* Length of the well-formed sequence at the start of `s`, or 0. */
 static size_t sequence_length(const unsigned char *s, size_t left)
 {
@@ -31,17 +35,29 @@ static size_t sequence_length(const unsigned char *s, size_t left)
     return need;
 }
 
-size_t utf8_valid_prefix(const char *bytes, size_t length)
+/* Where the first byte stands that is not ASCII, rounded down to 8. */
+static size_t ascii_prefix(const char *bytes, size_t length)
 {
     size_t at = 0;
+    for (uint64_t word; length - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, bytes + at, sizeof word);
+        if ((word & 0x8080808080808080ull) != 0)
+            break;
+    }
+    return at;
+}
+
+/* ASCII by words; from the first other byte on by blocks, where the processor has them, else one by one. */
+size_t utf8_valid_prefix(const char *bytes, size_t length)
+{
+    size_t at = ascii_prefix(bytes, length);
+    if (length - at >= WIDE_BYTES && utf8_avx2_here())
+        at += utf8_avx2_prefix(bytes + at, length - at);
     while (at < length) {
-        uint64_t word;
-        if (length - at >= sizeof word) {
-            memcpy(&word, bytes + at, sizeof word);
-            if ((word & 0x8080808080808080ull) == 0) {
-                at += sizeof word;
-                continue;
-            }
+        if ((unsigned char)bytes[at] < 0x80) {
+            size_t ascii = ascii_prefix(bytes + at, length - at);
+            at += ascii > 0 ? ascii : 1;
+            continue;
         }
         size_t step = sequence_length((const unsigned char *)bytes + at, length - at);
         if (step == 0)

@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "base/utf8.h"
 
@@ -78,10 +79,87 @@ static void prefix_stops_at_the_fault(void **state)
     assert_int_equal(utf8_valid_prefix("", 0), 0);
 }
 
+/* By the definition, code point by code point. */
+static size_t slow_prefix(const char *text, size_t length)
+{
+    size_t at = 0;
+    for (size_t step = 1; at < length && step > 0; at += step) {
+        for (step = 4; step > 0; step--)
+            if (step <= length - at && slow_valid((const unsigned char *)text + at, step))
+                break;
+    }
+    return at;
+}
+
+static uint32_t state_of_chance = 1;
+
+static uint32_t some(uint32_t below)
+{
+    state_of_chance = state_of_chance * 1664525u + 1013904223u;
+    return (state_of_chance >> 8) % below;
+}
+
+static uint32_t some_code_point(uint32_t kind)
+{
+    static const uint32_t first[] = {0, 0x80, 0x800, 0x10000, 0xD700, 0x10FF00};
+    static const uint32_t count[] = {0x80, 0x780, 0xF800, 0x100000, 0x1000, 0x100};
+    uint32_t c = first[kind] + some(count[kind]);
+    return allowed(c) ? c : 'x';
+}
+
+/* Long texts of all widths, at any place in memory and of any length, whole and with a byte changed: what looks at many
+ * bytes at once says the same as what looks at one. The copy is as long as the text, so that a sanitizer sees more. */
+static void long_texts_are_judged_alike(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        char text[300];
+        size_t length = 0, most = 1 + some(sizeof text - 4);
+        uint32_t kinds = 1 + some(6), wide = some(3);
+        while (length < most)
+            length += utf8_put(text + length, some_code_point(some(4) < wide ? some(kinds) : some(kinds > 3 ? 4 : 1)));
+        length -= some(4) == 0 ? some(4) % length : 0; /* cut in the middle of one */
+        if (some(2) == 0)
+            text[some((uint32_t)length)] = (char)some(256);
+        char *copy = malloc(length);
+        assert_non_null(copy);
+        memcpy(copy, text, length);
+        size_t expected = slow_prefix(copy, length), found = utf8_valid_prefix(copy, length);
+        free(copy);
+        if (found != expected)
+            fail_msg("round %d: %zu of %zu bytes where %zu are valid", round, found, length, expected);
+    }
+}
+
+/* Every pair of bytes at every place of two blocks, and every lead with every tail across the border of blocks. */
+static void faults_are_found_wherever_they_stand(void **state)
+{
+    (void)state;
+    static const unsigned char tails[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xF4};
+    static const char *const fill[] = {"a", "\xc3\xa9", "\xe6\x9d\xb1", "\xf0\x9f\x98\x80"};
+    char text[160];
+    for (size_t f = 0; f < 4; f++) {
+        size_t width = strlen(fill[f]);
+        for (size_t at = 20 * width; at < 24 * width + 40; at++)
+            for (unsigned lead = 0; lead < 256; lead++)
+                for (size_t t = 0; t < sizeof tails; t++) {
+                    for (size_t i = 0; i < sizeof text; i++)
+                        text[i] = fill[f][i % width];
+                    text[at] = (char)lead;
+                    text[at + 1] = (char)tails[t];
+                    size_t length = sizeof text - sizeof text % width;
+                    if (utf8_valid_prefix(text, length) != slow_prefix(text, length))
+                        fail_msg("%02x %02x at %zu", lead, tails[t], at);
+                }
+    }
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(every_code_point_round_trips),
     cmocka_unit_test(every_lead_and_second_byte_agrees),
     cmocka_unit_test(prefix_stops_at_the_fault),
+    cmocka_unit_test(long_texts_are_judged_alike),
+    cmocka_unit_test(faults_are_found_wherever_they_stand),
 };
 
 TEST_MAIN(cases)
