@@ -244,6 +244,8 @@ static void summarize(struct run *run)
     result->answered = atomic_load(&run->answered);
     result->seconds = (double)last_ns / NS_PER_S;
     result->texts_per_s = (double)counted / (load->arrivals != NULL ? result->seconds : 0.8e-9 * (double)load->for_ns);
+    if (counted == 0) /* so short a run that nothing came back in it */
+        result->texts_per_s = (double)result->sent / result->seconds;
 }
 
 static enum status run_threads(struct run *run, struct err *err)

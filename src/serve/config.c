@@ -17,7 +17,7 @@
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
 static const char *const gelus[] = {"fast", "exact", NULL};
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
-static const char *const layouts[] = {"packed", "padded", NULL};
+static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
 static const char *const encodings[] = {"json", "f32", "f16", "base64", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
@@ -98,7 +98,7 @@ static const struct setting table[] = {
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
     {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},
 
-    {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch lies in memory; padded is for comparison")},
+    {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch is made; those that pad are for comparison")},
     {INTEGER(max_batch_tokens, "4096", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch"), .live = true},
     {INTEGER(max_batch_rows, "256", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch"), .live = true},
     {INTEGER(max_batch_ms, "100", 0, 60000, SERVE_QUEUE, "longest time that a batch is predicted to take; 0 = any"), .live = true},

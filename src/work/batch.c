@@ -21,7 +21,7 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
         tokens += rows[i]->tokens;
         longest = rows[i]->tokens > longest ? rows[i]->tokens : longest;
     }
-    size_t extent = layout == LAYOUT_PADDED ? (size_t)longest * count : tokens;
+    size_t extent = layout != LAYOUT_PACKED ? (size_t)longest * count : tokens;
     size_t words = extent + 2 * (size_t)count + (size_t)count * dim;
     struct batch *batch = malloc(sizeof(*batch) + count * sizeof(struct row *) + words * sizeof(uint32_t));
     if (batch == NULL)
@@ -33,12 +33,12 @@ struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout l
     float *output = (float *)(batch->rows + count);
     uint32_t *start = (uint32_t *)(output + (size_t)count * dim), *length = start + count;
     int32_t *ids = (int32_t *)(length + count);
-    if (layout == LAYOUT_PADDED)
+    if (layout != LAYOUT_PACKED)
         memset(ids, 0, extent * sizeof(*ids));
     uint32_t packed = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct row *row = batch->rows[i];
-        start[i] = layout == LAYOUT_PADDED ? i * longest : packed;
+        start[i] = layout != LAYOUT_PACKED ? i * longest : packed;
         length[i] = row->tokens;
         memcpy(ids + start[i], row->ids, row->tokens * sizeof(*ids));
         packed += row->tokens;

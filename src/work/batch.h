@@ -5,7 +5,9 @@
 #include "engine/engine.h"
 #include "work/request.h"
 
-enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED };
+/* How the rows of a batch are chosen and lie: one behind the other; or each as long as the longest, chosen by nearness
+ * in length, or as they come. Those that pad are for comparison. */
+enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED, LAYOUT_PADDED_FIFO };
 
 struct batch {
     struct batch *next;  /* in a list of whoever holds it */

@@ -83,8 +83,9 @@ bool window_full(const struct window *window, const struct window_limits *limits
 
 /* Takes the rows of the next batch out of the window: the head always (alone, when it is larger than the limits), the
  * rest from the look-ahead. Packed: the next in turn that still fit. Padded: the nearest in length, as long as at most
- * a quarter of the batch is padding. Every row takes those along that wait for the same vector (row->twins).
- * Shapes: chosen [limits->rows], written. Returns how many; 0 when nobody waits (any more: see expired). */
+ * a quarter of the batch is padding, or in turn up to the first that does not fit (LAYOUT_PADDED_FIFO). Every row takes
+ * those along that wait for the same vector (row->twins). Shapes: chosen [limits->rows], written. Returns how many; 0
+ * when nobody waits (any more: see expired). */
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen);
 
 /* Looks for all rows that have expired by `now_ms`. They, and those that window_take came across, are handed out by

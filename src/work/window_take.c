@@ -66,7 +66,8 @@ static bool fits(const struct filling *filling, const struct row *row)
         return tokens <= filling->limits->tokens && in_time(filling, row, tokens);
     uint64_t longest = row->tokens > filling->longest ? row->tokens : filling->longest;
     uint64_t extent = longest * (filling->count + 1);
-    return extent <= filling->limits->tokens && extent * 3 <= tokens * 4 && in_time(filling, row, extent);
+    bool near = filling->limits->layout == LAYOUT_PADDED_FIFO || extent * 3 <= tokens * 4;
+    return near && extent <= filling->limits->tokens && in_time(filling, row, extent);
 }
 
 /* The next in turn, in hand; those that may not start any more are put aside. */
@@ -162,6 +163,16 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
     }
 }
 
+/* The next in turn, up to the first that does not fit. */
+static void take_in_order(struct filling *filling)
+{
+    for (struct row *row; (row = hold_next(filling)) != NULL; choose(filling, row))
+        if (!fits(filling, row)) {
+            filling->hand[filling->held++] = row;
+            return;
+        }
+}
+
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen)
 {
     struct filling filling = {.window = window, .limits = limits, .chosen = chosen};
@@ -172,8 +183,10 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
         uint32_t look_ahead = limits->rows > WINDOW_LOOK_AHEAD ? limits->rows : WINDOW_LOOK_AHEAD;
         if (limits->layout == LAYOUT_PACKED)
             take_packed(&filling, look_ahead);
-        else
+        else if (limits->layout == LAYOUT_PADDED)
             take_padded(&filling, look_ahead);
+        else
+            take_in_order(&filling);
         leave_behind(&filling);
     }
     window->urgent_ms = 0;

@@ -165,7 +165,7 @@ static uint32_t slice(const struct worker *worker, struct row **rows)
     for (struct row *row = worker->lonely_rows; row != NULL && count < limits.rows; row = row->next) {
         tokens += row->tokens;
         longest = row->tokens > longest ? row->tokens : longest;
-        uint64_t extent = limits.layout == LAYOUT_PADDED ? longest * (count + 1) : tokens;
+        uint64_t extent = limits.layout != LAYOUT_PACKED ? longest * (count + 1) : tokens;
         if (count > 0 && extent > limits.tokens)
             break;
         row->twins = NULL;

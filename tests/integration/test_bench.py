@@ -65,6 +65,13 @@ class Bench(SluiceCase):
         self.refused("e2e", "--model", model, "--tokens", "1", code=DATAERR, says=["1 token"])
         self.refused("e2e", "--queue", "mine", says=["--queue"], code=DATAERR)
         self.refused("e2e", "--model", model, "--input", self.path("none"), code=NOINPUT, says=["none"])
+        self.refused("tokenizer", "--model", model, "--document-bytes", "none", says=["--document-bytes"])
+        self.refused("tokenizer", "--model", model, "--input", self.write("empty", ""), code=DATAERR, says=["empty"])
+        self.refused("queue", "--model", model, "--encodings", "f32,f16", code=DATAERR, says=["--encodings", "f16"])
+        self.refused("queue", "--model", model, "--depths", "10,x", code=DATAERR, says=["--depths", "10,x"])
+        self.refused("ab", "--model", model, "--ways", "packed,best", code=DATAERR, says=["--ways", "best"])
+        self.refused("ab", "--model", model, "--price-per-hour", "free", code=DATAERR, says=["--price-per-hour", "free"])
+        self.refused("ab", "--model", model, "--loads", "0", code=DATAERR, says=["--loads"])
 
     def test_without_a_redis_server(self):
         self.environment["PATH"] = self.directory
@@ -106,6 +113,67 @@ class Bench(SluiceCase):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         self.assertIn(f"{found['single'][0]['p50_ms']:.3f}", result.stdout.decode())
+
+    def test_tokenizer(self):
+        model = self.make_model()
+        texts = self.write("texts.txt", "the red worker\n\nthe queue of the blue worker\n")
+        for source in ((), ("--input", texts)):
+            found = self.figures("tokenizer", "--model", model, "--round-ms", "5", "--short-tokens", "8", "--document-bytes", "5000",
+                                 "--document-tokens", "32", *source)
+            self.assertGreater(found["vocabulary"], 100)
+            self.assertGreaterEqual(found["open_ms"], 0)
+            every, short, long = found["runs"]
+            self.assertEqual([row["texts"] for row in found["runs"]], ["all", "one short", "one long"])
+            self.assertEqual([row["count"] for row in found["runs"]], [2 if source else 2000, 1, 1])
+            self.assertEqual([row["max_tokens"] for row in found["runs"]], [64, 64, 32])
+            self.assertGreaterEqual(long["bytes"], 5000)
+            if source:
+                self.assertEqual(every["bytes"], len("the red worker") + len("the queue of the blue worker"))
+            for row in found["runs"]:
+                self.assertGreater(row["tokens_per_s"], 0)
+                self.assertLessEqual(row["p50_us"], row["p99_us"])
+            self.assertLess(short["bytes"], 8 * 8)
+
+    def test_queue(self):
+        found = self.figures("queue", "--model", self.make_model(), "--requests", "3000", "--rounds", "2")
+        self.assertEqual(found["floats"], 64)
+        self.assertEqual([row["encoding"] for row in found["loop"]], ["f32", "json"])
+        for row in found["loop"]:
+            self.assertEqual((row["requests"], row["rounds"]), (3000, 2))
+            self.assertGreater(row["daemon_per_s"], 0)
+            self.assertGreater(row["ceiling_per_s"], 0)
+            self.assertGreater(row["share"], 0)
+
+    def test_queue_that_stays_full_on_a_given_redis(self):
+        client = (server := self.start_redis()).client()
+        found = self.figures("queue", "--redis", server.socket, "--model", self.make_model(), "--requests", "2000", "--rounds", "1",
+                             "--depths", "500,4000")
+        self.assertEqual([row["depth"] for row in found["depths"]], [500, 4000])
+        self.assertEqual(found["depths"][0]["of_first"], 1)
+        self.assertEqual(client.keys(), [])
+
+    def test_ab(self):
+        found = self.figures("ab", "--model", self.make_model(), "--windows", "0,5", "--loads", "40", "--duration-ms", "100",
+                             "--burst", "4", "--fixed-rows", "8", "--backend", "null", "--price-per-hour", "3.6", "--threads", "1")
+        self.assertEqual(found["price_per_hour"], 3.6)
+        ways = [(row["way"], row["window_ms"], row["arrivals"]) for row in found["runs"]]
+        kinds = ("full", "random", "bursts")
+        self.assertEqual(ways, [("packed", 0, "full")] + [("off", 0, kind) for kind in kinds] +
+                         [(way, window, kind) for way in ("fifo", "sorted", "packed") for window in (0, 5) for kind in kinds])
+        for row in found["runs"]:
+            self.check_run(row)
+            self.assertAlmostEqual(row["cost_per_1000"] * row["texts_per_s"], 1, delta=0.1)
+            if row["way"] in ("off", "packed"):
+                self.assertEqual(row["padding_share"], 0)
+            else:
+                self.assertLessEqual(row["batch_rows"], 8)
+                self.assertGreaterEqual(row["padding_share"], 0)
+            if row["way"] == "off":
+                self.assertEqual(row["batch_rows"], 1)
+            if row["arrivals"] != "full":
+                self.assertAlmostEqual(row["offered_per_s"], row["load"] / 100 * found["runs"][0]["texts_per_s"], delta=0.1)
+            if row["arrivals"] == "bursts":
+                self.assertEqual(row["requests"] % 4, 0)
 
     def check_run(self, row):
         """Every request has one answer, and a vector; the daemon was not busier than it can be."""

@@ -97,6 +97,20 @@ static void padded_batches_count_their_padding(void **state)
     expect_batch(&window, &limits, "0 2 3");
 }
 
+static void padded_batches_in_order_take_what_comes(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PADDED_FIFO, 1000, 32};
+    fill(&window, (uint32_t[]){100, 300, 20, 50, 5}, 5);
+    expect_batch(&window, &limits, "0 1 2"); /* four would be 1200 tokens with their padding */
+    expect_batch(&window, &limits, "3 4");
+    limits.rows = 2;
+    fill(&window, (uint32_t[]){5, 500, 7}, 3);
+    expect_batch(&window, &limits, "0 1");
+    expect_batch(&window, &limits, "2");
+}
+
 static void the_look_ahead_ends(void **state)
 {
     (void)state;
@@ -149,7 +163,7 @@ static void random_windows_lose_and_double_nothing(void **state)
     srand(7);
     for (int round = 0; round < 300; round++) {
         struct window window = {0};
-        struct window_limits limits = {round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED, 50 + (uint32_t)rand() % 600,
+        struct window_limits limits = {(enum batch_layout)(round % 3), 50 + (uint32_t)rand() % 600,
                                        1 + (uint32_t)rand() % 300};
         uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0, batches = 0;
         for (uint32_t i = 0; i < count; i++)
@@ -670,6 +684,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_row_larger_than_the_budget_runs_alone),
     cmocka_unit_test(padded_batches_take_the_nearest_in_length),
     cmocka_unit_test(padded_batches_count_their_padding),
+    cmocka_unit_test(padded_batches_in_order_take_what_comes),
     cmocka_unit_test(the_look_ahead_ends),
     cmocka_unit_test(nobody_is_passed_over_for_ever),
     cmocka_unit_test(the_overdue_become_the_head),

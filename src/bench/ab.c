@@ -1,0 +1,193 @@
+/* Ways to batch at the same loads: per cent of what the daemon's own way (packed, no window) can do, so that "80" is as
+ * many requests in a second for all of them, and the same ones. A way that cannot keep up shows it: its latencies grow
+ * until the arrivals end, and its texts/s stay below what was offered. */
+#include "bench/ab.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "bench/numbers.h"
+#include "bench/trial.h"
+#include "serve/start.h"
+
+static const char *const way_names[] = {"off", "fifo", "sorted", "packed", NULL};
+enum way { OFF, FIFO, SORTED, PACKED };
+
+struct bench {
+    const struct bench_ab_options *options;
+    struct sheet *sheet;
+    struct stage stage;
+    struct model *model;
+    struct texts texts;
+    struct numbers ways, windows, loads;
+    unsigned threads;
+    double price_per_hour;
+    double capacity; /* texts/s */
+};
+
+static const struct column columns[] = {
+    {"way", "batches", SHEET_TEXT},  {"window_ms", "window", 0},        {"arrivals", "arrivals", SHEET_TEXT},
+    {"load", "load %", 0},           {"offered_per_s", "offered/s", 1}, {"requests", "requests", 0},
+    {"errors", "errors", 0},         {"doubled", "doubled", 0},         {"texts_per_s", "texts/s", 1},
+    {"p50_ms", "p50 ms", 2},         {"p99_ms", "p99 ms", 2},           {"batch_rows", "a batch", 2},
+    {"padding_share", "padding", 3}, {"busy_share", "busy", 3},         {"cost_per_1000", "per 1000", 6},
+};
+
+/* What a run is: NAN as load means as much as it takes. */
+struct point {
+    enum way way;
+    int64_t window_ms;
+    double load;
+    bool burst;
+};
+
+static void add_row(struct bench *bench, const struct point *point, const struct trial *trial,
+                    struct trial_result *result)
+{
+    struct load_result *load = &result->load;
+    const struct daemon_counts *counts = &result->counts;
+    sheet_row(bench->sheet, (struct cell[]){{way_names[point->way], 0},
+                                            {NULL, (double)point->window_ms},
+                                            {isnan(point->load) ? "full"
+                                             : point->burst     ? "bursts"
+                                                                : "random",
+                                             0},
+                                            {NULL, point->load},
+                                            {NULL, trial->offered},
+                                            {NULL, (double)load->sent},
+                                            {NULL, (double)load->failed},
+                                            {NULL, (double)load->doubled},
+                                            {NULL, load->texts_per_s},
+                                            {NULL, sample_quantile(&load->latency_ms, 0.5)},
+                                            {NULL, sample_quantile(&load->latency_ms, 0.99)},
+                                            {NULL, counts->rows / counts->batches},
+                                            {NULL, 1 - counts->tokens / counts->computed_tokens},
+                                            {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
+                                            {NULL, bench->price_per_hour / 3600 / load->texts_per_s * 1000}});
+}
+
+/* The daemon's flags for a point. Fixed batches are cut by their rows only: nothing else may end them. */
+struct flags {
+    const char *items[20];
+    size_t count;
+    char rows[24], tokens[24], window[24];
+};
+
+static void add_flag(struct flags *flags, const char *name, const char *value)
+{
+    flags->items[flags->count++] = name;
+    flags->items[flags->count++] = value;
+    flags->items[flags->count] = NULL;
+}
+
+static void make_flags(const struct bench *bench, const struct point *point, struct flags *flags)
+{
+    enum { TOKENS_MOST = 1 << 20 }; /* that a daemon takes */
+    int64_t rows = bench->options->fixed_rows, tokens = rows * bench->model->max_tokens;
+    flags->count = 0;
+    snprintf(flags->rows, sizeof flags->rows, "%lld", (long long)rows);
+    snprintf(flags->tokens, sizeof flags->tokens, "%lld", (long long)(tokens < TOKENS_MOST ? tokens : TOKENS_MOST));
+    snprintf(flags->window, sizeof flags->window, "%lld", (long long)point->window_ms);
+    add_flag(flags, "--window-ms", flags->window);
+    add_flag(flags, "--window", point->window_ms > 0 ? "fixed" : "idle");
+    if (point->way == OFF)
+        add_flag(flags, "--max-batch-rows", "1");
+    if (point->way == PACKED || point->way == OFF)
+        add_flag(flags, "--layout", "packed");
+    if (point->way != FIFO && point->way != SORTED)
+        return;
+    add_flag(flags, "--layout", point->way == FIFO ? "padded_fifo" : "padded");
+    add_flag(flags, "--max-batch-rows", flags->rows);
+    add_flag(flags, "--max-batch-tokens", flags->tokens);
+    add_flag(flags, "--max-batch-ms", "0");
+}
+
+static enum status measure(struct bench *bench, const struct point *point, double *texts_per_s, struct err *err)
+{
+    struct flags flags;
+    make_flags(bench, point, &flags);
+    struct trial trial = {.stage = &bench->stage,
+                          .texts = &bench->texts,
+                          .flags = flags.items,
+                          .offered = point->load / 100 * bench->capacity,
+                          .burst = point->burst ? (uint32_t)bench->options->burst : 1,
+                          .for_ns = (uint64_t)bench->options->duration_ms * NS_PER_MS};
+    struct trial_result result;
+    enum status status = trial_run(&trial, &result, err);
+    if (status == STATUS_OK)
+        add_row(bench, point, &trial, &result);
+    if (status == STATUS_OK && texts_per_s != NULL)
+        *texts_per_s = result.load.texts_per_s;
+    trial_free(&result);
+    return status;
+}
+
+/* One way and window at full load, at each load at random, and in bursts. */
+static enum status measure_way(struct bench *bench, enum way way, int64_t window_ms, struct err *err)
+{
+    struct point point = {.way = way, .window_ms = window_ms, .load = NAN};
+    TRY(measure(bench, &point, NULL, err));
+    for (size_t i = 0; i < bench->loads.count; i++) {
+        point.load = (double)bench->loads.items[i];
+        TRY(measure(bench, &point, NULL, err));
+    }
+    point.load = (double)bench->options->burst_load;
+    point.burst = true;
+    return point.load > 0 ? measure(bench, &point, NULL, err) : STATUS_OK;
+}
+
+static enum status parse(struct bench *bench, struct err *err)
+{
+    const struct bench_ab_options *options = bench->options;
+    char *end;
+    bench->price_per_hour = strtod(options->price_per_hour, &end);
+    if (end == options->price_per_hour || *end != '\0' || !isfinite(bench->price_per_hour) || bench->price_per_hour < 0)
+        return err_set(err, STATUS_BAD_INPUT, "--price-per-hour must be a number that is not negative, not \"%.80s\"",
+                       options->price_per_hour);
+    TRY(numbers_parse_words("--ways", options->ways, way_names, &bench->ways, err));
+    TRY(numbers_parse("--windows", options->windows, 0, 60000, &bench->windows, err));
+    return numbers_parse("--loads", options->loads, 1, 1000, &bench->loads, err);
+}
+
+static enum status run(struct bench *bench, const struct config *config, const volatile sig_atomic_t *stop,
+                       struct err *err)
+{
+    const struct bench_ab_options *options = bench->options;
+    static const struct point best = {.way = PACKED, .window_ms = 0, .load = NAN};
+    TRY(parse(bench, err));
+    TRY(start_model(config, &bench->model, err));
+    model_release_weights(bench->model);
+    if (options->input != NULL)
+        TRY(texts_read(options->input, &bench->texts, err));
+    else
+        TRY(texts_open(bench->model, (uint32_t)options->tokens, &bench->texts, err));
+    TRY(stage_open(&bench->stage, config, false, stop, err));
+    sheet_text(bench->sheet, "model", bench->model->name);
+    sheet_number(bench->sheet, "threads", bench->threads, 0);
+    sheet_number(bench->sheet, "tokens", (double)options->tokens, 0);
+    sheet_number(bench->sheet, "price_per_hour", bench->price_per_hour, 4);
+    sheet_table(bench->sheet, "runs", columns, sizeof columns / sizeof columns[0]);
+    TRY(measure(bench, &best, &bench->capacity, err));
+    for (size_t i = 0; i < bench->ways.count; i++) {
+        enum way way = (enum way)bench->ways.items[i];
+        size_t windows = way == OFF ? 1 : bench->windows.count; /* one text waits for nobody */
+        for (size_t k = 0; k < windows; k++)
+            TRY(measure_way(bench, way, way == OFF ? 0 : bench->windows.items[k], err));
+    }
+    return STATUS_OK;
+}
+
+enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
+                     const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err)
+{
+    struct bench bench = {.options = options, .sheet = sheet, .threads = start_threads(config)};
+    enum status status = run(&bench, config, stop, err);
+    stage_close(&bench.stage);
+    texts_close(&bench.texts);
+    if (bench.model != NULL)
+        model_close(bench.model);
+    return status;
+}

@@ -1,0 +1,191 @@
+#include "bench/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bench/process.h"
+#include "bench/sample.h"
+#include "bench/texts.h"
+#include "serve/start.h"
+
+enum { MADE_TEXTS = 2000 };
+
+/* Texts that are tokenised over and over, in turn. */
+struct corpus {
+    const char *name;
+    char **items;    /* [count] */
+    size_t *lengths; /* [count] */
+    size_t count;
+    uint32_t max_tokens;
+};
+
+struct bench {
+    const struct bench_tokenizer_options *options;
+    struct sheet *sheet;
+    struct model *model;
+    struct buffer scratch;
+    int32_t *ids; /* [the most tokens of any text] */
+};
+
+static const struct column columns[] = {
+    {"texts", "texts", SHEET_TEXT},  {"count", "count", 0},   {"bytes", "bytes", 0},   {"max_tokens", "limit", 0},
+    {"tokens_per_s", "tokens/s", 0}, {"mb_per_s", "MB/s", 1}, {"p50_us", "p50 us", 2}, {"p99_us", "p99 us", 2},
+};
+
+static enum status encode(struct bench *bench, const struct corpus *corpus, size_t at, uint32_t *count, struct err *err)
+{
+    const char *text = corpus->items[at];
+    size_t length = corpus->lengths[at];
+    bool truncated;
+    TRY(model_put_prompt(bench->model, &bench->scratch, &text, &length, err));
+    return tokenizer_encode(bench->model->tokenizer, text, length, corpus->max_tokens, bench->ids, count, &truncated,
+                            err);
+}
+
+static enum status measure(struct bench *bench, const struct corpus *corpus, struct err *err)
+{
+    struct sample took_us = {0};
+    double tokens = 0, bytes = 0, all = 0;
+    enum status status = STATUS_OK;
+    uint64_t begin = clock_now_ns(), now = begin;
+    for (size_t i = 0; i < corpus->count; i++)
+        all += (double)corpus->lengths[i];
+    uint64_t ends = begin + (uint64_t)bench->options->round_ms * NS_PER_MS;
+    for (size_t done = 0; status == STATUS_OK && (done < corpus->count || now < ends); done++) {
+        uint32_t count = 0;
+        size_t at = done % corpus->count;
+        uint64_t before = now;
+        status = encode(bench, corpus, at, &count, err);
+        now = clock_now_ns();
+        sample_add(&took_us, (double)(now - before) / 1e3);
+        tokens += count;
+        bytes += (double)corpus->lengths[at];
+    }
+    double seconds = (double)(now - begin) / NS_PER_S;
+    if (status == STATUS_OK && took_us.broken)
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of texts");
+    if (status == STATUS_OK)
+        sheet_row(bench->sheet, (struct cell[]){{corpus->name, 0},
+                                                {NULL, (double)corpus->count},
+                                                {NULL, all},
+                                                {NULL, corpus->max_tokens},
+                                                {NULL, tokens / seconds},
+                                                {NULL, bytes / seconds / 1e6},
+                                                {NULL, sample_quantile(&took_us, 0.5)},
+                                                {NULL, sample_quantile(&took_us, 0.99)}});
+    sample_free(&took_us);
+    return status;
+}
+
+/* Copies a text to the end of the corpus. */
+static enum status append(struct corpus *corpus, const char *text, size_t length, struct err *err)
+{
+    char *copy = malloc(length + 1);
+    if (copy == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for texts");
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    corpus->lengths[corpus->count] = length;
+    corpus->items[corpus->count++] = copy;
+    return STATUS_OK;
+}
+
+static enum status corpus_open(struct corpus *corpus, const char *name, size_t most, uint32_t max_tokens,
+                               struct err *err)
+{
+    *corpus = (struct corpus){.name = name, .max_tokens = max_tokens};
+    corpus->items = calloc(most, sizeof *corpus->items);
+    corpus->lengths = calloc(most, sizeof *corpus->lengths);
+    if (corpus->items == NULL || corpus->lengths == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu texts", most);
+    return STATUS_OK;
+}
+
+static void corpus_close(struct corpus *corpus)
+{
+    for (size_t i = 0; i < corpus->count; i++)
+        free(corpus->items[i]);
+    free(corpus->items);
+    free(corpus->lengths);
+}
+
+/* So many of the texts, or with `joined` one text of so many bytes made of them. */
+static enum status measure_texts(struct bench *bench, const struct texts *texts, const char *name, size_t count,
+                                 size_t joined, uint32_t max_tokens, struct err *err)
+{
+    struct corpus corpus;
+    struct buffer text = {0}, document = {0};
+    enum status status = corpus_open(&corpus, name, count, max_tokens, err);
+    for (uint64_t number = 0; status == STATUS_OK && corpus.count < count; number++) {
+        texts_put(texts, number, &text);
+        if (joined > 0) {
+            buffer_format(&document, "%s%s", number == 0 ? "" : ". ", text.data);
+            if (buffer_ok(&document) && document.length < joined)
+                continue;
+        }
+        struct buffer *whole = joined > 0 ? &document : &text;
+        status = buffer_ok(whole) ? append(&corpus, whole->data, whole->length, err)
+                                  : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
+    }
+    if (status == STATUS_OK)
+        status = measure(bench, &corpus, err);
+    corpus_close(&corpus);
+    buffer_free(&text);
+    buffer_free(&document);
+    return status;
+}
+
+/* What a tokenizer by itself takes to open, and in memory (by what the process grew, so about). */
+static enum status measure_open(struct bench *bench, struct err *err)
+{
+    struct tokenizer *tokenizer;
+    double before = process_memory_mb(getpid(), "VmRSS");
+    uint64_t begin = clock_now_ns();
+    TRY(tokenizer_open(bench->model->directory, &tokenizer, err));
+    sheet_number(bench->sheet, "open_ms", (double)(clock_now_ns() - begin) / NS_PER_MS, 2);
+    sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS") - before, 2);
+    sheet_number(bench->sheet, "vocabulary", tokenizer_vocabulary(tokenizer), 0);
+    tokenizer_close(tokenizer);
+    return STATUS_OK;
+}
+
+static enum status run(struct bench *bench, const struct config *config, struct texts *texts, struct texts *brief,
+                       struct err *err)
+{
+    const struct bench_tokenizer_options *options = bench->options;
+    TRY(start_model(config, &bench->model, err));
+    model_release_weights(bench->model);
+    uint32_t limit = bench->model->max_tokens, kept = (uint32_t)options->document_tokens;
+    if (options->input != NULL)
+        TRY(texts_read(options->input, texts, err));
+    else
+        TRY(texts_open(bench->model, 0, texts, err));
+    TRY(texts_open(bench->model, (uint32_t)options->short_tokens, brief, err));
+    bench->ids = calloc(limit > kept ? limit : kept, sizeof *bench->ids);
+    if (bench->ids == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the ids of a text");
+    sheet_text(bench->sheet, "model", bench->model->name);
+    TRY(measure_open(bench, err));
+    sheet_table(bench->sheet, "runs", columns, sizeof columns / sizeof columns[0]);
+    size_t count = options->input != NULL ? texts->line_count : MADE_TEXTS;
+    TRY(measure_texts(bench, texts, "all", count, 0, limit, err));
+    TRY(measure_texts(bench, brief, "one short", 1, 0, limit, err));
+    return measure_texts(bench, texts, "one long", 1, (size_t)options->document_bytes, kept, err);
+}
+
+enum status bench_tokenizer(const struct config *config, const struct bench_tokenizer_options *options,
+                            struct sheet *sheet, struct err *err)
+{
+    struct bench bench = {.options = options, .sheet = sheet};
+    struct texts texts = {0}, brief = {0};
+    enum status status = run(&bench, config, &texts, &brief, err);
+    texts_close(&texts);
+    texts_close(&brief);
+    buffer_free(&bench.scratch);
+    free(bench.ids);
+    if (bench.model != NULL)
+        model_close(bench.model);
+    return status;
+}
