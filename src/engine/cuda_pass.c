@@ -1,5 +1,7 @@
 #include "engine/cuda_pass.h"
 
+#include "base/log.h"
+
 static enum status check(const struct backend_stream *stream, cudaError_t answer, const char *what, struct err *err)
 {
     return cuda_check(stream->cuda->api, answer, what, err);
@@ -133,30 +135,57 @@ static enum status plan_layer(struct backend_stream *stream, uint32_t layer, str
     return STATUS_OK;
 }
 
-/* Plans every product of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. */
-static enum status plan_products(struct backend_stream *stream, struct err *err)
+/* What cuDNN has no plan for, our kernel does. */
+static enum status plan_attention(struct backend_stream *stream, struct err *err)
+{
+    struct cuda_bucket *bucket = stream->bucket;
+    if (stream->cudnn == NULL)
+        return STATUS_OK;
+    enum status status = cudnn_find(stream->cudnn, bucket->rows, bucket->longest, &bucket->attention, err);
+    if (status == STATUS_DEVICE_LOST)
+        return status;
+    if (status != STATUS_OK)
+        log_warn("cudnn_passed_over", log_int("rows", bucket->rows), log_int("longest", bucket->longest),
+                 log_str("reason", err->message));
+    return STATUS_OK;
+}
+
+/* Plans every op of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. */
+static enum status plan_bucket(struct backend_stream *stream, struct err *err)
 {
     TRY(plan_layer(stream, 0, err));
     TRY(plan_layer(stream, model_of(stream)->layer_count - 1, err));
-    stream->bucket->planned = true;
-    return STATUS_OK;
+    return plan_attention(stream, err);
 }
 
 /* --- the forward pass ----------------------------------------------------------------------------------------------
  */
 
+static uint32_t longest_of(const struct pass *pass)
+{
+    uint32_t longest = 0;
+    for (uint32_t row = 0; row < pass->rows; row++)
+        longest = pass->length[row] > longest ? pass->length[row] : longest;
+    return longest;
+}
+
 static enum status find_bucket(struct backend_stream *stream, const struct pass *pass, struct err *err)
 {
     const struct cuda_plan *plan = &stream->device.plan;
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
-    if (model_of(stream)->pooling == POOLING_CLS)
+    uint32_t longest = 0;
+    if (model_of(stream)->pooling == POOLING_CLS || stream->cudnn != NULL)
         rows = cuda_bucket_rows(pass->rows, rows);
-    TRY(cuda_graphs_find(&stream->graphs, tokens, rows, &stream->bucket, err));
+    if (stream->cudnn != NULL)
+        longest = cuda_bucket_rows(longest_of(pass), model_of(stream)->max_tokens);
+    TRY(cuda_graphs_find(&stream->graphs, tokens, rows, longest, &stream->bucket, err));
     stream->bucket->last_pass = stream->passes++;
+    bool captures = stream->graphs.most > 0 && !(stream->cudnn_direct && stream->bucket->attention != NULL);
+    stream->mode = PASS_DIRECT;
     if (stream->bucket->graph != NULL)
         stream->mode = PASS_REPLAY;
-    else
-        stream->mode = stream->bucket->warm && stream->graphs.most > 0 ? PASS_CAPTURE : PASS_DIRECT;
+    else if (stream->bucket->warm && captures)
+        stream->mode = PASS_CAPTURE;
     return STATUS_OK;
 }
 
@@ -190,10 +219,13 @@ static enum status begin_pass(struct backend_stream *stream, const struct pass *
         TRY(forget(stream, err));
     stream->begun = true;
     TRY(find_bucket(stream, pass, err));
-    struct cuda_ragged_layout layout = cuda_ragged_layout(stream->bucket->tokens, stream->bucket->rows);
+    struct cuda_ragged_layout layout = cuda_ragged_layout(stream->bucket->tokens, stream->bucket->rows,
+                                                          stream->cudnn == NULL ? 0 : model_of(stream)->hidden);
     stream->ragged = cuda_ragged_view(&layout, place(stream, stream->device.plan.places.ragged));
+    stream->cudnn_rows = cuda_ragged_cudnn(&layout, place(stream, stream->device.plan.places.ragged));
     if (!stream->bucket->planned)
-        TRY(plan_products(stream, err));
+        TRY(plan_bucket(stream, err));
+    stream->bucket->planned = true;
     stream->slot = cuda_stream_slot(&stream->device);
     TRY(cuda_stream_bring(&stream->device, stream->slot, &layout, pass, err));
     if (stream->mode == PASS_REPLAY)
@@ -236,6 +268,29 @@ enum status cuda_pass_linear(struct backend_stream *stream, uint32_t layer, enum
     return stream->mode == PASS_REPLAY ? STATUS_OK : ended(stream, multiply(stream, layer, site, err));
 }
 
+static enum status without_graphs(struct backend_stream *stream, enum status status)
+{
+    stream->cudnn_direct = true;
+    return status;
+}
+
+/* By cuDNN. A plan that fails when it is run is given up for our kernel; one that has run and cannot be captured stays,
+ * and is the reason for no more graphs with it: the pass that was being captured is lost, once. */
+static enum status attend_cudnn(struct backend_stream *stream, struct err *err)
+{
+    const struct cuda_places *places = &stream->device.plan.places;
+    enum status status = cudnn_run(stream->cudnn, stream->bucket->attention, &stream->cudnn_rows,
+                                   place(stream, places->wide), place(stream, places->y), err);
+    if (status == STATUS_OK || status == STATUS_DEVICE_LOST)
+        return status;
+    if (stream->capturing)
+        return without_graphs(stream, status);
+    stream->bucket->attention = NULL;
+    log_warn("cudnn_passed_over", log_int("rows", stream->bucket->rows), log_int("longest", stream->bucket->longest),
+             log_str("reason", err->message));
+    return STATUS_OK;
+}
+
 static enum status attend(struct backend_stream *stream, uint32_t layer, struct err *err)
 {
     const struct model *model = model_of(stream);
@@ -252,7 +307,10 @@ static enum status attend(struct backend_stream *stream, uint32_t layer, struct 
         .qkv = place(stream, places->wide),
         .context = place(stream, places->y),
     };
-    TRY(check(stream, kernel_attention(&stream->queue, &args), "attention", err));
+    if (!first_only && stream->bucket->attention != NULL)
+        TRY(attend_cudnn(stream, err));
+    if (first_only || stream->bucket->attention == NULL)
+        TRY(check(stream, kernel_attention(&stream->queue, &args), "attention", err));
     if (!first_only)
         return STATUS_OK;
     struct kernel_gather_args gather = {
@@ -301,7 +359,11 @@ static enum status end_capture(struct backend_stream *stream, struct err *err)
     const struct cuda_api *api = stream->cuda->api;
     cudaGraph_t captured = NULL;
     stream->capturing = false;
-    TRY(check(stream, api->cudaStreamEndCapture(stream->device.compute, &captured), "ending a graph", err));
+    enum status status =
+        check(stream, api->cudaStreamEndCapture(stream->device.compute, &captured), "ending a graph", err);
+    if (status == STATUS_INTERNAL && stream->bucket->attention != NULL)
+        return without_graphs(stream, status);
+    TRY(status);
     uint64_t running = stream->passes - 1 - stream->device.waiting;
     TRY(cuda_graphs_keep(&stream->graphs, stream->bucket, captured, stream->device.compute, running, err));
     atomic_fetch_add(&stream->cuda->backend.counters->graphs_captured, 1);
@@ -333,6 +395,8 @@ static enum status end_pass(struct backend_stream *stream, struct err *err)
 {
     if (stream->mode == PASS_CAPTURE)
         TRY(end_capture(stream, err));
+    if (stream->bucket->attention != NULL)
+        atomic_fetch_add(&stream->cuda->backend.counters->cudnn_passes, 1);
     if (stream->mode != PASS_DIRECT) {
         TRY(check(stream, stream->cuda->api->cudaGraphLaunch(stream->bucket->graph, stream->device.compute),
                   "launching a graph", err));

@@ -25,6 +25,7 @@ struct cuda_backend {
     struct cuda_plan plan;
     enum gemm_after activation_after; /* of the intermediate product; GEMM_ALONE: the kernel does it */
     enum kernel_activation activation;
+    const struct cudnn_api *cudnn; /* NULL: attention is all our own */
 };
 
 enum pass_mode { PASS_DIRECT, PASS_CAPTURE, PASS_REPLAY };
@@ -35,8 +36,10 @@ struct backend_stream {
     struct gemm_runner *runner;
     struct cuda_stream device;
     struct cuda_graphs graphs;
-    bool lost;       /* the device; nothing is asked of it any more */
-    uint64_t passes; /* begun so far */
+    struct cudnn *cudnn; /* NULL: attention is all our own */
+    bool cudnn_direct;   /* its attention cannot be captured here */
+    bool lost;           /* the device; nothing is asked of it any more */
+    uint64_t passes;     /* begun so far */
 
     /* The pass that is begun, until it is submitted. */
     bool begun, capturing;
@@ -44,6 +47,7 @@ struct backend_stream {
     struct cuda_bucket *bucket;
     struct cuda_slot *slot;
     struct kernel_ragged ragged;
+    struct cudnn_rows cudnn_rows; /* the same for cuDNN */
 };
 
 /* Makes the backend's GPU this thread's current one. */

@@ -1,6 +1,6 @@
 /* How much device memory a stream takes, and how large its passes may be: numbers only, no device.
  *
- *     total = weights + activations(tokens, rows) + workspace + slots * (ragged(tokens, rows) + output(rows)) + graphs
+ *     total = weights + activations(tokens, rows) + workspaces + slots * (ragged(tokens, rows) + output(rows)) + graphs
  *
  * Activations are those of one pass, since passes run one after the other on the device; what is copied in and out is
  * there once for each slot. The plan takes the tokens that were asked for and halves them until the total fits into
@@ -8,6 +8,7 @@
 #ifndef ENGINE_CUDA_PLAN_H
 #define ENGINE_CUDA_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ struct cuda_places {
     size_t wide;   /* [tokens, 3 hidden], then [tokens, intermediate] */
     size_t first;  /* [rows, hidden], x of each row's first token; for CLS pooling */
     size_t ragged; /* the batch that is computed now (cuda_ragged.h) */
+    size_t cudnn;  /* cuDNN's workspace, where it is used */
     size_t slot_ragged[BACKEND_SLOTS_MAX], slot_output[BACKEND_SLOTS_MAX], slot_finite[BACKEND_SLOTS_MAX];
     size_t bytes;
 };
@@ -41,6 +43,7 @@ struct cuda_plan_request {
     unsigned slots;                    /* 1 to BACKEND_SLOTS_MAX */
     uint32_t graphs;                   /* that are kept; 0: none are made */
     uint32_t batch_tokens, batch_rows; /* 0: the defaults above */
+    bool cudnn;                        /* attention by cuDNN */
     size_t weight_bytes;
     size_t workspace_bytes; /* of the matrix products */
     size_t available_bytes; /* that all of it may take */
@@ -57,6 +60,9 @@ struct cuda_plan {
     size_t total_bytes; /* of device memory */
     unsigned halvings;  /* how often what was asked for had to be halved */
 };
+
+/* The tokens of a pass, were there memory enough. */
+uint32_t cuda_plan_tokens(const struct cuda_plan_request *request);
 
 /* Plans for what is available. Errors: STATUS_NO_MEMORY (not even the smallest pass fits; the message has the sums). */
 MUST_CHECK enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_plan *out, struct err *err);

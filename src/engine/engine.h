@@ -29,6 +29,7 @@ struct engine_options {
     float memory_share;     /* of the device's free memory that may be reserved; 0: 0.8 */
     bool no_graphs;         /* CUDA: every kernel is launched by itself */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
+    bool cudnn_attention;   /* CUDA: attention by cuDNN, where it is there and does it */
     const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's; "": none */
 };
 
@@ -71,6 +72,7 @@ struct engine_counters {
     uint64_t rows_f32;  /* the same, finite in f32 only */
     uint64_t rows_lost; /* the same, finite in no precision */
     uint64_t graphs_captured, graph_launches; /* CUDA: of the passes, this many ran as graphs */
+    uint64_t cudnn_passes;                    /* CUDA: of the passes, this many took their attention from cuDNN */
     uint64_t halvings; /* CUDA: how often a pass was halved before its memory could be reserved */
 };
 struct engine_counters engine_counters(struct engine *engine);

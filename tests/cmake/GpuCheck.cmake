@@ -46,26 +46,22 @@ if(SLUICE_CUDA_BUILD)
     add_dependencies(gpu_kernels ${target})
   endforeach()
 
-  # gpu_attention: the kernel beside cuDNN's own operation, where a cuDNN that has one (9.13) left its headers.
-  find_path(SLUICE_CUDNN_INCLUDE cudnn_graph.h HINTS ${SLUICE_CUDA_INCLUDE} $ENV{CUDNN_PATH}/include
-    DOC "The folder of cuDNN's headers, for a yardstick in tests/gpu")
-  set(sdpa "")
-  if(SLUICE_CUDNN_INCLUDE)
-    file(GLOB headers ${SLUICE_CUDNN_INCLUDE}/cudnn_graph*.h)
-    foreach(header ${headers})
-      file(STRINGS ${header} lines REGEX "CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR")
-      list(APPEND sdpa ${lines})
-    endforeach()
-  endif()
+  # gpu_attention: the kernel beside cuDNN's own operation, by the engine's way to it.
   add_executable(gpu_attention ${gpu}/gpu_attention.c)
   set_target_properties(gpu_attention PROPERTIES LINKER_LANGUAGE C)
-  target_link_libraries(gpu_attention PRIVATE kernel_device_gpu base ${CMAKE_DL_LIBS})
+  target_link_libraries(gpu_attention PRIVATE kernel_device_gpu engine_cuda cuda_runtime CUDA::cudart_static base
+    ${CMAKE_DL_LIBS})
+
+  # The numbers of cuDNN's that the engine declares for itself, beside cuDNN's own headers where there are some.
+  find_path(SLUICE_CUDNN_INCLUDE cudnn_graph.h HINTS ${SLUICE_CUDA_INCLUDE} $ENV{CUDNN_PATH}/include
+    DOC "The folder of cuDNN's headers (9.13 or newer), to compare with")
+  set(sdpa "")
+  if(SLUICE_CUDNN_INCLUDE)
+    file(STRINGS ${SLUICE_CUDNN_INCLUDE}/cudnn_graph.h sdpa REGEX "CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR")
+  endif()
   if(sdpa)
-    target_sources(gpu_attention PRIVATE ${gpu}/cudnn_attention.c)
+    target_sources(gpu_attention PRIVATE ${gpu}/cudnn_numbers.c)
     target_include_directories(gpu_attention SYSTEM PRIVATE ${SLUICE_CUDNN_INCLUDE})
-    target_compile_definitions(gpu_attention PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
-  else()
-    target_sources(gpu_attention PRIVATE ${gpu}/cudnn_attention_none.c)
   endif()
 endif()
 

@@ -76,17 +76,15 @@ def median_rate(line, what):
     return line[what] / statistics.median(line["seconds"])
 
 
-def sweep(driver, folder, plan, precision):
-    """length -> (tokens/s, tokens in a batch) at the batch that is best for it."""
-    texts, loads, names = [], [], []
-    for length in plan.lengths:
-        for budget in plan.budgets:
-            rows = max(1, budget // length)
-            first = len(texts)
-            texts += check_numbers.make_texts([length] * rows, length)
-            loads.append([(PACKED, range(first, first + rows))] * plan.batches)
-            names.append((length, budget))
-    lines, engine = driver.rates(folder, texts, loads, "--precision", precision, *plan.timing)
+def sweep(driver, folder, plan, precision, names, *options):
+    """length -> (tokens/s, tokens in a batch) at the batch that is best for it, of (length, tokens in a batch)."""
+    texts, loads = [], []
+    for length, budget in names:
+        rows = max(1, budget // length)
+        first = len(texts)
+        texts += check_numbers.make_texts([length] * rows, length)
+        loads.append([(PACKED, range(first, first + rows))] * plan.batches)
+    lines, engine = driver.rates(folder, texts, loads, "--precision", precision, *plan.timing, *options)
     best = {}
     for (length, budget), line in zip(names, lines):
         best[length] = max(best.get(length, (0, 0)), (median_rate(line, "tokens"), budget))
@@ -183,19 +181,33 @@ def show_all(report):
                   "ours/it", "goal"], rows)
 
 
+def with_cudnn(driver, folder, plan, precision, ours, report, name):
+    """The best of each length with cuDNN's attention in place of our kernel: `attention: cudnn`."""
+    names = [(length, budget) for length, (_, budget) in ours.items()]
+    theirs, engine = sweep(driver, folder, plan, precision, names, "--cudnn-attention")
+    if engine["cudnn_passes"] == 0:
+        report.absent(f"{name} cuDNN's attention", "no pass took its attention from cuDNN", False)
+        return
+    for length, (rate, budget) in theirs.items():
+        report.speed(f"{name} {length} tokens, cuDNN's attention", f"{rate:13,.0f} tokens/s in batches of {budget}, "
+                     f"{rate / ours[length][0]:.2f} of our kernel's", cudnn_tokens_s=rate, over_ours=rate / ours[length][0])
+
+
 def bench_shape(options, driver, report, name):
     plan = Plan(options.quick)
     precision = "f16" if driver.backend == "cuda" else "f32"
     folder = shapes.write(options.work, name)
     lengths = mixed_lengths(plan.mixed)
     report.note(f"{name}: {precision}; mixed lengths {min(lengths)} to {max(lengths)}, mean {np.mean(lengths):.0f}")
-    ours, engine = sweep(driver, folder, plan, precision)
+    ours, engine = sweep(driver, folder, plan, precision, [(n, budget) for n in plan.lengths for budget in plan.budgets])
     middle = 128 if 128 in ours else plan.lengths[0]
     peak, own = peak_of_products(driver, plan, precision, report, name, ours[middle][1])
     others = {}
     if options.peers:
         others = peers.fixed(options, report, folder, name, plan, driver)
     show_fixed(report, name, ours, others, peak, own)
+    if driver.backend == "cuda":
+        with_cudnn(driver, folder, plan, precision, ours, report, name)
     texts_s = mixed(driver, folder, plan, precision, lengths, report, name)
     if options.peers:
         peers.mixed(options, report, folder, name, plan, lengths, texts_s)

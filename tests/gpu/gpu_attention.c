@@ -13,7 +13,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cudnn_attention.h"
+#include "engine/cuda_cudnn.h"
+#include "engine/cuda_plan.h"
 #include "kernel_device.h"
 #include "kernel_numbers.h"
 #include "kernels/kernels.h"
@@ -42,6 +43,8 @@ struct rows {
     uint32_t count, tokens, longest, tiles;
     uint32_t *start, *length;
     void *counts, *tiles_on_device, *qkv, *ours, *theirs;
+    uint32_t room; /* rows that cuDNN's lists are for */
+    void *lengths, *qkv_starts, *context_starts;
     double flop, bytes;
 };
 
@@ -94,6 +97,27 @@ static void *random_qkv(const struct attention_case *c, size_t tokens)
     return device;
 }
 
+/* As the engine tells cuDNN of rows: more of them than there are, the others of length 0. */
+static void lists_new(struct rows *rows, size_t hidden)
+{
+    rows->room = cuda_bucket_rows(rows->count, TOKENS);
+    int32_t *lengths = need(rows->room * sizeof *lengths);
+    int32_t *qkv = need((rows->room + 1) * sizeof *qkv), *context = need((rows->room + 1) * sizeof *context);
+    for (uint32_t r = 0; r <= rows->room; r++) {
+        const uint32_t elements = (r < rows->count ? rows->start[r] : rows->tokens) * (uint32_t)hidden;
+        qkv[r] = (int32_t)(3 * elements);
+        context[r] = (int32_t)elements;
+        if (r < rows->count)
+            lengths[r] = (int32_t)rows->length[r];
+    }
+    rows->lengths = device_new(rows->room * sizeof *lengths, lengths);
+    rows->qkv_starts = device_new((rows->room + 1) * sizeof *qkv, qkv);
+    rows->context_starts = device_new((rows->room + 1) * sizeof *context, context);
+    free(lengths);
+    free(qkv);
+    free(context);
+}
+
 static struct rows rows_new(const struct attention_case *c)
 {
     struct rows rows = {.start = need(TOKENS * sizeof *rows.start), .length = need(TOKENS * sizeof *rows.length)};
@@ -120,24 +144,34 @@ static struct rows rows_new(const struct attention_case *c)
     rows.ours = device_new((size_t)(rows.bytes / 4.0), NULL);
     rows.theirs = device_new((size_t)(rows.bytes / 4.0), NULL);
     free(tiles);
+    lists_new(&rows, hidden);
     return rows;
 }
 
 static void rows_free(struct rows *rows)
 {
-    void *const device[] = {rows->counts, rows->tiles_on_device, rows->qkv, rows->ours, rows->theirs};
+    void *const device[] = {rows->counts, rows->tiles_on_device, rows->qkv,        rows->ours,
+                            rows->theirs, rows->lengths,         rows->qkv_starts, rows->context_starts};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         device_free(device[i]);
     free(rows->start);
     free(rows->length);
 }
 
+/* cuDNN with a plan for a case. */
+struct theirs {
+    struct cudnn *cudnn;
+    const struct cudnn_plan *plan;
+    void *workspace;
+};
+
 /* One launch of either: `theirs` NULL means ours. */
-static void launch(const struct attention_case *c, const struct rows *rows, struct cudnn_attention *theirs)
+static void launch(const struct attention_case *c, const struct rows *rows, const struct theirs *theirs)
 {
     struct err err;
     if (theirs != NULL) {
-        if (cudnn_attention_run(theirs, rows->qkv, rows->theirs, &err) == STATUS_OK)
+        const struct cudnn_rows lists = {rows->lengths, rows->qkv_starts, rows->context_starts};
+        if (cudnn_run(theirs->cudnn, theirs->plan, &lists, rows->qkv, rows->theirs, &err) == STATUS_OK)
             return;
         fprintf(stderr, "gpu_attention: %s\n", err.message);
         exit(1);
@@ -162,7 +196,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Microseconds of a launch. */
-static double measure(const struct attention_case *c, const struct rows *rows, struct cudnn_attention *theirs)
+static double measure(const struct attention_case *c, const struct rows *rows, const struct theirs *theirs)
 {
     const cudaStream_t stream = device_queue()->stream;
     float times[ROUNDS];
@@ -207,26 +241,34 @@ static double compare(const struct attention_case *c, const struct rows *rows)
     return worst;
 }
 
-static struct figures run_case(const struct attention_case *c, struct rows *rows)
+static enum status theirs_open(const struct attention_case *c, const struct rows *rows, struct theirs *out,
+                               struct err *err)
 {
-    const struct cudnn_attention_shape shape = {
+    struct cudnn_options options = {
+        .stream = device_queue()->stream,
         .type = c->type,
         .heads = c->heads,
         .head_dim = c->head_dim,
-        .rows = rows->count,
-        .longest = rows->longest,
-        .start = rows->start,
-        .length = rows->length,
         .scale = 1.0f / sqrtf((float)c->head_dim),
+        .workspace = out->workspace,
     };
+    TRY(cuda_api_real(&options.cuda, err));
+    TRY(cudnn_api_real(&options.api, err));
+    TRY(cudnn_open(&options, &out->cudnn, err));
+    return cudnn_find(out->cudnn, rows->room, rows->longest, &out->plan, err);
+}
+
+static struct figures run_case(const struct attention_case *c, struct rows *rows)
+{
     struct figures figures = {.ours_us = measure(c, rows, NULL)};
-    struct cudnn_attention *theirs = NULL;
-    if (cudnn_attention_open(&shape, device_queue()->stream, &theirs, &figures.why) != STATUS_OK)
-        return figures;
-    figures.theirs_us = measure(c, rows, theirs);
-    figures.difference = compare(c, rows);
-    device_sync();
-    cudnn_attention_close(theirs);
+    struct theirs theirs = {.workspace = device_new(CUDNN_WORKSPACE_BYTES, NULL)};
+    if (theirs_open(c, rows, &theirs, &figures.why) == STATUS_OK) {
+        figures.theirs_us = measure(c, rows, &theirs);
+        figures.difference = compare(c, rows);
+        device_sync();
+    }
+    cudnn_close(theirs.cudnn);
+    device_free(theirs.workspace);
     return figures;
 }
 

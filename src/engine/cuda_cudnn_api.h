@@ -1,0 +1,103 @@
+/* As much of cuDNN's backend API as attention takes, as one table of function pointers, like cuda_api.h for the rest.
+ *
+ * cuDNN is not part of NVIDIA's toolkit, so nothing of it is needed to build: its few calls and numbers are declared
+ * here, under names of our own (tests/gpu/cudnn_numbers.c holds them against cuDNN's headers where there are some). A
+ * field is named as the call that it holds. Descriptors are opaque; what they are is told by attributes.
+ * Source: cuDNN 9.13 backend API reference, whose numbers are part of its binary interface. */
+#ifndef ENGINE_CUDA_CUDNN_API_H
+#define ENGINE_CUDA_CUDNN_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#include "base/err.h"
+
+typedef void *cudnn_handle;
+typedef void *cudnn_descriptor;
+
+enum { CUDNN_LEAST_VERSION = 91300 }; /* the first with an attention operation of its own */
+
+enum cudnn_answer { DNN_SUCCESS = 0, DNN_NOT_SUPPORTED = 3000, DNN_INTERNAL_ERROR = 4000, DNN_EXECUTION_FAILED = 5000 };
+
+enum cudnn_descriptor_type {
+    DNN_ENGINE_CONFIG = 3,
+    DNN_HEURISTICS = 4,
+    DNN_PLAN = 5,
+    DNN_GRAPH = 15,
+    DNN_PACK = 16,
+    DNN_TENSOR = 17,
+    DNN_ATTENTION = 41,
+};
+
+enum cudnn_attribute {
+    DNN_HEURISTICS_MODE = 200,
+    DNN_HEURISTICS_GRAPH = 201,
+    DNN_HEURISTICS_RESULTS = 202,
+    DNN_PLAN_HANDLE = 400,
+    DNN_PLAN_CONFIG = 401,
+    DNN_PLAN_WORKSPACE_BYTES = 402,
+    DNN_GRAPH_HANDLE = 800,
+    DNN_GRAPH_OPERATIONS = 801,
+    DNN_TENSOR_ALIGNMENT = 900,
+    DNN_TENSOR_TYPE = 901,
+    DNN_TENSOR_SIZE = 902,
+    DNN_TENSOR_STRIDE = 903,
+    DNN_TENSOR_NUMBER = 906,
+    DNN_TENSOR_BY_VALUE = 908,
+    DNN_TENSOR_STARTS = 913, /* a tensor of where each row begins, in elements */
+    DNN_PACK_NUMBERS = 1000,
+    DNN_PACK_POINTERS = 1001,
+    DNN_PACK_WORKSPACE = 1003,
+    DNN_ATTENTION_QUERIES = 2800,
+    DNN_ATTENTION_KEYS = 2801,
+    DNN_ATTENTION_VALUES = 2802,
+    DNN_ATTENTION_CONTEXT = 2803,
+    DNN_ATTENTION_SCALE = 2805,
+    DNN_ATTENTION_QUERY_LENGTHS = 2809,
+    DNN_ATTENTION_KEY_LENGTHS = 2810,
+};
+
+/* What an attribute's values are: a handle, numbers of one of the enums below, C's _Bool, int64_t, ... */
+enum cudnn_value {
+    DNN_HANDLE = 0,
+    DNN_DATA_TYPE = 1,
+    DNN_BOOLEAN = 2,
+    DNN_INT64 = 3,
+    DNN_POINTER = 6,
+    DNN_MODE = 8,
+    DNN_DESCRIPTOR = 15,
+};
+
+enum cudnn_data_type { DNN_F32 = 0, DNN_F16 = 2, DNN_INT32 = 4, DNN_BF16 = 9 };
+enum cudnn_mode { DNN_MODE_A = 3 }; /* of heuristics: the careful one */
+
+/* CALL(result, name, parameters) */
+#define CUDNN_CALLS(CALL)                                                                                              \
+    CALL(size_t, cudnnGetVersion, (void))                                                                              \
+    CALL(const char *, cudnnGetErrorString, (int answer))                                                              \
+    CALL(void, cudnnGetLastErrorString, (char *text, size_t size))                                                     \
+    CALL(int, cudnnCreate, (cudnn_handle * out))                                                                       \
+    CALL(int, cudnnDestroy, (cudnn_handle handle))                                                                     \
+    CALL(int, cudnnSetStream, (cudnn_handle handle, cudaStream_t stream))                                              \
+    CALL(int, cudnnBackendCreateDescriptor, (int type, cudnn_descriptor *out))                                         \
+    CALL(int, cudnnBackendDestroyDescriptor, (cudnn_descriptor descriptor))                                            \
+    CALL(int, cudnnBackendSetAttribute,                                                                                \
+         (cudnn_descriptor descriptor, int name, int value_type, int64_t count, const void *values))                   \
+    CALL(int, cudnnBackendGetAttribute,                                                                                \
+         (const cudnn_descriptor descriptor, int name, int value_type, int64_t room, int64_t *count, void *values))    \
+    CALL(int, cudnnBackendFinalize, (cudnn_descriptor descriptor))                                                     \
+    CALL(int, cudnnBackendExecute, (cudnn_handle handle, cudnn_descriptor plan, cudnn_descriptor pack))
+
+struct cudnn_api {
+#define CUDNN_API_FIELD(result, name, parameters) result(*name) parameters;
+    CUDNN_CALLS(CUDNN_API_FIELD)
+#undef CUDNN_API_FIELD
+};
+
+/* The table of this machine's cuDNN, which is opened at the first call; the same one at every call, for the life of the
+ * process. Errors: STATUS_UNSUPPORTED with the reason: there is none, or one too old. Thread: any. */
+MUST_CHECK enum status cudnn_api_real(const struct cudnn_api **out, struct err *err);
+
+#endif
