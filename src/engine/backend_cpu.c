@@ -14,10 +14,18 @@
 #include "engine/cpu_int8_pass.h"
 #include "engine/cpu_kernels.h"
 #include "engine/cpu_matmul.h"
+#include "engine/cpu_memory.h"
 #include "engine/cpu_weights.h"
 
-/* Tokens in a pass: 128 to 256 keep a layer's activations in a second-level cache of 1 to 2 MB. */
-enum { PASS_TOKENS = 256 };
+/* A pass reads all weights once from the third-level cache or memory, so it should have many rows; the activations of
+ * these still fit a second-level cache one product at a time. */
+enum { PASS_TOKENS = 512 };
+
+/* Words that are asked for ahead of their turn. */
+enum { WORDS_AHEAD = 4 };
+
+/* The largest weight, in elements, that stays in such a cache beside a strip of rows. */
+enum { STRIP_WEIGHTS = 3 << 18 };
 
 /* Buffers of activations; a row is a token. What a precision does not need is NULL. */
 struct backend_stream {
@@ -79,14 +87,6 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Hands out the next part of a block, or only counts when there is no block yet. */
-static void *part(char *block, size_t *used, size_t bytes)
-{
-    void *at = block == NULL ? NULL : block + *used;
-    *used += (bytes + 63) / 64 * 64;
-    return at;
-}
-
 /* Lays the stream's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
 static size_t lay_out(struct backend_stream *stream, char *block)
 {
@@ -101,25 +101,25 @@ static size_t lay_out(struct backend_stream *stream, char *block)
         if (weights->shapes[site] != NULL)
             product = larger(product, rows * matmul_block_outputs(weights->shapes[site]));
 
-    stream->hidden = part(block, &used, hidden * sizeof(float));
-    stream->product = part(block, &used, product * sizeof(float));
-    stream->scratch =
-        part(block, &used,
-             sizeof(float) * weights->kernels->attention_scratch(model->max_tokens, model->hidden / model->heads));
+    stream->hidden = cpu_memory_part(block, &used, hidden * sizeof(float));
+    stream->product = cpu_memory_part(block, &used, product * sizeof(float));
+    stream->scratch = cpu_memory_part(
+        block, &used,
+        sizeof(float) * weights->kernels->attention_scratch(model->max_tokens, model->hidden / model->heads));
     if (weights->tiles == NULL)
-        stream->wide = part(block, &used, wide * sizeof(float));
+        stream->wide = cpu_memory_part(block, &used, wide * sizeof(float));
     if (weights->int8 != NULL) {
-        stream->wide16 = part(block, &used, wide * sizeof(uint16_t));
-        used += int8_space_lay_out(&stream->whole, model, rows, part(block, &used, 0));
+        stream->wide16 = cpu_memory_part(block, &used, wide * sizeof(uint16_t));
+        used += int8_space_lay_out(&stream->whole, model, rows, cpu_memory_part(block, &used, 0));
     }
     if (weights->int8 != NULL && weights->tiles != NULL) {
-        stream->context.bf16 = part(block, &used, hidden * sizeof(uint16_t));
+        stream->context.bf16 = cpu_memory_part(block, &used, hidden * sizeof(uint16_t));
     } else if (half) {
-        stream->hidden16 = part(block, &used, hidden * sizeof(uint16_t));
-        stream->context.bf16 = part(block, &used, hidden * sizeof(uint16_t));
-        stream->wide16 = part(block, &used, wide * sizeof(uint16_t));
+        stream->hidden16 = cpu_memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->context.bf16 = cpu_memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->wide16 = cpu_memory_part(block, &used, wide * sizeof(uint16_t));
     } else {
-        stream->context.f32 = part(block, &used, hidden * sizeof(float));
+        stream->context.f32 = cpu_memory_part(block, &used, hidden * sizeof(float));
     }
     return used;
 }
@@ -142,7 +142,7 @@ static enum status cpu_stream_open(struct backend *backend, struct backend_strea
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream");
     stream->weights = weights;
     size_t bytes = lay_out(stream, NULL);
-    stream->memory = aligned_alloc(64, bytes);
+    stream->memory = cpu_memory(bytes);
     enum status status = STATUS_NO_MEMORY;
     if (stream->memory == NULL) {
         err_set(err, status, "no memory for a CPU stream (%zu bytes)", bytes);
@@ -188,6 +188,20 @@ static struct int8_work int8_work_of(const struct backend_stream *stream)
     };
 }
 
+/* Asks for the word of a row's token ahead of time: words lie anywhere in the embeddings, so each would wait for
+ * memory. */
+static void ask_word(const struct cpu_weights *weights, const struct pass *pass, uint32_t row, uint32_t token)
+{
+    if (token >= pass->length[row])
+        return;
+    uint32_t width = weights->backend.model->hidden;
+    size_t first = (size_t)pass->ids[pass->start[row] - pass->origin + token] * width;
+    for (size_t i = 0; weights->word != NULL && i < width; i += 64 / sizeof(float))
+        __builtin_prefetch(weights->word + first + i);
+    for (size_t i = 0; weights->word16 != NULL && i < width; i += 64 / sizeof(uint16_t))
+        __builtin_prefetch(weights->word16 + first + i);
+}
+
 static enum status cpu_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
 {
     (void)err;
@@ -197,7 +211,10 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
     stream->pass = pass;
     for (uint32_t r = 0; r < pass->rows; r++) {
         uint32_t at = pass->start[r] - pass->origin;
+        for (uint32_t t = 0; t < WORDS_AHEAD; t++)
+            ask_word(weights, pass, r, t);
         for (uint32_t t = 0; t < pass->length[r]; t++) {
+            ask_word(weights, pass, r, t + WORDS_AHEAD);
             size_t id = (size_t)pass->ids[at + t] * width;
             weights->kernels->embed(width, weights->word == NULL ? NULL : weights->word + id,
                                     weights->word16 == NULL ? NULL : weights->word16 + id,
@@ -223,23 +240,39 @@ static const void *input_of(const struct backend_stream *stream, enum linear_sit
     return half ? (const void *)stream->hidden16 : stream->hidden;
 }
 
-static void tiles_linear(struct backend_stream *stream, const struct cpu_linear *linear, enum linear_site site)
+/* One product with what follows it. The residual's goes strip by strip where a strip can pass the whole weight in the
+ * second-level cache: then its sums are normalised while they are there. */
+static void tiles_linear(struct backend_stream *stream, const struct cpu_layer *layer, enum linear_site site)
 {
     const struct cpu_weights *weights = stream->weights;
+    const struct cpu_linear *linear = &layer->linear[site];
     struct product_job job = {
         .rows = stream->pass->extent,
         .from = input_of(stream, site),
+        .from_tiled = site == LINEAR_OUTPUT,
         .packed = linear->tiles,
         .activation = weights->backend.model->activation,
         .bias = linear->bias,
         .to = {.f32 = stream->product},
     };
     cpu_weights_shape(weights->backend.model, site, &job.outputs, &job.inputs);
+    job.last_output = job.outputs;
     if (site == LINEAR_QKV || site == LINEAR_INTERMEDIATE) {
         job.end = site == LINEAR_QKV ? END_BIAS : END_BIAS_ACTIVATION;
+        job.to_tiled = site == LINEAR_INTERMEDIATE;
         job.to = (struct activations){.bf16 = stream->wide16};
+        weights->tiles->product(&job);
+        return;
     }
-    weights->tiles->product(&job);
+    const uint16_t *from = job.from;
+    const struct norm_weights *norm = &layer->norm[site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION];
+    uint32_t rows = job.rows, strip = (size_t)job.outputs * job.inputs > STRIP_WEIGHTS ? rows : TILES_MULTIPLE;
+    for (uint32_t row = 0; row < rows; row += strip) {
+        job.rows = rows - row < strip ? rows - row : strip;
+        job.from = from + (size_t)row * job.inputs;
+        weights->tiles->product(&job);
+        weights->kernels->add_norm(job.rows, job.outputs, stream->product, linear->bias, norm, hidden_row(stream, row));
+    }
 }
 
 /* The intermediate product goes through its activation block by block, while a block is in the cache. */
@@ -278,7 +311,7 @@ static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enu
     }
     if (stream->weights->tiles == NULL)
         return matmul_linear(stream, linear, site, err);
-    tiles_linear(stream, linear, site);
+    tiles_linear(stream, &stream->weights->layers[layer], site);
     return STATUS_OK;
 }
 
@@ -324,6 +357,8 @@ static enum status cpu_norm(struct backend_stream *stream, uint32_t layer, enum 
         int8_pass_norm(&stream->whole, weights, &work, layer, site);
         return STATUS_OK;
     }
+    if (weights->tiles != NULL) /* tiles_linear has done it */
+        return STATUS_OK;
     enum linear_site product = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
     weights->kernels->add_norm(stream->pass->extent, weights->backend.model->hidden, stream->product,
                                at->linear[product].bias, &at->norm[site], hidden_row(stream, 0));

@@ -39,10 +39,14 @@ struct attention_job {
 enum product_end { END_NOTHING, END_BIAS, END_BIAS_ACTIVATION };
 
 /* A product with what follows it: to [rows, outputs] = end(from [rows, inputs] x weight^T). Outputs and inputs are
- * multiples of TILES_MULTIPLE. Up to 15 rows behind the last are read, and written in `to`. */
+ * multiples of TILES_MULTIPLE. Up to 31 rows behind the last are read, and written in `to`.
+ * What is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks of 32 columns.
+ */
 struct product_job {
     uint32_t rows, outputs, inputs;
+    uint32_t first_output, last_output; /* those computed */
     const uint16_t *from;
+    bool from_tiled, to_tiled;
     const uint16_t *packed; /* by pack */
     enum product_end end;
     enum activation activation;

@@ -4,72 +4,8 @@
 #include <string.h>
 
 #include "engine/cpu_kernels.h"
+#include "engine/cpu_rows.h"
 #include "engine/vec_math.h"
-
-INLINE vec load_upto(const float *from, uint32_t left)
-{
-    return left >= VEC ? vec_load(from) : vec_load_part(from, left);
-}
-
-INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
-{
-    if (to.f32 != NULL) {
-        if (left >= VEC)
-            vec_store(to.f32 + at, a);
-        else
-            vec_store_part(to.f32 + at, a, left);
-    }
-    if (to.bf16 != NULL) {
-        if (left >= VEC) {
-            vec_store_bf16(to.bf16 + at, a);
-        } else {
-            uint16_t half[VEC];
-            vec_store_bf16(half, a);
-            memcpy(to.bf16 + at, half, left * sizeof half[0]);
-        }
-    }
-}
-
-/* Sums of one row, in four vectors so that an addition need not wait for the one before. */
-struct row_sums {
-    vec part[4];
-};
-
-INLINE struct row_sums no_sums(void)
-{
-    return (struct row_sums){{vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)}};
-}
-
-INLINE float total(const struct row_sums *sums)
-{
-    return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
-}
-
-/* Normalises the row at x.f32 in place, whose sum is already known. */
-INLINE void norm_row(uint32_t width, float sum, const struct norm_weights *norm, struct activations x)
-{
-    vec mean = vec_set(sum / (float)width);
-    struct row_sums squares = no_sums();
-    uint32_t i = 0;
-    for (; i + 4 * VEC <= width; i += 4 * VEC) {
-        for (uint32_t k = 0; k < 4; k++) {
-            vec d = vec_sub(vec_load(x.f32 + i + k * VEC), mean);
-            squares.part[k] = vec_fma(d, d, squares.part[k]);
-        }
-    }
-    float square = total(&squares);
-    for (; i < width; i++) {
-        float d = x.f32[i] - sum / (float)width;
-        square += d * d;
-    }
-    vec scale = vec_set(1.0f / sqrtf(square / (float)width + norm->eps));
-    for (i = 0; i < width; i += VEC) {
-        uint32_t left = width - i;
-        vec d = vec_mul(vec_sub(load_upto(x.f32 + i, left), mean), scale);
-        d = vec_fma(d, load_upto(norm->gain + i, left), load_upto(norm->bias + i, left));
-        store_upto(x, i, d, left);
-    }
-}
 
 static void embed(uint32_t width, const float *word, const uint16_t *word16, const float *place,
                   const struct norm_weights *norm, struct activations x)
@@ -89,26 +25,27 @@ static void embed(uint32_t width, const float *word, const uint16_t *word16, con
         sums = vec_add(sums, w);
         store_upto((struct activations){.f32 = x.f32}, i, w, left);
     }
-    norm_row(width, vec_sum(sums), norm, x);
+    float mean = vec_sum(sums) / (float)width;
+    norm_write(width, mean, norm_scale(width, x.f32, mean, norm->eps), norm, x);
 }
+
+/* Some rows go through each step together: one row's would wait for each other. */
+enum { NORM_ROWS = 8 };
 
 static void add_norm(uint32_t rows, uint32_t width, const float *product, const float *bias,
                      const struct norm_weights *norm, struct activations x)
 {
-    for (uint32_t r = 0; r < rows; r++) {
-        const float *from = product + (size_t)r * width;
-        struct activations row = {.f32 = x.f32 + (size_t)r * width};
-        struct row_sums sums = no_sums();
-        for (uint32_t i = 0, k = 0; i < width; i += VEC, k = (k + 1) % 4) {
-            uint32_t left = width - i;
-            vec y = vec_add(load_upto(from + i, left), load_upto(bias + i, left));
-            y = vec_add(y, load_upto(row.f32 + i, left));
-            sums.part[k] = vec_add(sums.part[k], y);
-            store_upto(row, i, y, left);
-        }
-        if (x.bf16 != NULL)
-            row.bf16 = x.bf16 + (size_t)r * width;
-        norm_row(width, total(&sums), norm, row);
+    float mean[NORM_ROWS], scale[NORM_ROWS];
+    for (uint32_t first = 0; first < rows; first += NORM_ROWS) {
+        uint32_t some = rows - first < NORM_ROWS ? rows - first : NORM_ROWS;
+        const float *from = product + (size_t)first * width;
+        struct activations to = activations_row(x, first, width);
+        for (uint32_t r = 0; r < some; r++)
+            mean[r] = norm_add(width, from + (size_t)r * width, bias, to.f32 + (size_t)r * width);
+        for (uint32_t r = 0; r < some; r++)
+            scale[r] = norm_scale(width, to.f32 + (size_t)r * width, mean[r], norm->eps);
+        for (uint32_t r = 0; r < some; r++)
+            norm_write(width, mean[r], scale[r], norm, activations_row(to, r, width));
     }
 }
 

@@ -5,8 +5,6 @@
 
 #include "engine/cpu_matmul_parts.h"
 
-enum { ALIGNMENT = 64 };
-
 enum status matmul_check(dnnl_status_t status, const char *what, struct err *err)
 {
     if (status == dnnl_success)
@@ -16,11 +14,6 @@ enum status matmul_check(dnnl_status_t status, const char *what, struct err *err
     if (status == dnnl_unimplemented)
         return err_set(err, STATUS_UNSUPPORTED, "oneDNN cannot do this on this processor (%s)", what);
     return err_set(err, STATUS_INTERNAL, "oneDNN failed with status %d (%s)", (int)status, what);
-}
-
-void *matmul_allocate(size_t bytes)
-{
-    return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT);
 }
 
 size_t matmul_element_bytes(const struct matmul *matmul)

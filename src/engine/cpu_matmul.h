@@ -46,11 +46,12 @@ MUST_CHECK enum status matmul_open(struct matmul_device *device, uint32_t output
                                    enum precision precision, bool whole, struct matmul **out, struct err *err);
 void matmul_close(struct matmul *matmul);
 
-/* Packs a weight. Shapes: weight [outputs, inputs] f32, read. Owns: the caller ends it with matmul_weights_close. */
-MUST_CHECK enum status matmul_pack(const struct matmul *matmul, const float *weight, struct matmul_weights **out,
-                                   struct err *err);
+/* Packs a weight. Shapes: weight [outputs, inputs] f32, read; to [matmul_packed_bytes], aligned for vectors, written.
+ * Owns: the caller ends it with matmul_weights_close; `to` outlives it. */
+MUST_CHECK enum status matmul_pack(const struct matmul *matmul, const float *weight, void *to,
+                                   struct matmul_weights **out, struct err *err);
 void matmul_weights_close(struct matmul_weights *weights);
-size_t matmul_weights_bytes(const struct matmul_weights *weights);
+size_t matmul_packed_bytes(const struct matmul *matmul);
 
 /* Makes what one thread needs to run any of `count` matmuls. Thread: one runner, one thread. */
 MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct matmul *const *matmuls, size_t count,

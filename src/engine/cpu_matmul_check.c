@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "engine/cpu_matmul_parts.h"
+#include "engine/cpu_memory.h"
 
 enum { CHECK_ROWS = 5 };
 
 struct shape_check {
     float *weight, *product;
     char *from;
+    void *packed;
     struct matmul_weights *weights;
     struct matmul_runner *runner;
 };
@@ -68,7 +70,7 @@ static enum status check_buckets(struct matmul *matmul, struct shape_check *c, s
     size_t row = matmul->outputs;
     float *reference = c->product, *product = c->product + CHECK_ROWS * row;
     check_fill(matmul, c);
-    TRY(matmul_pack(matmul, c->weight, &c->weights, err));
+    TRY(matmul_pack(matmul, c->weight, c->packed, &c->weights, err));
     TRY(matmul_runner_open(matmul->device, &matmul, 1, &c->runner, err));
     uint32_t last = MATMUL_ROWS / matmul->bucket_rows - 1;
     for (uint32_t bucket = last + 1; bucket-- > 0;) {
@@ -90,10 +92,12 @@ enum status matmul_check_bits(struct matmul *matmul, struct err *err)
     size_t weight_bytes = (size_t)matmul->outputs * matmul->inputs * sizeof(float);
     size_t from_bytes = (size_t)MATMUL_ROWS * matmul->inputs * sizeof(float);
     size_t product_bytes = (size_t)(MATMUL_ROWS + CHECK_ROWS) * matmul->outputs * sizeof(float);
-    struct shape_check c = {matmul_allocate(weight_bytes), matmul_allocate(product_bytes), matmul_allocate(from_bytes),
-                            NULL, NULL};
+    struct shape_check c = {.weight = cpu_memory(weight_bytes),
+                            .product = cpu_memory(product_bytes),
+                            .from = cpu_memory(from_bytes),
+                            .packed = cpu_memory(matmul_packed_bytes(matmul))};
     enum status status = STATUS_NO_MEMORY;
-    if (c.weight != NULL && c.product != NULL && c.from != NULL)
+    if (c.weight != NULL && c.product != NULL && c.from != NULL && c.packed != NULL)
         status = check_buckets(matmul, &c, err);
     else
         err_set(err, status, "no memory to check a matmul");
@@ -102,5 +106,6 @@ enum status matmul_check_bits(struct matmul *matmul, struct err *err)
     free(c.weight);
     free(c.product);
     free(c.from);
+    free(c.packed);
     return status;
 }

@@ -39,9 +39,7 @@ struct matmul {
 };
 
 struct matmul_weights {
-    uint32_t count; /* blocks * panels */
-    size_t bytes;
-    void *data;
+    uint32_t count;         /* blocks * panels */
     dnnl_memory_t memory[]; /* [blocks, panels] */
 };
 
@@ -61,9 +59,6 @@ struct matmul_runner {
 
 /* oneDNN's status in our words. */
 MUST_CHECK enum status matmul_check(dnnl_status_t status, const char *what, struct err *err);
-
-/* Memory aligned for vectors, to be freed with free. */
-void *matmul_allocate(size_t bytes);
 
 /* The bytes of an input element. */
 size_t matmul_element_bytes(const struct matmul *matmul);

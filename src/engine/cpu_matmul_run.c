@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/cpu_matmul_parts.h"
+#include "engine/cpu_memory.h"
 
 static enum status reorder(const struct matmul *matmul, const dnnl_memory_desc_t *plain, const float *from,
                            dnnl_memory_t to, struct err *err)
@@ -38,21 +39,26 @@ static enum status reorder(const struct matmul *matmul, const dnnl_memory_desc_t
     return status;
 }
 
-static enum status pack_all(const struct matmul *matmul, const float *weight, struct matmul_weights *weights,
+/* Each part begins at a cache line of its own. */
+static size_t part_bytes(const struct matmul *matmul)
+{
+    return (dnnl_memory_desc_get_size(&matmul->packed) + 63) / 64 * 64;
+}
+
+size_t matmul_packed_bytes(const struct matmul *matmul)
+{
+    return (size_t)matmul->blocks * matmul->panels * part_bytes(matmul);
+}
+
+static enum status pack_all(const struct matmul *matmul, const float *weight, char *to, struct matmul_weights *weights,
                             struct err *err)
 {
     dnnl_dims_t dims = {matmul->panel_inputs, matmul->block_outputs}, strides = {1, matmul->inputs};
     dnnl_memory_desc_t plain;
-    size_t part_bytes = (dnnl_memory_desc_get_size(&matmul->packed) + 63) / 64 * 64;
-    weights->bytes = weights->count * part_bytes;
-    weights->data = matmul_allocate(weights->bytes);
-    if (weights->data == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for packed weights (%zu bytes)", weights->bytes);
     TRY(matmul_check(dnnl_memory_desc_init_by_strides(&plain, 2, dims, dnnl_f32, strides), "weight", err));
-    for (uint32_t part = 0; part < weights->count; part++) {
+    for (uint32_t part = 0; part < weights->count; part++, to += part_bytes(matmul)) {
         uint32_t block = part / matmul->panels, panel = part % matmul->panels;
         const float *from = weight + (size_t)block * matmul->block_outputs * matmul->inputs;
-        char *to = (char *)weights->data + part * part_bytes;
         TRY(matmul_check(dnnl_memory_create(&weights->memory[part], &matmul->packed, matmul->device->engine, to),
                          "packed weight", err));
         TRY(reorder(matmul, &plain, from + (size_t)panel * matmul->panel_inputs, weights->memory[part], err));
@@ -60,14 +66,15 @@ static enum status pack_all(const struct matmul *matmul, const float *weight, st
     return STATUS_OK;
 }
 
-enum status matmul_pack(const struct matmul *matmul, const float *weight, struct matmul_weights **out, struct err *err)
+enum status matmul_pack(const struct matmul *matmul, const float *weight, void *to, struct matmul_weights **out,
+                        struct err *err)
 {
     uint32_t count = matmul->blocks * matmul->panels;
     struct matmul_weights *weights = calloc(1, sizeof *weights + count * sizeof weights->memory[0]);
     if (weights == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for packed weights");
     weights->count = count;
-    enum status status = pack_all(matmul, weight, weights, err);
+    enum status status = pack_all(matmul, weight, to, weights, err);
     if (status != STATUS_OK) {
         matmul_weights_close(weights);
         return status;
@@ -82,13 +89,7 @@ void matmul_weights_close(struct matmul_weights *weights)
         return;
     for (uint32_t part = 0; part < weights->count; part++)
         dnnl_memory_destroy(weights->memory[part]);
-    free(weights->data);
     free(weights);
-}
-
-size_t matmul_weights_bytes(const struct matmul_weights *weights)
-{
-    return weights->bytes;
 }
 
 /* --- running -------------------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ static enum status runner_fill(struct matmul_runner *runner, struct matmul_devic
     }
     dnnl_memory_desc_t flat;
     dnnl_dims_t dims = {(dnnl_dim_t)bytes};
-    runner->scratch = matmul_allocate(bytes);
+    runner->scratch = cpu_memory(bytes);
     if (runner->scratch == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for oneDNN's scratchpad (%zu bytes)", bytes);
     TRY(matmul_check(dnnl_memory_desc_init_by_tag(&flat, 1, dims, dnnl_u8, dnnl_a), "scratchpad", err));

@@ -1,9 +1,12 @@
 /* Matrix products on AMX tiles (cpu_tiles.h). Included by cpu_kernels_amx.c alone.
  *
- * The weight is cut into chunks that stay in the second-level cache while all rows pass; within a chunk, a block of 32
- * rows stays in the first-level cache while the weight streams by in the order in which it is packed: panels of 32
- * outputs. A block of 32 rows by 32 outputs is summed in four tiles. What follows a product (bias, activation,
- * rounding) is done for one block while the tiles work on the next: the vector units are idle then. */
+ * A block of 32 rows by 32 outputs is summed in four tiles. A strip of 32 rows stays in the first-level cache while the
+ * weight streams by in the order in which it is packed: panels of 32 outputs. Of a large weight only a chunk is used at
+ * a time, so that it stays in the second-level cache while all rows pass.
+ *
+ * What follows a product is done for what is finished while the tiles work on the next block, a little after every
+ * step: the vector units are idle then. Bias, activation and rounding follow block by block, a normalisation strip by
+ * strip; for that the sums of a strip stand in a buffer that the second-level cache holds. */
 #ifndef ENGINE_CPU_TILES_PRODUCT_H
 #define ENGINE_CPU_TILES_PRODUCT_H
 
@@ -12,23 +15,16 @@
 #include "engine/vec_math.h"
 
 enum {
-    BLOCK = 2 * AMX_ROWS, /* rows and outputs of a block */
-    CHUNK_OUTPUTS = 256,  /* of the weight at once: with 384 inputs 0.2 MB, which stay in the second-level cache */
-    CHUNK_INPUTS = 384,   /* a block of rows by these is 24 KB, which stay in the first-level cache */
+    BLOCK = 2 * AMX_ROWS,  /* rows and outputs of a block */
+    CHUNK_BYTES = 3 << 19, /* of the weight at once: this much of a second-level cache of 2 MB */
+    ROWS_AT_ONCE = 4,      /* that are ended after a step: a divisor of AMX_ROWS */
+    CHUNK_INPUTS = 384,    /* a strip by these is 24 KB, which stay in the first-level cache */
 };
 
 static inline uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
-
-/* A finished block of sums that waits for its end. */
-struct waiting_block {
-    uint32_t rows;     /* 0: none */
-    const float *bias; /* [BLOCK] */
-    uint16_t *to;
-    float sums[BLOCK][BLOCK] __attribute__((aligned(64)));
-};
 
 static void tiles_pack(uint32_t outputs, uint32_t inputs, const float *weight, uint16_t *packed)
 {
@@ -43,32 +39,62 @@ static void tiles_pack(uint32_t outputs, uint32_t inputs, const float *weight, u
                     }
 }
 
-/* Ends rows first..last of a waiting block. */
-INLINE void end_rows(const struct product_job *job, const struct waiting_block *block, uint32_t first, uint32_t last,
-                     bool activates, enum activation activation)
+/* --- what follows --------------------------------------------------------------------------------------------------
+ */
+
+/* Finished sums that wait for their end. */
+struct waiting {
+    uint32_t rows, ended;
+    const float *sums; /* [rows, BLOCK], or [rows, outputs] before a normalisation */
+    const float *bias; /* [BLOCK], or the normalisation's */
+    uint16_t *to;      /* [rows, BLOCK], `stride` apart */
+    size_t stride;
+};
+
+INLINE void end_row(const struct waiting *waiting, uint32_t row, bool activates, enum activation activation)
 {
-    for (uint32_t row = first; row < last; row++) {
-        for (uint32_t i = 0; i < BLOCK; i += VEC) {
-            vec x = vec_add(vec_load(block->sums[row] + i), vec_load(block->bias + i));
-            if (activates)
-                x = activation_of(activation, true, x);
-            vec_store_bf16(block->to + (size_t)row * job->outputs + i, x);
-        }
+    vec x[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        x[i] = vec_add(vec_load(waiting->sums + (size_t)row * BLOCK + i * VEC), vec_load(waiting->bias + i * VEC));
+        if (activates)
+            x[i] = activation_of(activation, true, x[i]);
     }
+    __m512bh both = _mm512_cvtne2ps_pbh(x[1], x[0]);
+    __builtin_memcpy(waiting->to + row * waiting->stride, &both, sizeof both);
 }
+
+/* Ends some rows, always the same number, so that the branches are easy to foresee. */
+INLINE void end_some(struct waiting *waiting, enum product_end end, enum activation activation)
+{
+    if (end == END_NOTHING || waiting->ended == waiting->rows)
+        return;
+    for (uint32_t i = 0; i < ROWS_AT_ONCE; i++)
+        end_row(waiting, waiting->ended + i, end == END_BIAS_ACTIVATION, activation);
+    waiting->ended += ROWS_AT_ONCE;
+}
+
+INLINE void end_all(struct waiting *waiting, enum product_end end, enum activation activation)
+{
+    while (end != END_NOTHING && waiting->ended < waiting->rows)
+        end_some(waiting, end, activation);
+}
+
+/* --- sums ----------------------------------------------------------------------------------------------------------
+ */
 
 /* A block's place in the product: BLOCK rows by BLOCK outputs by some inputs. */
 struct block_place {
-    const uint16_t *from;  /* [16 or 32 rows, inputs] */
+    const uint16_t *from;  /* the first tile of the upper 16 rows */
+    size_t row_bytes;      /* between rows of a tile */
+    size_t below, step;    /* elements from a tile to the one below it and to the next one */
     const uint16_t *panel; /* packed */
     uint32_t inputs;       /* to be summed */
     float *sums;           /* where the sums go, and where those of the inputs before stand */
     size_t stride;         /* of sums */
-    bool two;              /* 32 rows, not 16 */
     bool adds;             /* to what stands in sums */
 };
 
-INLINE void load_sums(const struct block_place *place)
+INLINE void load_sums(const struct block_place *place, bool two)
 {
     if (!place->adds) {
         _tile_zero(0);
@@ -80,109 +106,147 @@ INLINE void load_sums(const struct block_place *place)
     size_t bytes = place->stride * sizeof(float);
     _tile_loadd(0, place->sums, bytes);
     _tile_loadd(1, place->sums + AMX_ROWS, bytes);
-    if (place->two) {
+    if (two) {
         _tile_loadd(2, place->sums + AMX_ROWS * place->stride, bytes);
         _tile_loadd(3, place->sums + AMX_ROWS * place->stride + AMX_ROWS, bytes);
     }
 }
 
-INLINE void store_sums(const struct block_place *place)
+INLINE void store_sums(const struct block_place *place, bool two)
 {
     size_t bytes = place->stride * sizeof(float);
     _tile_stored(0, place->sums, bytes);
     _tile_stored(1, place->sums + AMX_ROWS, bytes);
-    if (place->two) {
+    if (two) {
         _tile_stored(2, place->sums + AMX_ROWS * place->stride, bytes);
         _tile_stored(3, place->sums + AMX_ROWS * place->stride + AMX_ROWS, bytes);
     }
 }
 
-/* Sums one block; between the steps, the waiting block's rows are ended. */
-INLINE void sum_block(const struct product_job *job, const struct block_place *place,
-                      const struct waiting_block *waiting, bool two, bool activates, enum activation activation)
+/* Sums one block of 32 rows, or of 16; after every step some of the waiting rows are ended. */
+INLINE void sum_block(const struct block_place *place, struct waiting *waiting, bool two, enum product_end end,
+                      enum activation activation)
 {
-    size_t bytes = job->inputs * sizeof(uint16_t);
-    const uint16_t *from = place->from, *below = from + (size_t)AMX_ROWS * job->inputs, *panel = place->panel;
-    uint32_t steps = place->inputs / AMX_PAIRED, ended = 0;
-    load_sums(place);
-    for (uint32_t step = 0; step < steps; step++, panel += 2 * AMX_TILE) {
+    const uint16_t *from = place->from, *panel = place->panel;
+    size_t row_bytes = place->row_bytes, below = place->below;
+    load_sums(place, two);
+    for (uint32_t input = 0; input < place->inputs; input += AMX_PAIRED) {
         _tile_stream_loadd(6, panel, 64);
         _tile_stream_loadd(7, panel + AMX_TILE, 64);
-        _tile_loadd(4, from + (size_t)step * AMX_PAIRED, bytes);
+        _tile_loadd(4, from, row_bytes);
+        if (two)
+            _tile_loadd(5, from + below, row_bytes);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         if (two) {
-            _tile_loadd(5, below + (size_t)step * AMX_PAIRED, bytes);
             _tile_dpbf16ps(2, 5, 6);
             _tile_dpbf16ps(3, 5, 7);
         }
-        uint32_t due = waiting->rows * (step + 1) / steps;
-        end_rows(job, waiting, ended, due, activates, activation);
-        ended = due;
+        panel += 2 * AMX_TILE;
+        from += place->step;
+        end_some(waiting, end, activation);
     }
-    store_sums(place);
+    store_sums(place, two);
 }
 
-/* Only sums that go straight to memory can be taken up again, so only then are the inputs cut. */
-static uint32_t inputs_at_once(const struct product_job *job)
+/* --- the product ---------------------------------------------------------------------------------------------------
+ */
+
+/* A part of the product: a strip or all rows, some outputs, some inputs. */
+struct part {
+    uint32_t first_row, last_row, first_output, last_output, first_input, last_input;
+};
+
+/* What a running product keeps between its blocks. */
+struct run {
+    const struct product_job *job;
+    struct waiting waiting;
+    float *finished[2]; /* buffers that sums go to in turn while the others wait */
+    unsigned now;
+};
+
+INLINE void place_input(const struct product_job *job, uint32_t row, uint32_t input, struct block_place *place)
 {
-    return job->end == END_NOTHING && job->inputs > CHUNK_INPUTS ? CHUNK_INPUTS : job->inputs;
+    size_t inputs = job->inputs, strip = row * inputs;
+    if (job->from_tiled) {
+        *place = (struct block_place){job->from + strip + (size_t)input * BLOCK, AMX_PAIRED * sizeof(uint16_t),
+                                      AMX_TILE, 2 * AMX_TILE};
+        return;
+    }
+    *place = (struct block_place){job->from + strip + input, inputs * sizeof(uint16_t), AMX_ROWS * inputs, AMX_PAIRED};
 }
 
-/* All rows of one chunk of the weight. */
-INLINE void sum_chunk(const struct product_job *job, uint32_t first_output, uint32_t first_input,
-                      struct waiting_block blocks[2], unsigned *next, enum product_end end, enum activation activation)
+/* A block is finished: from now on it waits. */
+INLINE void await_block(struct run *run, uint32_t row, uint32_t output, uint32_t rows)
 {
-    uint32_t last_output = least(first_output + CHUNK_OUTPUTS, job->outputs);
-    struct block_place place = {.inputs = least(inputs_at_once(job), job->inputs - first_input),
-                                .adds = end == END_NOTHING && first_input > 0};
-    for (uint32_t row = 0; row < job->rows; row += BLOCK) {
-        place.from = job->from + (size_t)row * job->inputs + first_input;
-        place.two = job->rows - row > AMX_ROWS;
-        for (uint32_t output = first_output; output < last_output; output += BLOCK) {
-            struct waiting_block *done = &blocks[*next], *waiting = &blocks[1 - *next];
-            size_t at = (size_t)row * job->outputs + output;
-            place.panel = job->packed + (size_t)output * job->inputs + (size_t)first_input * BLOCK;
-            place.sums = end == END_NOTHING ? job->to.f32 + at : done->sums[0];
+    const struct product_job *job = run->job;
+    size_t strip = (size_t)row * job->outputs;
+    run->waiting = (struct waiting){.rows = rows, .sums = run->finished[run->now], .bias = job->bias + output};
+    run->waiting.to = job->to.bf16 + strip + (job->to_tiled ? (size_t)output * BLOCK : output);
+    run->waiting.stride = job->to_tiled ? BLOCK : job->outputs;
+    run->now = 1 - run->now;
+}
+
+INLINE void sum_part(struct run *run, struct part part, enum product_end end, enum activation activation)
+{
+    const struct product_job *job = run->job;
+    struct block_place place;
+    for (uint32_t row = part.first_row; row < part.last_row; row += BLOCK) {
+        bool two = job->rows - row > AMX_ROWS;
+        place_input(job, row, part.first_input, &place);
+        place.inputs = part.last_input - part.first_input;
+        place.adds = part.first_input > 0;
+        for (uint32_t output = part.first_output; output < part.last_output; output += BLOCK) {
+            place.panel = job->packed + (size_t)output * job->inputs + (size_t)part.first_input * BLOCK;
             place.stride = end == END_NOTHING ? job->outputs : BLOCK;
-            if (place.two)
-                sum_block(job, &place, waiting, true, end == END_BIAS_ACTIVATION, activation);
+            place.sums = run->finished[run->now];
+            if (end == END_NOTHING)
+                place.sums = job->to.f32 + (size_t)row * job->outputs + output;
+            if (two)
+                sum_block(&place, &run->waiting, true, end, activation);
             else
-                sum_block(job, &place, waiting, false, end == END_BIAS_ACTIVATION, activation);
+                sum_block(&place, &run->waiting, false, end, activation);
             if (end == END_NOTHING)
                 continue;
-            done->rows = place.two ? BLOCK : AMX_ROWS;
-            done->bias = job->bias + output;
-            done->to = job->to.bf16 + at;
-            *next = 1 - *next;
+            end_all(&run->waiting, end, activation);
+            await_block(run, row, output, two ? BLOCK : AMX_ROWS);
         }
     }
 }
 
-INLINE void product_as(const struct product_job *job, enum product_end end, enum activation activation)
+/* Chunk by chunk of the weight, each with all rows. */
+INLINE void product_as(struct run *run, enum product_end end, enum activation activation)
 {
-    struct waiting_block blocks[2];
-    unsigned next = 0;
-    blocks[0].rows = blocks[1].rows = 0;
-    for (uint32_t output = 0; output < job->outputs; output += CHUNK_OUTPUTS)
-        for (uint32_t input = 0; input < job->inputs; input += inputs_at_once(job))
-            sum_chunk(job, output, input, blocks, &next, end, activation);
-    end_rows(job, &blocks[1 - next], 0, blocks[1 - next].rows, end == END_BIAS_ACTIVATION, activation);
+    const struct product_job *job = run->job;
+    /* Only sums that go straight to memory can be taken up again, so only then are the inputs cut. */
+    uint32_t inputs = end == END_NOTHING ? CHUNK_INPUTS : job->inputs;
+    uint32_t outputs = CHUNK_BYTES / (inputs * sizeof(uint16_t)) / BLOCK * BLOCK;
+    outputs = outputs < BLOCK ? BLOCK : outputs;
+    for (uint32_t output = job->first_output; output < job->last_output; output += outputs)
+        for (uint32_t input = 0; input < job->inputs; input += inputs)
+            sum_part(run,
+                     (struct part){0, job->rows, output, least(output + outputs, job->last_output), input,
+                                   least(input + inputs, job->inputs)},
+                     end, activation);
+    end_all(&run->waiting, end, activation);
 }
 
 static void tiles_product(const struct product_job *job)
 {
+    float blocks[2][BLOCK * BLOCK] __attribute__((aligned(64)));
+    struct run run = {.job = job, .finished = {blocks[0], blocks[1]}};
     amx_configure();
-    if (job->end == END_NOTHING)
-        product_as(job, END_NOTHING, ACTIVATION_RELU);
-    else if (job->end == END_BIAS)
-        product_as(job, END_BIAS, ACTIVATION_RELU);
-    else if (job->activation == ACTIVATION_GELU_ERF)
-        product_as(job, END_BIAS_ACTIVATION, ACTIVATION_GELU_ERF);
-    else if (job->activation == ACTIVATION_GELU_TANH)
-        product_as(job, END_BIAS_ACTIVATION, ACTIVATION_GELU_TANH);
-    else
-        product_as(job, END_BIAS_ACTIVATION, ACTIVATION_RELU);
+    if (job->end == END_NOTHING) {
+        product_as(&run, END_NOTHING, ACTIVATION_RELU);
+    } else if (job->end == END_BIAS) {
+        product_as(&run, END_BIAS, ACTIVATION_RELU);
+    } else if (job->activation == ACTIVATION_GELU_ERF) {
+        product_as(&run, END_BIAS_ACTIVATION, ACTIVATION_GELU_ERF);
+    } else if (job->activation == ACTIVATION_GELU_TANH) {
+        product_as(&run, END_BIAS_ACTIVATION, ACTIVATION_GELU_TANH);
+    } else {
+        product_as(&run, END_BIAS_ACTIVATION, ACTIVATION_RELU);
+    }
     _tile_release();
 }
 

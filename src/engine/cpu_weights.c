@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cpu_memory.h"
+
 static enum status no_memory(size_t elements, struct err *err)
 {
     return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weights", elements);
@@ -22,7 +24,7 @@ static enum status keep_vector(struct cpu_weights *weights, const struct tensor 
     if (tensor->elements != elements)
         return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements,
                        elements);
-    float *values = malloc(elements * sizeof *values);
+    float *values = cpu_memory(elements * sizeof *values);
     if (values == NULL)
         return no_memory(elements, err);
     tensor_read_f32(tensor, 0, elements, values);
@@ -55,7 +57,7 @@ static enum status keep_words16(struct cpu_weights *weights, const struct model 
 {
     const struct tensor *words = &model->word_embeddings;
     float *row = malloc(model->hidden * sizeof *row);
-    weights->word16 = malloc(words->elements * sizeof *weights->word16);
+    weights->word16 = cpu_memory(words->elements * sizeof *weights->word16);
     if (row == NULL || weights->word16 == NULL) {
         free(row);
         return no_memory(words->elements, err);
@@ -114,6 +116,12 @@ void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outpu
     *inputs = shapes[site][1];
 }
 
+static size_t packed_bytes(const struct cpu_weights *weights, const struct matmul *shape, uint32_t outputs,
+                           uint32_t inputs)
+{
+    return weights->tiles == NULL ? matmul_packed_bytes(shape) : (size_t)outputs * inputs * sizeof(uint16_t);
+}
+
 /* Packs linears that share their input as one product with their outputs behind each other. */
 static enum status keep_linear(struct cpu_weights *weights, const struct matmul *shape,
                                const struct linear *const *parts, unsigned count, uint32_t outputs, uint32_t inputs,
@@ -136,17 +144,11 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
         weights->bytes += out->whole.bytes;
         return STATUS_OK;
     }
-    if (weights->tiles == NULL) {
-        TRY(matmul_pack(shape, plain, &out->packed, err));
-        weights->bytes += matmul_weights_bytes(out->packed);
-        return STATUS_OK;
-    }
-    size_t bytes = count * block * sizeof *out->tiles;
-    out->tiles = aligned_alloc(64, bytes); /* whole tiles, so whole cache lines */
-    if (out->tiles == NULL)
-        return no_memory(count * block, err);
-    weights->tiles->pack(outputs, inputs, plain, out->tiles);
-    weights->bytes += bytes;
+    void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, shape, outputs, inputs));
+    if (weights->tiles == NULL)
+        return matmul_pack(shape, plain, to, &out->packed, err);
+    out->tiles = to;
+    weights->tiles->pack(outputs, inputs, plain, to);
     return STATUS_OK;
 }
 
@@ -169,22 +171,37 @@ static enum status keep_layer(struct cpu_weights *weights, const struct model *m
     return keep_norm(weights, model, &from->output_norm, &to->norm[NORM_OUTPUT], err);
 }
 
-static enum status keep_layers(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                               struct err *err)
+/* Compiles the products of a layer, and makes room for the weights of all. */
+static enum status prepare_products(struct cpu_weights *weights, const struct model *model, enum precision precision,
+                                    struct err *err)
 {
-    size_t largest = 0;
-    weights->layers = calloc(model->layer_count, sizeof *weights->layers);
-    if (weights->layers == NULL)
-        return no_memory(model->layer_count, err);
+    size_t bytes = 0;
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         cpu_weights_shape(model, site, &outputs, &inputs);
         bool whole = site != LINEAR_INTERMEDIATE;
         if (weights->tiles == NULL && weights->int8 == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
-        if ((size_t)outputs * inputs > largest)
-            largest = (size_t)outputs * inputs;
+        if (weights->int8 == NULL)
+            cpu_memory_part(NULL, &bytes, packed_bytes(weights, weights->shapes[site], outputs, inputs));
     }
+    if (weights->int8 != NULL) /* each has its own */
+        return STATUS_OK;
+    bytes *= model->layer_count;
+    weights->packed = cpu_memory(bytes);
+    weights->bytes += bytes;
+    return weights->packed == NULL ? no_memory(bytes, err) : STATUS_OK;
+}
+
+static enum status keep_layers(struct cpu_weights *weights, const struct model *model, enum precision precision,
+                               struct err *err)
+{
+    weights->layers = calloc(model->layer_count, sizeof *weights->layers);
+    if (weights->layers == NULL)
+        return no_memory(model->layer_count, err);
+    TRY(prepare_products(weights, model, precision, err));
+    size_t longer = model->intermediate_size > 3 * model->hidden ? model->intermediate_size : 3 * model->hidden;
+    size_t largest = longer * model->hidden; /* elements of any product */
     float *plain = malloc(largest * sizeof *plain);
     if (plain == NULL)
         return no_memory(largest, err);
@@ -231,7 +248,6 @@ static void close_layer(struct cpu_layer *layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         matmul_weights_close(layer->linear[site].packed);
-        free(layer->linear[site].tiles);
         int8_weight_close(&layer->linear[site].whole);
         free(layer->linear[site].bias);
     }
@@ -251,6 +267,7 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->embedding_norm.gain);
     free(weights->embedding_norm.bias);
     free(weights->place);
+    free(weights->packed);
     free(weights->word);
     free(weights->word16);
     for (unsigned site = 0; site < CPU_SHAPES; site++)

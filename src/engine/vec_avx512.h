@@ -91,6 +91,19 @@ static inline vec vec_scale(vec a, vec n)
     return _mm512_scalef_ps(a, n);
 }
 
+/* Chooses one of 16 floats by the whole number 0..15 that was added to VEC_PICK. */
+#define VEC_PICK 12582912.0f /* 1.5 * 2^23, so that the number stands in the lowest bits */
+
+static inline vec vec_pick(const float table[16], vec which)
+{
+    return _mm512_permutexvar_ps(_mm512_castps_si512(which), _mm512_loadu_ps(table));
+}
+
+static inline vec vec_abs(vec a)
+{
+    return _mm512_abs_ps(a);
+}
+
 static inline float vec_sum(vec a)
 {
     return _mm512_reduce_add_ps(a);
