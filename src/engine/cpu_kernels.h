@@ -30,7 +30,7 @@ struct attention_job {
     float scale;
     const float *qkv;      /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
     const float *bias;     /* [3 * heads * head_dim] */
-    const uint16_t *qkv16; /* instead of both, for attention16: the same in bf16, with bias; 15 more rows are read */
+    const uint16_t *qkv16; /* instead of both, for attention16: the same in bf16, with bias; 31 more rows are read */
     struct activations context; /* [length, heads * head_dim]: exactly one of the two is written */
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };
