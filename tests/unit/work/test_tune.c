@@ -89,23 +89,33 @@ static void without_a_cost_there_is_no_limit(void **state)
     assert_true(tune_batch_ns(&tune, &unknown, 0) == 0);
 }
 
-/* One compute thread, requests of 10 tokens at even distances: each batch takes what waits, up to the limit. */
+/* One compute thread, requests of 10 tokens at even distances or as chance brings them: each batch takes what waits, up
+ * to the limit. */
 struct queue_model {
     struct tune tune;
     double now_ns, next_ns, every_ns;
-    double waiting[100000]; /* since when */
+    uint32_t chance;        /* 0: even distances; else the state of what brings them */
+    double waiting[200000]; /* since when */
     int first, last;
 };
 
+static void arrive(struct queue_model *model)
+{
+    double distance = 1;
+    if (model->chance != 0) {
+        model->chance = model->chance * 1664525u + 1013904223u;
+        distance = -log(((model->chance >> 8) + 1) * 0x1p-24);
+    }
+    model->waiting[model->last++] = model->next_ns;
+    model->next_ns += distance * model->every_ns;
+}
+
 static void run_one_batch(struct queue_model *model)
 {
-    if (model->first == model->last) {
-        model->waiting[model->last++] = model->next_ns;
-        model->now_ns = model->next_ns;
-        model->next_ns += model->every_ns;
-    }
-    for (; model->next_ns <= model->now_ns; model->next_ns += model->every_ns)
-        model->waiting[model->last++] = model->next_ns;
+    if (model->first == model->last)
+        model->now_ns = fmax(model->now_ns, model->next_ns);
+    while (model->next_ns <= model->now_ns)
+        arrive(model);
     double oldest_ns = model->now_ns - model->waiting[model->first],
            most = tune_batch_ns(&model->tune, &cost, (uint64_t)oldest_ns);
     int rows = 1;
@@ -130,6 +140,55 @@ static void a_steady_load_meets_its_target(void **state)
     assert_true(model.tune.p99_ms > 0 && model.tune.p99_ms <= 40);
 }
 
+/* Runs on for a time, and tells from when on every 99th percentile was within the target: s of virtual time since the
+ * start of it; more than `seconds` when the last one was not. */
+static double settles_after(struct queue_model *model, double seconds)
+{
+    double begin_ns = model->now_ns, settled = 0;
+    while (model->now_ns < begin_ns + seconds * 1e9) {
+        run_one_batch(model);
+        if (model->tune.p99_ms * 1e6 > (double)model->tune.target_ns)
+            settled = (model->now_ns - begin_ns) / 1e9 + 0.001;
+    }
+    return model->tune.p99_ms * 1e6 > (double)model->tune.target_ns ? seconds + 1 : settled;
+}
+
+/* The load doubles and halves, with what chance does to it. */
+static void the_target_is_met_whatever_the_load_does(void **state)
+{
+    (void)state;
+    static const double loads[] = {0.2, 0.4, 0.8, 0.4, 0.2, 0.8};
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        static struct queue_model model;
+        model = (struct queue_model){.chance = seed};
+        tune_begin(&model.tune, 50);
+        for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++) {
+            model.every_ns = 1e6 / loads[i];
+            double after = settles_after(&model, 30);
+            assert_true(after < 5);
+        }
+    }
+}
+
+/* For 10 s there is more work than time: 2 s of it wait at the end, which are gone after 5 s more. */
+static void an_overload_is_over_when_its_work_is_done(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        static struct queue_model model;
+        model = (struct queue_model){.chance = seed};
+        tune_begin(&model.tune, 50);
+        for (int again = 0; again < 3; again++) {
+            model.every_ns = 1e6 / 0.6;
+            double after = settles_after(&model, 20);
+            assert_true(again == 0 ? after < 3 : after < 12);
+            model.every_ns = 1e6 / 1.2;
+            (void)settles_after(&model, 10);
+            assert_true(model.tune.p99_ms > 50);
+        }
+    }
+}
+
 /* More work than time: with short batches it would be even more. What is done per second is what long ones do. */
 static void an_overload_runs_at_full_throughput(void **state)
 {
@@ -151,6 +210,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(who_waits_longer_than_the_target_needs_throughput),
     cmocka_unit_test(without_a_cost_there_is_no_limit),
     cmocka_unit_test(a_steady_load_meets_its_target),
+    cmocka_unit_test(the_target_is_met_whatever_the_load_does),
+    cmocka_unit_test(an_overload_is_over_when_its_work_is_done),
     cmocka_unit_test(an_overload_runs_at_full_throughput),
 };
 
