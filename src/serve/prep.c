@@ -6,10 +6,15 @@
 #include "work/prepare.h"
 #include "work/reply.h"
 
-enum { JOBS = 64, JOB_REQUESTS = 64 };
+enum {
+    JOBS = 64,
+    JOB_REQUESTS = 64,
+    JOB_BYTES = 256 * 1024, /* of entries to be prepared, unless one alone is larger */
+    LONG_BYTES = 32 * 1024, /* a text of 32 KiB that must be read to its end takes a third of a millisecond */
+};
 
 struct prep_job {
-    enum prep_kind kind;
+    enum prep_queue queue;
     struct prep_desk *desk;
     struct request_list requests;
 };
@@ -20,7 +25,8 @@ struct prep {
     struct prep_job jobs[JOBS];
     struct prep_job *idle[JOBS];
     unsigned idle_count;
-    struct prep_desk *turn; /* a ring of desks; the next one to be served */
+    unsigned long_jobs, long_most; /* of long texts: that are out, and that may be */
+    struct prep_desk *turn;        /* a ring of desks; the next one to be served */
 };
 
 static void work(void *context, void *item)
@@ -28,27 +34,46 @@ static void work(void *context, void *item)
     (void)context;
     struct prep_job *job = item;
     for (struct request *request = job->requests.first; request != NULL; request = request->next)
-        if (job->kind == PREP_PREPARE)
+        if (job->queue != QUEUE_FORMAT)
             prepare_request(request, job->desk->model);
         else
             reply_format(request);
 }
 
+static bool waits(const struct prep *prep, const struct prep_desk *desk, enum prep_queue queue)
+{
+    return desk->waiting[queue].count > 0 && (queue != QUEUE_LONG || prep->long_jobs < prep->long_most);
+}
+
+static size_t entry_bytes(const struct request *request)
+{
+    return request->bytes - request->work_bytes;
+}
+
 /* Fills one idle job with waiting requests of a desk. Replies first: they end requests, which makes room for new ones.
- * False when the desk has nothing to do. */
+ * Then long texts, of which few jobs are out, so that the others never wait behind more. False when the desk has
+ * nothing to do. */
 static bool start_one(struct prep *prep, struct prep_desk *desk)
 {
-    enum prep_kind kind = desk->waiting[PREP_FORMAT].count > 0 ? PREP_FORMAT : PREP_PREPARE;
-    struct request_list *waiting = &desk->waiting[kind];
-    if (waiting->count == 0)
+    enum prep_queue queue = QUEUE_FORMAT;
+    while (queue < QUEUES && !waits(prep, desk, queue))
+        queue++;
+    if (queue == QUEUES)
         return false;
+    struct request_list *waiting = &desk->waiting[queue];
     uint32_t share = waiting->count / prep->threads + 1;
     uint32_t size = share < JOB_REQUESTS ? share : JOB_REQUESTS;
     struct prep_job *job = prep->idle[--prep->idle_count];
-    job->kind = kind;
+    job->queue = queue;
     job->desk = desk;
-    for (uint32_t i = 0; i < size && waiting->count > 0; i++)
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < size && waiting->count > 0; i++) {
+        bytes += queue == QUEUE_FORMAT ? 0 : entry_bytes(waiting->first);
+        if (i > 0 && bytes > JOB_BYTES)
+            break;
         request_list_push(&job->requests, request_list_pop(waiting));
+    }
+    prep->long_jobs += queue == QUEUE_LONG;
     crew_put(prep->crew, job);
     return true;
 }
@@ -73,6 +98,7 @@ enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct e
     if (prep == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the prep pool");
     prep->threads = threads;
+    prep->long_most = threads > 1 ? threads - 1 : 1;
     for (; prep->idle_count < JOBS; prep->idle_count++)
         prep->idle[prep->idle_count] = &prep->jobs[prep->idle_count];
     struct crew_options options = {
@@ -98,7 +124,10 @@ void prep_add(struct prep *prep, struct prep_desk *desk, const struct model *mod
 
 void prep_put(struct prep *prep, struct prep_desk *desk, enum prep_kind kind, struct request_list *requests)
 {
-    request_list_join(&desk->waiting[kind], requests);
+    if (kind == PREP_FORMAT)
+        request_list_join(&desk->waiting[QUEUE_FORMAT], requests);
+    for (struct request *request; (request = request_list_pop(requests)) != NULL;)
+        request_list_push(&desk->waiting[entry_bytes(request) > LONG_BYTES ? QUEUE_LONG : QUEUE_SHORT], request);
     start_waiting(prep);
 }
 
@@ -106,7 +135,9 @@ void prep_take(struct prep *prep)
 {
     struct prep_job *job;
     while ((job = crew_take(prep->crew)) != NULL) {
-        request_list_join(&job->desk->done[job->kind], &job->requests);
+        enum prep_kind kind = job->queue == QUEUE_FORMAT ? PREP_FORMAT : PREP_PREPARE;
+        request_list_join(&job->desk->done[kind], &job->requests);
+        prep->long_jobs -= job->queue == QUEUE_LONG;
         prep->idle[prep->idle_count++] = job;
     }
     start_waiting(prep);

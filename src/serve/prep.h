@@ -1,7 +1,12 @@
 /* The prep pool: tokenises requests and writes their reply bytes, away from the I/O thread.
  *
  * Requests travel in jobs of a few dozen, so that a handover between threads is shared by many and several threads can
- * work on one read. Jobs are a fixed set; requests that find none wait in a list here, so nothing can fail or block. */
+ * work on one read. Jobs are a fixed set; requests that find none wait in a list here, so nothing can fail or block.
+ *
+ * A long text that must be read to its end (it is to be counted, or is nothing but blanks) takes as long as thousands
+ * of short ones. So long ones have a list of their own, and of their jobs so few are out that with several threads one
+ * is always left for short ones, and with one thread these wait for one such job at most: the compute threads get work
+ * whatever is sent. */
 #ifndef SERVE_PREP_H
 #define SERVE_PREP_H
 
@@ -12,14 +17,17 @@
 
 enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
 
+/* Where requests wait, in the order in which they get a job. */
+enum prep_queue { QUEUE_FORMAT, QUEUE_LONG, QUEUE_SHORT, QUEUES };
+
 struct prep;
 
 /* One queue's desk at the pool; lives as long as the pool. */
 struct prep_desk {
     const struct model *model;
-    struct request_list waiting[PREP_KINDS]; /* the pool's */
-    struct request_list done[PREP_KINDS];    /* finished; the desk's owner empties them */
-    struct prep_desk *next;                  /* the pool's ring of desks */
+    struct request_list waiting[QUEUES];  /* the pool's */
+    struct request_list done[PREP_KINDS]; /* finished; the desk's owner empties them */
+    struct prep_desk *next;               /* the pool's ring of desks */
 };
 
 /* Starts the threads. `wake_fd` is an eventfd written when finished requests wait.

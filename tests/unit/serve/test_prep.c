@@ -55,29 +55,34 @@ static void close_bench(struct bench *bench)
     model_build_remove(bench->directory);
 }
 
-static struct request *make_request(const struct bench *bench, uint64_t number)
+static struct request *make_request_of(const struct bench *bench, uint64_t number, const char *text, size_t length)
 {
     struct request_rules rules = {.model_name = "tiny",
                                   .model_id = bench->model->id,
                                   .encoding = ENCODING_F32,
                                   .dim = bench->model->dim,
                                   .max_tokens = bench->model->max_tokens,
-                                  .max_text_bytes = 4096,
+                                  .max_text_bytes = 1 << 20,
                                   .default_ttl_s = 60,
                                   .max_ttl_s = 60,
                                   .error_ttl_s = 60,
                                   .default_max_attempts = 4,
                                   .truncate = true};
-    char text[64];
-    int length = snprintf(text, sizeof text, "a b c %llu %s", (unsigned long long)number, number % 3 ? "d e f" : "");
     struct entry_field fields[] = {
-        {.name = "text", .name_length = 4, .value = text, .value_length = (size_t)length},
+        {.name = "text", .name_length = 4, .value = text, .value_length = length},
     };
     struct entry entry = {.class = CLASS_NORMAL, .id = {.ms = 1, .seq = number}, .fields = fields, .field_count = 1};
     struct request *request = request_parse(&rules, &entry, 1);
     assert_non_null(request);
     assert_int_equal(request->code, CODE_NONE);
     return request;
+}
+
+static struct request *make_request(const struct bench *bench, uint64_t number)
+{
+    char text[64];
+    int length = snprintf(text, sizeof text, "a b c %llu %s", (unsigned long long)number, number % 3 ? "d e f" : "");
+    return make_request_of(bench, number, text, (size_t)length);
 }
 
 static void wait_wake(const struct bench *bench)
@@ -193,6 +198,46 @@ static void desks_take_turns(void **state)
     close_bench(&bench);
 }
 
+static void free_list(struct request_list *list)
+{
+    for (struct request *request; (request = request_list_pop(list)) != NULL;)
+        request_free(request);
+}
+
+/* Ten short texts behind a flood of long ones, all blanks, which are read to their end. However slow or fast the
+ * threads are, only the long texts that were at work are through before the first short one: two to a job, and one job
+ * less than there are threads, but one for a single thread. All come back. */
+static void short_texts_do_not_wait_for_a_flood_of_long_ones(void **state)
+{
+    (void)state;
+    enum { LONG = 200, SHORT = 10, BYTES = 100 * 1024 };
+    char *blanks = malloc(BYTES);
+    assert_non_null(blanks);
+    memset(blanks, ' ', BYTES);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct bench bench = open_bench(threads, 1);
+        struct request_list list = {0}, back = {0}, *done = &bench.desk->done[PREP_PREPARE];
+        for (uint64_t i = 0; i < LONG; i++)
+            request_list_push(&list, make_request_of(&bench, i, blanks, BYTES));
+        prep_put(bench.prep, bench.desk, PREP_PREPARE, &list);
+        for (uint64_t i = 0; i < SHORT; i++)
+            request_list_push(&list, make_request(&bench, LONG + i));
+        prep_put(bench.prep, bench.desk, PREP_PREPARE, &list);
+        while (back.count < LONG + SHORT) {
+            wait_wake(&bench);
+            prep_take(bench.prep);
+            request_list_join(&back, done);
+        }
+        uint32_t before = 0;
+        for (const struct request *request = back.first; request->entry.seq < LONG; request = request->next)
+            before++;
+        assert_in_range(before, 0, 2 * (threads > 1 ? threads - 1 : 1));
+        free_list(&back);
+        close_bench(&bench);
+    }
+    free(blanks);
+}
+
 static void a_request_goes_the_whole_way(void **state)
 {
     (void)state;
@@ -224,8 +269,11 @@ static void closing_nothing_is_allowed(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(one_thread_prepares_all),    cmocka_unit_test(four_threads_prepare_all),
-    cmocka_unit_test(desks_take_turns),           cmocka_unit_test(a_request_goes_the_whole_way),
+    cmocka_unit_test(one_thread_prepares_all),
+    cmocka_unit_test(four_threads_prepare_all),
+    cmocka_unit_test(short_texts_do_not_wait_for_a_flood_of_long_ones),
+    cmocka_unit_test(desks_take_turns),
+    cmocka_unit_test(a_request_goes_the_whole_way),
     cmocka_unit_test(closing_nothing_is_allowed),
 };
 
