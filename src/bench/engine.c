@@ -11,11 +11,12 @@
 #include "bench/numbers.h"
 #include "bench/passes.h"
 #include "bench/process.h"
+#include "bench/random.h"
 #include "engine/cost.h"
 #include "serve/devices.h"
 #include "serve/start.h"
 
-enum { POINTS = 2 * NUMBERS_MAX };
+enum { POINTS = 2 * NUMBERS_MAX, MIXED_ROWS = 32 };
 
 struct bench {
     const struct bench_engine_options *options;
@@ -77,7 +78,7 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
     struct passes passes;
     struct gemm_peak yardstick = {bench->model, engine_precision(bench->engine)};
     rows = rows == 0 ? 1 : rows;
-    enum status status = passes_open(&passes, bench->engine, bench->model, rows, length, err);
+    enum status status = passes_open_even(&passes, bench->engine, bench->model, rows, length, err);
     struct turns engine = passes_turns(&passes), bare = gemm_peak_turns(&yardstick);
     double best = 0, peak = 0;
     for (int64_t round = 0; round < options->rounds && status == STATUS_OK; round++) {
@@ -118,6 +119,56 @@ static enum status batches(struct bench *bench, unsigned most, struct err *err)
     }
 }
 
+static const struct column mixed_columns[] = {{"way", "mixed", SHEET_TEXT},
+                                              {"threads", "threads", 0},
+                                              {"rows", "rows", 0},
+                                              {"padding_share", "padding", 3},
+                                              {"texts_per_s", "texts/s", 1}};
+
+/* Lengths from 6 to 200, many short and few long. Returns their sum. */
+static uint32_t mixed_lengths(const struct model *model, uint32_t lengths[MIXED_ROWS], uint32_t *longest)
+{
+    uint64_t seed = 7;
+    uint32_t sum = 0, most = model->max_tokens < 200 ? model->max_tokens : 200, least = most < 6 ? 1 : 6;
+    *longest = 0;
+    for (int i = 0; i < MIXED_ROWS; i++) {
+        double share = random_share(&seed);
+        lengths[i] = least + (uint32_t)(share * share * share * (most - least + 1));
+        sum += lengths[i];
+        *longest = lengths[i] > *longest ? lengths[i] : *longest;
+    }
+    return sum;
+}
+
+/* The same texts packed, padded and one by one, in turn, on all threads. */
+static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
+{
+    uint32_t lengths[MIXED_ROWS], longest, sum = mixed_lengths(bench->model, lengths, &longest);
+    struct passes packed = {0}, padded = {0};
+    double best[3] = {0}, padding = 1 - (double)sum / (longest * MIXED_ROWS);
+    enum status status = passes_open(&packed, bench->engine, bench->model, lengths, MIXED_ROWS, false, err);
+    if (status == STATUS_OK)
+        status = passes_open(&padded, bench->engine, bench->model, lengths, MIXED_ROWS, true, err);
+    struct turns ways[] = {passes_turns(&packed), passes_turns(&padded), passes_turns_one_by_one(&packed)};
+    for (int64_t i = 0; i < 3 * bench->options->rounds && status == STATUS_OK; i++) {
+        double rate;
+        status = turns_measure(&ways[i % 3], threads, (uint64_t)bench->options->round_ms * NS_PER_MS, &rate, err);
+        best[i % 3] = fmax(best[i % 3], rate * MIXED_ROWS);
+    }
+    passes_close(&packed);
+    passes_close(&padded);
+    if (status != STATUS_OK)
+        return status;
+    static const char *const names[] = {"packed", "padded", "one by one"};
+    sheet_table(bench->sheet, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
+    for (int i = 0; i < 3; i++)
+        sheet_row(
+            bench->sheet,
+            (struct cell[]){
+                {names[i], 0}, {NULL, threads}, {NULL, MIXED_ROWS}, {NULL, i == 1 ? padding : 0}, {NULL, best[i]}});
+    return STATUS_OK;
+}
+
 static const struct column single_columns[] = {
     {"tokens", "tokens", 0}, {"passes", "passes", 0}, {"p50_ms", "p50 ms", 3}, {"p99_ms", "p99 ms", 3}};
 
@@ -125,7 +176,7 @@ static enum status measure_single(struct bench *bench, uint32_t length, struct e
 {
     struct passes passes;
     struct sample took = {0};
-    enum status status = passes_open(&passes, bench->engine, bench->model, 1, length, err);
+    enum status status = passes_open_even(&passes, bench->engine, bench->model, 1, length, err);
     if (status == STATUS_OK)
         status = passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, &took, err);
     if (status == STATUS_OK) {
@@ -204,7 +255,9 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     bench->yardstick = cpu && gemm_peak_knows(precision);
     threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
     TRY(calibrate(bench, &calibrated, err));
-    TRY(batches(bench, cpu ? threads : 1, err));
+    threads = cpu ? threads : 1;
+    TRY(batches(bench, threads, err));
+    TRY(mixed(bench, threads, err));
     TRY(singles(bench, err));
     explain(bench, &calibrated);
     sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS"), 1);

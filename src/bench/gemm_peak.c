@@ -53,7 +53,7 @@ static enum status check(dnnl_status_t status, struct err *err)
 
 #define CHECK(call) TRY(check(call, err))
 
-/* Memory for one operand, filled with small numbers: bf16 and f32 both read it as such. */
+/* Memory for one operand, filled with small numbers: bf16 and f32 read it as such, and for bytes any will do. */
 static enum status bind(struct state *state, struct product *product, int at, int argument,
                         const dnnl_memory_desc_t *shape, bool is_f32, struct err *err)
 {
@@ -78,7 +78,7 @@ static enum status describe(struct state *state, struct shape shape, dnnl_data_t
     dnnl_primitive_attr_t attributes;
     CHECK(dnnl_memory_desc_init_by_tag(&descs[0], 2, from_dims, type, dnnl_ab));
     CHECK(dnnl_memory_desc_init_by_tag(&weight, 2, weight_dims, type, dnnl_format_tag_any));
-    CHECK(dnnl_memory_desc_init_by_tag(&descs[1], 2, to_dims, dnnl_f32, dnnl_ab));
+    CHECK(dnnl_memory_desc_init_by_tag(&descs[1], 2, to_dims, type == dnnl_s8 ? dnnl_s32 : dnnl_f32, dnnl_ab));
     CHECK(dnnl_matmul_desc_init(&matmul, &descs[0], &weight, NULL, &descs[1]));
     CHECK(dnnl_primitive_attr_create(&attributes));
     dnnl_status_t status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
@@ -88,12 +88,18 @@ static enum status describe(struct state *state, struct shape shape, dnnl_data_t
     return check(status, err);
 }
 
-static enum status open_product(struct state *state, struct product *product, struct shape shape, bool is_f32,
-                                struct err *err)
+static dnnl_data_type_t type_of(enum precision precision)
+{
+    return precision == PRECISION_INT8 ? dnnl_s8 : precision == PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+static enum status open_product(struct state *state, struct product *product, struct shape shape,
+                                enum precision precision, struct err *err)
 {
     dnnl_memory_desc_t descs[2];
     dnnl_primitive_desc_t described;
-    TRY(describe(state, shape, is_f32 ? dnnl_f32 : dnnl_bf16, descs, &described, err));
+    bool is_f32 = precision == PRECISION_F32;
+    TRY(describe(state, shape, type_of(precision), descs, &described, err));
     enum status status = check(dnnl_primitive_create(&product->primitive, described), err);
     if (status == STATUS_OK)
         status = bind(state, product, 0, DNNL_ARG_SRC, &descs[0], is_f32, err);
@@ -122,7 +128,7 @@ static enum status open(void *context, void **out, struct err *err)
     CHECK(dnnl_stream_create(&state->stream, state->engine, dnnl_stream_default_flags));
     shapes_of(peak->model, shapes);
     for (int i = 0; i < SITES; i++)
-        TRY(open_product(state, &state->products[i], shapes[i], peak->precision == PRECISION_F32, err));
+        TRY(open_product(state, &state->products[i], shapes[i], peak->precision, err));
     return STATUS_OK;
 }
 
@@ -162,7 +168,7 @@ static void close(void *of)
 
 bool gemm_peak_knows(enum precision precision)
 {
-    return precision == PRECISION_F32 || precision == PRECISION_BF16;
+    return precision == PRECISION_F32 || precision == PRECISION_BF16 || precision == PRECISION_INT8;
 }
 
 struct turns gemm_peak_turns(struct gemm_peak *peak)

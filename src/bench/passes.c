@@ -9,23 +9,43 @@ struct lane {
     struct engine_batch batch;
 };
 
-enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model, uint32_t rows,
-                        uint32_t length, struct err *err)
+enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
+                        const uint32_t *lengths, uint32_t rows, bool padded, struct err *err)
 {
-    size_t extent = (size_t)rows * length;
+    size_t extent = 0, longest = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        extent += lengths[row];
+        longest = lengths[row] > longest ? lengths[row] : longest;
+    }
+    extent = padded ? longest * rows : extent;
     int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
     *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
     if (ids == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent);
-    uint32_t *start = (uint32_t *)(ids + extent), *lengths = start + rows;
+    uint32_t *start = (uint32_t *)(ids + extent), *length = start + rows, at = 0;
     for (size_t i = 0; i < extent; i++)
         ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary);
     for (uint32_t row = 0; row < rows; row++) {
-        start[row] = row * length;
-        lengths[row] = length;
+        start[row] = at;
+        length[row] = lengths[row];
+        at += padded ? (uint32_t)longest : lengths[row];
     }
-    passes->batch = (struct engine_batch){rows, (uint32_t)extent, ids, start, lengths, NULL};
+    passes->batch = (struct engine_batch){rows, (uint32_t)extent, ids, start, length, NULL};
     return STATUS_OK;
+}
+
+enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model, uint32_t rows,
+                             uint32_t length, struct err *err)
+{
+    uint32_t *lengths = malloc(rows * sizeof *lengths);
+    *passes = (struct passes){0};
+    if (lengths == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows);
+    for (uint32_t row = 0; row < rows; row++)
+        lengths[row] = length;
+    enum status status = passes_open(passes, engine, model, lengths, rows, false, err);
+    free(lengths);
+    return status;
 }
 
 void passes_close(struct passes *passes)
@@ -48,11 +68,32 @@ static enum status open(void *context, void **out, struct err *err)
 }
 
 /* What the vectors are does not matter here, so they may be not finite. */
+static enum status pass(struct lane *lane, const struct engine_batch *batch, struct err *err)
+{
+    enum status status = encoder_run(lane->encoder, batch, err);
+    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+}
+
 static enum status turn(void *state, struct err *err)
 {
     struct lane *lane = state;
-    enum status status = encoder_run(lane->encoder, &lane->batch, err);
-    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+    return pass(lane, &lane->batch, err);
+}
+
+static enum status turn_one_by_one(void *state, struct err *err)
+{
+    struct lane *lane = state;
+    const uint32_t start = 0;
+    for (uint32_t row = 0; row < lane->batch.rows; row++) {
+        struct engine_batch one = {.rows = 1,
+                                   .extent = lane->batch.length[row],
+                                   .ids = lane->batch.ids + lane->batch.start[row],
+                                   .start = &start,
+                                   .length = &lane->batch.length[row],
+                                   .output = lane->batch.output};
+        TRY(pass(lane, &one, err));
+    }
+    return STATUS_OK;
 }
 
 static void close(void *state)
@@ -68,6 +109,11 @@ static void close(void *state)
 struct turns passes_turns(struct passes *passes)
 {
     return (struct turns){open, turn, close, passes};
+}
+
+struct turns passes_turns_one_by_one(struct passes *passes)
+{
+    return (struct turns){open, turn_one_by_one, close, passes};
 }
 
 enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, struct err *err)

@@ -1,4 +1,4 @@
-/* Batches for an engine, made up: rows of one length, of ids that are all over the vocabulary. */
+/* Batches for an engine, made up of ids that are all over the vocabulary. */
 #ifndef BENCH_PASSES_H
 #define BENCH_PASSES_H
 
@@ -13,14 +13,18 @@ struct passes {
     struct engine_batch batch; /* without output: each thread has its own */
 };
 
-/* Makes a batch of `rows` rows of `length` tokens. Owns: the caller ends it with passes_close; engine and model must
- * outlive it. Errors: STATUS_NO_MEMORY. */
+/* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. Owns: the
+ * caller ends it with passes_close; engine and model must outlive it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
-                                   uint32_t rows, uint32_t length, struct err *err);
+                                   const uint32_t *lengths, uint32_t rows, bool padded, struct err *err);
+/* The same with all rows of one length. */
+MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model,
+                                        uint32_t rows, uint32_t length, struct err *err);
 void passes_close(struct passes *passes);
 
-/* The batch, over and over: one pass is a turn. */
+/* The batch over and over: one pass is a turn; or a pass for each row. */
 struct turns passes_turns(struct passes *passes);
+struct turns passes_turns_one_by_one(struct passes *passes);
 
 /* Runs the batch on one thread for `for_ns`, and ten times at least: what each pass took, in ms. */
 MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, struct err *err);

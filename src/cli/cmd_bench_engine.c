@@ -31,6 +31,7 @@ const struct subcommand command_bench_engine = {
     .explanation =
         "batches: texts of one length in full batches, on one thread and on all of them; `share` is model operations\n"
         "per second over those of bare oneDNN products of the same shapes on the same threads (on a CPU).\n"
+        "mixed: 32 texts of 6 to 200 tokens as one batch, packed and padded, and one by one.\n"
         "single: one text at a time. cost: how well a + b * tokens + c * squares of lengths explains these times, and\n"
         "how well the calibration of a daemon's start predicts them.",
     .own = own_settings,

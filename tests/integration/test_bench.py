@@ -86,6 +86,10 @@ class Bench(SluiceCase):
             self.assertGreater(row["texts_per_s"], 0)
             self.assertAlmostEqual(row["tokens_per_s"] / row["texts_per_s"], row["tokens"], delta=0.05 * row["tokens"])
             self.assertEqual(row["share"] is not None and row["peak_gflops"] > 0, peak)
+        self.assertEqual([row["way"] for row in found["mixed"]], ["packed", "padded", "one by one"])
+        for row in found["mixed"]:
+            self.assertGreater(row["texts_per_s"], 0)
+            self.assertEqual(row["padding_share"] > 0, row["way"] == "padded")
         self.assertEqual([row["tokens"] for row in found["single"]], lengths)
         for row in found["single"]:
             self.assertGreaterEqual(row["passes"], 10)
