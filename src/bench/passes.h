@@ -26,7 +26,9 @@ void passes_close(struct passes *passes);
 struct turns passes_turns(struct passes *passes);
 struct turns passes_turns_one_by_one(struct passes *passes);
 
-/* Runs the batch on one thread for `for_ns`, and ten times at least: what each pass took, in ms. */
-MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, struct err *err);
+/* Runs the batch on one thread for `for_ns`, and ten times at least: what each pass took, and what the fastest took of
+ * the thread's processor time (0 where a device computes). Units: ms. */
+MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, double *least_cpu_ms,
+                                   struct err *err);
 
 #endif

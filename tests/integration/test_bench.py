@@ -90,11 +90,11 @@ class Bench(SluiceCase):
         for row in found["mixed"]:
             self.assertGreater(row["texts_per_s"], 0)
             self.assertEqual(row["padding_share"] > 0, row["way"] == "padded")
-        self.assertEqual([row["tokens"] for row in found["single"]], lengths)
-        for row in found["single"]:
+        self.assertEqual([(row["tokens"], row["rows"]) for row in found["passes"]], [(n, 1) for n in lengths] + [(n, 1024 // n) for n in lengths])
+        for row in found["passes"]:
             self.assertGreaterEqual(row["passes"], 10)
             self.assertLessEqual(row["p50_ms"], row["p99_ms"])
-        self.assertEqual([row["tokens"] for row in found["cost"]], [max(64, n) for n in lengths] + lengths)
+        self.assertEqual([row["tokens"] for row in found["cost"]], lengths + [1024 for _ in lengths])
         for name in ("model_open_ms", "engine_open_ms", "worst_fit_error", "cost_token_ns", "memory_mb"):
             self.assertGreaterEqual(found[name], 0, name)
         self.assertGreaterEqual(found["memory_peak_mb"], found["memory_mb"])
@@ -116,7 +116,7 @@ class Bench(SluiceCase):
         self.assertRegex(result.stdout.decode(), r"\n +threads +tokens +rows +texts/s .*\n +1 +8 +1 +")
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        self.assertIn(f"{found['single'][0]['p50_ms']:.3f}", result.stdout.decode())
+        self.assertIn(f"{found['passes'][0]['p50_ms']:.3f}", result.stdout.decode())
 
     def test_tokenizer(self):
         model = self.make_model()
