@@ -1,9 +1,9 @@
 #include "bench/passes.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "bench/process.h"
 
 struct lane {
     struct encoder *encoder;
@@ -117,13 +117,6 @@ struct turns passes_turns_one_by_one(struct passes *passes)
     return (struct turns){open, turn_one_by_one, close, passes};
 }
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (uint64_t)used.tv_sec * NS_PER_S + (uint64_t)used.tv_nsec;
-}
-
 enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, double *least_cpu_ms,
                         struct err *err)
 {
@@ -134,9 +127,9 @@ enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *t
         status = turn(lane, err); /* to warm up */
     uint64_t now = clock_now_ns(), ends = now + for_ns, least_ns = UINT64_MAX;
     while (status == STATUS_OK && (now < ends || took_ms->count < LEAST)) {
-        uint64_t begin = now, begin_cpu = thread_cpu_ns();
+        uint64_t begin = now, begin_cpu = process_thread_ns();
         status = turn(lane, err);
-        uint64_t cpu_ns = thread_cpu_ns() - begin_cpu;
+        uint64_t cpu_ns = process_thread_ns() - begin_cpu;
         now = clock_now_ns();
         least_ns = cpu_ns < least_ns ? cpu_ns : least_ns;
         sample_add(took_ms, (double)(now - begin) / NS_PER_MS);

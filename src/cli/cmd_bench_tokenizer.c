@@ -31,7 +31,7 @@ const struct subcommand command_bench_tokenizer = {
     .summary = "Measure tokenising on one core: tokens/s, MB/s, one short text, one long one",
     .explanation =
         "all: every text in turn, cut at --max-tokens. one short, one long: the same text over and over, which is\n"
-        "then in the caches. p50 and p99 are of single texts.",
+        "then in the caches. p50 and p99 are of single texts; rates are by processor time.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_tokenizer_options),

@@ -1,28 +1,51 @@
 #!/usr/bin/env bash
 # Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
-#   tests/bench/bench.sh BUILD_DIR [engine|tokenizer|queue|latency|layouts|memory|reclaim|waiters|features|scripts|bulk|peers ...]
+#   tests/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|reclaim|waiters|features|scripts|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine tokenizer queue latency layouts memory reclaim waiters features scripts bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim waiters features scripts bulk)
+
+sluice=$build/sluice
+folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+# The MiniLM-L6 shape with random weights, written when it is first wanted.
+minilm() {
+  [ -d "$folder/minilm" ] || /usr/bin/python3 -B "$here/shapes.py" minilm "$folder/minilm"
+  echo "$folder/minilm"
+}
 
 echo "$(date -u +%F) $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), load $(cut -d' ' -f1 /proc/loadavg)"
 for part in "${parts[@]}"; do
   echo "== $part"
   case $part in
-    engine) "$build/tests/bench_engine" ;;
+    engine)
+      for precision in f32 bf16 int8; do
+        "$sluice" bench engine --model "$(minilm)" --precision $precision --tokens 16,32,64,128,256,512
+      done
+      ;;
+    e2e) "$sluice" bench e2e --model "$(minilm)" --rate 200 ;;
+    ab) "$sluice" bench ab --model "$(minilm)" ;;
+    queue)
+      "$sluice" bench queue --model "$(minilm)"
+      "$sluice" bench queue --model "$(minilm)" --appendonly
+      ;;
+    growth) # in what waits, and in threads; in tokens: see engine
+      "$sluice" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000
+      for threads in $(seq "$(nproc)"); do
+        "$sluice" bench e2e --model "$(minilm)" --threads "$threads" --no-alone
+      done
+      ;;
     tokenizer)
       root=$here/../..
       venv=$build/../venv
       "$root/tests/support/venv.sh" "$venv" "$root/tests/requirements.txt"
-      "$venv/bin/python" -B "$here/bench_tokenizer.py" "$build/tests/bench_tokenizer" "$root/config/models/sluice-mini-en" \
-        "$root/tests/demo/packages.tsv"
+      "$venv/bin/python" -B "$here/bench_tokenizer.py" "$sluice" "$root/config/models/sluice-mini-en" "$root/tests/demo/packages.tsv"
       ;;
-    queue) /usr/bin/python3 -B "$here/bench_queue.py" "$build" ;;
-    latency | layouts | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
+    latency | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
     bulk) /usr/bin/python3 -B "$here/bench_bulk.py" "$build" ;;

@@ -1,14 +1,11 @@
 #!/usr/bin/python3
-"""The whole daemon with a real engine: latency of one text, layouts beside each other, and memory.
+"""The whole daemon with a real engine: latency of one text after the other, and memory.
 
-The model has the MiniLM-L6 shape with random weights from a seed: speed does not depend on what the weights say.
-
-usage: bench_daemon.py BUILD_DIR [latency|layouts|memory ...]
+usage: bench_daemon.py BUILD_DIR [latency|memory ...]
 """
 import os
 import pathlib
 import random
-import re
 import statistics
 import sys
 import time
@@ -18,12 +15,11 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
-from model import vocabulary  # noqa: E402
+import shapes  # noqa: E402
 from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 STREAM, REPLY, WAKE = "sluice:{default}:requests", "sluice:{default}:reply:", "sluice:{default}:wake:"
-SHAPE = {"hidden": 384, "heads": 12, "layers": 6, "intermediate": 1536, "positions": 512, "max_tokens": 256}
 
 
 def mixed_texts(count):
@@ -34,9 +30,7 @@ def mixed_texts(count):
 
 
 def minilm():
-    words = vocabulary()
-    words += [f"word{i}" for i in range(30522 - len(words))]
-    return Stage(words=words, **SHAPE)
+    return Stage(words=shapes.words(), positions=512, max_tokens=256, **shapes.SHAPES["minilm"])
 
 
 def fill(client, texts):
@@ -73,28 +67,6 @@ def latency():
                   f"the rest p50 {statistics.median(rest):.2f}", flush=True)
 
 
-def layouts():
-    texts = mixed_texts(800)
-    kinds = {"packed": (), "padded": ("--layout", "padded"), "one by one": ("--max-batch-rows", "1")}
-    rates, padding = {kind: [] for kind in kinds}, {}
-    with minilm() as stage:
-        for _ in range(5):
-            for kind, flags in kinds.items():
-                fill(stage.client, texts)
-                daemon = stage.start("--precision", "f32", *flags)
-                wait_until(lambda: stage.client.xlen(STREAM) < len(texts), "the first reply", timeout=60)
-                first, started = stage.client.xlen(STREAM), time.monotonic()
-                drain(stage.client)
-                rates[kind].append(first / (time.monotonic() - started))
-                assert daemon.stop() == 0
-                counters = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", daemon.read_log().splitlines()[-1])}
-                padding[kind] = 1 - counters["tokens"] / counters["computed_tokens"]
-        for kind in kinds:
-            ratio = statistics.median(a / b for a, b in zip(rates[kind], rates["padded"]))
-            print(f"layout {kind:11}{statistics.median(rates[kind]):6.0f} texts/s, {ratio:.2f} of padded, padding share "
-                  f"{100 * padding[kind]:.0f} %", flush=True)
-
-
 def status_kb(pid, name):
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
@@ -126,5 +98,5 @@ def chunks(client):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:] or ["latency", "layouts", "memory"]:
-        {"latency": latency, "layouts": layouts, "memory": memory}[name]()
+    for name in sys.argv[2:] or ["latency", "memory"]:
+        {"latency": latency, "memory": memory}[name]()
