@@ -10,7 +10,8 @@
 
 /* All bytes belong to whoever made it; they live as long as that says. */
 struct document {
-    uint64_t number; /* in the job, from 0 */
+    uint64_t number;    /* in the job, from 0 */
+    uint64_t first_row; /* of its chunks; only set where failed rows are tried again, else 0 */
     const char *file;
     uint64_t line; /* where it begins in the file, from 1 */
 

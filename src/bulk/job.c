@@ -20,6 +20,7 @@ enum status job_open(struct job *job, const struct job_options *options, struct 
     job->vector = malloc(options->dim * sizeof(float));
     job->batches = calloc(options->executor->batches, sizeof *job->batches);
     job->free_batches = calloc(options->executor->batches, sizeof *job->free_batches);
+    job->batch_tokens = options->batch_tokens;
     if (job->digest == NULL || job->vector == NULL || job->batches == NULL || job->free_batches == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
     XXH3_128bits_reset(job->digest);
@@ -56,6 +57,7 @@ void job_close(struct job *job)
     free(job->vector);
     free(job->batches);
     free(job->free_batches);
+    free(job->again);
 }
 
 /* Of what was read, the part that is done; of all bytes, the part that was read. */

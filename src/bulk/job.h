@@ -21,7 +21,8 @@ struct job_progress {
     uint64_t here; /* of them, since this process began */
     uint64_t failed, copied, computed, tokens;
     uint64_t documents;
-    double share; /* of the input that is done, 0 to 1; negative when nobody knows */
+    uint64_t too_large; /* batches that came back for want of memory */
+    double share;       /* of the input that is done, 0 to 1; negative when nobody knows */
 };
 
 struct job_options {

@@ -32,7 +32,8 @@ static enum status check_recent(struct job *job, const struct unit *unit, struct
 /* Whether a row is computed, done already, or a copy of an earlier one. */
 static enum status decide(struct job *job, const struct look *window, struct unit *unit, struct err *err)
 {
-    if (unit->state == UNIT_FAILED)
+    TRY(job_retry_unit(job, unit, err));
+    if (unit->state != UNIT_TODO)
         return STATUS_OK;
     TRY(check_recent(job, unit, err));
     struct dedup_entry known = dedup_find(job->dedup, unit->hash);
@@ -54,14 +55,16 @@ enum status job_plan(struct job *job, bool *worked, struct err *err)
     if (job->planned == job->read || window->slices_out > 0 || job->stopping)
         return STATUS_OK;
     *worked = true;
-    bool chunks = job->options->preparer.chunking.tokens > 0 && !job->options->preparer.chunking.mean;
-    TRY(look_count(window, job->next_row, chunks, err));
+    enum numbering numbering = !job_has_chunks(job) ? NUMBER_DOCUMENTS
+                               : job->retry == NULL ? NUMBER_CHUNKS
+                                                    : NUMBER_CHUNKS_AGAIN;
+    TRY(look_count(window, job->next_row, numbering, err));
     job->next_row += window->unit_count;
     for (uint32_t i = 0; i < window->unit_count; i++) {
         TRY(decide(job, window, &window->units[i], err));
-        bool waits = window->units[i].state == UNIT_TODO;
-        job->progress.rows += !waits;
-        job->progress.here += !waits;
+        bool settled = window->units[i].state != UNIT_TODO && window->units[i].state != UNIT_KEPT;
+        job->progress.rows += settled;
+        job->progress.here += settled;
     }
     TRY(look_order(window, job->options->dim, err));
     if (job->store == NULL) {
@@ -74,25 +77,48 @@ enum status job_plan(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
+/* Puts a batch of the first of these pieces; how many it has taken. */
+static uint32_t submit(struct job *job, struct look *window, struct piece **pieces, uint32_t left)
+{
+    struct executor *executor = job->options->executor;
+    struct bulk_batch *batch = job->free_batches[--job->free_count];
+    uint32_t count = look_batch(pieces, left, job->batch_tokens, job->options->batch_rows);
+    *batch = (struct bulk_batch){.pieces = pieces, .count = count, .window = window};
+    window->batches_out++;
+    executor->ops->put(executor, batch);
+    return count;
+}
+
+static void submit_again(struct job *job)
+{
+    struct again *again = &job->again[job->again_count - 1];
+    uint32_t count = submit(job, again->window, again->pieces, again->count);
+    again->pieces += count;
+    again->count -= count;
+    if (again->count > 0)
+        return;
+    job->again_count--;
+    again->window->batches_out--; /* the one that was too large */
+}
+
 enum status job_submit(struct job *job, bool *worked, struct err *err)
 {
     (void)err;
-    struct executor *executor = job->options->executor;
-    while (job->submitted < job->planned && !job->stopping) {
+    const struct executor *executor = job->options->executor;
+    while (!job->stopping && (job->again_count > 0 || job->submitted < job->planned)) {
         struct look *window = &job->windows[job->submitted % WINDOWS];
-        if (window->submitted == window->order_count) {
+        if (job->again_count == 0 && window->submitted == window->order_count) {
             job->submitted++;
             *worked = true;
             continue;
         }
         if (job->free_count == 0 || !executor->ops->has_room(executor))
             break;
-        struct bulk_batch *batch = job->free_batches[--job->free_count];
-        uint32_t count = look_batch(window, job->options->batch_tokens, job->options->batch_rows);
-        *batch = (struct bulk_batch){.pieces = window->order + window->submitted, .count = count, .window = window};
-        window->submitted += count;
-        window->batches_out++;
-        executor->ops->put(executor, batch);
+        if (job->again_count > 0)
+            submit_again(job);
+        else
+            window->submitted +=
+                submit(job, window, window->order + window->submitted, window->order_count - window->submitted);
         *worked = true;
     }
     return STATUS_OK;
@@ -191,21 +217,49 @@ static enum status take_piece(struct job *job, struct look *window, struct piece
     return put_vector(job, window, unit, vector, err);
 }
 
+/* Its pieces are computed in batches of half its size, as are all that come later: what did not fit once would not fit
+ * again. The window still counts it, until the last of its pieces is put. */
+static enum status put_aside(struct job *job, const struct bulk_batch *batch, struct err *err)
+{
+    uint64_t half = look_weight(batch->pieces, batch->count) / 2;
+    if (job->again_count == job->again_room) {
+        uint32_t room = job->again_room + job->batch_count;
+        struct again *bigger = realloc(job->again, room * sizeof *bigger);
+        if (bigger == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for %u texts", batch->count);
+        job->again = bigger;
+        job->again_room = room;
+    }
+    job->batch_tokens = half < job->batch_tokens ? (uint32_t)half : job->batch_tokens;
+    job->again[job->again_count++] = (struct again){batch->window, batch->pieces, batch->count};
+    job->progress.too_large++;
+    return STATUS_OK;
+}
+
+static enum status take_batch(struct job *job, const struct bulk_batch *batch, struct err *err)
+{
+    struct look *window = batch->window;
+    if (batch->status == STATUS_NO_MEMORY && batch->count > 1)
+        return put_aside(job, batch, err);
+    window->batches_out--;
+    if (batch->status != STATUS_OK) {
+        *err = batch->err;
+        return batch->status;
+    }
+    for (uint32_t i = 0; i < batch->count; i++)
+        TRY(take_piece(job, window, batch->pieces[i], batch->vectors + (size_t)i * job->options->dim, err));
+    job->progress.tokens += batch->tokens;
+    return STATUS_OK;
+}
+
 enum status job_take_computed(struct job *job, bool *worked, struct err *err)
 {
     struct executor *executor = job->options->executor;
     for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;) {
         *worked = true;
-        job->free_batches[job->free_count++] = batch;
-        struct look *window = batch->window;
-        window->batches_out--;
-        enum status status = batch->status;
-        if (status != STATUS_OK)
-            *err = batch->err;
-        for (uint32_t i = 0; i < batch->count && status == STATUS_OK; i++)
-            status = take_piece(job, window, batch->pieces[i], batch->vectors + (size_t)i * job->options->dim, err);
-        job->progress.tokens += batch->tokens;
+        enum status status = take_batch(job, batch, err);
         executor->ops->done(executor, batch);
+        job->free_batches[job->free_count++] = batch;
         TRY(status);
     }
     return STATUS_OK;

@@ -19,10 +19,14 @@ static void put_id(struct buffer *to, const struct document *document)
         buffer_format(to, "%llu", (unsigned long long)document->number);
 }
 
-static void put_failure(struct buffer *to, const struct unit *unit)
+/* What a retry has to know of the row stands in front. */
+static void put_failure(struct buffer *to, const struct unit *unit, bool chunks)
 {
     const struct document *document = unit->document;
-    buffer_format(to, "{\"row\":%llu,\"id\":", (unsigned long long)unit->number);
+    buffer_format(to, "{\"row\":%llu,", (unsigned long long)unit->number);
+    if (chunks)
+        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, unit->chunk);
+    buffer_string(to, "\"id\":");
     put_id(to, document);
     buffer_string(to, ",\"file\":");
     json_put_string(to, document->file, strlen(document->file));
@@ -55,11 +59,10 @@ static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
 /* A row of the JSON lines; `vector` NULL: it failed. */
 static void put_line(const struct job *job, struct buffer *to, const struct unit *unit, const float *vector)
 {
-    const struct chunking *chunking = &job->options->preparer.chunking;
     if (!job->options->arrays) {
         buffer_string(to, "{\"id\":");
         put_id(to, unit->document);
-        if (chunking->tokens > 0 && !chunking->mean)
+        if (job_has_chunks(job))
             buffer_format(to, ",\"chunk\":%u", unit->chunk);
         buffer_string(to, ",\"vector\":");
     }
@@ -101,7 +104,7 @@ static enum status fail(struct job *job, const struct unit *unit, struct err *er
     job->at.failed++;
     job->progress.failed++;
     if (job->tails[TAIL_FAILURES].path != NULL)
-        put_failure(&job->tails[TAIL_FAILURES].pending, unit);
+        put_failure(&job->tails[TAIL_FAILURES].pending, unit, job_has_chunks(job));
     return job->store != NULL ? store_put_nan(job->store, unit->number, err) : STATUS_OK;
 }
 
@@ -134,6 +137,8 @@ static enum status put_tails(struct job *job, const struct look *window, const s
 
 static enum status finish_unit(struct job *job, struct look *window, struct unit *unit, struct err *err)
 {
+    if (unit->state == UNIT_KEPT)
+        return STATUS_OK;
     if (unit->state == UNIT_DONE)
         job->at.computed++;
     if (unit->state == UNIT_COPY)

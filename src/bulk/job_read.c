@@ -147,7 +147,7 @@ static void close_window(struct job *job)
         job->read++;
 }
 
-static enum status take(struct job *job, const struct document *document, struct err *err)
+static enum status take(struct job *job, struct document *document, struct err *err)
 {
     bool wanted = true;
     if (job->retry != NULL)

@@ -229,13 +229,12 @@ static enum status open_tails(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
     const struct output *output = options->output;
-    const struct chunking *chunking = &options->preparer.chunking;
     bool lines = output->kind == OUTPUT_JSONL;
     const char *paths[TAILS] = {
         [TAIL_LINES] = lines ? output->path : NULL,
         [TAIL_FAILURES] = options->plain ? NULL : output->failures,
         [TAIL_IDS] = options->ids && !lines ? output->ids : NULL,
-        [TAIL_DOCUMENTS] = chunking->tokens > 0 && !chunking->mean && !lines ? output->documents : NULL,
+        [TAIL_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL,
     };
     for (int i = 0; i < TAILS; i++)
         if (paths[i] != NULL)

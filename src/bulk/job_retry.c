@@ -24,10 +24,19 @@ struct splice {
     bool open;
 };
 
+/* A row of the list of failures. */
+struct listed {
+    uint64_t row; /* UINT64_MAX: there is no more */
+    uint64_t document, chunk;
+    bool unread; /* it failed because of what was read: then its bytes may have changed */
+};
+
 struct retry {
     struct reader list; /* of failures */
-    uint64_t next;      /* the next row of the list; UINT64_MAX: none */
-    bool next_unread;   /* it failed because of what was read: then its bytes may have changed */
+    struct listed next;
+    struct buffer wanted; /* struct listed: of documents with chunks that were read, and not made units of yet */
+    size_t wanted_at;
+    uint64_t alone; /* the last document that had one row because it was unread, plus 1; 0: none */
     struct splice splices[TAILS];
     char *new_list;
     XXH3_state_t *digest; /* of what the input is now */
@@ -43,43 +52,52 @@ static char *with_ending(const char *path)
     return text.data;
 }
 
-/* The row and the code of a line that put_failure has written: {"row":12,...,"code":"bad_utf8",... */
-static bool parse_failure(const struct record *line, uint64_t *row, bool *unread)
+/* Reads `name` and a number off the front of a line. */
+static bool take_number(const char **at, const char *end, const char *name, uint64_t *out)
 {
-    static const char head[] = "{\"row\":";
     char number[24] = "";
-    if (line->length < sizeof head + 1 || memcmp(line->bytes, head, sizeof head - 1) != 0)
+    size_t length = strlen(name), digits = 0;
+    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0)
         return false;
-    size_t digits = 0;
-    for (const char *at = line->bytes + sizeof head - 1; digits < 20 && at[digits] >= '0' && at[digits] <= '9';
-         digits++)
-        number[digits] = at[digits];
-    *row = strtoull(number, NULL, 10);
-    *unread = true;
+    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at)
+        number[digits++] = **at;
+    *out = strtoull(number, NULL, 10);
+    return digits > 0;
+}
+
+/* The beginning of a line that put_failure has written, and its code: {"row":12,...,"code":"bad_utf8",... */
+static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
+{
+    const char *at = line->bytes, *end = line->bytes + line->length;
+    if (!take_number(&at, end, "{\"row\":", &out->row))
+        return false;
+    out->document = out->row;
+    out->chunk = 0;
+    if (chunks && (!take_number(&at, end, ",\"document\":", &out->document) ||
+                   !take_number(&at, end, ",\"chunk\":", &out->chunk)))
+        return false;
+    out->unread = true;
     static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_REFUSED};
     for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
         char code[48];
         int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", row_code_name(computed[i]));
-        *unread = *unread && memmem(line->bytes, line->length, code, (size_t)length) == NULL;
+        out->unread = out->unread && memmem(line->bytes, line->length, code, (size_t)length) == NULL;
     }
-    return digits > 0;
+    return out->chunk <= out->row;
 }
 
 static enum status next_failure(struct job *job, struct err *err)
 {
     struct retry *retry = job->retry;
     struct record line;
-    uint64_t row;
+    struct listed listed = {.row = UINT64_MAX, .document = UINT64_MAX};
     TRY(reader_line(&retry->list, &line, err));
-    if (line.bytes == NULL) {
-        retry->next = UINT64_MAX;
-        return STATUS_OK;
-    }
     bool first = retry->list.line <= 1;
-    if (!parse_failure(&line, &row, &retry->next_unread) || (!first && row <= retry->next))
+    if (line.bytes != NULL &&
+        (!parse_failure(&line, job_has_chunks(job), &listed) || (!first && listed.row <= retry->next.row)))
         return err_set(err, STATUS_BAD_INPUT, "%s line %llu is not what this job wrote; --overwrite begins again",
                        job->options->output->failures, (unsigned long long)line.line);
-    retry->next = row;
+    retry->next = listed;
     return STATUS_OK;
 }
 
@@ -161,9 +179,6 @@ enum status job_retry_open(struct job *job, struct err *err)
     const struct job_options *options = job->options;
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
-    if (options->preparer.chunking.tokens > 0 && !options->preparer.chunking.mean)
-        return err_set(err, STATUS_BAD_INPUT,
-                       "--retry-failed cannot tell how many chunks a mended document has; --overwrite begins again");
     struct retry *retry = job->retry = calloc(1, sizeof *retry);
     if (retry == NULL || (retry->new_list = with_ending(output->failures)) == NULL ||
         (retry->digest = XXH3_createState()) == NULL)
@@ -195,20 +210,57 @@ void job_retry_close(struct job *job)
         free(retry->splices[i].new_path);
     }
     XXH3_freeState(retry->digest);
+    buffer_free(&retry->wanted);
     free(retry->new_list);
     free(retry);
 }
 
-enum status job_retry_wants(struct job *job, const struct document *document, bool *wanted, struct err *err)
+enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
 {
     struct retry *retry = job->retry;
-    *wanted = document->number == retry->next;
+    *wanted = document->number == retry->next.document;
     struct document then = *document; /* as it was when the job was finished */
-    if (*wanted && retry->next_unread)
+    if (*wanted && retry->next.unread)
         then.code = ROW_UNREADABLE;
     job_digest_add(job->digest, &then);
     job_digest_add(retry->digest, document);
-    return *wanted ? next_failure(job, err) : STATUS_OK;
+    document->first_row = retry->next.row - retry->next.chunk;
+    while (document->number == retry->next.document) {
+        if (job_has_chunks(job))
+            buffer_append(&retry->wanted, &retry->next, sizeof retry->next);
+        TRY(next_failure(job, err));
+    }
+    return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+}
+
+/* The next row of the list that a unit may be; NULL: there is none. */
+static const struct listed *next_wanted(struct retry *retry)
+{
+    if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length)
+        retry->wanted_at = retry->wanted.length = 0;
+    const struct listed *wanted = (const struct listed *)(const void *)retry->wanted.data;
+    return retry->wanted.length == 0 ? NULL : &wanted[retry->wanted_at];
+}
+
+enum status job_retry_unit(struct job *job, struct unit *unit, struct err *err)
+{
+    struct retry *retry = job->retry;
+    if (retry == NULL || !job_has_chunks(job))
+        return STATUS_OK;
+    const struct listed *next = next_wanted(retry);
+    if (unit->chunk > 0 && retry->alone == unit->document->number + 1)
+        return err_set(
+            err, STATUS_BAD_INPUT,
+            "%s line %llu: the document had one row, and now it has several chunks; --overwrite begins again",
+            unit->document->file, (unsigned long long)unit->document->line);
+    if (next == NULL || next->row != unit->number) {
+        unit->state = UNIT_KEPT;
+        return STATUS_OK;
+    }
+    retry->wanted_at++;
+    if (next->unread)
+        retry->alone = unit->document->number + 1;
+    return STATUS_OK;
 }
 
 /* Everything was read: whether the rows that had not failed are what they were. */

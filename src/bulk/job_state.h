@@ -19,6 +19,13 @@ _Static_assert((int)TAILS <= (int)JOURNAL_TAILS, "a checkpoint has room for all"
 struct commit;
 struct retry;
 
+/* Pieces of a batch that was too large for the memory there is: they wait to be computed in smaller ones. */
+struct again {
+    struct look *window;
+    struct piece **pieces; /* [count], in the window's order */
+    uint32_t count;
+};
+
 struct job {
     const struct job_options *options;
     struct source *source;
@@ -37,6 +44,9 @@ struct job {
     struct slice *open_slice; /* is being filled */
     struct bulk_batch *batches, **free_batches;
     uint32_t batch_count, free_count;
+    uint32_t batch_tokens; /* of a batch, at most: fewer once memory ran out */
+    struct again *again;   /* [again_count] */
+    uint32_t again_count, again_room;
 
     XXH3_state_t *digest; /* of the documents that were read */
     uint64_t next_row;    /* of the next window */
@@ -80,8 +90,11 @@ MUST_CHECK enum status job_retry_open(struct job *job, struct err *err);
 void job_retry_close(struct job *job);
 /* Puts the list of failures of the newest manifest in its place, where a retry was killed before it could. */
 MUST_CHECK enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err);
-/* With a retry: whether the document is to be computed; adds it to the digests. */
-MUST_CHECK enum status job_retry_wants(struct job *job, const struct document *document, bool *wanted, struct err *err);
+/* With a retry: whether the document is to be computed, and which rows its chunks have; adds it to the digests. */
+MUST_CHECK enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err);
+/* Units of a wanted document, in their order: those whose rows did not fail are kept. Errors: STATUS_BAD_INPUT when
+ * there are more chunks than rows. */
+MUST_CHECK enum status job_retry_unit(struct job *job, struct unit *unit, struct err *err);
 /* Copies the old lines before that of a row, which is to be written next. */
 MUST_CHECK enum status job_retry_line(struct job *job, int tail, uint64_t row, struct err *err);
 /* With a retry: ends the files, before the manifest. */
@@ -104,6 +117,13 @@ bool job_has_batches_out(const struct job *job);
 /* job_finish.c: windows that are complete, in row order; checkpoints; the end. */
 MUST_CHECK enum status job_finish_rows(struct job *job, bool *worked, struct err *err);
 MUST_CHECK enum status job_end(struct job *job, struct err *err);
+
+/* Whether a document may be several rows. */
+static inline bool job_has_chunks(const struct job *job)
+{
+    const struct chunking *chunking = &job->options->preparer.chunking;
+    return chunking->tokens > 0 && !chunking->mean;
+}
 
 /* Tells the caller how far it is; not more often than ten times a second unless it must. */
 void job_report(struct job *job, bool must);

@@ -25,13 +25,11 @@ static uint32_t count_units(const struct look *window, bool chunks)
 }
 
 /* One unit: `count` pieces from `first` on; none of a failed document. */
-static void add_unit(struct look *window, uint64_t first_row, bool chunks, const struct document *document,
-                     uint32_t chunk, struct piece *first, uint32_t count)
+static void add_unit(struct look *window, uint64_t number, const struct document *document, uint32_t chunk,
+                     struct piece *first, uint32_t count)
 {
-    struct unit *unit = &window->units[window->unit_count];
-    *unit = (struct unit){
-        .number = chunks ? first_row + window->unit_count : document->number, .document = document, .chunk = chunk};
-    window->unit_count++;
+    struct unit *unit = &window->units[window->unit_count++];
+    *unit = (struct unit){.number = number, .document = document, .chunk = chunk};
     unit->pieces = first;
     unit->piece_count = unit->pieces_left = count;
     unit->code = document->code;
@@ -41,8 +39,9 @@ static void add_unit(struct look *window, uint64_t first_row, bool chunks, const
         first[i].unit = unit;
 }
 
-enum status look_count(struct look *window, uint64_t first_row, bool chunks, struct err *err)
+enum status look_count(struct look *window, uint64_t first_row, enum numbering numbering, struct err *err)
 {
+    bool chunks = numbering != NUMBER_DOCUMENTS;
     uint32_t units = count_units(window, chunks);
     if (units > window->unit_room) {
         free(window->units);
@@ -54,11 +53,15 @@ enum status look_count(struct look *window, uint64_t first_row, bool chunks, str
     window->unit_count = 0;
     for (struct slice *slice = window->first; slice != NULL; slice = slice->next)
         for (uint32_t d = 0; d < slice->count; d++) {
+            const struct document *document = &slice->documents[d];
             struct piece *first = slice->pieces + slice->first_piece[d];
             uint32_t pieces = slice->first_piece[d + 1] - slice->first_piece[d];
             bool apart = chunks && pieces > 1;
+            uint64_t number = numbering == NUMBER_DOCUMENTS ? document->number
+                              : numbering == NUMBER_CHUNKS  ? first_row + window->unit_count
+                                                            : document->first_row;
             for (uint32_t c = 0; c < (apart ? pieces : 1); c++)
-                add_unit(window, first_row, chunks, &slice->documents[d], c, first + c, apart ? 1 : pieces);
+                add_unit(window, number + c, document, c, first + c, apart ? 1 : pieces);
         }
     return STATUS_OK;
 }
@@ -108,14 +111,21 @@ enum status look_order(struct look *window, uint32_t dim, struct err *err)
     return STATUS_OK;
 }
 
-uint32_t look_batch(const struct look *window, uint32_t most_tokens, uint32_t most_rows)
+uint32_t look_batch(struct piece *const *pieces, uint32_t count, uint32_t most_tokens, uint32_t most_rows)
 {
-    struct piece *const *pieces = window->order + window->submitted;
-    uint32_t left = window->order_count - window->submitted, taken = 1;
+    uint32_t taken = 1;
     uint64_t tokens = weight(pieces[0]);
-    while (taken < left && taken < most_rows && tokens + weight(pieces[taken]) <= most_tokens)
+    while (taken < count && taken < most_rows && tokens + weight(pieces[taken]) <= most_tokens)
         tokens += weight(pieces[taken++]);
     return taken;
+}
+
+uint64_t look_weight(struct piece *const *pieces, uint32_t count)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < count; i++)
+        tokens += weight(pieces[i]);
+    return tokens;
 }
 
 static void free_parts(struct look *window)

@@ -10,6 +10,7 @@ enum unit_state {
     UNIT_DONE,   /* its vector is in its place */
     UNIT_COPY,   /* the same text as `origin`, whose vector it gets in the end */
     UNIT_FAILED, /* for `code` */
+    UNIT_KEPT,   /* an earlier run has written it, and nothing about it changes */
 };
 
 /* A row of the output: a document, or a chunk of one. */
@@ -50,16 +51,22 @@ struct look {
 /* Puts a slice behind the others. */
 void look_push(struct look *window, struct slice *slice);
 
-/* Makes the units of all prepared slices: one for each document, with its number; or with `chunks` one for each chunk,
- * numbered from `first_row` on. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status look_count(struct look *window, uint64_t first_row, bool chunks, struct err *err);
+/* How the units of a window are numbered: a document's as it is, chunks one behind the other, or from their document's
+ * first row on. */
+enum numbering { NUMBER_DOCUMENTS, NUMBER_CHUNKS, NUMBER_CHUNKS_AGAIN };
+
+/* Makes the units of all prepared slices: one for each document or chunk; NUMBER_CHUNKS counts from `first_row` on.
+ * Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status look_count(struct look *window, uint64_t first_row, enum numbering numbering, struct err *err);
 
 /* Puts the pieces of all units that are to be computed in order, by tokens, or by bytes where there are no tokens.
  * Units of several pieces get room for their parts. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status look_order(struct look *window, uint32_t dim, struct err *err);
 
-/* How many pieces from `submitted` on make the next batch: at least one, then as many as the bounds allow. */
-uint32_t look_batch(const struct look *window, uint32_t most_tokens, uint32_t most_rows);
+/* How many of the pieces make a batch: at least one, then as many as the bounds allow. And what they weigh: tokens, or
+ * bytes. Shapes: pieces [count], count > 0. */
+uint32_t look_batch(struct piece *const *pieces, uint32_t count, uint32_t most_tokens, uint32_t most_rows);
+uint64_t look_weight(struct piece *const *pieces, uint32_t count);
 
 /* Empties it; its slices go to the list `*idle`. */
 void look_reset(struct look *window, struct slice **idle);

@@ -71,6 +71,9 @@ static void summarize(const struct embed_job *job, const struct job_result *resu
     if (end->failed > 0 && (result->before || result->finished))
         fprintf(stderr, "%llu rows failed and have no vector; %s lists them\n", (unsigned long long)end->failed,
                 job->output.failures);
+    if (end->too_large > 0)
+        fprintf(stderr, "%llu batches were more than there was memory for, and were computed in parts\n",
+                (unsigned long long)end->too_large);
 }
 
 static int finish(const struct invocation *invocation, const struct embed_job *job, const struct job_result *result,

@@ -9,16 +9,15 @@ import subprocess
 import unittest
 
 import process
-from case import SluiceCase
+from bulk_case import FAILED, OSERR, SOFTWARE, BulkCase
 from corpus import texts
 from daemon import BINARY, FAULTY
 from vectors import read_npy
 
-FAILED, SOFTWARE = 1, 70
 WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
 
 
-class BulkEngine(SluiceCase):
+class BulkEngine(BulkCase):
     def setUp(self):
         super().setUp()
         self.batch = [text.replace(WORD, "music") for text in texts(300, seed=14, longest=12)]
@@ -28,10 +27,6 @@ class BulkEngine(SluiceCase):
                    self.path("in.txt"), "--output", output, "--look-ahead", "100", "--max-batch-rows", "8", *flags]
         return subprocess.run(command, env=process.clean_environment(self.faulty_engine(*faults) if faults else None), capture_output=True,
                               timeout=300, check=False)
-
-    def content(self, path):
-        with open(path, "rb") as file:
-            return file.read()
 
     def test_bulk_rows_that_are_not_finite(self):
         """They fail alone, wherever they are, and so do equal texts, also in a later look-ahead."""
@@ -55,6 +50,38 @@ class BulkEngine(SluiceCase):
         self.assertEqual(self.run_job(output, flags=["--retry-failed"]).returncode, 0)
         self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
         self.assertEqual(self.content(output), self.content(self.path("w.npy")))
+
+    def test_bulk_chunks_that_are_not_finite(self):
+        """Single chunks of long documents fail; when they are tried again, no other one is computed or changed."""
+        lines = [f"{' '.join(self.batch[i:i + 8])} . {WORD if i in (3, 40) else 'music'} . {' '.join(self.batch[i:i + 8])}"
+                 for i in range(50)]
+        self.write("in.txt", "".join(line + "\n" for line in lines))
+        for ending in (".npy", ".jsonl"):
+            output, straight = self.path("v" + ending), self.path("w" + ending)
+            chunks = ["--chunk", "tokens:16"]
+            done = self.run_job(output, faults=["nan:{kernel}"], flags=chunks)
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+            listed = self.failures(output)
+            self.assertEqual({(line["document"], line["code"]) for line in listed}, {(3, "non_finite"), (40, "non_finite")})
+            self.assertTrue(all(line["chunk"] > 0 for line in listed))
+            said = self.run_job(output, flags=[*chunks, "--retry-failed", "--progress", "json"])
+            self.assertEqual(said.returncode, 0, said.stderr)
+            self.assertEqual(json.loads(said.stderr.splitlines()[-1])["computed"], len(listed))
+            self.assertEqual(self.run_job(straight, flags=chunks).returncode, 0)
+            self.assertEqual(self.files(output), self.files(straight))
+
+    def test_bulk_batches_that_are_too_large(self):
+        """What there is no memory for is computed in parts."""
+        self.write("in.txt", "".join(line + "\n" for line in self.batch))
+        self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
+        output = self.path("v.npy")
+        done = self.run_job(output, faults=["crowd:0:3"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, rb"[0-9]+ batches were more than there was memory for")
+        self.assertEqual(self.files(output), self.files(self.path("w.npy")))
+
+    def test_bulk_text_that_is_too_large(self):
+        self.goes_on("oom", (OSERR,))
 
     def goes_on(self, fault, codes):
         lines = list(self.batch)

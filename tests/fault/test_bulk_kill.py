@@ -2,31 +2,21 @@
 the bytes of an uninterrupted run; no row that was on record is computed again."""
 # ctest-processors: 2
 
-import json
 import os
 import random
 import subprocess
 
 import process
-from case import SluiceCase, scaled
-from corpus import texts
+from bulk_case import FAILED, BulkCase
+from case import scaled
 from daemon import BINARY
 
-FAILED = 1
 
-
-class BulkKill(SluiceCase):
+class BulkKill(BulkCase):
     def setUp(self):
         super().setUp()
-        generator = random.Random(11)
-        words = texts(500, seed=11, longest=20)
-        lines = []
-        for i in range(4000):
-            text = generator.choice(words) + (f" {i}" if i % 3 else "")
-            lines.append("{broken" if i % 101 == 7 else json.dumps({"text": text, "n": i}))
-        self.source = self.write("in.jsonl", "\n".join(lines))
-        # Heavy enough that a window takes a while, so that kills find rows in every stage.
-        self.model = self.make_model("heavy", hidden=192, heads=4, layers=3, intermediate=512)
+        self.source = self.write_rows(4000, seed=11, broken=(101, 7))
+        self.model = self.make_heavy()
         self.generator = random.Random(20261121)
 
     def command(self, output, *flags):
@@ -57,21 +47,11 @@ class BulkKill(SluiceCase):
         child.stderr.close()
         return child.returncode == -9
 
-    def contents(self, output):
-        found = {}
-        for top, _, names in os.walk(self.directory):
-            for name in names:
-                path = os.path.join(top, name)
-                if path.startswith(output):
-                    with open(path, "rb") as file:
-                        found[path[len(output):]] = file.read().replace(os.path.basename(output).encode(), b"OUTPUT")
-        return found
-
     def run_kills(self, ending, count, *flags):
         straight = self.path("straight" + ending)
         done = subprocess.run(self.command(straight, *flags), env=process.clean_environment(), check=False)
         self.assertEqual(done.returncode, FAILED)
-        wanted = self.contents(straight.rstrip("/"))
+        wanted = self.files(straight.rstrip("/"))
         size = sum(map(len, wanted.values()))
         kills = jobs = 0
         while kills < count:
@@ -82,7 +62,7 @@ class BulkKill(SluiceCase):
                 kills += hit
             finished = subprocess.run(self.command(output, *flags), env=process.clean_environment(), check=False)
             self.assertEqual(finished.returncode, FAILED)
-            self.assertEqual(self.contents(output.rstrip("/")), wanted)
+            self.assertEqual(self.files(output.rstrip("/")), wanted)
             jobs += 1
         print(f"{kills} kills of {jobs} jobs")
 

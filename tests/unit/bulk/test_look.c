@@ -52,7 +52,7 @@ static void rows_keep_their_numbers(void **state)
     struct err err;
     look_push(&look, fill(100));
     look_push(&look, fill(100 + DOCUMENTS));
-    assert_int_equal(look_count(&look, 0, false, &err), STATUS_OK);
+    assert_int_equal(look_count(&look, 0, NUMBER_DOCUMENTS, &err), STATUS_OK);
     assert_int_equal(look.unit_count, 2 * DOCUMENTS);
     for (uint32_t i = 0; i < look.unit_count; i++) {
         const struct unit *unit = &look.units[i];
@@ -75,18 +75,19 @@ static void batches_are_of_one_length(void **state)
     struct look look = {0};
     struct err err;
     look_push(&look, fill(0));
-    assert_int_equal(look_count(&look, 0, false, &err), STATUS_OK);
+    assert_int_equal(look_count(&look, 0, NUMBER_DOCUMENTS, &err), STATUS_OK);
     look.units[6].state = UNIT_DONE; /* 7 bytes */
     assert_int_equal(look_order(&look, 3, &err), STATUS_OK);
     assert_int_equal(look.order_count, DOCUMENTS - 2);
     for (uint32_t i = 1; i < look.order_count; i++)
         assert_true(look.order[i]->row.text_bytes <= look.order[i - 1]->row.text_bytes);
     assert_int_equal(look.order[0]->unit->number, 13); /* the next one of 7 bytes */
-    assert_int_equal(look_batch(&look, 1, 100), 1);    /* one at least */
-    assert_int_equal(look_batch(&look, 21, 100), 3);
-    assert_int_equal(look_batch(&look, 21, 2), 2);
-    look.submitted = look.order_count - 2;
-    assert_int_equal(look_batch(&look, 1000, 100), 2);
+    uint32_t count = look.order_count;
+    assert_int_equal(look_batch(look.order, count, 1, 100), 1); /* one at least */
+    assert_int_equal(look_batch(look.order, count, 21, 100), 3);
+    assert_int_equal(look_batch(look.order, count, 21, 2), 2);
+    assert_int_equal(look_batch(look.order + count - 2, 2, 1000, 100), 2);
+    assert_int_equal(look_weight(look.order, 3), 21);
     look_free(&look);
 }
 

@@ -1,0 +1,114 @@
+"""Bulk jobs: what becomes of bad rows, broken files and files that cannot be written. Each message names file and line."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+import process
+from bulk_case import DATAERR, FAILED, IOERR, NOINPUT, NOPERM, BulkCase
+from corpus import texts
+from daemon import BINARY
+
+
+class BadRows(BulkCase):
+    def test_each_kind_is_listed(self):
+        good = '{"text": "hello"}'
+        lines = [good, "[1]", "{broken", '{"text": ""}', '{"no": 1}', '{"text": null}', '{"text": {}}', good,
+                 '{"text": "' + "x" * 2000 + '"}', '{"text": "\\ud800"}', "y" * 90000, good]
+        source = self.write("in.jsonl", "\n".join(lines).encode() + b'\n{"text": "\xff"}\n')
+        output = self.path("v.npy")
+        said = self.job(source, "--output", output, "--max-text-bytes", "1000", code=FAILED)
+        self.assertIn("10 rows failed and have no vector", said)
+        self.expect(output, ["hello"] + [None] * 6 + ["hello"] + [None] * 3 + ["hello", None])
+        listed = self.failures(output)
+        self.assertEqual([line["code"] for line in listed],
+                         ["not_object", "bad_json", "empty_text", "missing_field", "missing_field", "not_text", "too_large", "bad_json",
+                          "too_large", "bad_utf8"])
+        self.assertEqual([line["line"] for line in listed], [2, 3, 4, 5, 6, 7, 9, 10, 11, 13])
+        self.assertEqual([line["row"] for line in listed], [line["line"] - 1 for line in listed])
+        self.assertTrue(all(line["file"] == source and line["message"] for line in listed))
+        self.assertEqual(self.manifest(output)["failed"], 10)
+        self.job(source, "--output", output, "--max-text-bytes", "1000", code=FAILED)  # finished, and still not well
+        self.job(source, "--output", self.path("w.jsonl"), "--max-text-bytes", "1000", code=FAILED)
+        rows = [json.loads(line) for line in self.content(self.path("w.jsonl")).splitlines()]
+        self.assertEqual((rows[1]["vector"], rows[1]["error"]), (None, "not_object"))
+        self.assertEqual(len(rows[0]["vector"]), 64)
+
+    def test_a_line_of_100_mb(self):
+        """It fails, and is never held in memory."""
+        peaks = []
+        for size in (100, 100_000_000):
+            with open(self.path("in.jsonl"), "wb") as file:
+                file.truncate(size)
+                file.seek(size)
+                file.write(b'\n{"text": "hello"}\n')
+            output = self.path(f"v{size}.npy")
+            job = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", self.path("in.jsonl"), "--output",
+                                 output, "--progress", "none"], env=process.clean_environment())
+            _, status, usage = os.wait4(job.pid, 0)
+            job.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(job.returncode, FAILED)
+            self.expect(output, [None, "hello"])
+            peaks.append(usage.ru_maxrss // 1024)
+        self.assertLess(peaks[1] - peaks[0], 60, "MB")
+
+    def test_csv_rows(self):
+        source = self.write("in.csv", b'text,b\nhello,1\n"open" x,2\none\nthe,4\n\xff,5\nof,"never closed')
+        output = self.path("v.npy")
+        self.job(source, "--output", output, code=FAILED)
+        self.expect(output, ["hello", None, None, "the", None, None])
+        listed = self.failures(output)
+        self.assertEqual([line["code"] for line in listed], ["bad_csv", "bad_csv", "bad_utf8", "bad_csv"])
+        self.assertIn("column 7", listed[0]["message"])
+        self.assertIn("1 fields", listed[1]["message"])
+
+    def test_strict_ends_at_the_first(self):
+        source = self.write("in.txt", b"hello\nthe\n\xff\nof\n")
+        said = self.job(source, "--output", self.path("v.npy"), "--strict", code=DATAERR)
+        self.assertIn(f"{source} line 3: not UTF-8 at byte 1", said)
+        self.assertIn("goes on from there", said)
+
+    def test_broken_gzip(self):
+        """What is before the broken place is kept; once the file is whole the job goes on."""
+        batch = texts(5000, seed=8)
+        whole = gzip.compress("".join(text + "\n" for text in batch).encode())
+        source, output = self.write("in.gz", whole[:len(whole) * 2 // 3]), self.path("v.npy")
+        said = self.job(source, "--output", output, code=DATAERR)
+        self.assertRegex(said, re.escape(f"line ") + r"\d+: " + re.escape(source) + r" byte \d+: broken gzip: it ends early")
+        self.write("in.gz", whole)
+        self.job(source, "--output", output)
+        self.expect(output, batch)
+
+    def test_an_input_that_vanishes(self):
+        first, second = self.write("a.txt", "hello\n"), self.path("b.txt")
+        self.assertIn("b.txt", self.job(first, second, "--output", self.path("v.npy"), code=NOINPUT))
+        self.write("b.txt", "the\n")
+        self.job(first, second, "--output", self.path("v.npy"))
+        self.expect(self.path("v.npy"), ["hello", "the"])
+
+    def test_output_that_cannot_be_written(self):
+        source = self.write("in.txt", "hello\n")
+        self.assertIn("v.npy", self.job(source, "--output", self.path("no", "v.npy"), code=NOINPUT))
+        self.assertIn("must end in .npy or .jsonl", self.job(source, "--output", self.path("v.csv"), code=DATAERR))
+
+    def test_disk_full(self):
+        """A file may grow to 100 kB: an error that says so, and afterwards the job goes on to the same bytes."""
+        source = self.write("in.txt", "".join(text + "\n" for text in texts(2000, seed=3)))
+        self.job(source, "--output", self.path("w.npy"))
+        output = self.path("v.npy")
+        command = [BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", output]
+        limited = subprocess.run(["/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 200; exec "$@"', "sh", *command],
+                                 env=process.clean_environment(), capture_output=True, check=False)
+        self.assertEqual(limited.returncode, IOERR, limited.stderr)
+        self.assertIn(b"cannot write " + output.encode(), limited.stderr)
+        self.assertIn(b"goes on from there", limited.stderr)
+        self.job(source, "--output", output)
+        self.assertEqual(self.content(output), self.content(self.path("w.npy")))
+
+
+if __name__ == "__main__":
+    unittest.main()

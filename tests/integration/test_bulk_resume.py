@@ -1,0 +1,190 @@
+"""Bulk jobs: going on after an interruption, and trying failed rows again."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+import process
+from bulk_case import DATAERR, FAILED, TEMPFAIL, UNAVAILABLE, BulkCase
+from corpus import texts
+from daemon import BINARY
+from vectors import read_npy
+
+
+class GoingOn(BulkCase):
+    def setUp(self):
+        super().setUp()
+        self.batch = texts(400, seed=2)
+        self.source = self.write("in.txt", "".join(text + "\n" for text in self.batch))
+        self.output = self.path("v.npy")
+
+    def test_finished_stays_as_it_is(self):
+        self.job(self.source, "--output", self.output)
+        before = os.stat(self.output)
+        self.assertIn("finished already", self.job(self.source, "--output", self.output))
+        after = os.stat(self.output)
+        self.assertEqual((before.st_mtime_ns, before.st_ino), (after.st_mtime_ns, after.st_ino))
+        os.utime(self.source)  # another date is no other content
+        self.job(self.source, "--output", self.output)
+
+    def test_changes_are_refused(self):
+        self.job(self.source, "--output", self.output)
+        other = self.make_model("other", seed=5)
+        said = self.run_sluice("embed", "--model", other, "--precision", "f32", self.source, "--output", self.output)
+        self.assertEqual(said.returncode, DATAERR)
+        self.assertIn(b"another model", said.stderr)
+        self.assertIn("another chunk", self.job(self.source, "--output", self.output, "--chunk", "tokens:9", code=DATAERR))
+        for change in (self.batch[:-1], self.batch + ["more"], ["hello"] + self.batch[1:]):
+            self.write("in.txt", "".join(text + "\n" for text in change))
+            said = self.job(self.source, "--output", self.output, code=DATAERR)
+            self.assertRegex(said, "the input has (changed|grown)")
+        self.job(self.source, "--output", self.output, "--overwrite")
+        self.expect(self.output, ["hello"] + self.batch[1:])
+
+    def test_what_belongs_to_others_is_not_overwritten(self):
+        self.write("v.npy", "mine")
+        self.assertIn("--overwrite", self.job(self.source, "--output", self.output, code=DATAERR))
+        self.assertEqual(self.content(self.output), b"mine")
+        self.job(self.source, "--output", self.output, "--overwrite")
+        self.expect(self.output, self.batch)
+
+    def test_a_checkpoint_may_end_with_failed_rows(self):
+        source = self.write("in.jsonl", '{"text": "hello"}\n{broken\n[]\n' * 200)
+        for ending in (".npy", ".jsonl"):
+            output, straight = self.path("x" + ending), self.path("y" + ending)
+            self.job(source, "--output", straight, code=FAILED)
+            end = self.write("end.gz", gzip.compress(b"the\n" * 1000)[:-20])
+            self.job(source, end, "--output", output, "--look-ahead", "3", code=DATAERR)
+            said = self.job(source, end, "--output", output, "--look-ahead", "3", code=DATAERR)
+            self.assertIn("ends early", said)
+        with open(self.path("x.jsonl"), "rb") as begun:
+            self.assertEqual(begun.read()[:os.path.getsize(straight)], self.content(straight))
+
+    def test_vectors_that_are_gone_are_no_zeros(self):
+        """An unfinished job whose output was deleted or cut does not go on as if nothing had happened."""
+        self.write("in.txt", "".join(text + "\n" for text in self.batch) + "\n")
+        for ending, vectors in ((".npy", ".npy"), (".jsonl", ".jsonl.job/vectors"), ("/", "/vectors-00001.npy")):
+            output = self.path("x" + ending)
+            flags = ("--output", output, "--strict", "--shard-rows", "150")
+            self.job(self.source, *flags, code=DATAERR)
+            with open(self.path("x" + vectors), "r+b") as file:
+                file.truncate(1000)
+            self.assertIn("not as this job left it", self.job(self.source, *flags, code=DATAERR))
+            os.unlink(self.path("x" + vectors))
+            self.assertIn("not as this job left it", self.job(self.source, *flags, code=DATAERR))
+
+    def test_ctrl_c_says_how_to_go_on(self):
+        source = self.write("many.txt", "".join(f"{text} {i}\n" for i in range(60) for text in self.batch))
+        child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.output,
+                               "--progress", "json", "--look-ahead", "2000"], stderr=subprocess.PIPE, env=process.clean_environment())
+        self.wait_until(lambda: child.poll() is not None or (os.path.exists(self.output) and os.path.getsize(self.output) > 10000),
+                        "some rows")
+        child.send_signal(signal.SIGINT)
+        said = child.communicate()[1].decode()
+        self.assertEqual(child.returncode, TEMPFAIL, said)
+        self.assertIn("the same command goes on", said)
+        stopped = json.loads(said.splitlines()[-2])
+        self.assertEqual(stopped["phase"], "stopped")
+        end = json.loads(self.job(source, "--output", self.output, "--progress", "json", "--look-ahead", "2000").splitlines()[-1])
+        self.assertEqual((end["phase"], end["rows"]), ("finished", 24000))
+        self.assertLess(end["computed"], 24000 * 2)
+        self.job(source, "--output", self.path("w.npy"))
+        self.assertEqual(self.content(self.output), self.content(self.path("w.npy")))
+
+    def test_one_process_at_a_time(self):
+        reader, writer = os.pipe()
+        child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", "-", "--output", self.output],
+                              stdin=reader, stderr=subprocess.PIPE, env=process.clean_environment())
+        os.close(reader)
+        self.wait_until(lambda: os.path.exists(self.output), "the output")
+        self.assertIn("another process works on this job", self.job(self.source, "--output", self.output, code=UNAVAILABLE))
+        os.write(writer, b"hello\n")
+        os.close(writer)
+        self.assertEqual(child.wait(60), 0)
+        child.stderr.close()
+        self.expect(self.output, ["hello"])
+
+
+class Retrying(BulkCase):
+    """--retry-failed: rows whose documents were mended get their vectors, and nothing else changes."""
+
+    def setUp(self):
+        super().setUp()
+        self.lines = [json.dumps({"text": text, "id": f"n{i}"}) for i, text in enumerate(texts(200, seed=12))]
+        self.broken = {7: "{oops", 50: json.dumps({"id": "n50"}), 51: json.dumps({"text": "", "id": "n51"}), 199: "[]"}
+        self.mended = {7: json.dumps({"text": "hello", "id": "n7"}), 51: json.dumps({"text": "the", "id": "late"})}
+
+    def put(self, *changes):
+        lines = list(self.lines)
+        for change in changes:
+            for number, line in change.items():
+                lines[number] = line
+        return self.write("in.jsonl", "\n".join(lines) + "\n")
+
+    def check(self, ending):
+        output, straight = self.path("v" + ending), self.path("straight" + ending)
+        flags = ("--id-field", "id", "--look-ahead", "64")
+        source = self.put(self.broken)
+        self.job(source, "--output", output, *flags, code=FAILED)
+        before = self.files(output)
+        self.job(source, "--output", output, *flags, "--retry-failed", code=FAILED)
+        after = self.files(output)
+        self.assertEqual({name: content for name, content in after.items() if "manifest" not in name},
+                         {name: content for name, content in before.items() if "manifest" not in name})
+        source = self.put(self.broken, self.mended)
+        said = self.job(source, "--output", output, *flags, "--retry-failed", code=FAILED)
+        self.assertIn("2 failed", said)
+        self.job(source, "--output", straight, *flags, code=FAILED)
+        self.assertEqual(self.files(output), self.files(straight))
+        source = self.put(self.mended)
+        self.job(source, "--output", output, *flags, "--retry-failed")
+        self.assertFalse(os.path.exists(output + ".failures.jsonl"))
+        self.job(source, "--output", output, *flags, "--retry-failed")  # nothing is left to do
+        changed = self.put({3: json.dumps({"text": "another", "id": "n3"})})
+        self.assertIn("changed", self.job(changed, "--output", output, *flags, "--retry-failed", code=DATAERR))
+
+    def test_retry_matrix(self):
+        self.check(".npy")
+
+    def test_retry_json_lines(self):
+        self.check(".jsonl")
+
+    def test_retry_refuses_other_changes(self):
+        output = self.path("v.npy")
+        self.job(self.put(self.broken), "--output", output, code=FAILED)
+        before = self.files(output)
+        source = self.put(self.broken, self.mended, {3: json.dumps({"text": "another"})})
+        self.assertIn("changed in other places", self.job(source, "--output", output, "--retry-failed", code=DATAERR))
+        self.assertEqual(self.files(output)[".manifest.json"], before[".manifest.json"])
+        self.job(self.put(self.broken), "--output", output, code=FAILED)  # it is still finished
+
+    def check_chunks(self, ending):
+        """Rows of chunks: a document that had no chunks has one row, and so it must be when it is mended."""
+        sentences = [text + "." for text in texts(300, seed=5, longest=8)]
+        lines = [json.dumps({"text": " ".join(sentences[i:i + 9]), "id": f"n{i}"}) for i in range(60)]
+        mended = {0: json.dumps({"text": "hello", "id": "n0"}), 30: json.dumps({"text": "the", "id": "n30"})}
+        broken = {0: "{oops", 30: json.dumps({"text": "", "id": "n30"}), 59: "[]"}
+        flags = ("--id-field", "id", "--look-ahead", "16", "--chunk", "tokens:16,overlap:2")
+        output, straight = self.path("v" + ending), self.path("straight" + ending)
+        self.lines = lines
+        self.job(self.put(broken), "--output", output, *flags, code=FAILED)
+        long = {30: json.dumps({"text": " ".join(sentences[:9]), "id": "n30"})}
+        said = self.job(self.put(broken, long), "--output", output, *flags, "--retry-failed", code=DATAERR)
+        self.assertIn(f"{self.path('in.jsonl')} line 31: the document had one row, and now it has several chunks", said)
+        said = self.job(self.put(broken, mended), "--output", output, *flags, "--retry-failed", code=FAILED)
+        self.assertIn("1 failed", said)
+        self.job(self.put(broken, mended), "--output", straight, *flags, code=FAILED)
+        self.assertEqual(self.files(output), self.files(straight))
+
+    def test_retry_chunks_in_a_matrix(self):
+        self.check_chunks(".npy")
+
+    def test_retry_chunks_in_json_lines(self):
+        self.check_chunks(".jsonl")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,74 @@
+"""What the cases of bulk jobs share: inputs with broken rows among them, running a job, and all that a job has left."""
+
+import json
+import math
+import os
+import random
+import struct
+
+from case import SluiceCase
+from corpus import texts
+from vectors import read_npy
+
+FAILED, USAGE, DATAERR, NOINPUT, UNAVAILABLE, SOFTWARE, OSERR, IOERR, TEMPFAIL, NOPERM = 1, 64, 65, 66, 69, 70, 71, 74, 75, 77
+
+
+def floats(row):
+    return struct.unpack(f"<{len(row) // 4}f", row)
+
+
+class BulkCase(SluiceCase):
+    def job(self, *arguments, code=0, **options):
+        """Runs a local job to its end; what it has said."""
+        result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", *arguments, **options)
+        self.assertEqual(result.returncode, code, result.stderr.decode("utf-8", "replace"))
+        return result.stderr.decode("utf-8", "replace")
+
+    def make_heavy(self):
+        """A model that a job takes a while with, so that kills find rows in every stage."""
+        return self.make_model("heavy", hidden=192, heads=4, layers=3, intermediate=512)
+
+    def write_rows(self, count, seed, broken, ending=""):
+        """in.jsonl with equal texts and others; every so-manieth line, `broken` = (every, first), is no JSON."""
+        generator = random.Random(seed)
+        words = texts(400, seed=seed, longest=20)
+        lines = []
+        for i in range(count):
+            text = generator.choice(words) + (f" {i}{ending}" if i % 3 else "")
+            lines.append("{broken" if i % broken[0] == broken[1] else json.dumps({"text": text, "n": i}))
+        return self.write("in.jsonl", "\n".join(lines))
+
+    def content(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def files(self, output, without=None):
+        """All files of a job by the ends of their names, with its name taken out of them; without lines that hold some bytes."""
+        found = {}
+        for top, _, names in os.walk(self.directory):
+            for path in (os.path.join(top, name) for name in names):
+                if path.startswith(output):
+                    content = self.content(path).replace(os.path.basename(output).encode(), b"OUTPUT")
+                    lines = content.splitlines(True) if without else [content]
+                    found[path[len(output):]] = b"".join(line for line in lines if not without or without not in line)
+        return found
+
+    def failures(self, output):
+        with open(output + ".failures.jsonl", encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def manifest(self, output):
+        with open(output + ".manifest.json", encoding="utf-8") as file:
+            return json.load(file)
+
+    def expect(self, output, wanted):
+        """The rows of an .npy are the vectors of these texts; None stands for a row that failed."""
+        reference = self.reference()
+        reference.learn([text for text in wanted if text is not None])
+        rows = read_npy(output)
+        self.assertEqual(len(rows), len(wanted))
+        for number, (row, text) in enumerate(zip(rows, wanted)):
+            if text is None:
+                self.assertTrue(all(math.isnan(value) for value in floats(row)), f"row {number}")
+            else:
+                self.assertEqual(row, reference(text), f"row {number}")
