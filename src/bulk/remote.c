@@ -61,11 +61,9 @@ static void lose(struct remote *remote)
 {
     client_close(remote->client);
     remote->client = NULL;
-    for (struct ask *ask = remote->asks; ask != NULL; ask = ask->next) {
-        ask->doubtful = true;
+    for (struct ask *ask = remote->asks; ask != NULL; ask = ask->next)
         if (ask->state == ASK_LOOKED)
             ask->state = ASK_SENT;
-    }
 }
 
 static bool connect_again(struct remote *remote, struct err *err)

@@ -6,8 +6,6 @@
 #include "bulk/remote.h"
 #include "io/client.h"
 
-enum { ASK_TTL_S = 3600 };
-
 enum ask_state {
     ASK_NEW,    /* to be sent when it is due, unless its reply is there */
     ASK_SENT,   /* nothing is known of it */
@@ -22,7 +20,7 @@ struct ask {
     uint64_t due_ms; /* ASK_NEW: not before */
     uint64_t sent_ms;
     unsigned failures;
-    bool doubtful; /* sent before the connection was lost: Redis may have forgotten it */
+    unsigned repeats; /* how often it was sent again because it seemed forgotten */
     char id[64];
 };
 

@@ -27,7 +27,17 @@ struct remote {
     struct ask *asks;
     uint64_t down_ms, looked_ms, heard_ms, stopped_ms; /* 0: not */
     char cursor[64];                                   /* of the results stream; empty: nothing was sent yet */
+    uint64_t slowest_ms;                               /* that a request of this job has taken */
+    char published[32];                                /* when the queue's figures were, by its own clock */
+    uint64_t published_ms;                             /* by ours */
 };
+
+/* remote_pace.c: how many requests are out, and which of them Redis has forgotten. */
+void remote_shrink(struct remote *remote);
+/* A request has ended. */
+void remote_heard(struct remote *remote, const struct ask *ask, uint64_t now_ms);
+/* Once a second: all requests are to be looked at, and what seems forgotten is to be sent again. */
+MUST_CHECK enum status remote_look_around(struct remote *remote, uint64_t now_ms, struct err *err);
 
 /* remote_turn.c; all of it is the thread's. */
 /* Makes requests of the batches that were put. */

@@ -9,8 +9,6 @@
 #include "bulk/remote_state.h"
 
 enum { BLOCK_MS = 20, LOOK_MS = 1000, PIPELINE = 16 };
-/* How long after a reconnect, without any answer, requests from before it are asked again. */
-enum { FORGOTTEN_MS = 10000 };
 
 static void deliver(struct remote *remote, struct bulk_batch *batch)
 {
@@ -120,18 +118,12 @@ static bool halve(struct remote *remote, struct ask *ask)
     return true;
 }
 
-static void shrink(struct remote *remote)
-{
-    unsigned limit = atomic_load(&remote->limit) / 2;
-    atomic_store(&remote->limit, limit > REMOTE_LEAST ? limit : REMOTE_LEAST);
-}
-
 /* What became of a request whose reply was read. True when it is no longer in the list. */
 static bool settle(struct remote *remote, struct ask **link, enum ask_end end)
 {
     struct ask *ask = *link;
     if (end == ASK_FULL)
-        shrink(remote);
+        remote_shrink(remote);
     if (end == ASK_HALVE && !halve(remote, ask)) {
         ask->batch->status = err_set(&ask->batch->err, STATUS_NO_MEMORY, "no memory for a request");
         end = ASK_STOP;
@@ -171,7 +163,7 @@ static enum status look_some(struct remote *remote, struct ask *const *some, uns
         if (end == ASK_OPEN)
             continue;
         ended_count++;
-        remote->heard_ms = now_ms;
+        remote_heard(remote, some[i], now_ms);
         struct ask **link = &remote->asks;
         while (*link != some[i])
             link = &(*link)->next;
@@ -187,7 +179,6 @@ static enum status look_some(struct remote *remote, struct ask *const *some, uns
             snprintf(remote->cursor, sizeof remote->cursor, "%llu-0", (unsigned long long)remote_number(reply) - 1);
         unsent[i]->state = ASK_SENT;
         unsent[i]->sent_ms = now_ms;
-        unsent[i]->doubtful = false;
     }
     for (unsigned i = 0; i < ended_count; i++)
         TRY(client_receive(client, &reply, err));
@@ -237,43 +228,12 @@ static enum status listen(struct remote *remote, struct err *err)
     return STATUS_OK;
 }
 
-/* More requests where the workers have read all that there were, fewer where many wait: of us or of others. */
-static enum status pace(struct remote *remote, struct err *err)
-{
-    char key[256];
-    const struct resp_value *reply;
-    snprintf(key, sizeof key, "sluice:{%s}:meta", remote->options.queue);
-    TRY(client_command(remote->client, 3, (const char *const[]){"HMGET", key, "depth_low"}, NULL, &reply, err));
-    if (reply->type != RESP_ARRAY || reply->count != 1)
-        return STATUS_OK;
-    uint64_t waiting = remote_number(&reply->items[0]);
-    unsigned limit = atomic_load(&remote->limit), out = atomic_load(&remote->out);
-    if (waiting <= limit / 4 && out >= limit)
-        atomic_store(&remote->limit, 2 * limit < REMOTE_MOST ? 2 * limit : REMOTE_MOST);
-    else if (waiting > limit + (unsigned)REMOTE_MOST)
-        shrink(remote);
-    return STATUS_OK;
-}
-
-/* Once a second: every request may have ended, whatever was heard. */
-static enum status look_around(struct remote *remote, uint64_t now_ms, struct err *err)
-{
-    remote->looked_ms = now_ms;
-    bool silent = now_ms - remote->heard_ms > FORGOTTEN_MS;
-    for (struct ask *ask = remote->asks; ask != NULL; ask = ask->next) {
-        bool expired = now_ms - ask->sent_ms > 2000ULL * ASK_TTL_S;
-        if (ask->state == ASK_SENT)
-            ask->state = (ask->doubtful && silent) || expired ? ASK_NEW : ASK_LOOKED;
-    }
-    return pace(remote, err);
-}
-
 enum status remote_turn(struct remote *remote, struct err *err)
 {
     TRY(look(remote, err));
     uint64_t now_ms = clock_now_ms();
     if (now_ms - remote->looked_ms >= LOOK_MS)
-        TRY(look_around(remote, now_ms, err));
+        TRY(remote_look_around(remote, now_ms, err));
     if (remote->cursor[0] != '\0')
         return listen(remote, err);
     poll(NULL, 0, BLOCK_MS);

@@ -159,11 +159,11 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
 }
 
 static enum status run_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
-                                     struct remote_options *queue, struct err *err)
+                                     const struct model *model, struct remote_options *queue, struct err *err)
 {
     struct remote_facts facts;
     TRY(remote_probe(queue, &facts, err));
-    TRY(embed_job_queue(job, &facts, config, err));
+    TRY(embed_job_queue(job, &facts, config, model, err));
     queue->dim = facts.dim;
     queue->job = embed_job_number(job);
     job->job.batch_rows = REMOTE_BATCH_ROWS;
@@ -174,19 +174,32 @@ static enum status run_through_queue(struct embed_job *job, struct job_result *r
     return status;
 }
 
+static bool is_chunked(const struct embed_job *job)
+{
+    return job->job.preparer.chunking.tokens > 0;
+}
+
 static enum status embed_through_queue(struct embed_job *job, struct job_result *result, const struct config *config,
                                        struct err *err)
 {
     struct address address;
-    TRY(password_address(config, &address, err));
+    struct model *model = NULL;
+    if (is_chunked(job) && start_model(config, &model, err) != STATUS_OK)
+        return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
+    enum status status = password_address(config, &address, err);
+    if (status != STATUS_OK) {
+        model_close(model);
+        return status;
+    }
     struct remote_options queue = {.address = &address,
                                    .queue = config->queue,
                                    .prompt = config->prompt,
                                    .prefix = config->prefix,
                                    .wake_fd = job->job.wake_fd,
                                    .stop = job->job.stop};
-    enum status status = run_through_queue(job, result, config, &queue, err);
+    status = run_through_queue(job, result, config, model, &queue, err);
     address_free(&address);
+    model_close(model);
     return status;
 }
 
@@ -197,14 +210,18 @@ static bool is_for_queue(const struct config *config)
 }
 
 /* Flags that would mean nothing: what computes is the workers' business, or there is no queue. */
-static enum status check_flags(const struct config *config, struct err *err)
+static enum status check_flags(const struct embed_job *job, const struct config *config, struct err *err)
 {
-    static const char *const workers[] = {"model",         "precision", "pooling", "max_tokens", "backend", "device",
-                                          "device_memory", "graphs",    "gelu",    "attention",  NULL};
+    static const char *const workers[] = {"precision",     "pooling", "max_tokens", "backend",   "device",
+                                          "device_memory", "graphs",  "gelu",       "attention", NULL};
     for (size_t i = 0; is_for_queue(config) && workers[i] != NULL; i++)
         if (config_source_of(config, workers[i]) == SOURCE_FLAG)
             return err_set(err, STATUS_BAD_INPUT, "%s is a matter of the queue's workers: not together with --redis",
                            workers[i]);
+    if (is_for_queue(config) && config_source_of(config, "model") == SOURCE_FLAG && !is_chunked(job))
+        return err_set(err, STATUS_BAD_INPUT,
+                       "the model is a matter of the queue's workers: --model goes together with --redis only where "
+                       "--chunk needs its tokenizer");
     if (!is_for_queue(config) && config_source_of(config, "queue") == SOURCE_FLAG)
         return err_set(err, STATUS_BAD_INPUT, "--queue is for jobs through a queue: name its --redis, too");
     return STATUS_OK;
@@ -212,7 +229,7 @@ static enum status check_flags(const struct config *config, struct err *err)
 
 static enum status embed(struct embed_job *job, struct job_result *result, const struct config *config, struct err *err)
 {
-    TRY(check_flags(config, err));
+    TRY(check_flags(job, config, err));
     job->job.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (job->job.wake_fd < 0)
         return err_set_errno(err, "cannot make an eventfd");
@@ -244,12 +261,12 @@ const struct subcommand command_embed = {
     .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
-        "for standard input. Rows keep their order. A job that was interrupted, however, goes on when the same "
-        "command\n"
-        "it, and one that is finished stays as it is. Rows that fail are listed in OUTPUT.failures.jsonl "
-        "and\n"
-        "make the exit code 1. docs/bulk.md tells all of it.\n\n"
-        "With --redis the workers of --queue compute, at low priority; the model is theirs.\n\n"
+        "for standard input. Rows keep their order. A job that was interrupted, whatever by, goes on when the same\n"
+        "command runs again, and one that is finished stays as it is. Rows that fail are listed in\n"
+        "OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
+        "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs "
+        "--model, too:\n"
+        "its tokenizer cuts.\n\n"
         "With --input (or without INPUT, from standard input) it is one pass: every line is a text, an empty one too,\n"
         "the first bad one ends it, and JSON lines are bare arrays.\n\n"
         "The vectors are those that the daemon gives for the same texts and precision.",

@@ -156,10 +156,13 @@ enum status embed_job_model(struct embed_job *job, const struct model *model, co
 }
 
 enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
-                            struct err *err)
+                            const struct model *model, struct err *err)
 {
-    if (job->job.preparer.chunking.tokens > 0)
-        return err_set(err, STATUS_BAD_INPUT, "--chunk needs the model's tokenizer: it works without --redis only");
+    if (model != NULL && strcmp(model->id, facts->model_id) != 0)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--model %s is not the model of queue %s: chunks that its tokenizer cuts may be too long there",
+                       config->model, config->queue);
+    job->job.preparer.model = model;
     const char *prompt = config->prompt != NULL ? config->prompt : config->prefix;
     struct vector_terms terms = {facts->model_id, facts->precision, prompt == NULL ? "" : prompt, facts->dim, 0};
     put_terms(job, &terms);

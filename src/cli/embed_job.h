@@ -34,9 +34,10 @@ void embed_job_close(struct embed_job *job);
 MUST_CHECK enum status embed_job_model(struct embed_job *job, const struct model *model, const char *precision,
                                        struct err *err);
 
-/* The same for a queue. The terms are those of a local job with its model, as far as a queue tells them. */
+/* The same for a queue. The terms are those of a local job with its model, as far as a queue tells them. `model` cuts
+ * chunks, and is NULL where none are wanted. Errors: STATUS_BAD_INPUT when it is not the queue's; STATUS_NO_MEMORY. */
 MUST_CHECK enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts,
-                                       const struct config *config, struct err *err);
+                                       const struct config *config, const struct model *model, struct err *err);
 
 /* A number for the ids of its requests: of this machine, folder, output and terms. */
 uint64_t embed_job_number(const struct embed_job *job);

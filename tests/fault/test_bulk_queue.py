@@ -3,29 +3,20 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 
 import process
-from case import SluiceCase
+from bulk_case import DATAERR, FAILED, NOINPUT, TEMPFAIL, UNAVAILABLE, BulkCase
 from corpus import texts
 from daemon import BINARY, SOURCE
 
-FAILED, DATAERR, UNAVAILABLE, TEMPFAIL = 1, 65, 69, 75
 
-
-class BulkQueue(SluiceCase):
+class BulkQueue(BulkCase):
     def setUp(self):
         super().setUp()
-        generator = random.Random(7)
-        words = texts(400, seed=7, longest=20)
-        lines = []
-        for i in range(6000):
-            text = generator.choice(words) + (f' {i} "\\ \t\u00e4' if i % 3 else "")
-            lines.append("{broken" if i % 997 == 5 else json.dumps({"text": text, "n": i}))
-        self.source = self.write("in.jsonl", "\n".join(lines))
-        self.model = self.make_model("heavy", hidden=192, heads=4, layers=3, intermediate=512)
+        self.source = self.write_rows(6000, seed=7, broken=(997, 5), ending=' "\\ \t\u00e4')
+        self.model = self.make_heavy()
 
     def local(self, ending=".npy", *flags, source=None, code=FAILED):
         output = self.path("local" + ending)
@@ -34,18 +25,8 @@ class BulkQueue(SluiceCase):
         return self.contents(output)
 
     def contents(self, output):
-        """All files of a job, but for what the manifests say of versions of names and the limit that a queue does not tell."""
-        found = {}
-        folder, base = os.path.split(output.rstrip("/"))
-        for top, _, names in os.walk(folder):
-            for name in names:
-                path = os.path.join(top, name)
-                if path.startswith(os.path.join(folder, base)):
-                    with open(path, "rb") as file:
-                        data = file.read().replace(base.encode(), b"OUTPUT")
-                    found[path[len(folder) + 1 + len(base):]] = b"".join(
-                        line for line in data.splitlines(True) if b'"max_tokens"' not in line)
-        return found
+        """All files of a job but for the limit of texts, which a queue does not tell."""
+        return self.files(output.rstrip("/"), without=b'"max_tokens"')
 
     def command(self, server, output, *flags, source=None, address=None):
         return [BINARY, "embed", "--redis", address or server.socket, "--queue", self.queue, source or self.source, "--output", output,
@@ -199,6 +180,33 @@ class BulkQueue(SluiceCase):
         self.finish_job(child)
         self.assertEqual(self.contents(output), wanted)
 
+    def test_everything_is_deleted(self):
+        """FLUSHALL while the job has requests out: no connection is lost, and nothing says so."""
+        wanted = self.local()
+        server = self.start_redis(aof=None)
+        daemon = self.serve(server)
+        output = self.path("remote.npy")
+        child = self.start_job(server, output)
+        self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > 3, "answers")
+        daemon.signal(signal.SIGSTOP)  # so that requests wait that nobody has read
+        low = f"sluice:{{{self.queue}}}:requests:low"
+        self.wait_until(lambda: child.poll() is not None or server.client().xlen(low) > 3, "requests")
+        self.assertIsNone(child.poll())
+        server.client().flushall()
+        daemon.signal(signal.SIGCONT)
+        self.finish_job(child)
+        self.assertEqual(self.contents(output), wanted)
+
+    def test_chunks(self):
+        source = self.write("long.txt", "\n".join(" ".join(texts(30, seed=seed, longest=9)) for seed in range(80)))
+        server = self.start_redis()
+        self.serve(server)
+        for ending, how in ((".npy", "tokens:24,overlap:4"), (".jsonl", "tokens:24,mean")):
+            wanted = self.local(ending, "--chunk", how, source=source, code=0)
+            output = self.path("remote" + ending)
+            self.run_job(server, output, "--chunk", how, "--model", self.model, source=source, code=0)
+            self.assertEqual(self.contents(output), wanted)
+
     def test_the_rights_of_a_producer_are_enough(self):
         with open(os.path.join(SOURCE, "config", "acl", "producer.acl"), encoding="utf-8") as file:
             rules = file.read().replace("{default}", "{%s}" % self.queue).replace(" resetpass ", " resetpass >secret ")
@@ -275,7 +283,11 @@ class BulkQueue(SluiceCase):
         output = self.path("remote.npy")
         self.assertIn("has no model yet", self.run_job(server, output, code=UNAVAILABLE))
         daemon = self.serve(server)
-        self.assertIn("--chunk needs", self.run_job(server, output, "--chunk", "tokens:16,overlap:2", code=DATAERR))
+        chunk = ("--chunk", "tokens:16,overlap:2")
+        self.assertIn("--chunk cuts with the tokenizer of the queue's model", self.run_job(
+            server, output, *chunk, "--model", self.path("nowhere"), code=NOINPUT))
+        self.assertIn("is not the model of queue", self.run_job(server, output, *chunk, "--model", self.make_model(), code=DATAERR))
+        self.assertIn("the model is a matter of the queue's workers", self.run_job(server, output, "--model", self.model, code=DATAERR))
         self.assertIn("matter of the queue's workers", self.run_job(server, output, "--precision", "f32", code=DATAERR))
         self.assertIn("name its --redis", self.run_sluice("embed", self.source, "--output", output, "--queue", "x").stderr.decode())
         child = self.start_job(server, output)
