@@ -1,64 +1,116 @@
-"""Bulk jobs beside the engine's own ceiling, in turn on the same file and threads; and their memory.
+#!/usr/bin/python3
+"""Bulk jobs beside the engine's own ceiling, on the same rows, threads and machine.
 
-    bench_bulk.py BUILD [ROWS] [ROUNDS]
+    bench_bulk.py BUILD rates [ROWS [ROUNDS]]    local and through a queue, in turn with the ceiling
+    bench_bulk.py BUILD flat [ROWS ...]          the job alone (null engine) at several sizes
 
-The texts are the demo's package summaries with variation, so that none is equal to another. A job's rate is what it says of
-itself: rows over the time from the first row read to the last one durable."""
+A job's rate is its rows over the wall time of the whole process, from its start (the model is read) to its end (every file is
+on the disk and has its SHA-256). The ceiling has all texts tokenised and sorted beforehand and keeps no vector. Through a
+queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling."""
 
 import json
 import os
+import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MODEL = os.path.join(ROOT, "config", "models", "sluice-mini-en")
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
+sys.path.insert(0, str(SOURCE / "tests/support"))
 
+from daemon import BINARY, Daemon  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
 
-def write_texts(path, rows):
-    with open(os.path.join(ROOT, "tests", "demo", "packages.tsv"), encoding="utf-8") as file:
-        summaries = [line.rstrip("\n").split("\t")[1] for line in file]
-    with open(path, "w", encoding="utf-8") as file:
-        for i in range(rows):
-            file.write(f"{summaries[i % len(summaries)]} {summaries[i * 7919 % len(summaries)][:i % 40]} {i}\n")
-
-
-def median(values):
-    return sorted(values)[len(values) // 2]
+MODEL = SOURCE / "config/models/sluice-mini-en"
+CEILING = BUILD / "tests/bulk_ceiling"
+BATCH_TOKENS = 1024  # where the engine is fastest with this model
 
 
-def run_job(build, texts, output):
-    """Rows per second, seconds of processor time, and the peak of its memory in MB."""
-    job = subprocess.Popen([os.path.join(build, "sluice"), "embed", texts, "--model", MODEL, "--output", output, "--overwrite",
-                            "--progress", "json"], stderr=subprocess.PIPE)
-    said = job.stderr.read()
-    _, status, usage = os.wait4(job.pid, 0)
-    assert status == 0, said
-    return json.loads(said.splitlines()[-1])["rows_per_s"], usage.ru_utime + usage.ru_stime, usage.ru_maxrss // 1024
+class Run:
+    """One job from its start to its end."""
+
+    def __init__(self, command):
+        started = time.monotonic()
+        job = subprocess.Popen([*map(str, command), "--overwrite", "--progress", "json"], stderr=subprocess.PIPE)
+        said = job.stderr.read()
+        _, status, usage = os.wait4(job.pid, 0)
+        self.wall_s = time.monotonic() - started
+        assert status == 0, said.decode()
+        self.said = json.loads(said.splitlines()[-1])
+        self.rate = self.said["rows"] / self.wall_s
+        self.processor_s = usage.ru_utime + usage.ru_stime
+        self.peak_mb = usage.ru_maxrss / 1024
+
+    def __str__(self):
+        return f"{self.rate:9,.0f} rows/s ({self.said['rows_per_s']:,.0f} by itself), processor {self.processor_s:.1f} s, {self.peak_mb:.0f} MB"
 
 
-def main():
-    build = sys.argv[1]
-    rows, rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 200000, int(sys.argv[3]) if len(sys.argv) > 3 else 3
-    threads = len(os.sched_getaffinity(0))
+def ceiling(texts):
+    """Rows per second, and seconds of processor time."""
+    command = [CEILING, MODEL, texts, str(len(os.sched_getaffinity(0))), str(BATCH_TOKENS)]
+    rate, processor_s = map(float, subprocess.run(command, check=True, capture_output=True).stdout.split())
+    print(f"  engine alone {rate:9,.0f} rows/s, processor {processor_s:.1f} s", flush=True)
+    return rate
+
+
+def local(folder, texts):
+    run = Run([BINARY, "embed", texts, "--model", MODEL, "--output", os.path.join(folder, "local.npy")])
+    print(f"  local        {run}", flush=True)
+    return run
+
+
+def queue(folder, texts):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        server = RedisServer(place, aof=None).start()
+        daemon = Daemon(place, 0, server.socket, MODEL, "default").start()
+        try:
+            daemon.wait_ready(server.client())
+            run = Run([BINARY, "embed", texts, "--redis", server.socket, "--output", os.path.join(folder, "queue.npy")])
+            print(f"  queue        {run}, daemon {daemon.peak_bytes() / 2**20:.0f} MB, Redis "
+                  f"{server.client().info('memory')['used_memory_peak'] / 2**20:.0f} MB", flush=True)
+            assert daemon.stop() == 0
+        finally:
+            daemon.cleanup()
+            server.cleanup()
+    return run
+
+
+def rates(rows=1_000_000, rounds=2):
     with tempfile.TemporaryDirectory() as folder:
-        texts, output = os.path.join(folder, "texts.txt"), os.path.join(folder, "vectors.npy")
-        write_texts(texts, rows)
-        shares, processor, peaks = [], [], []
+        texts = os.path.join(folder, "texts.txt")
+        # By another process: a child counts the memory that its parent has when it begins.
+        said = subprocess.run([sys.executable, SOURCE / "tests/bench/bulk_rows.py", str(rows), texts], check=True, capture_output=True)
+        print(f"{rows:,} rows, {said.stdout.decode().strip()}; {os.path.getsize(texts) / rows:.0f} bytes on average", flush=True)
+        shares, peaks = {local: [], queue: []}, {local: [], queue: []}
         for number in range(rounds):
-            said = subprocess.run([os.path.join(build, "tests", "bulk_ceiling"), MODEL, texts, str(threads), "1024"],
-                                  check=True, capture_output=True).stdout
-            ceiling, least = map(float, said.split())
-            rate, seconds, peak = run_job(build, texts, output)
-            shares.append(rate / ceiling)
-            processor.append(least / seconds)
-            peaks.append(peak)
-            print(f"round {number + 1}: engine {ceiling:,.0f} rows/s, job {rate:,.0f} rows/s, {100 * rate / ceiling:.1f} %, "
-                  f"processor {least:.2f} s of {seconds:.2f} s, {peak} MB",
-                  flush=True)
-        print(f"{rows:,} rows, {threads} threads: {100 * median(shares):.1f} % of the engine's ceiling (median of {rounds}), "
-              f"{100 * median(processor):.1f} % by processor time, at most {max(peaks)} MB")
+            print(f"round {number + 1}")
+            before = ceiling(texts)
+            order = (local, queue) if number % 2 == 0 else (queue, local)
+            runs = {how: how(folder, texts) for how in order}
+            after = ceiling(texts) if number == rounds - 1 else before
+            for how, run in runs.items():
+                shares[how].append(run.rate / statistics.mean((before, after)))
+                peaks[how].append(run.peak_mb)
+        for how, values in shares.items():
+            print(f"{how.__name__}: {100 * statistics.median(values):.1f} % of the engine's ceiling (median of {rounds}: "
+                  f"{', '.join(f'{100 * value:.1f}' for value in values)}), at most {max(peaks[how]):.0f} MB")
+
+
+def flat(*sizes):
+    sizes = sizes or (10_000, 100_000, 1_000_000, 10_000_000)
+    line = f"{{}} the quick brown fox jumps over the lazy dog\n"
+    with tempfile.TemporaryDirectory() as folder:
+        texts = os.path.join(folder, "texts.txt")
+        for rows in sizes:
+            with open(texts, "w", encoding="ascii") as file:
+                file.writelines(line.format(i) for i in range(rows))
+            run = Run([BINARY, "embed", texts, "--backend", "null", "--model", MODEL, "--output", os.path.join(folder, "v.npy")])
+            print(f"{rows:11,} rows: {1e6 * run.processor_s / rows:.2f} us of processor time a row, {run}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    {"rates": rates, "flat": flat}[sys.argv[2] if len(sys.argv) > 2 else "rates"](*map(int, sys.argv[3:]))
