@@ -72,6 +72,14 @@ class BadRows(BulkCase):
         self.assertIn(f"{source} line 3: not UTF-8 at byte 1", said)
         self.assertIn("goes on from there", said)
 
+    def test_strict_names_file_and_line_of_every_kind(self):
+        for number, (line, says) in enumerate(((b'{"text": "\xff"}', "not UTF-8"), (b"[1]", "not an object"), (b"{broken", "not JSON"),
+                                               (b'{"no": 1}', "missing"), (b'{"text": ""}', "empty"), (b'{"text": {}}', "not a text"),
+                                               (b'{"text": "' + b"x" * 2000 + b'"}', "longer than"))):
+            source = self.write(f"{number}.jsonl", b'{"text": "hello"}\n\n' + line + b'\n{"text": "the"}\n')
+            said = self.job(source, "--output", self.path(f"{number}.npy"), "--strict", "--max-text-bytes", "1000", code=DATAERR)
+            self.assertRegex(said, re.escape(f"{source} line 3: ") + f".*{says}")
+
     def test_broken_gzip(self):
         """What is before the broken place is kept; once the file is whole the job goes on."""
         batch = texts(5000, seed=8)
@@ -90,10 +98,36 @@ class BadRows(BulkCase):
         self.job(first, second, "--output", self.path("v.npy"))
         self.expect(self.path("v.npy"), ["hello", "the"])
 
+    def test_an_input_that_vanishes_meanwhile(self):
+        """A file that was there when the job began, and is not when its turn comes: what was read before it is kept."""
+        output = self.path("v.npy")
+        second = self.write("b.txt", "the\n")
+        os.makedirs(self.path("docs"))
+        gone = self.write(os.path.join("docs", "c.txt"), "of")
+        for operand, vanished, code in ((second, second, NOINPUT), (self.path("docs"), gone, 0)):
+            child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", "-", operand, "--output", output,
+                                   "--overwrite"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=process.clean_environment())
+            self.wait_until(lambda: os.path.exists(output + ".job/journal"), "the job to begin")
+            os.unlink(vanished)
+            said = child.communicate(b"hello\nworld\n")[1].decode()
+            self.assertEqual(child.returncode, code, said)
+            if code == 0:
+                self.expect(output, ["hello", "world"])  # a folder has what it has when it is read
+                continue
+            self.assertIn(f"cannot open {second}", said)
+            self.assertIn("goes on from there", said)
+            self.write("b.txt", "the\n")
+            self.job("-", operand, "--output", output, input=b"hello\nworld\n")
+            self.expect(output, ["hello", "world", "the"])
+
     def test_output_that_cannot_be_written(self):
         source = self.write("in.txt", "hello\n")
         self.assertIn("v.npy", self.job(source, "--output", self.path("no", "v.npy"), code=NOINPUT))
         self.assertIn("must end in .npy or .jsonl", self.job(source, "--output", self.path("v.csv"), code=DATAERR))
+        self.assertIn(f"{source}/v.npy", self.job(source, "--output", source + "/v.npy", code=NOINPUT))
+        os.makedirs(self.path("taken.npy.job", "journal"))
+        self.assertIn("taken.npy.job", self.job(source, "--output", self.path("taken.npy"), code=IOERR))
+        self.assertEqual(self.content(source), b"hello\n")
 
     def test_disk_full(self):
         """A file may grow to 100 kB: an error that says so, and afterwards the job goes on to the same bytes."""
