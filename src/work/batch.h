@@ -20,6 +20,7 @@ struct batch {
     uint64_t started_ns, finished_ns; /* set by the compute thread */
     uint64_t submitted_ns;            /* by the worker */
     uint64_t watched_ns; /* since when it is being run, as far as can be known: by the worker, or by its executor */
+    bool low;            /* some of its rows are of class low */
     bool waits;          /* by an executor that shares its threads: it is not this batch's turn yet */
 };
 

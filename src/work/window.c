@@ -188,17 +188,47 @@ static struct flow *next_flow(struct window_class *class)
     return other != NULL && other->had < plain->had ? other : plain;
 }
 
+/* The first of the overdue, if it may go. */
+static struct row *next_overdue(const struct window *window, bool online_only)
+{
+    struct row *row = window->overdue.first;
+    return row != NULL && online_only && row->request->class == CLASS_LOW ? NULL : row;
+}
+
 struct row *window_next(struct window *window)
 {
     struct window_class *least = NULL;
-    if (window->overdue.first != NULL)
-        return window->overdue.first;
-    for (int i = 0; i < CLASS_COUNT; i++) {
+    struct row *overdue = next_overdue(window, window->online_only);
+    if (overdue != NULL)
+        return overdue;
+    for (int i = 0; i < (window->online_only ? CLASS_LOW : CLASS_COUNT); i++) {
         struct window_class *class = &window->classes[i];
         if (waits(class) && (least == NULL || class->had < least->had))
             least = class;
     }
     return least == NULL ? NULL : flow_turn(next_flow(least), window->urgent_ms);
+}
+
+bool window_has_low(const struct window *window)
+{
+    return next_overdue(window, false) != next_overdue(window, true) || waits(&window->classes[CLASS_LOW]);
+}
+
+bool window_has_online(const struct window *window)
+{
+    return next_overdue(window, true) != NULL || waits(&window->classes[CLASS_HIGH]) ||
+           waits(&window->classes[CLASS_NORMAL]);
+}
+
+bool window_low_is_next(const struct window *window)
+{
+    const struct window_class *low = &window->classes[CLASS_LOW];
+    if (window->overdue.first != NULL)
+        return window->overdue.first->request->class == CLASS_LOW;
+    for (int i = 0; i < CLASS_LOW; i++)
+        if (waits(&window->classes[i]) && window->classes[i].had <= low->had)
+            return false;
+    return waits(low);
 }
 
 static struct row *older(struct row *a, struct row *b)

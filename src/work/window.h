@@ -11,7 +11,8 @@
  * - Inside a tenant, the oldest row is next; but one that would expire while the batch runs goes before it.
  *   What does not fit is passed over for younger rows, of any class, but only
  *   WINDOW_PASSED_OVER times: then it is overdue and goes before everybody.
- * - Every tenth batch begins with the oldest row of all. */
+ * - Every tenth batch begins with the oldest row of all.
+ * - Beside online requests, rows of class low make short batches, and fill up those of others only so far. */
 #ifndef WORK_WINDOW_H
 #define WORK_WINDOW_H
 
@@ -48,7 +49,8 @@ struct window {
     uint32_t batches;       /* since one began with the oldest row */
     uint32_t rows;
     uint64_t tokens, squares; /* of the tokens */
-    uint64_t urgent_ms;       /* of the batch that is being taken */
+    uint64_t urgent_ms;       /* of the batch that is being taken, and … */
+    bool online_only;         /* … whether only rows of other classes than low may go */
 };
 
 /* The size of one batch. Padded batches count rows * longest. */
@@ -60,6 +62,8 @@ struct window_limits {
     uint64_t urgent_ms;      /* likewise; a row that expires before goes before the others of its tenant */
     const struct cost *cost; /* of a batch; may be NULL when there is no limit on its time */
     double most_ns;          /* what a batch may take, by its cost; 0: no limit */
+    double low_ns;           /* what it may take before rows of class low no longer join it; 0: as others */
+    bool online_only;        /* no row of class low may go */
 };
 
 /* Frees what the window has allocated; the rows stay their requests'. */
@@ -77,6 +81,11 @@ struct row *window_pop(struct window *window);
 
 /* Since when the oldest row waits; UINT64_MAX when there is none. Cost: one look per tenant. */
 uint64_t window_oldest_ns(const struct window *window);
+
+/* Whether rows of class low wait, rows of others, and whether it is the turn of one of class low. */
+bool window_has_low(const struct window *window);
+bool window_has_online(const struct window *window);
+bool window_low_is_next(const struct window *window);
 
 /* Whether a batch of these limits could be full. */
 bool window_full(const struct window *window, const struct window_limits *limits);

@@ -12,8 +12,16 @@ struct filling {
     uint32_t count, tokens, longest;
     double squares;                      /* of the lengths */
     struct row *hand[WINDOW_BATCH_ROWS]; /* looked at, in turn */
-    uint32_t held, passed;               /* the first so many were passed over: a later one was chosen */
+    uint32_t held;                       /* of them */
+    uint32_t passed;                     /* the first so many were passed over: a later one was chosen */
+    bool low_full;                       /* no row of class low may join any more, and so none is passed over */
 };
+
+/* Whether this row has to leave room for those of online requests. */
+static bool gives_way(const struct window_limits *limits, const struct row *row)
+{
+    return limits->low_ns > 0 && row->request->class == CLASS_LOW;
+}
 
 /* Equal rows come along. A look at many that only share the bucket is not worth it. */
 static void take_equals(struct filling *filling, struct row *row)
@@ -49,15 +57,20 @@ static void choose(struct filling *filling, struct row *row)
         filling->longest = row->tokens;
 }
 
-static bool in_time(const struct filling *filling, const struct row *row, uint64_t extent)
+static bool in_time(struct filling *filling, const struct row *row, uint64_t extent)
 {
     const struct window_limits *limits = filling->limits;
+    bool low = gives_way(limits, row);
+    if (limits->most_ns <= 0 && !low)
+        return true;
     double squares = filling->squares + (double)row->tokens * row->tokens;
     struct cost_shape shape = {(double)extent, squares, filling->count + 1};
-    return limits->most_ns <= 0 || cost_predict_ns(limits->cost, shape) <= limits->most_ns;
+    double takes_ns = cost_predict_ns(limits->cost, shape);
+    filling->low_full = filling->low_full || (low && takes_ns > limits->low_ns);
+    return (limits->most_ns <= 0 || takes_ns <= limits->most_ns) && !(low && filling->low_full);
 }
 
-static bool fits(const struct filling *filling, const struct row *row)
+static bool fits(struct filling *filling, const struct row *row)
 {
     uint64_t tokens = (uint64_t)filling->tokens + row->tokens;
     if (filling->count >= filling->limits->rows)
@@ -87,7 +100,7 @@ static struct row *hold_next(struct filling *filling)
 static struct row *hold_head(struct filling *filling)
 {
     struct window *window = filling->window;
-    if (window->overdue.first != NULL || window->batches + 1 < WINDOW_OLDEST_EVERY) {
+    if (window->online_only || window->overdue.first != NULL || window->batches + 1 < WINDOW_OLDEST_EVERY) {
         window->batches++;
         return hold_next(filling);
     }
@@ -106,7 +119,8 @@ static void leave_behind(struct filling *filling)
         struct row *row = filling->hand[i];
         if (row->flow == NULL) /* chosen, or taken along by an equal one */
             continue;
-        if (i < filling->passed && row->passed_over < WINDOW_PASSED_OVER)
+        bool passed = i < filling->passed && !(filling->low_full && gives_way(filling->limits, row));
+        if (passed && row->passed_over < WINDOW_PASSED_OVER)
             row->passed_over++;
         window_unhold(filling->window, row);
     }
@@ -117,7 +131,8 @@ static void take_packed(struct filling *filling, uint32_t look_ahead)
     const struct window_limits *limits = filling->limits;
     for (uint32_t seen = 1; seen < look_ahead; seen++) {
         struct row *row = NULL;
-        if (filling->count < limits->rows && filling->tokens < limits->tokens)
+        bool room = !filling->low_full || window_has_online(filling->window);
+        if (room && filling->count < limits->rows && filling->tokens < limits->tokens)
             row = hold_next(filling);
         if (row == NULL)
             return;
@@ -177,6 +192,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
 {
     struct filling filling = {.window = window, .limits = limits, .chosen = chosen};
     window->urgent_ms = limits->urgent_ms;
+    window->online_only = limits->online_only;
     struct row *head = hold_head(&filling);
     if (head != NULL) {
         choose(&filling, head);
@@ -190,6 +206,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
         leave_behind(&filling);
     }
     window->urgent_ms = 0;
+    window->online_only = false;
     window_taken(window);
     return filling.count;
 }

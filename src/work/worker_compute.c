@@ -21,6 +21,7 @@ bool compute_send(struct worker *worker, enum action_kind kind, struct request_l
         request->state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
         request_list_push(&action->requests, request);
         worker->away++;
+        worker->away_low += request->class == CLASS_LOW;
     }
     return true;
 }
@@ -28,8 +29,10 @@ bool compute_send(struct worker *worker, enum action_kind kind, struct request_l
 void compute_submit(struct worker *worker, struct action *action, struct batch *batch)
 {
     batch->submitted_ns = worker->now;
+    batch->low = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++)
         for (struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+            batch->low = batch->low || row->request->class == CLASS_LOW;
             row->request->state = REQUEST_COMPUTING;
             if (row->request->started_ns == 0)
                 row->request->started_ns = worker->now;
@@ -65,6 +68,7 @@ void compute_prepared(struct worker *worker, const struct event *event)
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         worker->away--;
+        worker->away_low -= request->class == CLASS_LOW;
         request->prepared_ns = worker->now;
         if (request->code != CODE_NONE) {
             settle_finish(worker, request);
@@ -84,6 +88,7 @@ void compute_formatted(struct worker *worker, const struct event *event)
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
         worker->away--;
+        worker->away_low -= request->class == CLASS_LOW;
         settle_finish(worker, request);
     }
 }
@@ -105,6 +110,18 @@ void compute_device_lost(struct worker *worker, const struct event *event)
     worker->stats.devices_lost++;
 }
 
+/* Where there are several slots, bulk work leaves one of them to online requests, which so seldom wait at all; and in
+ * their batches it has no place, but when it is its turn. */
+static bool low_may_go(const struct worker *worker)
+{
+    uint32_t slots = worker->options.engine_slots, low = 0;
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+        low += batch->low;
+    if (slots == 1)
+        return true;
+    return low + 1 < slots && (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
+}
+
 /* Whether a batch is to be cut now. Some are cut ahead, so that no device waits for this thread; ahead of time only a
  * full one, because a part of one would wait no less and collect no more. */
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
@@ -112,6 +129,10 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
     const struct worker_options *options = &worker->options;
     if (worker->window.rows == 0 || worker->running.count >= options->batches_out)
         return false;
+    if (limits->low_ns > 0) {
+        bool anyone = window_has_online(&worker->window) || !limits->online_only;
+        return anyone && worker->running.count < options->engine_slots; /* an online request may come meanwhile */
+    }
     if (window_full(&worker->window, limits))
         return true;
     if (options->window_fixed)
@@ -180,9 +201,21 @@ struct window_limits compute_limits(const struct worker *worker)
 static void advance_window(struct worker *worker)
 {
     struct window_limits limits = compute_limits(worker);
-    while (cut_now(worker, &limits))
-        if (!cut_batch(worker, limits))
+    for (;;) {
+        limits.online_only = limits.low_ns > 0 && !low_may_go(worker);
+        if (!cut_now(worker, &limits) || !cut_batch(worker, limits))
             return;
+    }
+}
+
+/* How many requests of a class may follow to the prep threads in one list: what is there cannot be overtaken. */
+static uint32_t prepare_most(const struct worker *worker, enum request_class class)
+{
+    if (class != CLASS_HIGH && worker->away >= AWAY_MOST)
+        return 0;
+    if (class != CLASS_LOW || !pace_is_online(worker))
+        return LIST_MOST;
+    return worker->away_low < AWAY_LOW ? 1 : 0;
 }
 
 /* The highest class first. The others wait here and not in the prep threads' queue, where a late one of a higher class
@@ -192,8 +225,8 @@ static void advance_prepare(struct worker *worker)
     uint64_t most_bytes = worker->options.credit_bytes * worker_devices(worker);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct request_list *list = &worker->to_prepare[class];
-        while (list->first != NULL && (class == CLASS_HIGH || worker->away < AWAY_MOST)) {
-            uint32_t count = held_begin(&worker->held, list, LIST_MOST, most_bytes);
+        for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class) class)) > 0;) {
+            uint32_t count = held_begin(&worker->held, list, most, most_bytes);
             if (count == 0)
                 break;
             if (!compute_send(worker, ACTION_PREPARE, list, count))
@@ -204,6 +237,7 @@ static void advance_prepare(struct worker *worker)
 
 void compute_accept(struct worker *worker, struct request *request)
 {
+    pace_arrived(worker, request);
     request_list_push(&worker->to_prepare[request->class], request);
 }
 

@@ -5,6 +5,34 @@
 #include "base/clock.h"
 #include "work/worker_state.h"
 
+/* Bulk work beside online requests: what runs when one comes cannot be stopped, so it is to be short. Nearly nothing is
+ * lost by batches that take ten times what every batch costs, or that are worth a compute thread's while. */
+enum { ONLINE_MS = 10000, LOW_FIXED = 10, LOW_TOKENS = 256, LOW_LENGTH = 64 };
+
+void pace_arrived(struct worker *worker, const struct request *request)
+{
+    if (request->class == CLASS_LOW)
+        return;
+    worker->online_before = worker->online_at;
+    worker->online_at = worker->now;
+}
+
+/* A single request in a while is nobody's traffic: a bulk job asks for one vector before it begins. */
+bool pace_is_online(const struct worker *worker)
+{
+    return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
+}
+
+static double low_ns(const struct worker *worker)
+{
+    struct cost_shape worthwhile = {LOW_TOKENS, (double)LOW_TOKENS * LOW_LENGTH, (double)LOW_TOKENS / LOW_LENGTH};
+    if (!window_has_low(&worker->window) || !pace_is_online(worker) || !cost_known(&worker->cost) ||
+        worker->options.window_fixed)
+        return 0;
+    double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){.rows = 1});
+    return fmax(LOW_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
+}
+
 void pace_open(struct worker *worker)
 {
     worker->cost = worker->options.cost;
@@ -63,6 +91,7 @@ void pace_limits(const struct worker *worker, struct window_limits *limits)
     enum { MARGIN_MS = 2 };
     limits->cost = &worker->cost;
     limits->most_ns = most_ns(worker);
+    limits->low_ns = low_ns(worker);
     if (limits->now_ms == 0)
         return;
     double takes_ns = cost_predict_ns(&worker->cost, next_shape(worker, limits));

@@ -27,6 +27,7 @@
 enum {
     LIST_MOST = 32,      /* requests in one PREPARE or FORMAT: one crossing for many, several threads for a burst */
     AWAY_MOST = 256,     /* requests at the prep threads, from where on only those of the highest class follow */
+    AWAY_LOW = 2,        /* requests of class low there, from where on others of it wait, beside online ones */
     SETTLE_ENTRIES = 64, /* in one call of the script … */
     SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
                                  shrinks its buffers for them (docs/speed.md) */
@@ -119,9 +120,10 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct window window;
     struct cost cost; /* of a batch on one compute thread */
     struct tune tune;
-    struct cost_shape mean_row; /* of late */
-    struct batch_list retries; /* halves of failed batches, the next to run first */
-    struct batch_list running; /* with the executor */
+    struct cost_shape mean_row;        /* of late */
+    uint64_t online_at, online_before; /* when the last two requests came that are not of class low; 0: never */
+    struct batch_list retries;         /* halves of failed batches, the next to run first */
+    struct batch_list running;         /* with the executor */
     struct request_list to_format;
     struct request_list ready;
     size_t ready_bytes;
@@ -132,6 +134,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint32_t settles_out, settle_most;
     struct request_list to_release;
     uint32_t away;      /* requests at prep threads */
+    uint32_t away_low;  /* of them, those of class low */
     uint64_t hang_seen; /* since when a batch has been overdue; 0: none is */
     uint64_t expire_at; /* when to look for rows that expire, at the earliest */
 
@@ -194,9 +197,11 @@ void pulse_advance(struct worker *worker);
 
 /* worker_pace.c */
 void pace_open(struct worker *worker);
+void pace_arrived(struct worker *worker, const struct request *request);
 void pace_computed(struct worker *worker, const struct batch *batch);        /* one more to know our speed by */
 void pace_answered(struct worker *worker, const struct request *request);    /* its outcome is in Redis */
 void pace_limits(const struct worker *worker, struct window_limits *limits); /* adds those of time */
+bool pace_is_online(const struct worker *worker);                            /* somebody waits for each answer */
 double pace_rows_per_s(const struct worker *worker); /* with all compute threads busy; 0: not known yet */
 
 /* worker_share.c */

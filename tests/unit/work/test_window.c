@@ -465,6 +465,53 @@ static void batches_end_at_their_time(void **state)
     window_close(&window);
 }
 
+/* Of class low where the letter is l, else of class normal. */
+static void fill_classes(struct window *window, const char *classes, const uint32_t *tokens)
+{
+    *window = (struct window){0};
+    for (uint32_t i = 0; classes[i] != '\0'; i++) {
+        requests[i] = (struct request){.entry = {i, 0}, .class = classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL};
+        rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
+        window_push(window, &rows[i], i);
+    }
+}
+
+static void rows_of_low_fill_up_only_so_far(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
+    for (int layout = 0; layout < 2; layout++) {
+        limits.layout = layout == 0 ? LAYOUT_PACKED : LAYOUT_PADDED;
+        fill_classes(&window, "llllnnn", (uint32_t[]){20, 20, 20, 20, 20, 20, 20});
+        expect_batch(&window, &limits, "0 4 5 6");
+        assert_false(window_has_online(&window));
+        expect_batch(&window, &limits, "1 2");
+        expect_batch(&window, &limits, "3");
+    }
+    limits.low_ns = 0;
+    fill_classes(&window, "llllnnn", (uint32_t[]){20, 20, 20, 20, 20, 20, 20});
+    expect_batch(&window, &limits, "0 1 2 3 4 5 6");
+    window_close(&window);
+}
+
+/* It is not passed over: it is the first of its class when that has its turn. */
+static void a_row_of_low_gives_way_to_online_ones(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
+    fill_classes(&window, "lnnn", (uint32_t[]){40, 20, 20, 20});
+    expect_batch(&window, &limits, "1 2 3");
+    assert_int_equal(rows[0].passed_over, 0);
+    expect_batch(&window, &limits, "0");
+    fill_classes(&window, "llll", (uint32_t[]){30, 40, 10, 10});
+    expect_batch(&window, &limits, "0");
+    expect_batch(&window, &limits, "1 2");
+    expect_batch(&window, &limits, "3");
+    window_close(&window);
+}
+
 static void a_window_is_full_by_time_too(void **state)
 {
     (void)state;
@@ -617,6 +664,7 @@ static void rows_leave_once_whatever_happens(void **state)
             limits.now_ms += (uint32_t)rand() % 4;
             limits.urgent_ms = limits.now_ms + (uint32_t)rand() % 20;
             limits.most_ns = rand() % 3 * 100;
+            limits.low_ns = rand() % 3 * 40;
             uint32_t count = window_take(&window, &limits, chosen), before = gone;
             gone += see_batch(chosen, count, &limits, seen);
             shared += gone - before - count;
@@ -697,6 +745,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(nobody_starves),
     cmocka_unit_test(every_tenth_batch_begins_with_the_oldest_row),
     cmocka_unit_test(batches_end_at_their_time),
+    cmocka_unit_test(rows_of_low_fill_up_only_so_far),
+    cmocka_unit_test(a_row_of_low_gives_way_to_online_ones),
     cmocka_unit_test(a_window_is_full_by_time_too),
     cmocka_unit_test(who_would_expire_during_the_batch_goes_first),
     cmocka_unit_test(who_stood_too_far_behind_is_seen_later),

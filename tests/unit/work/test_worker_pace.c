@@ -150,10 +150,100 @@ static void a_target_makes_batches_shorter(void **state)
     worker_close(bench.worker);
 }
 
+static void read_low(struct bench *bench, int count)
+{
+    while (count-- > 0)
+        read_one(bench, CLASS_LOW, FIELDS("text", "word"));
+}
+
+/* Batches of class low are short from the second online request on, until none has come for a while. */
+static void bulk_work_is_brief_beside_online_requests(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 1000;
+    struct bench bench = begin(options);
+    read_new(&bench, 1);
+    prepare_all(&bench, 40);
+    (void)compute(&bench, 1);
+    read_low(&bench, 12);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 12);
+    prepare_all(&bench, 40);
+    assert_int_equal(compute(&bench, 1), 1); /* nothing else was there when it was cut */
+    assert_int_equal(compute(&bench, 1), 11);
+    finish(&bench);
+
+    read_new(&bench, 1);
+    prepare_all(&bench, 40);
+    assert_int_equal(compute(&bench, 1), 1);
+    read_low(&bench, 12);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 2); /* the others can be overtaken */
+    prepare_all(&bench, 40);
+    assert_int_equal(compute(&bench, 1), 1);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* none ahead of its time */
+    read_new(&bench, 3);
+    prepare_all(&bench, 40);
+    assert_int_equal(compute(&bench, 1), 6); /* 25 ms: what 256 tokens take, and a little; a seventh would make it 29 */
+    assert_int_equal(compute(&bench, 1), 6); /* the online ones with it */
+    assert_int_equal(compute(&bench, 1), 2);
+    finish(&bench);
+
+    bench.now += 11 * NS_PER_S;
+    read_low(&bench, 12);
+    prepare_all(&bench, 40);
+    assert_int_equal(compute(&bench, 1), 1);
+    assert_int_equal(compute(&bench, 1), 11);
+    finish(&bench);
+    worker_close(bench.worker);
+}
+
+/* With several slots one is kept for online requests, whose batches rows of class low do not join but in their turn. */
+static void bulk_work_leaves_a_slot_to_online_requests(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 1000;
+    options.engine_slots = 2;
+    struct bench bench = begin(options);
+    for (int i = 0; i < 2; i++) {
+        read_new(&bench, 1);
+        prepare_all(&bench, 40);
+        assert_int_equal(compute(&bench, 1), 1);
+    }
+    read_low(&bench, 12);
+    prepare_all(&bench, 40);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1); /* though there are two slots */
+    assert_int_equal(compute(&bench, 1), 1);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
+    read_new(&bench, 1);
+    prepare_all(&bench, 40);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* at once, and by itself */
+    assert_int_equal(compute(&bench, 1), 6);
+    assert_int_equal(compute(&bench, 1), 1);
+    while (waiting(&bench, ACTION_SUBMIT) > 0)
+        (void)compute(&bench, 1);
+    finish(&bench);
+    bench.now += 11 * NS_PER_S;
+    read_low(&bench, 12);
+    prepare_all(&bench, 40);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* nobody is online any more */
+    while (waiting(&bench, ACTION_SUBMIT) > 0)
+        (void)compute(&bench, 1);
+    finish(&bench);
+    worker_close(bench.worker);
+}
+
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(batches_end_at_max_batch_ms),         cmocka_unit_test(a_slower_machine_gets_shorter_batches),
-    cmocka_unit_test(the_speed_is_that_of_full_batches),   cmocka_unit_test(the_error_of_the_fit_is_told),
-    cmocka_unit_test(the_latency_is_that_of_the_producer), cmocka_unit_test(a_target_makes_batches_shorter),
+    cmocka_unit_test(batches_end_at_max_batch_ms),
+    cmocka_unit_test(a_slower_machine_gets_shorter_batches),
+    cmocka_unit_test(the_speed_is_that_of_full_batches),
+    cmocka_unit_test(the_error_of_the_fit_is_told),
+    cmocka_unit_test(the_latency_is_that_of_the_producer),
+    cmocka_unit_test(a_target_makes_batches_shorter),
+    cmocka_unit_test(bulk_work_is_brief_beside_online_requests),
+    cmocka_unit_test(bulk_work_leaves_a_slot_to_online_requests),
 };
 
 TEST_MAIN(cases)
