@@ -224,12 +224,29 @@ cudaError_t host_cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_han
     return host_leave(cudaSuccess);
 }
 
+/* Whether work of a graph stands in a stream and may still run. */
+static bool is_running(const struct host_exec *exec)
+{
+    for (struct host_object *o = host.objects; o != NULL; o = o->next) {
+        const struct host_stream *stream = (const struct host_stream *)o;
+        if (o->kind != HOST_STREAM || host.devices[o->device].lost != cudaSuccess)
+            continue;
+        for (const struct host_node *at = stream->waiting.first; at != NULL; at = at->next)
+            for (const struct host_node *own = exec->work.first; own != NULL; own = own->next)
+                if (at->work == own->work)
+                    return true;
+    }
+    return false;
+}
+
 cudaError_t host_cudaGraphExecDestroy(cudaGraphExec_t handle)
 {
     ENTER(cudaGraphExecDestroy);
     struct host_exec *exec = host_object(handle, HOST_EXEC, "cudaGraphExecDestroy");
     if (exec == NULL)
         return host_leave(cudaErrorInvalidResourceHandle);
+    if (is_running(exec))
+        (void)host_misuse("cudaGraphExecDestroy of a graph that has not run to its end");
     exec->object.destroyed = true;
     host_list_clear(&exec->work);
     host_discharge(exec->object.device, host.options.graph_bytes);

@@ -265,10 +265,29 @@ static void a_graph_runs_as_often_as_it_is_launched(void **state)
     MUST(api->cudaGraphLaunch(exec, stream));
     MUST(api->cudaGraphLaunch(exec, stream));
     MUST(api->cudaGraphLaunch(exec, stream));
-    MUST(api->cudaGraphExecDestroy(exec)); /* what was launched still runs */
+    MUST(api->cudaStreamSynchronize(stream));
+    MUST(api->cudaGraphExecDestroy(exec));
     assert_all(device, 6.0f);
     assert_int_equal(cuda_host_held_bytes(0), before);
     assert_int_equal(cuda_host_calls("cudaGraphLaunch"), 3);
+    MUST(api->cudaStreamDestroy(stream));
+    MUST(api->cudaFree(device));
+    cuda_host_close();
+}
+
+static void a_running_graph_may_not_be_destroyed(void **state)
+{
+    (void)state;
+    const struct cuda_api *api = open_noting(CUDA_HOST_LATE, 1);
+    cudaStream_t stream = stream_new(api);
+    float *device = device_new(api, BYTES);
+    MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
+    cudaGraphExec_t exec = capture_add(api, stream, device), other = capture_add(api, stream, device);
+    MUST(api->cudaGraphLaunch(exec, stream));
+    MUST(api->cudaGraphExecDestroy(other)); /* it was never launched */
+    MUST(api->cudaGraphExecDestroy(exec));
+    assert_misuse("has not run to its end");
+    MUST(api->cudaStreamSynchronize(stream));
     MUST(api->cudaStreamDestroy(stream));
     MUST(api->cudaFree(device));
     cuda_host_close();
@@ -772,6 +791,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(polling_ends),
     cmocka_unit_test(events_tell_the_time),
     cmocka_unit_test(a_graph_runs_as_often_as_it_is_launched),
+    cmocka_unit_test(a_running_graph_may_not_be_destroyed),
     cmocka_unit_test(a_graph_may_find_no_memory),
     cmocka_unit_test(memory_runs_out),
     cmocka_unit_test(the_nth_call_fails),
