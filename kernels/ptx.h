@@ -145,6 +145,7 @@ inline void ldmatrix_x4_transposed(uint32_t (&to)[4], const void *row, SIMT_HERE
 {
     if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
         simt_complain("ldmatrix of a row that is not aligned to 16 bytes");
+    simt_reads(row, 16);
     ldmatrix_record mine = {to, static_cast<const uint16_t *>(row)};
     simt_meet({"ldmatrix", file, line}, 0xffffffffu, ldmatrix_combine, &mine);
 }

@@ -38,9 +38,13 @@ endif()
 
 # The kernels as C++. Device code reads a matrix through wider types than it was written with.
 add_library(kernels_host STATIC ${SLUICE_KERNEL_SOURCES} ${SLUICE_KERNEL_HOST_SOURCES}
-  support/simt.cc support/simt_fiber.cc support/simt_wait.cc)
-set_source_files_properties(${SLUICE_KERNEL_SOURCES} support/simt_mistakes.cu support/ptx_probe.cu
-  PROPERTIES LANGUAGE CXX)
+  support/simt.cc support/simt_fiber.cc support/simt_race.cc support/simt_wait.cc)
+set(kernels ${SLUICE_KERNEL_SOURCES} support/simt_mistakes.cu support/ptx_probe.cu)
+set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+if(NOT SLUICE_SANITIZE) # every load and store of a lane is seen by the shim, in the place of the sanitizer
+  set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS -fsanitize=thread)
+  target_compile_definitions(kernels_host PRIVATE SIMT_WATCHES)
+endif()
 target_include_directories(kernels_host PUBLIC support)
 target_link_libraries(kernels_host PUBLIC cuda_headers Threads::Threads)
 add_library(simt_mistakes STATIC support/simt_mistakes.cu)

@@ -140,6 +140,8 @@ static void piece_make(struct shared_piece *piece, size_t bytes)
     piece->bytes = std::unique_ptr<unsigned char[]>(new unsigned char[whole == 0 ? 1 : whole]);
     piece->size = bytes;
     memset(piece->bytes.get(), 0xff, whole);
+    if (machine->watching)
+        race_forget(piece->bytes.get(), whole);
 }
 
 static void piece_check(const struct shared_piece &piece)
@@ -150,6 +152,15 @@ static void piece_check(const struct shared_piece &piece)
             block_fail("shared memory of %zu bytes was written beyond its end", piece.size);
 #endif
     (void)piece;
+}
+
+bool simt_sees_races(void)
+{
+#ifdef SIMT_WATCHES
+    return true;
+#else
+    return false;
+#endif
 }
 
 bool simt_sees_overruns(void)
@@ -202,6 +213,8 @@ static bool open_barrier()
         votes += lane.vote;
     }
     machine->vote_count = votes;
+    if (machine->watching)
+        race_barrier();
     for (uint32_t i = 0; i < machine->lane_count; i++)
         set_ready(i);
     return true;
@@ -218,11 +231,14 @@ static bool all_left()
 static bool block_run(uint3 block, dim3 grid, dim3 size)
 {
     machine->static_bytes = 0;
+    if (machine->watching)
+        race_block();
     piece_make(&machine->dynamic, machine->dynamic.size);
     for (uint32_t i = 0; i < machine->lane_count; i++) {
         uint3 thread = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
         machine->lanes[i]->place = {thread, block, size, grid};
         machine->lanes[i]->copy_group = 0;
+        machine->lanes[i]->site = {};
         set_ready(i);
     }
     while (!machine->failed) {
@@ -279,15 +295,20 @@ cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **argume
     machine->lane_count = static_cast<uint32_t>(lanes);
     machine->kernel = reinterpret_cast<void (*)(const void *)>(const_cast<void *>(kernel));
     machine->argument = arguments[0];
+    machine->argument_bytes = simt_kernel_bytes(kernel);
+    machine->watching = simt_sees_races() && !machine->unwatched;
+    if (machine->watching)
+        race_launch();
     machine->dynamic.size = shared_bytes;
     uint64_t turn = machine->order == SIMT_RANDOM ? random_next() % blocks : 0;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t b = block_at(i, blocks, turn);
         uint3 at = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
         if (!block_run(at, grid, block))
-            return cudaErrorLaunchFailure;
+            break;
     }
-    return cudaSuccess;
+    machine->watching = false;
+    return machine->failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 void simt_kernel_run(const void *kernel, dim3 grid, dim3 block, const void *argument, size_t shared_bytes)
@@ -304,6 +325,12 @@ void simt_set_order(enum simt_order order, uint64_t seed)
     machine_need();
     machine->order = order;
     machine->seed = seed;
+}
+
+void simt_watch(bool races)
+{
+    machine_need();
+    machine->unwatched = !races;
 }
 
 const char *simt_complaint(void)

@@ -7,9 +7,11 @@
  *   - lanes of a warp wait for one that its mask names and that does not come, or come with another mask;
  *   - a shuffle reads a lane outside its mask;
  *   - shared memory is written beyond its end (ASan sees reads too), or asynchronous copies are never waited for;
+ *   - lanes race: one writes what another one reads or writes, in shared or global memory, and nothing orders the two
+ *     (simt_race.cc; not in builds with a sanitizer);
  *   - grid, block or shared memory are larger than every device allows.
- * Shared memory starts as bytes 0xff in every block: a NaN in every float type. A missing barrier shows itself in the
- * results of one order or another, so run a kernel in several.
+ * Shared memory starts as bytes 0xff in every block: a NaN in every float type. Without the watch for races, a missing
+ * barrier shows itself in the results of one order or another, so run a kernel in several.
  *
  * Thread: everything here belongs to the calling thread; launches of several threads run side by side. */
 #ifndef TESTS_SIMT_H
@@ -39,6 +41,11 @@ void simt_set_order(enum simt_order order, uint64_t seed);
  * mistake in the kernel); simt_complaint then says more. */
 cudaError_t simt_launch(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                         cudaStream_t stream);
+
+/* Whether the shim sees races in this build; and whether it looks for them in this thread's launches from now on, which
+ * it does at first: it takes several times as long. */
+bool simt_sees_races(void);
+void simt_watch(bool races);
 
 /* Whether the shim itself sees that shared memory was written beyond its end: under ASan the process ends before. */
 bool simt_sees_overruns(void);

@@ -145,6 +145,7 @@ void lane_forget(struct lane *lane)
 
 machine::~machine()
 {
+    race_watch_delete(watch);
     for (auto &lane : lanes) {
 #if defined(__SANITIZE_THREAD__)
         __tsan_destroy_fiber(lane->fiber.tsan);

@@ -2,7 +2,7 @@
  * one block of `lanes` lanes unless they say otherwise. */
 #include "simt_mistakes.h"
 
-#include "kernels/device.h"
+#include "kernels/ptx.h"
 
 #define MISTAKE(name) __global__ void name(KERNEL_ARGS(struct mistake_args, a))
 
@@ -98,16 +98,124 @@ MISTAKE(shared_beyond_its_end)
 
 MISTAKE(copy_not_waited_for)
 {
-    SHARED(float4, x, [32]);
+    SHARED(float4, x, [64]);
     const float4 *in = reinterpret_cast<const float4 *>(a.in);
 #ifndef __CUDACC__
     simt_copy_async(&x[threadIdx.x], &in[threadIdx.x], 16, 16);
     simt_copy_commit();
-    simt_copy_async(&x[threadIdx.x], &in[threadIdx.x], 16, 16);
+    simt_copy_async(&x[threadIdx.x + 32], &in[threadIdx.x], 16, 16);
     simt_copy_commit();
     simt_copy_wait(1);
 #endif
     a.out[threadIdx.x] = x[threadIdx.x].x;
+}
+
+/* Read before its lane has waited for it, which is before the barrier that is there. */
+MISTAKE(copy_read_too_early)
+{
+    SHARED(float4, x, [32]);
+    const float4 *in = reinterpret_cast<const float4 *>(a.in);
+    copy_begin(&x[threadIdx.x], &in[threadIdx.x], true);
+    __syncthreads();
+    a.out[threadIdx.x] = x[31 - threadIdx.x].x;
+    copy_wait();
+}
+
+/* A lane's wait is for its own copies; others read them behind a barrier alone. */
+MISTAKE(copy_read_without_a_barrier)
+{
+    SHARED(float4, x, [32]);
+    const float4 *in = reinterpret_cast<const float4 *>(a.in);
+    copy_begin(&x[threadIdx.x], &in[threadIdx.x], true);
+    copy_wait();
+    a.out[threadIdx.x] = x[31 - threadIdx.x].x;
+}
+
+/* Right. */
+MISTAKE(copy_and_read)
+{
+    SHARED(float4, x, [32]);
+    const float4 *in = reinterpret_cast<const float4 *>(a.in);
+    for (int round = 0; round < 2; round++) {
+        copy_begin(&x[threadIdx.x], &in[threadIdx.x], true);
+        copy_wait();
+        __syncthreads();
+        a.out[threadIdx.x] = x[31 - threadIdx.x].x;
+        __syncthreads();
+    }
+}
+
+MISTAKE(two_lanes_write_a_word)
+{
+    SHARED(uint32_t, word, [1]);
+    if (threadIdx.x % 50 == 0)
+        word[0] = 7; /* the same, even */
+    __syncthreads();
+    a.out[threadIdx.x] = (float)word[0];
+}
+
+/* Halves of a word are places of their own: right. */
+MISTAKE(two_lanes_write_halves)
+{
+    SHARED(uint16_t, parts, [128]);
+    parts[threadIdx.x] = (uint16_t)threadIdx.x;
+    __syncthreads();
+    a.out[threadIdx.x] = (float)parts[127 - threadIdx.x];
+}
+
+/* A shuffle brings lanes together, but not what they have written. */
+MISTAKE(shuffle_for_a_barrier)
+{
+    SHARED(float, x, [32]);
+    x[threadIdx.x] = a.in[threadIdx.x];
+    float sum = warp_sum(1.0f);
+    a.out[threadIdx.x] = x[31 - threadIdx.x] + sum;
+}
+
+/* Right, twice over. */
+MISTAKE(warp_barrier)
+{
+    SHARED(float, x, [32]);
+    for (int round = 0; round < 2; round++) {
+        x[threadIdx.x] = a.in[threadIdx.x];
+        __syncwarp();
+        a.out[threadIdx.x] = x[31 - threadIdx.x];
+        __syncwarp();
+    }
+}
+
+/* Lanes 0 to 15 and 16 to 31 meet among themselves, and read the others'. */
+MISTAKE(warp_barrier_of_a_half)
+{
+    SHARED(float, x, [32]);
+    x[threadIdx.x] = a.in[threadIdx.x];
+    __syncwarp(threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u);
+    a.out[threadIdx.x] = x[31 - threadIdx.x];
+}
+
+/* In place, a step to the left: lane by lane right, and across lanes not. */
+MISTAKE(global_memory_in_place)
+{
+    a.out[threadIdx.x] = a.out[threadIdx.x + 1];
+}
+
+/* What a block leaves in global memory no other block of the launch may count on. */
+MISTAKE(blocks_that_wait_for_none)
+{
+    if (threadIdx.x == 0)
+        a.out[blockIdx.x] = blockIdx.x == 0 ? 1.0f : a.out[blockIdx.x - 1] + 1.0f;
+}
+
+MISTAKE(count_without_atomics)
+{
+    if (threadIdx.x == 0)
+        *a.counter += 1;
+}
+
+MISTAKE(count_read_beside_atomics)
+{
+    atomicAdd(a.counter, 1u);
+    a.out[threadIdx.x] = (float)*a.counter;
 }
 
 /* Every block adds one; right, in any order. */
@@ -143,6 +251,18 @@ static const struct {
     {"warp_barrier_left_out", warp_barrier_left_out},
     {"shared_beyond_its_end", shared_beyond_its_end},
     {"copy_not_waited_for", copy_not_waited_for},
+    {"copy_read_too_early", copy_read_too_early},
+    {"copy_read_without_a_barrier", copy_read_without_a_barrier},
+    {"copy_and_read", copy_and_read},
+    {"two_lanes_write_a_word", two_lanes_write_a_word},
+    {"two_lanes_write_halves", two_lanes_write_halves},
+    {"shuffle_for_a_barrier", shuffle_for_a_barrier},
+    {"warp_barrier", warp_barrier},
+    {"warp_barrier_of_a_half", warp_barrier_of_a_half},
+    {"global_memory_in_place", global_memory_in_place},
+    {"blocks_that_wait_for_none", blocks_that_wait_for_none},
+    {"count_without_atomics", count_without_atomics},
+    {"count_read_beside_atomics", count_read_beside_atomics},
     {"count_blocks", count_blocks},
     {"vote", vote},
 };

@@ -56,6 +56,8 @@ struct lane {
     std::vector<struct async_copy> copies;
 };
 
+struct race_watch;
+
 struct shared_piece {
     const void *key; /* the declaration */
     std::unique_ptr<unsigned char[]> bytes;
@@ -74,6 +76,10 @@ struct machine {
     std::vector<struct shared_piece> shared; /* a few */
     struct shared_piece dynamic;
     size_t static_bytes;
+    size_t argument_bytes; /* 0: not known */
+    struct race_watch *watch;
+    bool watching;  /* a kernel runs, and its lanes are watched for races */
+    bool unwatched; /* as the thread's launches are from now on */
     int vote_count;
     bool failed;
     std::string complaint;
@@ -97,8 +103,26 @@ void lane_forget(struct lane *lane); /* a lane that was stopped inside a kernel 
 
 /* --- simt.cc */
 
+inline uint32_t lane_number(const struct lane *lane)
+{
+    const struct simt_place &at = lane->place;
+    return at.thread.x + at.block_size.x * (at.thread.y + at.block_size.y * at.thread.z);
+}
+
 void set_ready(uint32_t lane); /* by its number in the block */
 bool same_site(const struct simt_site &a, const struct simt_site &b);
+
+/* --- simt_race.cc */
+
+enum race_kind { RACE_READ, RACE_WRITE, RACE_ATOMIC, RACE_COPY_BEGINS, RACE_COPY_ENDS };
+
+void race_launch();
+void race_block();
+void race_barrier();
+void race_warp(uint32_t first, uint32_t mask);  /* the lanes of a mask, the warp's first one being `first` */
+void race_forget(const void *at, size_t bytes); /* memory that is new */
+void race_touch(const void *at, size_t bytes, enum race_kind kind); /* by the lane that runs */
+void race_watch_delete(struct race_watch *watch);
 } // namespace simt
 
 #endif

@@ -9,12 +9,6 @@ const struct simt_place &simt_self()
     return running->place;
 }
 
-static uint32_t lane_number(const struct lane *lane)
-{
-    const struct simt_place &at = lane->place;
-    return at.thread.x + at.block_size.x * (at.thread.y + at.block_size.y * at.thread.z);
-}
-
 static void lane_wait(struct lane *lane, enum lane_state state, const struct simt_site &site, uint32_t mask)
 {
     lane->state = state;
@@ -47,8 +41,15 @@ void simt_meet(struct simt_site site, uint32_t mask, simt_combine *combine, void
             return lane_pause(lane);
         records[k] = other->record;
     }
-    if (combine != nullptr)
+    if (combine == nullptr) { /* __syncwarp, the one that orders memory */
+        if (machine->watching)
+            race_warp(first, mask);
+    } else {
+        bool watching = machine->watching;
+        machine->watching = false; /* what it reads is the lanes' own */
         combine(records, mask);
+        machine->watching = watching;
+    }
     for (uint32_t k = 0; k < WARP; k++)
         if (mask >> k & 1)
             set_ready(first + k);
@@ -130,6 +131,8 @@ void simt_copy_async(void *to, const void *from, uint32_t bytes, uint32_t zeros_
     struct lane *lane = running;
     if (reinterpret_cast<uintptr_t>(to) % bytes != 0 || reinterpret_cast<uintptr_t>(from) % bytes != 0)
         simt_complain("an asynchronous copy of %u bytes is not aligned to them", (unsigned)bytes);
+    race_touch(to, bytes, RACE_COPY_BEGINS);
+    race_touch(from, zeros_from, RACE_READ);
     lane->copies.push_back({to, from, bytes, zeros_from, lane->copy_group});
 }
 
@@ -147,6 +150,8 @@ void simt_copy_wait(uint32_t groups_left)
             later.push_back(copy);
             continue;
         }
+        race_touch(copy.from, copy.zeros_from, RACE_READ);
+        race_touch(copy.to, copy.bytes, RACE_COPY_ENDS);
         memcpy(copy.to, copy.from, copy.zeros_from);
         memset(static_cast<char *>(copy.to) + copy.zeros_from, 0, copy.bytes - copy.zeros_from);
     }

@@ -156,35 +156,46 @@ void simt_copy_async(void *to, const void *from, uint32_t bytes, uint32_t zeros_
 void simt_copy_commit();
 void simt_copy_wait(uint32_t groups_left);
 
-/* --- atomics: lanes never run at the same time, so plain words do ---------------------------------------------------
+/* What a lane reads by other means than a plain load. */
+void simt_reads(const void *at, size_t bytes);
+
+/* --- atomics: lanes never run at the same time, so plain words do; these are not watched, but said to be atomic ------
  */
 
-template <class T> T atomicAdd(T *at, T value)
+void simt_updates(const void *at, size_t bytes);
+#define SIMT_ATOMIC template <class T> __attribute__((no_sanitize("thread")))
+
+SIMT_ATOMIC T atomicAdd(T *at, T value)
 {
+    simt_updates(at, sizeof *at);
     T before = *at;
     *at = before + value;
     return before;
 }
-template <class T> T atomicMax(T *at, T value)
+SIMT_ATOMIC T atomicMax(T *at, T value)
 {
+    simt_updates(at, sizeof *at);
     T before = *at;
-    *at = std::max(before, value);
+    *at = before < value ? value : before;
     return before;
 }
-template <class T> T atomicMin(T *at, T value)
+SIMT_ATOMIC T atomicMin(T *at, T value)
 {
+    simt_updates(at, sizeof *at);
     T before = *at;
-    *at = std::min(before, value);
+    *at = value < before ? value : before;
     return before;
 }
-template <class T> T atomicExch(T *at, T value)
+SIMT_ATOMIC T atomicExch(T *at, T value)
 {
+    simt_updates(at, sizeof *at);
     T before = *at;
     *at = value;
     return before;
 }
-template <class T> T atomicCAS(T *at, T expected, T value)
+SIMT_ATOMIC T atomicCAS(T *at, T expected, T value)
 {
+    simt_updates(at, sizeof *at);
     T before = *at;
     if (before == expected)
         *at = value;

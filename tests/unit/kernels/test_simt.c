@@ -75,15 +75,53 @@ static void right_kernels_pass_in_every_order(void **state)
             assert_true(run.out[i] == 1.0f + 10.0f * LANES / 2 + 1000.0f);
         assert_int_equal(launch_grid(&run, "count_blocks", (dim3){3, 4, 5}, 40, 0), cudaSuccess);
         assert_int_equal(run.counter, 60 * 61 / 2);
+        assert_int_equal(launch(&run, "two_lanes_write_halves", LANES), cudaSuccess);
+        assert_int_equal(launch(&run, "warp_barrier", 32), cudaSuccess);
+        assert_int_equal(launch(&run, "copy_and_read", 32), cudaSuccess);
+        assert_true(run.out[0] == run.in[31 * 4]);
     }
 }
 
-/* The result is wrong in at least one of the orders. */
+/* Whatever the order that lanes and blocks run in, and whether or not the result is right. */
+static void races_are_seen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        unsigned lanes, blocks;
+        const char *said;
+    } races[] = {
+        {"barrier_left_out", LANES, 1, "in shared memory"},
+        {"barrier_left_out_of_a_loop", LANES, 1, "in shared memory"},
+        {"warp_barrier_left_out", 32, 1, "in shared memory"},
+        {"warp_barrier_of_a_half", 32, 1, "in shared memory"},
+        {"shuffle_for_a_barrier", 32, 1, "in shared memory"},
+        {"two_lanes_write_a_word", LANES, 1, "byte 0 of 4 in shared memory"},
+        {"copy_read_too_early", 32, 1, "copies to, and has not waited for"},
+        {"copy_read_without_a_barrier", 32, 1, "in shared memory"},
+        {"global_memory_in_place", LANES, 1, "global memory"},
+        {"blocks_that_wait_for_none", 32, 4, "of another block"},
+        {"count_without_atomics", 32, 4, "of another block"},
+        {"count_read_beside_atomics", 32, 1, "global memory"},
+    };
+    struct run run;
+    for (size_t i = 0; i < sizeof races / sizeof races[0] && simt_sees_races(); i++)
+        for (uint64_t seed = 0; seed < 10; seed++) {
+            simt_set_order(seed == 0 ? SIMT_FORWARD : seed == 1 ? SIMT_REVERSED : SIMT_RANDOM, seed);
+            cudaError_t answer = launch_grid(&run, races[i].name, (dim3){races[i].blocks, 1, 1}, races[i].lanes, 0);
+            if (answer != cudaErrorLaunchFailure || strstr(simt_complaint(), "a race: lane ") == NULL ||
+                strstr(simt_complaint(), races[i].said) == NULL)
+                fail_msg("%s: %d, \"%s\"", races[i].name, answer, simt_complaint());
+        }
+}
+
+/* Without the watch for races, the result is wrong in at least one of the orders. */
 static void missing_barriers_show(void **state)
 {
     (void)state;
     struct run run;
     bool wrong = false, wrong_loop = false, wrong_warp = false;
+    simt_watch(false);
     for (int order = SIMT_FORWARD; order <= SIMT_REVERSED; order++) {
         simt_set_order((enum simt_order)order, 0);
         assert_int_equal(launch(&run, "barrier_left_out", LANES), cudaSuccess);
@@ -98,6 +136,7 @@ static void missing_barriers_show(void **state)
     assert_true(wrong);
     assert_true(wrong_loop);
     assert_true(wrong_warp);
+    simt_watch(true);
 }
 
 /* Shared memory that nobody wrote is not a number, in every block anew. */
@@ -106,11 +145,13 @@ static void shared_memory_starts_as_nan(void **state)
     (void)state;
     struct run run;
     simt_set_order(SIMT_FORWARD, 0);
+    simt_watch(false);
     for (int time = 0; time < 2; time++) {
         assert_int_equal(launch(&run, "warp_barrier_left_out", 32), cudaSuccess);
         assert_true(isnan(run.out[0]));
         assert_true(run.out[31] == run.in[0]);
     }
+    simt_watch(true);
 }
 
 static void a_barrier_that_some_miss(void **state)
@@ -141,10 +182,12 @@ static void a_shuffle_from_nowhere(void **state)
 static void shared_memory_has_an_end(void **state)
 {
     (void)state;
+    simt_watch(false); /* its lanes race, too */
     if (simt_sees_overruns())
         assert_complains("shared_beyond_its_end", 32, 32 * sizeof(float), "128 bytes", "beyond its end");
     struct run run;
     assert_int_equal(launch_grid(&run, "shared_beyond_its_end", (dim3){1, 1, 1}, 32, 33 * sizeof(float)), cudaSuccess);
+    simt_watch(true);
 }
 
 static void copies_must_be_waited_for(void **state)
@@ -165,10 +208,15 @@ static void sizes_that_no_device_has(void **state)
 }
 
 const struct CMUnitTest cases[] = {
-    cmocka_unit_test(right_kernels_pass_in_every_order), cmocka_unit_test(missing_barriers_show),
-    cmocka_unit_test(shared_memory_starts_as_nan),       cmocka_unit_test(a_barrier_that_some_miss),
-    cmocka_unit_test(a_shuffle_that_some_miss),          cmocka_unit_test(a_shuffle_from_nowhere),
-    cmocka_unit_test(shared_memory_has_an_end),          cmocka_unit_test(copies_must_be_waited_for),
+    cmocka_unit_test(right_kernels_pass_in_every_order),
+    cmocka_unit_test(races_are_seen),
+    cmocka_unit_test(missing_barriers_show),
+    cmocka_unit_test(shared_memory_starts_as_nan),
+    cmocka_unit_test(a_barrier_that_some_miss),
+    cmocka_unit_test(a_shuffle_that_some_miss),
+    cmocka_unit_test(a_shuffle_from_nowhere),
+    cmocka_unit_test(shared_memory_has_an_end),
+    cmocka_unit_test(copies_must_be_waited_for),
     cmocka_unit_test(sizes_that_no_device_has),
 };
 
