@@ -133,6 +133,16 @@ static struct compute_state look(const struct compute *compute)
     return state;
 }
 
+static void give_up(struct compute *compute, struct compute_device *device, const char *why)
+{
+    if (device->given_up)
+        return;
+    device->given_up = true;
+    compute->state = look(compute);
+    log_error("device_lost", log_int("device", device->number), log_str("message", why),
+              log_int("devices_left", compute->state.devices));
+}
+
 static enum status allocate(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     compute->devices = calloc(options->device_count, sizeof(struct compute_device));
@@ -174,11 +184,31 @@ static enum status open_thread(struct compute *compute, const struct device *dev
     return STATUS_OK;
 }
 
+/* A device that is lost here is left out, with what was opened on it; the others go on. */
+static enum status open_device(struct compute *compute, const struct device *device, struct compute_device *own,
+                               struct err *err)
+{
+    unsigned first = compute->thread_count;
+    enum status status = STATUS_OK;
+    for (unsigned t = 0; t < own->threads && status == STATUS_OK; t++)
+        status = open_thread(compute, device, own, err);
+    if (status != STATUS_DEVICE_LOST)
+        return status;
+    for (unsigned i = first * compute->engine_count; i < compute->thread_count * compute->engine_count; i++) {
+        encoder_close(compute->encoders[i]);
+        compute->encoders[i] = NULL;
+    }
+    compute->thread_count = first;
+    give_up(compute, own, err->message);
+    return STATUS_OK;
+}
+
 static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     for (unsigned i = 0; i < compute->device_count; i++)
-        for (unsigned t = 0; t < compute->devices[i].threads; t++)
-            TRY(open_thread(compute, &options->devices[i], &compute->devices[i], err));
+        TRY(open_device(compute, &options->devices[i], &compute->devices[i], err));
+    if (compute->state.devices == 0)
+        return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", compute->device_count);
     struct crew_options crew = {.name = "compute",
                                 .threads = compute->thread_count,
                                 .capacity = compute->state.batches,
@@ -239,16 +269,6 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     compute->out++;
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
     crew_put(compute->crew, job);
-}
-
-static void give_up(struct compute *compute, struct compute_device *device, const char *why)
-{
-    if (device->given_up)
-        return;
-    device->given_up = true;
-    compute->state = look(compute);
-    log_error("device_lost", log_int("device", device->number), log_str("message", why),
-              log_int("devices_left", compute->state.devices));
 }
 
 /* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it

@@ -29,8 +29,10 @@ struct compute_options {
     int wake_fd;           /* an eventfd written when a finished batch waits, or -1 */
 };
 
-/* Opens an encoder of each engine for each thread, and starts them.
- * Owns: the caller ends it with compute_close. Errors: those of encoder_open; STATUS_NO_MEMORY, STATUS_IO. */
+/* Opens an encoder of each engine for each thread, and starts them. A device that is lost in this is left out, with a
+ * line in the log.
+ * Owns: the caller ends it with compute_close. Errors: those of encoder_open, but STATUS_DEVICE_LOST only when no
+ * device is left; STATUS_NO_MEMORY, STATUS_IO. */
 MUST_CHECK enum status compute_open(const struct compute_options *options, struct compute **out, struct err *err);
 
 /* What there is to compute with; it gets less when a device is lost. */

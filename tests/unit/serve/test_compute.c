@@ -22,7 +22,8 @@ static struct {
     unsigned slots; /* of engines that are opened */
     bool closed;    /* nothing is begun */
     struct fake_device {
-        bool held, lost; /* held: nothing that was begun ends */
+        bool held, lost;             /* held: nothing that was begun ends */
+        unsigned streams, breaks_at; /* open; breaks_at: opening this one, from 1, finds it lost; 0: none does */
         unsigned begun, ended, most;
         unsigned refused; /* begun on a device that was lost */
     } devices[DEVICES];
@@ -71,15 +72,19 @@ static void fake_close(struct backend *backend)
 
 static enum status fake_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
 {
-    (void)err;
+    struct fake_device *device = ((struct fake_backend *)(void *)backend)->device;
+    if (device->streams + 1 == device->breaks_at)
+        return err_set(err, STATUS_DEVICE_LOST, "fell off the bus");
     *out = calloc(1, sizeof **out);
     assert_non_null(*out);
-    (*out)->device = ((struct fake_backend *)(void *)backend)->device;
+    (*out)->device = device;
+    device->streams++;
     return STATUS_OK;
 }
 
 static void fake_stream_close(struct backend_stream *stream)
 {
+    stream->device->streams--;
     free(stream);
 }
 
@@ -168,7 +173,8 @@ struct bench {
     unsigned put, back, on[DEVICES]; /* good ones, by device */
 };
 
-static struct bench *open_bench(unsigned count, unsigned slots, unsigned threads, unsigned queued)
+/* Engines alone. */
+static struct bench *open_engines(unsigned count, unsigned slots)
 {
     struct bench *bench = calloc(1, sizeof *bench);
     struct err err;
@@ -182,13 +188,25 @@ static struct bench *open_bench(unsigned count, unsigned slots, unsigned threads
         assert_int_equal(engine_open_with(&fake_ops, &bare, &options, &bench->engines[i], &err), STATUS_OK);
         bench->devices[i] = (struct device){.number = i, .engines = &bench->engines[i]};
     }
+    return bench;
+}
+
+static enum status open_compute(struct bench *bench, unsigned threads, unsigned queued, struct err *err)
+{
     struct compute_options options = {.devices = bench->devices,
-                                      .device_count = count,
+                                      .device_count = bench->count,
                                       .engine_count = 1,
                                       .threads = threads,
                                       .queued = queued,
                                       .wake_fd = -1};
-    assert_int_equal(compute_open(&options, &bench->compute, &err), STATUS_OK);
+    return compute_open(&options, &bench->compute, err);
+}
+
+static struct bench *open_bench(unsigned count, unsigned slots, unsigned threads, unsigned queued)
+{
+    struct bench *bench = open_engines(count, slots);
+    struct err err;
+    assert_int_equal(open_compute(bench, threads, queued, &err), STATUS_OK);
     return bench;
 }
 
@@ -504,6 +522,36 @@ static void a_device_that_was_lost_before_is_left_out(void **state)
 }
 
 /* Batches that are bad by themselves come back so, from whatever device, and lose nothing. */
+/* The middle one of three, at the first or a later of its threads; then all of them. */
+static void a_device_that_is_lost_while_it_is_opened_is_left_out(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    for (unsigned streams = 0; streams < 3; streams++) {
+        struct bench *bench = open_engines(3, 1);
+        fake.devices[1].breaks_at = streams + 1;
+        assert_int_equal(open_compute(bench, 3, 1, &err), STATUS_OK);
+        struct compute_state left = compute_state(bench->compute);
+        assert_int_equal(left.devices, 2);
+        assert_int_equal(left.devices_lost, 1);
+        assert_int_equal(left.threads, 6);
+        assert_int_equal(fake.devices[1].streams, 0);
+        for (unsigned i = 0; i < left.batches; i++)
+            put(bench);
+        assert_false(compute_has_room(bench->compute));
+        wait_back(bench, left.batches, STATUS_OK);
+        assert_int_equal(bench->on[0] + bench->on[2], left.batches);
+        close_bench(bench);
+    }
+    struct bench *bench = open_engines(2, SLOTS);
+    fake.devices[0].breaks_at = fake.devices[1].breaks_at = 1;
+    assert_int_equal(open_compute(bench, 1, 1, &err), STATUS_DEVICE_LOST);
+    assert_non_null(strstr(err.message, "none of the 2 devices works"));
+    for (unsigned i = 0; i < 2; i++)
+        engine_close(bench->engines[i]);
+    free(bench);
+}
+
 static void a_bad_batch_is_nobodys_loss(void **state)
 {
     (void)state;
@@ -534,6 +582,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(when_the_last_device_is_lost_everything_comes_back),
     cmocka_unit_test(a_device_of_several_threads_is_lost_once),
     cmocka_unit_test(a_device_that_was_lost_before_is_left_out),
+    cmocka_unit_test(a_device_that_is_lost_while_it_is_opened_is_left_out),
     cmocka_unit_test(a_bad_batch_is_nobodys_loss),
 };
 
