@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -37,7 +38,7 @@ class Plan:
 
     def __init__(self, options, tokens):
         self.rounds, self.seconds, self.tokens = options.rounds, options.seconds, tokens
-        self.step_ms, self.singles = (100, 10) if options.quick else (1000, 200)
+        self.step_ms, self.singles = (100, 10) if options.quick else (500, 100)
 
     def but(self, **changes):
         other = object.__new__(Plan)
@@ -93,12 +94,14 @@ def command(engine, options, installed, folder):
 
 
 def prepare(engine, installed, folder):
-    """Makes the files that the peer opens."""
-    if engine.peer == catalogue.OURS:
+    """Makes the files that the peer opens, once."""
+    python, done = engine.script and installed.python(engine.packages), folder / f"made-{engine.script}-{engine.variant}"
+    if engine.peer == catalogue.OURS or done.exists():
         return
     try:
-        subprocess.run([installed.python(engine.packages), "-B", script_of(engine), "prepare", folder, engine.variant],
-                       capture_output=True, text=True, check=True, env={**os.environ, **OFFLINE})
+        subprocess.run([python, "-B", script_of(engine), "prepare", folder, engine.variant], capture_output=True, text=True,
+                       check=True, env={**os.environ, **OFFLINE})
+        done.touch()
     except subprocess.CalledProcessError as error:
         raise Refused(f"not prepared: {last_line(error)}") from None
 
@@ -221,6 +224,7 @@ def parse(arguments):
 
 def main(arguments=None, engines=catalogue.ENGINES):
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     options.work.mkdir(parents=True, exist_ok=True)
     results = json.loads(options.results.read_text()) if options.results.exists() else {"figures": {}, "refused": {}}
     if not options.table:

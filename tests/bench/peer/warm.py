@@ -19,7 +19,7 @@ class Process:
         self.errors = tempfile.TemporaryFile()
         begin = time.monotonic()
         self.child = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      stderr=self.errors, env={**os.environ, **(env or {})}, start_new_session=True,
+                                      stderr=self.errors, env={**os.environ, **(env or {})}, process_group=0,
                                       preexec_fn=_on_one_core if one_core else None)
         self.unread = b""
         try:

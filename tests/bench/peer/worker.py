@@ -23,7 +23,8 @@ import time
 
 import numpy as np
 
-BATCH_ROWS = [4, 8, 16, 32, 64]
+BATCH_ROWS = [8, 16, 32, 64]
+TUNED_ROWS = 192  # of a load, to find the best of them
 
 
 class Loads:
@@ -68,12 +69,11 @@ class Worker:
         self.pool = concurrent.futures.ThreadPoolExecutor(lanes) if lanes > 1 else None
         self.chosen, self.laid_out = {}, {}
 
-    def layout(self, name, window, batch_rows=None):
-        batch_rows = batch_rows or self.chosen.get((name, window), 32)
-        key = (name, window, batch_rows)
+    def layout(self, name, window):
+        key = (name, window)
         if key not in self.laid_out:
             rows = self.loads.ids(name)
-            self.laid_out[key] = cut(rows, window or len(rows), batch_rows)
+            self.laid_out[key] = cut(rows, window or len(rows), self.chosen.get(key, 32))
         return self.laid_out[key]
 
     def embed(self, windows, to):
@@ -105,19 +105,17 @@ class Worker:
         return self.repeat(lambda: self.embed(windows, to), int(milliseconds))
 
     def tune(self, name, window):
-        window, to, best = int(window), self.room(name), {}
+        """On the first rows of the load only. Who gets texts cuts its batches itself."""
         if not self.tunes:
-            return {"batch_rows": 32}
-        for rows in BATCH_ROWS:
-            if rows * self.lanes > len(to):
-                continue
-            windows = self.layout(name, window, rows)
+            return {}
+        rows = self.loads.ids(name)[:int(window) or TUNED_ROWS]
+        to, took = np.empty((len(rows), self.peer.dim), np.float32), {}
+        for batch_rows in BATCH_ROWS:
+            windows = cut(rows, len(rows), batch_rows)
             self.embed(windows, to)
-            best[rows] = self.repeat(lambda: self.embed(windows, to), 0)["seconds"]
-        rows = min(best, key=best.get) if best else 32
-        self.chosen[(name, window)] = rows
-        self.laid_out = {key: value for key, value in self.laid_out.items() if key[2] == rows or key[:2] != (name, window)}
-        return {"batch_rows": rows, "seconds": best}
+            took[batch_rows] = self.repeat(lambda: self.embed(windows, to), 0)["seconds"]
+        self.chosen[(name, int(window))] = min(took, key=took.get)
+        return {"seconds": took}
 
     def text(self, name, window, milliseconds):
         texts = self.loads.texts(name)
