@@ -3,7 +3,7 @@
 each, in turn, medians.
 
 usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
-                [--quick] [--table]
+                [--step-ms N] [--quick] [--table]
 
 Each peer gets an environment of its own with pinned packages (tests/bench/peer/requirements) below WORK, once; one that
 cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into WORK/results.json,
@@ -38,7 +38,7 @@ class Plan:
 
     def __init__(self, options, tokens):
         self.rounds, self.seconds, self.tokens = options.rounds, options.seconds, tokens
-        self.step_ms, self.singles = (100, 10) if options.quick else (500, 100)
+        self.step_ms, self.singles = (100, 10) if options.quick else (options.step_ms, 100)
 
     def but(self, **changes):
         other = object.__new__(Plan)
@@ -146,10 +146,9 @@ def measure_accuracy(processes, options, folder, figures):
             figures.refuse(engine, "accuracy", reason)
 
 
-def measure_shape(options, installed, folder, tokens, engines):
-    """Everything of one shape; returns its figures."""
-    plan, figures, processes = Plan(options, tokens), measure.Figures(), {}
-    ready = []
+def measure_shape(options, installed, folder, tokens, engines, figures):
+    """Everything of one shape."""
+    plan, processes, ready = Plan(options, tokens), {}, []
     for engine in engines:
         try:
             prepare(engine, installed, folder)
@@ -157,7 +156,7 @@ def measure_shape(options, installed, folder, tokens, engines):
         except Refused as reason:
             figures.refuse(engine, "", reason)
     if options.prepare:
-        return figures
+        return
     warm = [column for column in options.columns if column not in ("start", "accuracy")]
     try:
         if warm or "accuracy" in options.columns:
@@ -174,7 +173,6 @@ def measure_shape(options, installed, folder, tokens, engines):
             process.close()
     if "start" in options.columns:
         measure_starts(ready, options, installed, folder, plan, figures)
-    return figures
 
 
 def make_material(options, installed, shape):
@@ -185,6 +183,10 @@ def make_material(options, installed, shape):
         sys.exit(f"peers.py: no material: {done.stderr}")
     answer = json.loads(done.stdout)
     return pathlib.Path(answer["folder"]), answer["tokens"]
+
+
+def read(path):
+    return json.loads(path.read_text()) if path.exists() else {"figures": {}, "refused": {}}
 
 
 def store(path, results):
@@ -205,6 +207,7 @@ def parse(arguments):
     parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all by default, ours always")
     parser.add_argument("--columns", type=words, default=list(ALL_COLUMNS), help=",".join(ALL_COLUMNS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--step-ms", type=int, default=500, help="how long a turn lasts at least")
     parser.add_argument("--seconds", type=float, default=200, help="no round begins later than this")
     parser.add_argument("--quick", action="store_true", help="small loads and short steps: shows that it runs, no more")
     parser.add_argument("--prepare", action="store_true", help="install and convert, measure nothing")
@@ -226,17 +229,19 @@ def main(arguments=None, engines=catalogue.ENGINES):
     options = parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     options.work.mkdir(parents=True, exist_ok=True)
-    results = json.loads(options.results.read_text()) if options.results.exists() else {"figures": {}, "refused": {}}
     if not options.table:
         installed = Installed(options)
         for shape in options.shapes:
             folder, tokens = make_material(options, installed, shape)
             chosen = catalogue.choose(options.columns, options.peers, options.precisions, engines)
-            figures = measure_shape(options, installed, folder, tokens, chosen)
-            when = f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}"
-            results = table.merge(results, table.records(figures, shape, when), figures.refused, shape)
-            store(options.results, results)
-    print(table.report(results))
+            figures = measure.Figures()
+            try:
+                measure_shape(options, installed, folder, tokens, chosen, figures)
+            finally:  # a run that is cut short keeps the rounds that it has
+                when = f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}"
+                found = table.records(figures, shape, when)
+                store(options.results, table.merge(read(options.results), found, figures.refused, shape))
+    print(table.report(read(options.results)))
 
 
 if __name__ == "__main__":

@@ -147,16 +147,17 @@ class Peers(unittest.TestCase):
         # The machine was half as fast in the third round: pairs do not see it, medians of each would.
         found = self.records(sluice=[200, 220, 100], a=[100, 100, 50])
         self.assertEqual(table.ratio(found["minilm|fixed|a f32"]), 2.0)
+        self.assertEqual(table.ratio_of_bests(found["minilm|fixed|a f32"]), 2.2)
         self.assertIsNone(table.ratio(found["minilm|fixed|a f32"], "int8"))
 
     def test_the_best_peer_is_the_one_that_ours_leads_least(self):
         found = self.records(sluice=[100] * 3, a=[50] * 3, b=[125] * 3)
         text = table.ratio_table(list(found.values()), "minilm")
-        self.assertIn("0.80 (behind) b, 3 rounds", text)
+        self.assertIn("0.80 (0.80) behind b, 3 rounds", text)
         self.assertNotIn(" a,", text)
         figures = measure.Figures()
         figures.rounds = {(engine(OURS), "one"): [1.0], (engine("a"), "one"): [4.0], (engine("b"), "one"): [2.0]}
-        self.assertIn("0.50 b, 1 rounds", table.ratio_table(list(table.records(figures, "minilm", "").values()), "minilm"))
+        self.assertIn("0.50 (0.50) b, 1 rounds", table.ratio_table(list(table.records(figures, "minilm", "").values()), "minilm"))
 
     def test_merged_runs_keep_the_ratio_of_their_own_run(self):
         first, second = self.records(sluice=[100], a=[50]), self.records(sluice=[300], b=[100])
