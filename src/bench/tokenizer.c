@@ -121,7 +121,8 @@ static enum status measure_texts(struct bench *bench, const struct texts *texts,
     for (uint64_t number = 0; status == STATUS_OK && corpus.count < count; number++) {
         texts_put(texts, number, &text);
         if (joined > 0) {
-            buffer_format(&document, "%s%s", number == 0 ? "" : ". ", text.data);
+            buffer_string(&document, number == 0 ? "" : ". ");
+            buffer_append(&document, text.data, text.length); /* no NUL ends it */
             if (buffer_ok(&document) && document.length < joined)
                 continue;
         }
