@@ -1,0 +1,143 @@
+/* Batches in steady state allocate nothing: every call of malloc and its kin in this program is counted, those of the
+ * libraries below included. oneDNN's products keep books of every execution in small allocations that they give back;
+ * there the number must be the same for every batch, and nothing may stay. */
+#include "harness.h"
+
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "engine/cpu_kernels.h"
+#include "engine/engine.h"
+#include "memory_model.h"
+
+enum { ROWS = 24, WARM = 4, BATCHES = 16 };
+
+/* glibc's own functions under the names that stay when a program brings its own malloc. */
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *memory, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+static atomic_ulong calls;
+
+void *malloc(size_t bytes)
+{
+    atomic_fetch_add(&calls, 1);
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    atomic_fetch_add(&calls, 1);
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    atomic_fetch_add(&calls, 1);
+    return __libc_realloc(memory, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    atomic_fetch_add(&calls, 1);
+    return __libc_memalign(alignment, bytes);
+}
+
+int posix_memalign(void **out, size_t alignment, size_t bytes)
+{
+    atomic_fetch_add(&calls, 1);
+    *out = __libc_memalign(alignment, bytes);
+    return *out == NULL;
+}
+
+struct steady {
+    unsigned long first, calls; /* of one batch, and of all */
+    size_t bytes_before, bytes_after;
+};
+
+/* Runs batches whose rows are of every length in turn, until all of them have been seen, and then counts. */
+static struct steady run_batches(enum precision precision)
+{
+    const struct memory_shape shape = {200, 160, 64, 2, 2, 128};
+    struct model *model = memory_model(shape, 5);
+    struct engine_options options = {.backend = "cpu", .precision = precision};
+    struct engine *engine;
+    struct encoder *encoder;
+    struct err err;
+    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+
+    uint32_t start[ROWS], length[ROWS], extent = 0;
+    for (uint32_t r = 0; r < ROWS; r++) {
+        start[r] = extent;
+        length[r] = 1 + r * 6;
+        extent += length[r];
+    }
+    int32_t *ids = calloc(extent, sizeof *ids);
+    float *output = calloc((size_t)ROWS * model->dim, sizeof *output);
+    assert_true(ids != NULL && output != NULL);
+    struct engine_batch batch = {ROWS, extent, ids, start, length, output};
+    struct steady steady = {0};
+    for (unsigned i = 0; i < WARM + BATCHES; i++) {
+        if (i == WARM) {
+            steady.bytes_before = mallinfo2().uordblks;
+            atomic_store(&calls, 0);
+        }
+        assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_OK);
+        if (i == WARM)
+            steady.first = atomic_load(&calls);
+    }
+    steady.calls = atomic_load(&calls);
+    steady.bytes_after = mallinfo2().uordblks;
+    free(ids);
+    free(output);
+    encoder_close(encoder);
+    engine_close(engine);
+    memory_model_free(model);
+    return steady;
+}
+
+static void calls_are_counted(void **state)
+{
+    (void)state;
+    unsigned long before = atomic_load(&calls);
+    void *volatile memory = malloc(3);
+    free(memory);
+    memory = calloc(1, 3);
+    free(memory);
+    assert_int_equal(atomic_load(&calls), before + 2);
+}
+
+static void batches_in_f32_leave_nothing_behind(void **state)
+{
+    (void)state;
+    struct steady steady = run_batches(PRECISION_F32);
+    assert_int_equal(steady.calls, BATCHES * steady.first);
+    assert_int_equal(steady.bytes_after, steady.bytes_before);
+}
+
+static void batches_in_int8_allocate_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(run_batches(PRECISION_INT8).calls, 0);
+}
+
+/* Where the processor has tiles; else bf16 is oneDNN's, or f32. */
+static void batches_in_bf16_allocate_nothing_on_tiles(void **state)
+{
+    (void)state;
+    struct steady steady = run_batches(kernels_pick()->tiles != NULL ? PRECISION_BF16 : PRECISION_AUTO);
+    assert_int_equal(steady.calls, kernels_pick()->tiles != NULL ? 0 : BATCHES * steady.first);
+    assert_int_equal(steady.bytes_after, steady.bytes_before);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(calls_are_counted),
+    cmocka_unit_test(batches_in_f32_leave_nothing_behind),
+    cmocka_unit_test(batches_in_int8_allocate_nothing),
+    cmocka_unit_test(batches_in_bf16_allocate_nothing_on_tiles),
+};
+
+TEST_MAIN(cases)
