@@ -88,6 +88,13 @@ static void send_slice(struct job *job)
     crew_put(job->prep, slice);
 }
 
+/* About how many chunks a document makes, rather too many: a token of a language with few letters has two bytes. */
+static uint64_t count_pieces(const struct job *job, const struct document *document)
+{
+    const struct chunking *chunking = &job->options->preparer.chunking;
+    return chunking->tokens == 0 ? 1 : 1 + document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
+}
+
 static enum status add(struct job *job, const struct document *document, struct err *err)
 {
     for (bool added = false; !added;) {
@@ -103,6 +110,7 @@ static enum status add(struct job *job, const struct document *document, struct 
             send_slice(job);
     }
     reading(job)->documents++;
+    reading(job)->pieces += count_pieces(job, document);
     reading(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
     return STATUS_OK;
 }
@@ -132,7 +140,13 @@ static bool is_fatal(struct job *job, const struct document *document)
 static bool is_full(struct job *job)
 {
     const struct look *window = reading(job);
-    return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES;
+    uint64_t pieces = job->options->look_ahead;
+    uint64_t parts =
+        LOOK_AHEAD_PARTS_BYTES / (job->options->dim * sizeof(float)); /* the vectors of chunks wait for their mean */
+    if (job->options->preparer.chunking.mean && parts < pieces)
+        pieces = parts;
+    return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
+           window->pieces >= pieces;
 }
 
 /* The window is full, or there is no more. */

@@ -10,7 +10,7 @@
 #include "bulk/look.h"
 #include "bulk/tail.h"
 
-enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 32 << 20, STEP = 256 };
+enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_PARTS_BYTES = 64 << 20, STEP = 256 };
 
 /* The files that only grow, by their place in a checkpoint. */
 enum tail_number { TAIL_LINES, TAIL_FAILURES, TAIL_IDS, TAIL_DOCUMENTS, TAILS };

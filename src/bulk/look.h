@@ -31,6 +31,7 @@ struct look {
     struct slice *first, *last;
     uint32_t documents;
     size_t bytes;        /* of texts */
+    uint64_t pieces;     /* that the documents will make, about */
     unsigned slices_out; /* at the prep threads */
     bool planned;
 

@@ -48,7 +48,11 @@ for part in "${parts[@]}"; do
     latency | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
-    bulk) /usr/bin/python3 -B "$here/bench_bulk.py" "$build" ;;
+    bulk)
+      /usr/bin/python3 -B "$here/bench_bulk.py" "$build" rates
+      /usr/bin/python3 -B "$here/bench_bulk.py" "$build" flat
+      /usr/bin/python3 -B "$here/bench_bulk_online.py" "$build"
+      ;;
     peers) /usr/bin/python3 -B "$here/peers.py" "$build" ;;
     *) echo "bench.sh: no part named $part" >&2; exit 64 ;;
   esac
