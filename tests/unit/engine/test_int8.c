@@ -1,0 +1,428 @@
+/* The int8 kernels: what rounding does at its edges, and that every instruction set of this machine gives the same
+ * whole numbers as plain loops. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/cpu_int8.h"
+
+enum { SLACK = INT8_BLOCK }; /* rows behind the last */
+
+/* Sizes that are not whole panels, steps, vectors or blocks, and some that are. */
+static const uint32_t sizes[][3] = {/* rows, outputs, inputs */
+                                    {1, 1, 1},     {2, 33, 63},   {15, 36, 70},   {16, 64, 64},   {17, 100, 130},
+                                    {31, 96, 192}, {33, 70, 300}, {65, 160, 384}, {70, 40, 1600}, {3, 32, 3100}};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static uint32_t random_state;
+
+static float next_random(void)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (float)(random_state >> 8) * 0x1p-23f - 1.0f;
+}
+
+static float *random_floats(size_t count)
+{
+    float *values = malloc(count * sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = next_random();
+    return values;
+}
+
+static void *zeros(size_t bytes)
+{
+    size_t whole = (bytes + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, whole);
+    assert_non_null(memory);
+    return memset(memory, 0, whole);
+}
+
+static size_t row_bytes(uint32_t width)
+{
+    return (size_t)(width + INT8_STEP - 1) / INT8_STEP * INT8_STEP;
+}
+
+static struct int8_rows rows_open(uint32_t rows, uint32_t width)
+{
+    return (struct int8_rows){zeros((rows + SLACK) * row_bytes(width)), zeros((rows + SLACK) * sizeof(float))};
+}
+
+static void rows_close(struct int8_rows *rows)
+{
+    free(rows->value);
+    free(rows->scale);
+}
+
+static struct int8_weight pack(uint32_t outputs, uint32_t inputs, const float *weight)
+{
+    struct int8_weight packed;
+    struct err err = {0};
+    assert_int_equal(int8_weight_pack(outputs, inputs, weight, &packed, &err), STATUS_OK);
+    return packed;
+}
+
+/* The next kernels of the table that run here; NULL behind the last. */
+static const struct int8_kernels *next_kernels(unsigned *at)
+{
+    while (int8_all[*at] != NULL && !int8_all[*at]->runs_here())
+        ++*at;
+    return int8_all[(*at)++];
+}
+
+static void ties_go_to_the_even_number(void **state)
+{
+    (void)state;
+    float from[] = {127,  0.5f,  1.5f,  2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f,
+                    -127, 0.49f, -0.0f, 3,    -3,    0.51f, 1,     -1};
+    const int8_t expected[] = {127, 0, 2, 2, 0, -2, -2, 126, -126, -127, 0, 0, 3, -3, 1, 1, -1};
+    enum { WIDTH = sizeof expected };
+    unsigned at = 0;
+    for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+        struct int8_rows rows = rows_open(1, WIDTH);
+        kernels->quantise(1, WIDTH, (struct activations){.f32 = from}, rows, row_bytes(WIDTH));
+        assert_true(rows.scale[0] == 1.0f);
+        assert_memory_equal(rows.value, expected, WIDTH);
+        for (size_t i = WIDTH; i < row_bytes(WIDTH); i++)
+            assert_int_equal(rows.value[i], 0);
+        rows_close(&rows);
+    }
+}
+
+enum { ODD_ROWS = 7, ODD_WIDTH = 37 };
+
+/* Rows that are special in one way each, between rows that are not. */
+static void fill_odd_rows(float from[ODD_ROWS][ODD_WIDTH])
+{
+    for (uint32_t r = 0; r < ODD_ROWS; r++)
+        for (uint32_t i = 0; i < ODD_WIDTH; i++)
+            from[r][i] = r == 1 ? 0.0f : r == 4 ? 1e-31f : next_random();
+    from[2][36] = NAN;
+    from[3][5] = -INFINITY;
+    from[5][20] = -1e30f;
+}
+
+static void rows_of_every_kind_keep_to_themselves(void **state)
+{
+    (void)state;
+    float from[ODD_ROWS][ODD_WIDTH];
+    unsigned at = 0;
+    random_state = 3;
+    fill_odd_rows(from);
+    for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+        struct int8_rows rows = rows_open(ODD_ROWS, ODD_WIDTH), alone = rows_open(1, ODD_WIDTH);
+        size_t stride = row_bytes(ODD_WIDTH);
+        kernels->quantise(ODD_ROWS, ODD_WIDTH, (struct activations){.f32 = from[0]}, rows, stride);
+        for (uint32_t i = 0; i < ODD_WIDTH; i++) {
+            assert_int_equal(rows.value[1 * stride + i], 0);
+            assert_int_equal(rows.value[4 * stride + i], 0);
+            assert_int_equal(rows.value[5 * stride + i], i == 20 ? -127 : 0);
+        }
+        assert_true(rows.scale[1] == 0 && rows.scale[4] == 0);
+        assert_true(isnan(rows.scale[2]) && isnan(rows.scale[3]));
+        assert_true(rows.scale[5] == 1e30f / 127);
+        for (uint32_t r = 0; r < ODD_ROWS; r += 6) {
+            kernels->quantise(1, ODD_WIDTH, (struct activations){.f32 = from[r]}, alone, stride);
+            assert_true(isfinite(alone.scale[0]) && alone.scale[0] == rows.scale[r]);
+            assert_memory_equal(alone.value, rows.value + r * stride, ODD_WIDTH);
+        }
+        rows_close(&rows);
+        rows_close(&alone);
+    }
+}
+
+static uint16_t upper_half(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+/* f32 and bf16 that say the same become the same, on every instruction set. */
+static void all_kernels_round_alike(void **state)
+{
+    (void)state;
+    random_state = 4;
+    for (uint32_t width = 1; width < 150; width += width < 70 ? 1 : 13) {
+        enum { ROWS = 5 };
+        uint16_t half[ROWS * 150];
+        float *from = random_floats(ROWS * width);
+        for (uint32_t i = 0; i < ROWS * width; i++) {
+            half[i] = upper_half(from[i]);
+            uint32_t bits = (uint32_t)half[i] << 16;
+            memcpy(&from[i], &bits, sizeof bits);
+        }
+        struct int8_rows expected = rows_open(ROWS, width), rows = rows_open(ROWS, width);
+        size_t stride = row_bytes(width);
+        int8_generic.quantise(ROWS, width, (struct activations){.f32 = from}, expected, stride);
+        for (uint32_t i = 0; i < ROWS * width; i++) {
+            int8_t value = expected.value[i / width * stride + i % width];
+            assert_true(fabsf((float)value * expected.scale[i / width] - from[i]) <=
+                        0.5001f * expected.scale[i / width]);
+        }
+        unsigned at = 0;
+        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            for (int halves = 0; halves < 2; halves++) {
+                struct activations source = {.f32 = halves ? NULL : from, .bf16 = halves ? half : NULL};
+                memset(rows.value, 0, ROWS * stride);
+                kernels->quantise(ROWS, width, source, rows, stride);
+                assert_memory_equal(rows.value, expected.value, ROWS * stride);
+                assert_memory_equal(rows.scale, expected.scale, ROWS * sizeof(float));
+            }
+        }
+        rows_close(&expected);
+        rows_close(&rows);
+        free(from);
+    }
+}
+
+static void a_weight_has_a_scale_for_each_output(void **state)
+{
+    (void)state;
+    float weight[4][3] = {{0.5f, -1.0f, 0.25f}, {0, 0, 0}, {1, NAN, 1}, {-1e-40f, 1e-40f, 0}};
+    struct int8_weight packed = pack(4, 3, weight[0]);
+    const int8_t expected[4][4] = {{64, -127, 32, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {-127, 127, 0, 0}};
+    assert_memory_equal(packed.packed, expected, sizeof expected);
+    assert_true(packed.scale[0] == 1.0f / 127 && packed.scale[1] == 0 && isnan(packed.scale[2]));
+    for (uint32_t o = 4; o < INT8_PANEL; o++)
+        assert_true(packed.scale[o] == 0);
+    int8_weight_close(&packed);
+    assert_null(packed.packed);
+}
+
+/* One product of a size: its input, its weight, and its sums by plain loops. */
+struct scene {
+    uint32_t rows, outputs, inputs, columns;
+    struct int8_weight weight;
+    struct int8_rows from;
+    float *bias;
+    int32_t *expected; /* [rows, columns] */
+};
+
+static double largest_of(const float *values, uint32_t count)
+{
+    double largest = 0;
+    for (uint32_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs((double)values[i]));
+    return largest;
+}
+
+static struct scene scene_open(const uint32_t size[3], bool extreme)
+{
+    struct scene scene = {.rows = size[0], .outputs = size[1], .inputs = size[2]};
+    float *weight = random_floats((size_t)scene.outputs * scene.inputs);
+    float *from = random_floats((size_t)scene.rows * scene.inputs);
+    for (size_t i = 0; extreme && i < (size_t)scene.outputs * scene.inputs; i++)
+        weight[i] = i / scene.inputs % 2 == 0 ? 1.0f : -1.0f;
+    for (size_t i = 0; extreme && i < (size_t)scene.rows * scene.inputs; i++)
+        from[i] = i / scene.inputs % 3 == 0 ? 2.0f : -2.0f;
+    scene.weight = pack(scene.outputs, scene.inputs, weight);
+    scene.columns = scene.weight.panels * INT8_PANEL;
+    scene.from = rows_open(scene.rows, scene.inputs);
+    scene.bias = random_floats(scene.outputs);
+    scene.expected = zeros((size_t)scene.rows * scene.columns * sizeof(int32_t));
+    size_t stride = row_bytes(scene.inputs);
+    int8_generic.quantise(scene.rows, scene.inputs, (struct activations){.f32 = from}, scene.from, stride);
+    for (uint32_t o = 0; o < scene.outputs; o++) {
+        const float *row = weight + (size_t)o * scene.inputs;
+        double largest = largest_of(row, scene.inputs);
+        for (uint32_t i = 0; i < scene.inputs; i++) {
+            int32_t value = (int32_t)rint((double)row[i] * 127 / largest);
+            for (uint32_t r = 0; r < scene.rows; r++)
+                scene.expected[r * scene.columns + o] += scene.from.value[r * stride + i] * value;
+        }
+    }
+    free(weight);
+    free(from);
+    return scene;
+}
+
+static void scene_close(struct scene *scene)
+{
+    int8_weight_close(&scene->weight);
+    rows_close(&scene->from);
+    free(scene->bias);
+    free(scene->expected);
+}
+
+static struct int8_job job_of(const struct scene *scene, enum int8_end end)
+{
+    return (struct int8_job){
+        .rows = scene->rows, .weight = &scene->weight, .from = scene->from, .end = end, .bias = scene->bias};
+}
+
+static void expect_sums(const struct int8_kernels *kernels, const struct scene *scene)
+{
+    struct int8_job job = job_of(scene, INT8_SUMS);
+    job.sums = zeros((size_t)(scene->rows + SLACK) * scene->columns * sizeof *job.sums);
+    kernels->product(&job);
+    for (uint32_t r = 0; r < scene->rows; r++)
+        if (memcmp(job.sums + r * scene->columns, scene->expected + r * scene->columns,
+                   scene->outputs * sizeof *job.sums) != 0)
+            fail_msg("%s: row %u of %u by %u by %u", kernels->name, r, scene->rows, scene->outputs, scene->inputs);
+    free(job.sums);
+}
+
+static void sums_are_those_of_plain_loops(void **state)
+{
+    (void)state;
+    random_state = 5;
+    for (unsigned s = 0; s < SIZES; s++) {
+        struct scene scene = scene_open(sizes[s], false), extreme = scene_open(sizes[s], true);
+        unsigned at = 0;
+        assert_int_equal(abs(extreme.expected[0]), 127 * 127 * (int)sizes[s][2]);
+        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            expect_sums(kernels, &scene);
+            expect_sums(kernels, &extreme);
+        }
+        scene_close(&scene);
+        scene_close(&extreme);
+    }
+}
+
+static double activated(enum activation activation, double x)
+{
+    if (activation == ACTIVATION_GELU_ERF)
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    if (activation == ACTIVATION_GELU_TANH)
+        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    return x > 0 ? x : 0;
+}
+
+/* What an end makes of the sums, in f64. */
+static double ended(const struct scene *scene, const struct int8_job *job, uint32_t row, uint32_t output)
+{
+    double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.scale[output] *
+               (double)scene->from.scale[row];
+    if (job->end == INT8_SCALED)
+        return x;
+    x += (double)scene->bias[output];
+    return job->end == INT8_ACTIVATION ? activated(job->activation, x) : x;
+}
+
+/* Every output is right, and what stands behind the last row is left alone. */
+static void expect_end(const struct int8_kernels *kernels, const struct scene *scene, enum int8_end end,
+                       enum activation activation)
+{
+    size_t count = (size_t)scene->rows * scene->outputs;
+    uint16_t *half = malloc((count + 64) * sizeof *half);
+    float *plain = malloc((count + 64) * sizeof *plain);
+    assert_true(half != NULL && plain != NULL);
+    struct int8_job job = job_of(scene, end);
+    job.activation = activation;
+    memset(half, 0x77, (count + 64) * sizeof *half);
+    memset(plain, 0x77, (count + 64) * sizeof *plain);
+    job.to = end == INT8_SCALED ? (struct activations){.f32 = plain} : (struct activations){.bf16 = half};
+    kernels->product(&job);
+    for (size_t i = 0; i < count; i++) {
+        double expected = ended(scene, &job, (uint32_t)(i / scene->outputs), (uint32_t)(i % scene->outputs));
+        uint32_t bits = (uint32_t)half[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        if (end == INT8_SCALED)
+            value = plain[i];
+        double most = end == INT8_SCALED ? 1e-6 + 1e-6 * fabs(expected) : 1.5e-3 + fabs(expected) / 250;
+        if (!(fabs(value - expected) <= most))
+            fail_msg("%s: end %d: %g, not %g", kernels->name, (int)end, (double)value, expected);
+    }
+    for (size_t i = count; i < count + 64; i++)
+        assert_true(half[i] == 0x7777);
+    free(half);
+    free(plain);
+}
+
+static void what_follows_a_product_is_right(void **state)
+{
+    (void)state;
+    random_state = 6;
+    for (unsigned s = 0; s < SIZES; s++) {
+        struct scene scene = scene_open(sizes[s], false);
+        unsigned at = 0;
+        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            expect_end(kernels, &scene, INT8_SCALED, ACTIVATION_RELU);
+            expect_end(kernels, &scene, INT8_BIAS, ACTIVATION_RELU);
+            expect_end(kernels, &scene, INT8_ACTIVATION, ACTIVATION_RELU);
+            expect_end(kernels, &scene, INT8_ACTIVATION, ACTIVATION_GELU_ERF);
+            expect_end(kernels, &scene, INT8_ACTIVATION, ACTIVATION_GELU_TANH);
+        }
+        scene_close(&scene);
+    }
+}
+
+/* x = norm(x + product + bias) of one row, in f64. */
+static void normed(const struct scene *scene, const struct norm_weights *norm, uint32_t row, const float *x, double *to)
+{
+    double mean = 0, variance = 0;
+    struct int8_job job = job_of(scene, INT8_BIAS);
+    for (uint32_t o = 0; o < scene->outputs; o++) {
+        to[o] = (double)x[o] + ended(scene, &job, row, o);
+        mean += to[o] / scene->outputs;
+    }
+    for (uint32_t o = 0; o < scene->outputs; o++)
+        variance += (to[o] - mean) * (to[o] - mean) / scene->outputs;
+    for (uint32_t o = 0; o < scene->outputs; o++)
+        to[o] = (to[o] - mean) / sqrt(variance + norm->eps) * (double)norm->gain[o] + (double)norm->bias[o];
+}
+
+static void expect_norm(const struct int8_kernels *kernels, const struct scene *scene)
+{
+    size_t count = (size_t)scene->rows * scene->outputs;
+    float *before = random_floats(count), *x = malloc(count * sizeof *x);
+    double *expected = malloc(scene->outputs * sizeof *expected);
+    struct norm_weights norm = {random_floats(scene->outputs), random_floats(scene->outputs), 1e-6f};
+    struct int8_rows to = rows_open(scene->rows, scene->outputs), again = rows_open(scene->rows, scene->outputs);
+    assert_true(x != NULL && expected != NULL);
+    if (scene->rows > 2)
+        before[2 * scene->outputs] = NAN;
+    memcpy(x, before, count * sizeof *x);
+    int32_t *sums = zeros((scene->rows + SLACK) * scene->columns * sizeof *sums);
+    memcpy(sums, scene->expected, scene->rows * scene->columns * sizeof *sums);
+    struct int8_norm_job job = {scene->rows, &scene->weight, sums, scene->from.scale, scene->bias, &norm, x, to};
+    kernels->add_norm(&job);
+    kernels->quantise(scene->rows, scene->outputs, (struct activations){.f32 = x}, again, row_bytes(scene->outputs));
+    for (uint32_t r = 0; r < scene->rows; r++) {
+        const float *row = x + (size_t)r * scene->outputs;
+        normed(scene, &norm, r, before + (size_t)r * scene->outputs, expected);
+        for (uint32_t o = 0; o < scene->outputs; o++)
+            assert_true(r == 2 ? isnan(row[o]) : fabs(row[o] - expected[o]) <= 2e-5);
+        assert_true(r == 2 ? isnan(to.scale[r]) : to.scale[r] == again.scale[r]);
+        if (r != 2)
+            assert_memory_equal(to.value + r * row_bytes(scene->outputs), again.value + r * row_bytes(scene->outputs),
+                                row_bytes(scene->outputs));
+    }
+    free(sums);
+    rows_close(&to);
+    rows_close(&again);
+    free(norm.gain);
+    free(norm.bias);
+    free(expected);
+    free(before);
+    free(x);
+}
+
+static void norms_are_right_and_come_out_whole(void **state)
+{
+    (void)state;
+    random_state = 7;
+    for (unsigned s = 0; s < SIZES; s++) {
+        struct scene scene = scene_open(sizes[s], false);
+        unsigned at = 0;
+        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at))
+            expect_norm(kernels, &scene);
+        scene_close(&scene);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(ties_go_to_the_even_number),
+    cmocka_unit_test(rows_of_every_kind_keep_to_themselves),
+    cmocka_unit_test(all_kernels_round_alike),
+    cmocka_unit_test(a_weight_has_a_scale_for_each_output),
+    cmocka_unit_test(sums_are_those_of_plain_loops),
+    cmocka_unit_test(what_follows_a_product_is_right),
+    cmocka_unit_test(norms_are_right_and_come_out_whole),
+};
+
+TEST_MAIN(cases)
