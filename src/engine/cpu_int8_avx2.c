@@ -48,6 +48,23 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
     _mm_storel_epi64((void *)to, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 }
 
+/* Two vectors' magnitudes in bf16 to those so far, and what vec_magnitude would have made of them. */
+static inline vec vec_magnitude_bf16(vec so_far, const uint16_t *from)
+{
+    return vec_magnitude(vec_magnitude(so_far, vec_load_bf16(from)), vec_load_bf16(from + VEC));
+}
+
+static inline vec vec_magnitude_of_bf16(vec a)
+{
+    return a;
+}
+
+static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse)
+{
+    vec_store_s8(to, vec_load_bf16(from), inverse);
+    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse);
+}
+
 /* 4 rows by the 16 outputs of one half of a panel. The product of bytes wants one operand without sign: the weight's
  * sign is given to the row's value. No pair's sum leaves 16 bits, as neither operand is below -127. */
 static inline void dot_half(const int8_t *from, size_t stride, const int8_t *packed, uint32_t steps,

@@ -64,22 +64,42 @@ INLINE float int8_scale(float largest, float *inverse)
     return largest / (float)INT8_LARGEST;
 }
 
+static void int8_quantise_plain(uint32_t width, const float *from, int8_t *value, float *scale)
+{
+    vec magnitude = vec_set(0.0f);
+    float inverse;
+    for (uint32_t i = 0; i < width; i += VEC)
+        magnitude = vec_magnitude(magnitude, int8_load(from + i, width - i));
+    *scale = int8_scale(vec_largest_magnitude(magnitude), &inverse);
+    for (uint32_t i = 0; i < width; i += VEC)
+        int8_store_whole(value + i, int8_load(from + i, width - i), vec_set(inverse), width - i);
+}
+
+/* Two vectors at a time, as long as there are whole ones. */
+static void int8_quantise_half(uint32_t width, const uint16_t *from, int8_t *value, float *scale)
+{
+    vec magnitude = vec_set(0.0f);
+    uint32_t pairs = width / (2 * VEC) * (2 * VEC);
+    float inverse;
+    for (uint32_t i = 0; i < pairs; i += 2 * VEC)
+        magnitude = vec_magnitude_bf16(magnitude, from + i);
+    magnitude = vec_magnitude_of_bf16(magnitude);
+    for (uint32_t i = pairs; i < width; i += VEC)
+        magnitude = vec_magnitude(magnitude, int8_load_half(from + i, width - i));
+    *scale = int8_scale(vec_largest_magnitude(magnitude), &inverse);
+    for (uint32_t i = 0; i < pairs; i += 2 * VEC)
+        vec_store_s8_bf16(value + i, from + i, vec_set(inverse));
+    for (uint32_t i = pairs; i < width; i += VEC)
+        int8_store_whole(value + i, int8_load_half(from + i, width - i), vec_set(inverse), width - i);
+}
+
 static void int8_quantise(uint32_t rows, uint32_t width, struct activations from, struct int8_rows to, size_t stride)
 {
     for (uint32_t row = 0; row < rows; row++) {
-        const float *plain = from.f32 == NULL ? NULL : from.f32 + (size_t)row * width;
-        const uint16_t *half = from.f32 == NULL ? from.bf16 + (size_t)row * width : NULL;
-        int8_t *value = to.value + row * stride;
-        vec magnitude = vec_set(0.0f);
-        float inverse;
-        for (uint32_t i = 0; i < width; i += VEC)
-            magnitude = vec_magnitude(magnitude, half == NULL ? int8_load(plain + i, width - i)
-                                                              : int8_load_half(half + i, width - i));
-        to.scale[row] = int8_scale(vec_largest_magnitude(magnitude), &inverse);
-        for (uint32_t i = 0; i < width; i += VEC)
-            int8_store_whole(value + i,
-                             half == NULL ? int8_load(plain + i, width - i) : int8_load_half(half + i, width - i),
-                             vec_set(inverse), width - i);
+        if (from.f32 != NULL)
+            int8_quantise_plain(width, from.f32 + (size_t)row * width, to.value + row * stride, to.scale + row);
+        else
+            int8_quantise_half(width, from.bf16 + (size_t)row * width, to.value + row * stride, to.scale + row);
     }
 }
 
@@ -169,60 +189,100 @@ INLINE void int8_end_rows(const struct int8_job *job, const int32_t *sums, uint3
         int8_end_part(job, sums, row, rows, output, end, activation);
 }
 
-/* The row x + (product + bias), of which the sum is returned. */
-INLINE float int8_add_row(const struct int8_norm_job *job, uint32_t row, float *x)
-{
-    const int32_t *sums = job->sums + (size_t)row * job->weight->panels * INT8_PANEL;
-    uint32_t width = job->weight->outputs;
-    vec from_scale = vec_set(job->from_scale[row]), total[2] = {vec_set(0.0f), vec_set(0.0f)};
-    for (uint32_t i = 0, k = 0; i < width; i += VEC, k = 1 - k) {
-        uint32_t left = width - i;
-        vec y = vec_add(int8_load(x + i, left), int8_load(job->bias + i, left));
-        vec scale = int8_load(job->weight->scale + i, left); /* its padding is zero, and so are the sums there */
-        y = vec_fma(vec_mul(vec_from_s32(sums + i), scale), from_scale, y);
-        total[k] = vec_add(total[k], y);
-        int8_store(x + i, y, left);
-    }
-    return vec_sum(vec_add(total[0], total[1]));
-}
+/* --- normalising --------------------------------------------------------------------------------------------------
+ * Some rows go through in step, so that none waits for its own sums. What is done to a row does not depend on how many
+ * there are. */
 
-INLINE float int8_squares(const float *x, uint32_t width, float mean)
+enum { NORM_ROWS = 4 };
+
+/* x + (product + bias); the sums of the rows are put into `mean` as means. */
+INLINE void int8_add_rows(const struct int8_norm_job *job, uint32_t row, uint32_t rows, bool whole, float *mean)
 {
-    vec total[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
-    uint32_t i = 0;
-    for (; i + 4 * VEC <= width; i += 4 * VEC) {
-        for (uint32_t k = 0; k < 4; k++) {
-            vec d = vec_sub(vec_load(x + i + k * VEC), vec_set(mean));
-            total[k] = vec_fma(d, d, total[k]);
+    uint32_t width = job->weight->outputs;
+    size_t stride = (size_t)job->weight->panels * INT8_PANEL;
+    const int32_t *sums = job->sums + row * stride;
+    const float *scales = job->weight->scale, *biases = job->bias;
+    float *x = job->x + (size_t)row * width;
+    vec total[NORM_ROWS], from_scale[NORM_ROWS];
+    for (uint32_t r = 0; r < rows; r++) {
+        total[r] = vec_set(0.0f);
+        from_scale[r] = vec_set(job->from_scale[row + r]);
+    }
+    for (uint32_t i = 0; i < width; i += VEC) {
+        uint32_t left = whole ? VEC : width - i;
+        vec bias = int8_load(biases + i, left), scale = int8_load(scales + i, left);
+        for (uint32_t r = 0; r < rows; r++) {
+            vec y = vec_add(int8_load(x + (size_t)r * width + i, left), bias);
+            y = vec_fma(vec_mul(vec_from_s32(sums + r * stride + i), scale), from_scale[r], y);
+            total[r] = vec_add(total[r], y);
+            int8_store(x + (size_t)r * width + i, y, left);
         }
     }
-    float square = vec_sum(vec_add(vec_add(total[0], total[1]), vec_add(total[2], total[3])));
-    for (; i < width; i++)
-        square += (x[i] - mean) * (x[i] - mean);
-    return square;
+    for (uint32_t r = 0; r < rows; r++)
+        mean[r] = vec_sum(total[r]) / (float)width;
+}
+
+/* 1 / the deviation of each row. */
+INLINE void int8_deviations(const struct int8_norm_job *job, uint32_t row, uint32_t rows, const float *mean,
+                            float *inverse)
+{
+    uint32_t width = job->weight->outputs, i = 0;
+    const float *x = job->x + (size_t)row * width;
+    vec total[NORM_ROWS];
+    for (uint32_t r = 0; r < rows; r++)
+        total[r] = vec_set(0.0f);
+    for (; i + VEC <= width; i += VEC) {
+        for (uint32_t r = 0; r < rows; r++) {
+            vec d = vec_sub(vec_load(x + (size_t)r * width + i), vec_set(mean[r]));
+            total[r] = vec_fma(d, d, total[r]);
+        }
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        float square = vec_sum(total[r]);
+        for (uint32_t k = i; k < width; k++)
+            square += (x[r * width + k] - mean[r]) * (x[r * width + k] - mean[r]);
+        inverse[r] = 1.0f / sqrtf(square / (float)width + job->norm->eps);
+    }
+}
+
+INLINE void int8_norm_rows(const struct int8_norm_job *job, uint32_t row, uint32_t rows, bool whole)
+{
+    uint32_t width = job->weight->outputs;
+    size_t stride = (size_t)(width + INT8_STEP - 1) / INT8_STEP * INT8_STEP;
+    float mean[NORM_ROWS], inverse[NORM_ROWS], *x = job->x + (size_t)row * width;
+    const float *gains = job->norm->gain, *biases = job->norm->bias;
+    int8_t *to = job->to.value + row * stride;
+    vec magnitude[NORM_ROWS];
+    int8_add_rows(job, row, rows, whole, mean);
+    int8_deviations(job, row, rows, mean, inverse);
+    for (uint32_t r = 0; r < rows; r++)
+        magnitude[r] = vec_set(0.0f);
+    for (uint32_t i = 0; i < width; i += VEC) {
+        uint32_t left = whole ? VEC : width - i;
+        vec gain = int8_load(gains + i, left), bias = int8_load(biases + i, left);
+        for (uint32_t r = 0; r < rows; r++) {
+            vec y = vec_sub(int8_load(x + (size_t)r * width + i, left), vec_set(mean[r]));
+            y = vec_fma(vec_mul(y, vec_set(inverse[r])), gain, bias);
+            magnitude[r] = vec_magnitude(magnitude[r], y);
+            int8_store(x + (size_t)r * width + i, y, left);
+        }
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        job->to.scale[row + r] = int8_scale(vec_largest_magnitude(magnitude[r]), &inverse[r]);
+    for (uint32_t i = 0; i < width; i += VEC)
+        for (uint32_t r = 0; r < rows; r++)
+            int8_store_whole(to + r * stride + i, int8_load(x + (size_t)r * width + i, whole ? VEC : width - i),
+                             vec_set(inverse[r]), whole ? VEC : width - i);
 }
 
 static void int8_add_norm(const struct int8_norm_job *job)
 {
-    uint32_t width = job->weight->outputs;
-    size_t stride = (size_t)(width + INT8_STEP - 1) / INT8_STEP * INT8_STEP;
-    for (uint32_t row = 0; row < job->rows; row++) {
-        float *x = job->x + (size_t)row * width, inverse;
-        float mean = int8_add_row(job, row, x) / (float)width;
-        float variance = int8_squares(x, width, mean) / (float)width;
-        vec scale = vec_set(1.0f / sqrtf(variance + job->norm->eps)), magnitude = vec_set(0.0f);
-        for (uint32_t i = 0; i < width; i += VEC) {
-            uint32_t left = width - i;
-            vec y = vec_mul(vec_sub(int8_load(x + i, left), vec_set(mean)), scale);
-            y = vec_fma(y, int8_load(job->norm->gain + i, left), int8_load(job->norm->bias + i, left));
-            magnitude = vec_magnitude(magnitude, y);
-            int8_store(x + i, y, left);
-        }
-        job->to.scale[row] = int8_scale(vec_largest_magnitude(magnitude), &inverse);
-        for (uint32_t i = 0; i < width; i += VEC)
-            int8_store_whole(job->to.value + row * stride + i, int8_load(x + i, width - i), vec_set(inverse),
-                             width - i);
-    }
+    bool whole = job->weight->outputs % VEC == 0;
+    uint32_t row = 0;
+    for (; whole && row + NORM_ROWS <= job->rows; row += NORM_ROWS)
+        int8_norm_rows(job, row, NORM_ROWS, true);
+    for (; row < job->rows; row++)
+        int8_norm_rows(job, row, 1, false);
 }
 
 /* --- products -----------------------------------------------------------------------------------------------------

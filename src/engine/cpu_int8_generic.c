@@ -54,6 +54,23 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
     }
 }
 
+/* Two vectors' magnitudes in bf16 to those so far, and what vec_magnitude would have made of them. */
+static inline vec vec_magnitude_bf16(vec so_far, const uint16_t *from)
+{
+    return vec_magnitude(vec_magnitude(so_far, vec_load_bf16(from)), vec_load_bf16(from + VEC));
+}
+
+static inline vec vec_magnitude_of_bf16(vec a)
+{
+    return a;
+}
+
+static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse)
+{
+    vec_store_s8(to, vec_load_bf16(from), inverse);
+    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse);
+}
+
 /* One row's sums with one panel. */
 static inline void dot_row(const int8_t *from, const int8_t *packed, uint32_t steps, int32_t sums[32])
 {

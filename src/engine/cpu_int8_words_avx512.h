@@ -45,4 +45,30 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
     _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted)));
 }
 
+/* The larger magnitudes of two vectors in bf16: bit for bit in the upper and lower halves of the lanes. */
+static inline vec vec_magnitude_bf16(vec so_far, const uint16_t *from)
+{
+    __m512i magnitude = _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi16(0x7fff));
+    return _mm512_castsi512_ps(_mm512_max_epu16(_mm512_castps_si512(so_far), magnitude));
+}
+
+/* From halves to whole lanes, as vec_magnitude has them. */
+static inline vec vec_magnitude_of_bf16(vec a)
+{
+    __m512i bits = _mm512_castps_si512(a), upper = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
+    return _mm512_castsi512_ps(_mm512_max_epi32(upper, _mm512_slli_epi32(bits, 16)));
+}
+
+/* vec_store_s8 for two vectors in bf16. */
+static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse)
+{
+    const vec shift = _mm512_set1_ps(12582912.0f);
+    __m512i bits = _mm512_loadu_si512(from), upper = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
+    vec even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)), inverse, shift);
+    vec odd = _mm512_fmadd_ps(_mm512_castsi512_ps(upper), inverse, shift);
+    __m512i lowest =
+        _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(even), _mm512_slli_epi32(_mm512_castps_si512(odd), 16));
+    _mm256_storeu_si256((void *)to, _mm512_cvtepi16_epi8(lowest));
+}
+
 #endif
