@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "bench/random.h"
 
 enum { MIXED_LEAST = 6, MIXED_MOST = 206, WORDS_LEAST = 8, ENCODE_IDS = 64, FILE_MOST = 1 << 30 };
@@ -59,6 +60,8 @@ enum status texts_read(const char *path, struct texts *out, struct err *err)
 {
     *out = (struct texts){0};
     TRY(file_read(path, FILE_MOST, &out->file, err));
+    if (out->file.length > 0 && !utf8_valid(out->file.data, out->file.length))
+        return err_set(err, STATUS_BAD_INPUT, "%s is not UTF-8", path);
     size_t most = 1;
     for (size_t i = 0; i < out->file.length; i++)
         most += out->file.data[i] == '\n';

@@ -23,7 +23,7 @@ struct texts {
  * kept. Errors: STATUS_BAD_INPUT (more tokens than the model takes; a vocabulary without common words). */
 MUST_CHECK enum status texts_open(const struct model *model, uint32_t tokens, struct texts *out, struct err *err);
 
-/* The lines of a file, over and over. Errors: those of file_read; STATUS_BAD_INPUT (it has none). */
+/* The lines of a file, over and over. Errors: those of file_read; STATUS_BAD_INPUT (it has none, or is not UTF-8). */
 MUST_CHECK enum status texts_read(const char *path, struct texts *out, struct err *err);
 void texts_close(struct texts *texts);
 

@@ -67,6 +67,7 @@ class Bench(SluiceCase):
         self.refused("e2e", "--model", model, "--input", self.path("none"), code=NOINPUT, says=["none"])
         self.refused("tokenizer", "--model", model, "--document-bytes", "none", says=["--document-bytes"])
         self.refused("tokenizer", "--model", model, "--input", self.write("empty", ""), code=DATAERR, says=["empty"])
+        self.refused("tokenizer", "--model", model, "--input", self.write("bytes", b"caf\xe9\n"), code=DATAERR, says=["UTF-8"])
         self.refused("queue", "--model", model, "--encodings", "f32,f16", code=DATAERR, says=["--encodings", "f16"])
         self.refused("queue", "--model", model, "--depths", "10,x", code=DATAERR, says=["--depths", "10,x"])
         self.refused("ab", "--model", model, "--ways", "packed,best", code=DATAERR, says=["--ways", "best"])

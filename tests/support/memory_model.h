@@ -1,4 +1,4 @@
-/* A random BERT in memory, for tests and benchmarks of the engine that need neither files nor a tokenizer. */
+/* A random BERT in memory, for tests of the engine that need neither files nor a tokenizer. */
 #ifndef TESTS_MEMORY_MODEL_H
 #define TESTS_MEMORY_MODEL_H
 
