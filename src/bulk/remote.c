@@ -31,6 +31,8 @@ static struct bulk_batch *remote_take(struct executor *executor)
 {
     struct remote *remote = (struct remote *)executor;
     struct bulk_batch *batch = NULL;
+    if (remote->options.stop != NULL && *remote->options.stop != 0)
+        atomic_store(&remote->stopping, true);
     pthread_mutex_lock(&remote->lock);
     if (remote->out_count > 0) {
         batch = remote->outbox[0];
@@ -88,7 +90,7 @@ static bool connect_again(struct remote *remote, struct err *err)
 /* Ctrl-C: answers that come soon are taken, others are there when the job goes on. */
 static void look_at_stop(struct remote *remote)
 {
-    if (remote->options.stop == NULL || *remote->options.stop == 0)
+    if (!atomic_load(&remote->stopping))
         return;
     uint64_t now_ms = clock_now_ms();
     if (remote->stopped_ms == 0)

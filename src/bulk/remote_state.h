@@ -15,8 +15,8 @@ struct remote {
     struct executor executor; /* first */
     struct remote_options options;
     pthread_t thread;
-    atomic_bool closing;
-    atomic_uint out, limit; /* batches */
+    atomic_bool closing, stopping; /* stopping: the job's thread has seen `stop`, which only it may read */
+    atomic_uint out, limit;        /* batches */
 
     pthread_mutex_t lock; /* of the four below */
     struct bulk_batch *inbox[REMOTE_MOST], *outbox[REMOTE_MOST];
