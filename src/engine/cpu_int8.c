@@ -3,7 +3,6 @@
 
 #include <dnnl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 const struct int8_kernels *const int8_all[] = {
@@ -46,29 +45,33 @@ static void pack_output(struct int8_weight *weight, uint32_t o, const float *fro
     }
 }
 
-enum status int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, struct int8_weight *out,
-                             struct err *err)
+static struct int8_weight empty_weight(uint32_t outputs, uint32_t inputs)
 {
-    *out = (struct int8_weight){.outputs = outputs, .inputs = inputs};
-    out->panels = (outputs + INT8_PANEL - 1) / INT8_PANEL;
-    out->steps = (inputs + INT8_STEP - 1) / INT8_STEP;
-    size_t values = (size_t)out->panels * INT8_PANEL * out->steps * INT8_STEP;
-    size_t scales = (size_t)out->panels * INT8_PANEL * sizeof *out->scale;
-    out->bytes = values + scales;
-    out->packed = aligned_alloc(64, values);
-    out->scale = aligned_alloc(64, scales);
-    if (out->packed == NULL || out->scale == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weights", values);
-    memset(out->packed, 0, values);
-    memset(out->scale, 0, scales);
-    for (uint32_t o = 0; o < outputs; o++)
-        pack_output(out, o, weight + (size_t)o * inputs);
-    return STATUS_OK;
+    return (struct int8_weight){
+        .outputs = outputs,
+        .inputs = inputs,
+        .panels = (outputs + INT8_PANEL - 1) / INT8_PANEL,
+        .steps = (inputs + INT8_STEP - 1) / INT8_STEP,
+    };
 }
 
-void int8_weight_close(struct int8_weight *weight)
+static size_t value_bytes(const struct int8_weight *weight)
 {
-    free(weight->packed);
-    free(weight->scale);
-    *weight = (struct int8_weight){0};
+    return (size_t)weight->panels * INT8_PANEL * weight->steps * INT8_STEP;
+}
+
+size_t int8_weight_bytes(uint32_t outputs, uint32_t inputs)
+{
+    struct int8_weight weight = empty_weight(outputs, inputs);
+    return value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * sizeof *weight.scale;
+}
+
+void int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, void *memory, struct int8_weight *out)
+{
+    *out = empty_weight(outputs, inputs);
+    out->packed = memory;
+    out->scale = (float *)(out->packed + value_bytes(out));
+    memset(memory, 0, int8_weight_bytes(outputs, inputs));
+    for (uint32_t o = 0; o < outputs; o++)
+        pack_output(out, o, weight + (size_t)o * inputs);
 }

@@ -8,7 +8,6 @@
 #ifndef ENGINE_CPU_INT8_H
 #define ENGINE_CPU_INT8_H
 
-#include "base/err.h"
 #include "engine/cpu_kernels.h"
 
 enum {
@@ -24,7 +23,6 @@ struct int8_weight {
     uint32_t outputs, inputs, panels, steps;
     int8_t *packed;
     float *scale; /* [panels * INT8_PANEL] */
-    size_t bytes; /* of both */
 };
 
 /* Rows of an input, steps * INT8_STEP apart. A row that is not finite has a scale that is not, and any numbers. */
@@ -86,10 +84,9 @@ extern const struct int8_kernels *const int8_all[];
 /* The best for this machine, bounded by what oneDNN may use (DNNL_MAX_CPU_ISA). */
 const struct int8_kernels *int8_pick(void);
 
-/* Quantises and packs a weight; one that is not finite gives its output a scale that is not. Shapes: weight [outputs,
- * inputs]. Owns: the caller ends `out` with int8_weight_close, also after an error. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, struct int8_weight *out,
-                                        struct err *err);
-void int8_weight_close(struct int8_weight *weight);
+/* Quantises and packs a weight into `memory` of int8_weight_bytes, aligned to 64 bytes, which must outlive `out`; one
+ * that is not finite gives its output a scale that is not. Shapes: weight [outputs, inputs]. */
+void int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, void *memory, struct int8_weight *out);
+size_t int8_weight_bytes(uint32_t outputs, uint32_t inputs);
 
 #endif

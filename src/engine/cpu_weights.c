@@ -119,6 +119,8 @@ void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outpu
 static size_t packed_bytes(const struct cpu_weights *weights, const struct matmul *shape, uint32_t outputs,
                            uint32_t inputs)
 {
+    if (weights->int8 != NULL)
+        return int8_weight_bytes(outputs, inputs);
     return weights->tiles == NULL ? matmul_packed_bytes(shape) : (size_t)outputs * inputs * sizeof(uint16_t);
 }
 
@@ -139,12 +141,11 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
         tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
     }
     weights->bytes += outputs * sizeof *out->bias;
+    void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, shape, outputs, inputs));
     if (weights->int8 != NULL) {
-        TRY(int8_weight_pack(outputs, inputs, plain, &out->whole, err));
-        weights->bytes += out->whole.bytes;
+        int8_weight_pack(outputs, inputs, plain, to, &out->whole);
         return STATUS_OK;
     }
-    void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, shape, outputs, inputs));
     if (weights->tiles == NULL)
         return matmul_pack(shape, plain, to, &out->packed, err);
     out->tiles = to;
@@ -182,11 +183,8 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         bool whole = site != LINEAR_INTERMEDIATE;
         if (weights->tiles == NULL && weights->int8 == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
-        if (weights->int8 == NULL)
-            cpu_memory_part(NULL, &bytes, packed_bytes(weights, weights->shapes[site], outputs, inputs));
+        cpu_memory_part(NULL, &bytes, packed_bytes(weights, weights->shapes[site], outputs, inputs));
     }
-    if (weights->int8 != NULL) /* each has its own */
-        return STATUS_OK;
     bytes *= model->layer_count;
     weights->packed = cpu_memory(bytes);
     weights->bytes += bytes;
@@ -248,7 +246,6 @@ static void close_layer(struct cpu_layer *layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         matmul_weights_close(layer->linear[site].packed);
-        int8_weight_close(&layer->linear[site].whole);
         free(layer->linear[site].bias);
     }
     for (unsigned site = 0; site < CPU_NORMS; site++) {

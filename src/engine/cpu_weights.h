@@ -33,7 +33,7 @@ struct cpu_weights {
     float *place;                      /* [max_tokens, hidden]: position plus token type 0 */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
-    char *packed;             /* what linear.packed and linear.tiles point into; NULL in int8 */
+    char *packed;             /* what the linears point into */
     size_t packed_used;
     size_t bytes;
 };
