@@ -13,7 +13,8 @@ uint64_t clock_now_ns(void);
 /* Monotonic time in milliseconds. Thread: any. */
 uint64_t clock_now_ms(void);
 
-/* The processor time that this thread has used, in nanoseconds. */
+/* The processor time that this thread has used, in nanoseconds: on a machine that does other things, too, a better
+ * measure of work than the time on the wall. */
 uint64_t clock_thread_ns(void);
 
 /* Unix time in milliseconds: for logs only, deadlines of requests are Redis time. Thread: any. */

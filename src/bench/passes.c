@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "bench/process.h"
 
 struct lane {
     struct encoder *encoder;
@@ -127,9 +126,9 @@ enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *t
         status = turn(lane, err); /* to warm up */
     uint64_t now = clock_now_ns(), ends = now + for_ns, least_ns = UINT64_MAX;
     while (status == STATUS_OK && (now < ends || took_ms->count < LEAST)) {
-        uint64_t begin = now, begin_cpu = process_thread_ns();
+        uint64_t begin = now, begin_cpu = clock_thread_ns();
         status = turn(lane, err);
-        uint64_t cpu_ns = process_thread_ns() - begin_cpu;
+        uint64_t cpu_ns = clock_thread_ns() - begin_cpu;
         now = clock_now_ns();
         least_ns = cpu_ns < least_ns ? cpu_ns : least_ns;
         sample_add(took_ms, (double)(now - begin) / NS_PER_MS);

@@ -3,9 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-#include "base/clock.h"
 
 double process_memory_mb(pid_t pid, const char *line)
 {
@@ -20,11 +17,4 @@ double process_memory_mb(pid_t pid, const char *line)
     if (file != NULL)
         fclose(file);
     return kib * 1024 / 1e6;
-}
-
-uint64_t process_thread_ns(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (uint64_t)used.tv_sec * NS_PER_S + (uint64_t)used.tv_nsec;
 }

@@ -49,7 +49,7 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
     struct sample took_us = {0};
     double tokens = 0, bytes = 0, all = 0;
     enum status status = STATUS_OK;
-    uint64_t begin = clock_now_ns(), now = begin, begin_cpu = process_thread_ns();
+    uint64_t begin = clock_now_ns(), now = begin, begin_cpu = clock_thread_ns();
     for (size_t i = 0; i < corpus->count; i++)
         all += (double)corpus->lengths[i];
     uint64_t ends = begin + (uint64_t)bench->options->round_ms * NS_PER_MS;
@@ -63,7 +63,7 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
         tokens += count;
         bytes += (double)corpus->lengths[at];
     }
-    double seconds = (double)(process_thread_ns() - begin_cpu) / NS_PER_S;
+    double seconds = (double)(clock_thread_ns() - begin_cpu) / NS_PER_S;
     if (status == STATUS_OK && took_us.broken)
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of texts");
     if (status == STATUS_OK)
