@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "bench/random.h"
+#include "base/random.h"
 
 static bool push(struct arrivals *out, size_t *capacity, uint64_t at_ns)
 {

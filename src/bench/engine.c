@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "bench/gemm_peak.h"
 #include "bench/numbers.h"
 #include "bench/passes.h"
 #include "bench/process.h"
-#include "bench/random.h"
 #include "engine/cost.h"
 #include "serve/devices.h"
 #include "serve/start.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/random.h"
 #include "base/utf8.h"
-#include "bench/random.h"
 
 enum { MIXED_LEAST = 6, MIXED_MOST = 206, WORDS_LEAST = 8, ENCODE_IDS = 64, FILE_MOST = 1 << 30 };
 

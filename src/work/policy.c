@@ -1,15 +1,12 @@
 /* The rules of failure in one place, so that they can be read beside docs/protocol.md. */
 #include "work/policy.h"
 
+#include "base/random.h"
+
 uint32_t policy_random(struct policy *policy, uint32_t below)
 {
-    /* splitmix64: one addition and a mix, any seed will do */
-    policy->random += 0x9e3779b97f4a7c15u;
-    uint64_t mixed = policy->random;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-    mixed ^= mixed >> 31;
-    return below == 0 ? 0 : (uint32_t)(mixed % below);
+    uint64_t random = random_next(&policy->random);
+    return below == 0 ? 0 : (uint32_t)(random % below);
 }
 
 uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt)

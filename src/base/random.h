@@ -1,6 +1,6 @@
-/* Seeded numbers that look random: the same texts and arrivals in every run. */
-#ifndef BENCH_RANDOM_H
-#define BENCH_RANDOM_H
+/* Seeded numbers that look random: the same seed gives the same ones. */
+#ifndef BASE_RANDOM_H
+#define BASE_RANDOM_H
 
 #include <stdint.h>
 
