@@ -12,18 +12,6 @@ static inline vec vec_from_s32(const int32_t *from)
     return _mm256_cvtepi32_ps(_mm256_loadu_si256((const void *)from));
 }
 
-/* a, or where it is beyond it the limit with the sign of a. */
-static inline vec vec_clamp(vec a, float limit)
-{
-    return vec_max(vec_set(-limit), vec_min(vec_set(limit), a));
-}
-
-static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
-{
-    vec_store_bf16(to, a);
-    vec_store_bf16(to + VEC, b);
-}
-
 /* The larger magnitude, lane by lane; compared as whole numbers, so that infinity and NaN are the largest. */
 static inline vec vec_magnitude(vec so_far, vec a)
 {
@@ -46,23 +34,6 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
     const __m256i lowest = _mm256_set1_epi32(0x0c080400);
     __m256i bytes = _mm256_shuffle_epi8(bits, lowest); /* each half's four bytes, in each of its lanes */
     _mm_storel_epi64((void *)to, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
-}
-
-/* Two vectors' magnitudes in bf16 to those so far, and what vec_magnitude would have made of them. */
-static inline vec vec_magnitude_bf16(vec so_far, const uint16_t *from)
-{
-    return vec_magnitude(vec_magnitude(so_far, vec_load_bf16(from)), vec_load_bf16(from + VEC));
-}
-
-static inline vec vec_magnitude_of_bf16(vec a)
-{
-    return a;
-}
-
-static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse)
-{
-    vec_store_s8(to, vec_load_bf16(from), inverse);
-    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse);
 }
 
 /* 4 rows by the 16 outputs of one half of a panel. The product of bytes wants one operand without sign: the weight's
@@ -94,21 +65,13 @@ static inline void dot_half(const int8_t *from, size_t stride, const int8_t *pac
     }
 }
 
-static inline void int8_dots(const int8_t *from, size_t stride, const int8_t *packed, uint32_t steps,
-                             int32_t sums[DOT_ROWS][32])
-{
-    int32_t half[DOT_ROWS][32];
-    dot_half(from, stride, packed, steps, sums);
-    dot_half(from, stride, packed + 1024, steps, half);
-    for (uint32_t row = 0; row < DOT_ROWS; row++)
-        __builtin_memcpy(sums[row] + 16, half[row], 16 * sizeof half[row][0]);
-}
-
 static bool int8_runs_here(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 && __builtin_cpu_supports("avx2") &&
            __builtin_cpu_supports("fma");
 }
+
+#include "engine/cpu_int8_words_plain.h"
 
 #define INT8_NAME int8_avx2
 #define INT8_LABEL "avx2"
