@@ -1,7 +1,7 @@
 /* Attention by cuDNN in the CUDA engine, on the host, whose cuDNN is plain loops behind the same calls: when it is
  * taken and when our kernel is, what it is told of ragged rows, in graphs, without memory, and when it fails. */
+#include "cuda_case.h"
 #include "cuda_host_engine.h"
-#include "cuda_rows.h"
 #include "harness.h"
 
 #include <stdlib.h>
@@ -15,20 +15,7 @@ static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 
 static const struct engine_options wanted = {.cudnn_attention = true};
 
-static void expect_near(const struct cuda_rows *rows, const struct model *model, bool rough)
-{
-    struct cuda_distance distance = cuda_rows_compare(rows, model);
-    if (!(distance.cosine >= (rough ? 0.9995 : 0.99999)) || !(distance.difference <= (rough ? 2e-2 : 3e-3)))
-        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
-}
-
-static void run(struct cuda_opened *opened, struct cuda_rows *rows, enum status expected)
-{
-    struct err err = {0};
-    enum status status = encoder_run(opened->encoder, &rows->batch, &err);
-    if (status != expected)
-        fail_msg("%s: %s", status_name(status), err.message);
-}
+static const struct cuda_distance near_bf16 = {0.9995, 2e-2};
 
 /* Many sizes and layouts, each directly, captured and replayed with other rows. Returns the passes by cuDNN. */
 static uint64_t serve(struct model *model, const struct engine_options *options, const struct cuda_host_options *host)
@@ -41,8 +28,8 @@ static uint64_t serve(struct model *model, const struct engine_options *options,
     for (int round = 0; round < 3; round++)
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
             cuda_rows_make(&rows, model, lengths[i], strides[i], (uint64_t)round);
-            run(&opened, &rows, STATUS_OK);
-            expect_near(&rows, model, options->precision == PRECISION_BF16);
+            cuda_run(&opened, &rows, STATUS_OK);
+            cuda_expect(&rows, model, options->precision == PRECISION_BF16 ? near_bf16 : cuda_near_f16);
         }
     struct engine_counters counters = engine_counters(opened.engine);
     assert_int_equal(counters.passes, 12);
@@ -86,12 +73,12 @@ static void nothing_but_its_rows_matters(void **state)
     memset(nans, 0xff, device->plan.places.bytes);
     for (int round = 0; round < 4; round++) {
         cuda_rows_make(&rows, opened.model, lengths, 0, 5);
-        run(&opened, &rows, STATUS_OK);
+        cuda_run(&opened, &rows, STATUS_OK);
         if (round == 0)
             memcpy(clean, rows.output, sizeof clean);
         assert_memory_equal(clean, rows.output, sizeof clean);
         cuda_rows_make(&rows, opened.model, others, 0, 6); /* five rows, and in as many tokens to run with */
-        run(&opened, &rows, STATUS_OK);
+        cuda_run(&opened, &rows, STATUS_OK);
         cuda_host_poke(device->memory, nans, device->plan.places.bytes);
     }
     free(nans);
@@ -141,8 +128,8 @@ static void first_tokens_alone_are_our_kernels(void **state)
     struct cuda_opened opened = cuda_opened(model, &wanted);
     static struct cuda_rows rows;
     cuda_rows_make(&rows, model, (const uint32_t[]){7, 3, 0}, 0, 1);
-    run(&opened, &rows, STATUS_OK);
-    expect_near(&rows, model, false);
+    cuda_run(&opened, &rows, STATUS_OK);
+    cuda_expect(&rows, model, cuda_near_f16);
     assert_int_equal(engine_counters(opened.engine).cudnn_passes, 0);
     assert_int_equal(cuda_host_calls("cudnnBackendExecute"), 0);
     cuda_opened_close(&opened);
@@ -178,7 +165,7 @@ static void plans_are_made_once(void **state)
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
         for (int round = 0; round < 3; round++) {
             cuda_rows_make(&rows, opened.model, lengths[i], 0, 1);
-            run(&opened, &rows, STATUS_OK);
+            cuda_run(&opened, &rows, STATUS_OK);
             /* an engine's attributes: results of heuristics, a workspace */
             assert_int_equal(cuda_host_calls("cudnnBackendGetAttribute"), 2 * heuristics[i]);
         }
@@ -196,8 +183,8 @@ static void a_plan_that_fails_is_given_up(void **state)
     cuda_host_plant((struct cuda_host_fault){.call = "cudnnBackendExecute", .at = 2, .answer = DNN_EXECUTION_FAILED});
     for (int round = 0; round < 3; round++) {
         cuda_rows_make(&rows, opened.model, (const uint32_t[]){20, 3, 0}, 0, 1);
-        run(&opened, &rows, STATUS_OK);
-        expect_near(&rows, opened.model, false);
+        cuda_run(&opened, &rows, STATUS_OK);
+        cuda_expect(&rows, opened.model, cuda_near_f16);
     }
     struct engine_counters counters = engine_counters(opened.engine);
     assert_int_equal(counters.cudnn_passes, 0);
@@ -222,7 +209,7 @@ static void without_capture_there_are_no_graphs(void **state)
                        0, 1);
         enum status status = encoder_run(opened.encoder, &rows.batch, &err);
         if (status == STATUS_OK)
-            expect_near(&rows, opened.model, false);
+            cuda_expect(&rows, opened.model, cuda_near_f16);
         failed += status != STATUS_OK;
     }
     assert_int_equal(failed, 1);
@@ -249,7 +236,7 @@ static enum status live(struct model *model, uint64_t *by_cudnn)
         cuda_rows_make(&flights[i], model, (const uint32_t[]){5, 2, 0}, 0, (uint64_t)i);
         status = encoder_run(encoder, &flights[i].batch, &err);
         if (status == STATUS_OK)
-            expect_near(&flights[i], model, false);
+            cuda_expect(&flights[i], model, cuda_near_f16);
     }
     *by_cudnn = engine == NULL ? 0 : engine_counters(engine).cudnn_passes;
     encoder_close(encoder);

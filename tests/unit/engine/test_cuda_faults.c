@@ -1,26 +1,11 @@
 /* The CUDA engine when things go wrong, on the host: a device that is lost, or a call that fails, at every single call;
  * numbers that f16 cannot hold. cuda_host_close looks for what was not given back. */
+#include "cuda_case.h"
 #include "cuda_host_engine.h"
-#include "cuda_rows.h"
 #include "harness.h"
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
-
-static void expect_near(const struct cuda_rows *rows, const struct model *model)
-{
-    struct cuda_distance distance = cuda_rows_compare(rows, model);
-    if (!(distance.cosine >= 0.99999) || !(distance.difference <= 3e-3))
-        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
-}
-
-static void run(struct cuda_opened *opened, struct cuda_rows *rows, enum status expected)
-{
-    struct err err = {0};
-    enum status status = encoder_run(opened->encoder, &rows->batch, &err);
-    if (status != expected)
-        fail_msg("%s: %s", status_name(status), err.message);
-}
 
 static struct cuda_rows flights[3];
 
@@ -44,7 +29,7 @@ static enum status live(struct model *model)
         for (int i = 0; i < 3; i++) {
             enum status taken = encoder_take(encoder, &err);
             if (taken == STATUS_OK)
-                expect_near(&flights[i], model);
+                cuda_expect(&flights[i], model, cuda_near_f16);
             assert_true(status == STATUS_OK || taken == status); /* once lost, always lost */
             status = taken;
         }
@@ -85,7 +70,7 @@ static void fail_each_call(cudaError_t answer)
             struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
             cuda_rows_make(&rows, opened.model, lengths, 0, 1);
             for (int before = 0; before < round; before++)
-                run(&opened, &rows, STATUS_OK);
+                cuda_run(&opened, &rows, STATUS_OK);
             cuda_host_plant((struct cuda_host_fault){.at = at, .answer = answer});
             enum status status = encoder_run(opened.encoder, &rows.batch, &err);
             failed = status != STATUS_OK;
@@ -93,8 +78,8 @@ static void fail_each_call(cudaError_t answer)
             cuda_host_clear();
             for (int after = 0; after < 3; after++) {
                 cuda_rows_make(&rows, opened.model, lengths, 0, 2);
-                run(&opened, &rows, STATUS_OK);
-                expect_near(&rows, opened.model);
+                cuda_run(&opened, &rows, STATUS_OK);
+                cuda_expect(&rows, opened.model, cuda_near_f16);
             }
             cuda_opened_close(&opened);
             cuda_host_engine_close();
@@ -154,7 +139,7 @@ static void a_row_that_overflows_is_run_again(void **state)
         for (int large = 0; large < 2; large++)
             for (int round = 0; round < 3; round++) {
                 make_large(&rows, model, large == 1);
-                run(&opened, &rows, STATUS_OK);
+                cuda_run(&opened, &rows, STATUS_OK);
                 assert_true(cuda_rows_compare(&rows, model).cosine >= (large == 1 ? 0.999 : 0.99999));
                 if (large == 0)
                     memcpy(plain, rows.output, sizeof plain);
@@ -178,18 +163,18 @@ static void then_in_f32(void **state)
     struct model *model = model_with_a_large_word(POOLING_MEAN);
     struct cuda_opened opened = cuda_opened(model, NULL);
     make_large(&rows, model, true);
-    run(&opened, &rows, STATUS_OK); /* products of all sizes are timed */
+    cuda_run(&opened, &rows, STATUS_OK); /* products of all sizes are timed */
     cuda_host_spoil(CUDA_R_16BF, 1, 1);
-    run(&opened, &rows, STATUS_OK);
-    expect_near(&rows, model);
+    cuda_run(&opened, &rows, STATUS_OK);
+    cuda_expect(&rows, model, cuda_near_f16);
     assert_int_equal(engine_counters(opened.engine).rows_f32, 1);
     cuda_host_spoil(CUDA_R_16F, 1, 1);
     make_large(&rows, model, false);
-    run(&opened, &rows, STATUS_OK);
+    cuda_run(&opened, &rows, STATUS_OK);
     assert_true(cuda_rows_compare(&rows, model).cosine >= 0.999);
     assert_int_equal(engine_counters(opened.engine).rows_bf16, 2);
-    run(&opened, &rows, STATUS_OK);
-    expect_near(&rows, model);
+    cuda_run(&opened, &rows, STATUS_OK);
+    cuda_expect(&rows, model, cuda_near_f16);
     assert_int_equal(engine_counters(opened.engine).rows_bf16, 2);
     assert_int_equal(engine_counters(opened.engine).rows_f32, 1);
     cuda_opened_close(&opened);

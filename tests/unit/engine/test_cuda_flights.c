@@ -1,28 +1,13 @@
 /* Batches on their way on the CUDA engine, on the host: three out at once on streams that run as late, or in as odd an
  * order, as they may; several devices, old ones, none. */
+#include "cuda_case.h"
 #include "cuda_host_engine.h"
-#include "cuda_rows.h"
 #include "harness.h"
 
 #include "engine/cuda_pass.h"
 #include "engine/encoder.h"
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
-
-static void expect_near(const struct cuda_rows *rows, const struct model *model)
-{
-    struct cuda_distance distance = cuda_rows_compare(rows, model);
-    if (!(distance.cosine >= 0.99999) || !(distance.difference <= 3e-3))
-        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
-}
-
-static void run(struct cuda_opened *opened, struct cuda_rows *rows, enum status expected)
-{
-    struct err err = {0};
-    enum status status = encoder_run(opened->encoder, &rows->batch, &err);
-    if (status != expected)
-        fail_msg("%s: %s", status_name(status), err.message);
-}
 
 static struct cuda_rows flights[3];
 
@@ -43,7 +28,7 @@ static void fly(enum cuda_host_order order, uint64_t seed, enum pooling pooling,
         struct cuda_rows *rows = &flights[i % 3];
         if (i >= 3) {
             assert_int_equal(encoder_take(opened.encoder, &err), STATUS_OK);
-            expect_near(rows, model);
+            cuda_expect(rows, model, cuda_near_f16);
         }
         if (i < ROUNDS) {
             cuda_rows_make(rows, model, lengths[(i + seed) % SIZES], 0, i);
@@ -104,13 +89,13 @@ static void two_devices_are_two(void **state)
     struct cuda_opened first = cuda_opened(memory_model(small, 1), NULL),
                        second = cuda_opened(memory_model(small, 1), &(struct engine_options){.device = 1});
     cuda_rows_make(&rows, first.model, lengths, 0, 1);
-    run(&first, &rows, STATUS_OK);
-    run(&second, &rows, STATUS_OK);
-    expect_near(&rows, second.model);
+    cuda_run(&first, &rows, STATUS_OK);
+    cuda_run(&second, &rows, STATUS_OK);
+    cuda_expect(&rows, second.model, cuda_near_f16);
     cuda_host_lose(0);
-    run(&first, &rows, STATUS_DEVICE_LOST);
-    run(&second, &rows, STATUS_OK);
-    expect_near(&rows, second.model);
+    cuda_run(&first, &rows, STATUS_DEVICE_LOST);
+    cuda_run(&second, &rows, STATUS_OK);
+    cuda_expect(&rows, second.model, cuda_near_f16);
     struct engine *none;
     assert_int_equal(engine_open(second.model, &(struct engine_options){.backend = "cuda", .device = 2}, &none, &err),
                      STATUS_UNSUPPORTED);

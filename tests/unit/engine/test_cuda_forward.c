@@ -1,7 +1,7 @@
 /* The whole forward pass of the CUDA engine, on the host: its numbers beside plain f64 loops, in every precision and
  * layout, run directly, captured, and as a graph. */
+#include "cuda_case.h"
 #include "cuda_host_engine.h"
-#include "cuda_rows.h"
 #include "harness.h"
 
 #include <math.h>
@@ -33,19 +33,8 @@ static struct model *model_with_biases(struct memory_shape shape, uint64_t seed)
     return model;
 }
 
-struct bounds {
-    double cosine, difference;
-};
-
-static void expect_near(const struct cuda_rows *rows, const struct model *model, struct bounds bounds)
-{
-    struct cuda_distance distance = cuda_rows_compare(rows, model);
-    if (!(distance.cosine >= bounds.cosine) || !(distance.difference <= bounds.difference))
-        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
-}
-
 /* One engine; packed twice (directly, then captured), packed as a graph with other rows, and padded. */
-static void compare(struct model *model, const struct engine_options *options, struct bounds bounds)
+static void compare(struct model *model, const struct engine_options *options, struct cuda_distance bounds)
 {
     static struct cuda_rows rows;
     struct err err = {0};
@@ -54,13 +43,14 @@ static void compare(struct model *model, const struct engine_options *options, s
     for (uint64_t seed = 0; seed < 4; seed++) {
         cuda_rows_make(&rows, model, seed == 3 ? padded : mixed, seed == 3 ? 20 : 0, seed);
         assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-        expect_near(&rows, model, bounds);
+        cuda_expect(&rows, model, bounds);
     }
     cuda_opened_close(&opened);
     cuda_host_engine_close();
 }
 
-static const struct bounds f32_bounds = {0.9999999, 2e-6}, f16_bounds = {0.99999, 2e-3}, bf16_bounds = {0.9995, 2e-2};
+static const struct cuda_distance f32_bounds = {0.9999999, 2e-6}, f16_bounds = {0.99999, 2e-3},
+                                  bf16_bounds = {0.9995, 2e-2};
 
 static void f32_matches_plain_loops(void **state)
 {
@@ -96,7 +86,7 @@ static void f32_matches_with_other_activations(void **state)
     model->normalize = false;
     model->position_offset = 2;
     model->max_tokens -= 2;
-    compare(model, &options, (struct bounds){0.9999999, 1e-5});
+    compare(model, &options, (struct cuda_distance){0.9999999, 1e-5});
     model = model_with_biases(shape, 6);
     model->activation = ACTIVATION_GELU_TANH;
     compare(model, &options, f32_bounds);
@@ -154,7 +144,7 @@ static void exact_gelu_is_another_number(void **state)
         struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 13), &options);
         cuda_rows_make(&rows, opened.model, lengths, 0, 1);
         assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-        expect_near(&rows, opened.model, f16_bounds);
+        cuda_expect(&rows, opened.model, f16_bounds);
         memcpy(vectors[exact], rows.output, sizeof vectors[exact]);
         cuda_opened_close(&opened);
         cuda_host_engine_close();
@@ -183,7 +173,7 @@ static void graphs_change_no_bit(void **state)
             assert_memory_equal(first, rows.output, sizeof first);
             cuda_rows_make(&rows, model, same_size, 0, (uint64_t)round + 50);
             assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-            expect_near(&rows, model, f16_bounds);
+            cuda_expect(&rows, model, f16_bounds);
         }
         struct engine_counters counters = engine_counters(opened.engine);
         assert_int_equal(counters.passes, 8);
@@ -204,7 +194,7 @@ static void graphs_can_be_switched_off(void **state)
     for (int round = 0; round < 3; round++) {
         cuda_rows_make(&rows, opened.model, mixed, 0, 5);
         assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-        expect_near(&rows, opened.model, f16_bounds);
+        cuda_expect(&rows, opened.model, f16_bounds);
     }
     assert_int_equal(engine_counters(opened.engine).graph_launches, 0);
     assert_int_equal(cuda_host_calls("cudaStreamBeginCapture"), 0);
@@ -241,7 +231,7 @@ static void every_size_of_batch_is_right(void **state)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             cuda_rows_make(&rows, model, sizes[i], 0, i);
             assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
-            expect_near(&rows, model, f16_bounds);
+            cuda_expect(&rows, model, f16_bounds);
         }
         cuda_opened_close(&opened);
         cuda_host_engine_close();

@@ -1,7 +1,7 @@
 /* The CUDA engine with little memory or none, on the host: what is reserved, every allocation that fails, graphs that
  * give way. cuda_host_close looks for what was not given back. */
+#include "cuda_case.h"
 #include "cuda_host_engine.h"
-#include "cuda_rows.h"
 #include "harness.h"
 
 #include "engine/cuda_pass.h"
@@ -9,21 +9,6 @@
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
-
-static void expect_near(const struct cuda_rows *rows, const struct model *model)
-{
-    struct cuda_distance distance = cuda_rows_compare(rows, model);
-    if (!(distance.cosine >= 0.99999) || !(distance.difference <= 3e-3))
-        fail_msg("cosine 1 - %g, largest difference %g", 1 - distance.cosine, distance.difference);
-}
-
-static void run(struct cuda_opened *opened, struct cuda_rows *rows, enum status expected)
-{
-    struct err err = {0};
-    enum status status = encoder_run(opened->encoder, &rows->batch, &err);
-    if (status != expected)
-        fail_msg("%s: %s", status_name(status), err.message);
-}
 
 static void no_more_is_reserved_than_allowed(void **state)
 {
@@ -42,8 +27,8 @@ static void no_more_is_reserved_than_allowed(void **state)
         struct cuda_opened opened =
             cuda_opened(memory_model(shape, 1), &(struct engine_options){.memory_share = 0.9f, .batch_tokens = 60000});
         cuda_rows_make(&rows, opened.model, lengths, 0, 1);
-        run(&opened, &rows, STATUS_OK);
-        expect_near(&rows, opened.model);
+        cuda_run(&opened, &rows, STATUS_OK);
+        cuda_expect(&rows, opened.model, cuda_near_f16);
         most[half] = cuda_host_most_bytes(0);
         assert_true(most[half] <= memory * 9 / 10);
         cuda_opened_close(&opened);
@@ -78,7 +63,7 @@ static void every_allocation_may_fail(void **state)
                 status = encoder_run(encoder, &rows.batch, &err);
             bool whole = status == STATUS_OK && engine_counters(engine).halvings == 0;
             if (status == STATUS_OK)
-                expect_near(&rows, model);
+                cuda_expect(&rows, model, cuda_near_f16);
             else
                 assert_int_equal(status, STATUS_NO_MEMORY);
             smaller += status == STATUS_OK && !whole;
@@ -106,7 +91,7 @@ static void graphs_give_way(void **state)
     struct backend_stream *stream = opened.encoder->stream;
     for (int size = 0; size < 3; size++) { /* directly */
         cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
-        run(&opened, &rows, STATUS_OK);
+        cuda_run(&opened, &rows, STATUS_OK);
     }
     for (uint32_t faults = 0; faults < 3; faults++) {
         cuda_graphs_drop(&stream->graphs);
@@ -115,11 +100,11 @@ static void graphs_give_way(void **state)
                 cuda_host_plant((struct cuda_host_fault){
                     .call = "cudaGraphInstantiate", .at = at, .answer = cudaErrorMemoryAllocation});
             cuda_rows_make(&rows, opened.model, lengths[i % 3], 0, 1);
-            run(&opened, &rows, i == 2 && faults == 2 ? STATUS_NO_MEMORY : STATUS_OK);
+            cuda_run(&opened, &rows, i == 2 && faults == 2 ? STATUS_NO_MEMORY : STATUS_OK);
             if (i == 2)
                 assert_int_equal(stream->graphs.graphs, faults == 0 ? 3 : 2 - faults);
             else
-                expect_near(&rows, opened.model);
+                cuda_expect(&rows, opened.model, cuda_near_f16);
             cuda_host_clear();
         }
     }
@@ -139,8 +124,8 @@ static void few_graphs_serve_many_sizes(void **state)
     for (int round = 0; round < 4; round++)
         for (int size = 0; size < 4; size++) {
             cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
-            run(&opened, &rows, STATUS_OK);
-            expect_near(&rows, opened.model);
+            cuda_run(&opened, &rows, STATUS_OK);
+            cuda_expect(&rows, opened.model, cuda_near_f16);
             assert_true(stream->graphs.graphs <= 2);
         }
     struct engine_counters counters = engine_counters(opened.engine);
@@ -148,7 +133,7 @@ static void few_graphs_serve_many_sizes(void **state)
     for (int round = 0; round < 3; round++)
         for (int size = 2; size < 4; size++) { /* these two are there */
             cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
-            run(&opened, &rows, STATUS_OK);
+            cuda_run(&opened, &rows, STATUS_OK);
         }
     assert_int_equal(engine_counters(opened.engine).graphs_captured, 3 * 4);
     cuda_opened_close(&opened);
