@@ -38,6 +38,12 @@ class BulkQueue(BulkCase):
         self.addCleanup(lambda: (process.end(child), child.stderr.close()))
         return child
 
+    def start_answered_job(self, server, output):
+        """The same once it has some of its answers."""
+        child = self.start_job(server, output)
+        self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > 3, "answers")
+        return child
+
     def finish_job(self, child, code=FAILED):
         said = child.communicate(timeout=120)[1].decode("utf-8", "replace")
         self.assertEqual(child.returncode, code, said)
@@ -171,8 +177,7 @@ class BulkQueue(BulkCase):
         server = self.start_redis(aof=None)
         daemon = self.serve(server)
         output = self.path("remote.npy")
-        child = self.start_job(server, output)
-        self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > 3, "answers")
+        child = self.start_answered_job(server, output)
         self.assertIsNone(child.poll())
         server.kill()
         server.start()
@@ -186,8 +191,7 @@ class BulkQueue(BulkCase):
         server = self.start_redis(aof=None)
         daemon = self.serve(server)
         output = self.path("remote.npy")
-        child = self.start_job(server, output)
-        self.wait_until(lambda: child.poll() is not None or self.answered(server.client()) > 3, "answers")
+        child = self.start_answered_job(server, output)
         daemon.signal(signal.SIGSTOP)  # so that requests wait that nobody has read
         low = f"sluice:{{{self.queue}}}:requests:low"
         self.wait_until(lambda: child.poll() is not None or server.client().xlen(low) > 3, "requests")

@@ -1,4 +1,5 @@
 /* Vectors read back from files of all kinds, and the nearest of them. */
+#include "folder.h"
 #include "harness.h"
 
 #include <math.h>
@@ -8,23 +9,6 @@
 #include "bulk/matrix.h"
 #include "bulk/nearest.h"
 #include "bulk/npy.h"
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/sluice-near-XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
-}
 
 static float noise(uint32_t *seed)
 {
@@ -236,9 +220,9 @@ static void refused(void **state)
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(all_dimensions),
     cmocka_unit_test(rows_without_direction_are_skipped),
-    cmocka_unit_test_setup_teardown(what_a_store_wrote, make_folder, remove_folder),
-    cmocka_unit_test_setup_teardown(halves_are_exact, make_folder, remove_folder),
-    cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(what_a_store_wrote, folder_make, folder_remove),
+    cmocka_unit_test_setup_teardown(halves_are_exact, folder_make, folder_remove),
+    cmocka_unit_test_setup_teardown(refused, folder_make, folder_remove),
 };
 
 TEST_MAIN(cases)

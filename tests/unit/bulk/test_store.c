@@ -1,4 +1,5 @@
 /* Vectors in their places, the table of equal texts, and the head of an .npy. */
+#include "folder.h"
 #include "harness.h"
 
 #include <math.h>
@@ -10,23 +11,6 @@
 #include "bulk/npy.h"
 #include "bulk/store.h"
 #include "bulk/tail.h"
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/sluice-store-XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
-}
 
 static uint64_t size_of(const char *name)
 {
@@ -154,10 +138,10 @@ static void equal_texts_are_found(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test_setup_teardown(shards, make_folder, remove_folder),
-    cmocka_unit_test_setup_teardown(halves, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(shards, folder_make, folder_remove),
+    cmocka_unit_test_setup_teardown(halves, folder_make, folder_remove),
     cmocka_unit_test(headers_have_one_length),
-    cmocka_unit_test_setup_teardown(tails_are_cut, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(tails_are_cut, folder_make, folder_remove),
     cmocka_unit_test(equal_texts_are_found),
 };
 

@@ -106,16 +106,21 @@ static void assert_norm(const struct norm_scene *s, const struct kernel_matrix *
     free(x);
 }
 
+static void check_norm(struct norm_scene *s, bool bias, bool residual)
+{
+    const struct kernel_norm_args args = norm_args(s, bias, residual, s->to.device);
+    assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
+    matrix_fetch(&s->to);
+    assert_norm(s, &s->to, bias, residual);
+}
+
 static void every_width(void **state)
 {
     (void)state;
     for (size_t i = 0; i < WIDTHS; i++) {
         for (enum kernel_type type = KERNEL_F32; type <= KERNEL_BF16; type++) {
             struct norm_scene s = norm_new(type, 5, 7, widths[i]);
-            const struct kernel_norm_args args = norm_args(&s, true, true, s.to.device);
-            assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
-            matrix_fetch(&s.to);
-            assert_norm(&s, &s.to, true, true);
+            check_norm(&s, true, true);
             assert_untouched(&s.to, 5);
             norm_free(&s);
         }
@@ -127,10 +132,7 @@ static void what_is_added_is_a_choice(void **state)
     (void)state;
     for (unsigned added = 0; added < 4; added++) {
         struct norm_scene s = norm_new(KERNEL_F16, 3, 3, 384);
-        const struct kernel_norm_args args = norm_args(&s, added & 1, added & 2, s.to.device);
-        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
-        matrix_fetch(&s.to);
-        assert_norm(&s, &s.to, added & 1, added & 2);
+        check_norm(&s, added & 1, added & 2);
         norm_free(&s);
     }
 }
@@ -159,10 +161,7 @@ static void an_offset_does_not_hurt(void **state)
     for (size_t i = 0; i < (size_t)2 * 384; i++)
         s.from.host[i] = roundf(s.from.host[i] * 64) + 2048;
     matrix_put(&s.from);
-    const struct kernel_norm_args args = norm_args(&s, false, false, s.to.device);
-    assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
-    matrix_fetch(&s.to);
-    assert_norm(&s, &s.to, false, false);
+    check_norm(&s, false, false);
     norm_free(&s);
 }
 
@@ -177,10 +176,7 @@ static void constant_rows(void **state)
             *matrix_at(&s.from, 1, i) = 0;
         }
         matrix_put(&s.from);
-        const struct kernel_norm_args args = norm_args(&s, false, false, s.to.device);
-        assert_int_equal(kernel_norm(device_queue(), &args), cudaSuccess);
-        matrix_fetch(&s.to);
-        assert_norm(&s, &s.to, false, false);
+        check_norm(&s, false, false);
         norm_free(&s);
     }
 }
