@@ -21,9 +21,13 @@ struct buffer {
  * Owns: the caller writes there and adds what it wrote to `length`. */
 char *buffer_reserve(struct buffer *buffer, size_t more);
 
-/* Appends bytes, a C string, or formatted text. */
+/* Appends bytes. Errors: the buffer is broken. */
 void buffer_append(struct buffer *buffer, const void *bytes, size_t length);
+
+/* Appends a C string, without its NUL. Errors: the buffer is broken. */
 void buffer_string(struct buffer *buffer, const char *string);
+
+/* Appends formatted text of any length, without a NUL. Errors: the buffer is broken. */
 void buffer_format(struct buffer *buffer, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Drops the first `length` bytes (at most all of them). */

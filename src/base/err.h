@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 
+/* What became of a call. */
 enum status {
     STATUS_OK = 0,
     STATUS_BAD_INPUT,   /* what the user, a file or a request says is wrong */
@@ -20,6 +21,7 @@ enum status {
     STATUS_INTERNAL,    /* our own mistake */
 };
 
+/* What went wrong, for a person; filled by whoever detects it. */
 struct err {
     enum status status;
     char message[512];

@@ -16,6 +16,7 @@ enum log_format { LOG_TEXT, LOG_JSON };
 
 enum log_kind { LOG_KIND_NONE, LOG_KIND_STR, LOG_KIND_INT, LOG_KIND_DOUBLE };
 
+/* One key=value of a line. */
 struct log_field {
     const char *key;
     enum log_kind kind;
@@ -25,11 +26,14 @@ struct log_field {
     double real;
 };
 
+/* One event; fields without a key are not written. */
 struct log_line {
     const char *event; /* lower_snake_case */
     struct log_field fields[24];
 };
 
+/* A field of a line: a C string, bytes of any kind, a whole number, a real one.
+ * Owns: key and value stay the caller's, and must live until the line is written. Thread: any. */
 struct log_field log_str(const char *key, const char *value);
 struct log_field log_bytes(const char *key, const char *value, size_t length);
 struct log_field log_int(const char *key, int64_t value);

@@ -28,6 +28,7 @@ struct added_set {
     int only_start;                   /* the byte that all patterns start with, or -1 */
 };
 
+/* Where a token was found: bytes start .. end-1 of the text, the white space that it takes not included. */
 struct added_match {
     const struct added_token *token;
     size_t start, end;
@@ -37,6 +38,8 @@ struct added_match {
  * Owns: the caller ends it with added_set_close; `tokens` must outlive it. Errors: as trie_build. */
 MUST_CHECK enum status added_set_build(struct added_set *set, const struct added_token *tokens, struct trie_key *keys,
                                        size_t count, struct err *err);
+
+/* Frees what the set has allocated and leaves an empty one; the tokens stay their owner's. */
 void added_set_close(struct added_set *set);
 
 /* Finds the first match that starts at `*from` or behind it and before `until`, which are borders of characters.
@@ -44,8 +47,10 @@ void added_set_close(struct added_set *set);
 bool added_set_find(const struct added_set *set, const char *text, size_t length, size_t *from, size_t until,
                     struct added_match *match);
 
-/* Where the white space that ends at `at` starts (not before `from`), and where that which starts at `at` ends. */
+/* Where the white space that ends at `at` starts, but not before `from`; `at` where there is none. */
 size_t added_space_before(const char *text, size_t from, size_t at);
+
+/* Where the white space that starts at `at` ends; `at` where there is none. */
 size_t added_space_behind(const char *text, size_t length, size_t at);
 
 #endif

@@ -36,8 +36,9 @@ const cJSON *json_field(const cJSON *object, const char *field);
 /* Whether the value is empty: NULL, null, false, "", {} or []. */
 bool json_is_empty(const cJSON *value);
 
-/* Typed fields. An absent or null field leaves `*value` as it is; a value of another type, or a number that is not
- * whole or outside least..most, gives STATUS_BAD_INPUT. A string stays owned by the object. */
+/* Reads a field of one type; an absent or null one leaves `*value` as it is. `name` is the file's, for messages.
+ * Owns: a string stays the object's. Errors: STATUS_BAD_INPUT when the value is of another type, for json_u32 also when
+ * it is not whole or outside least..most. */
 MUST_CHECK enum status json_bool(const cJSON *object, const char *name, const char *field, bool *value,
                                  struct err *err);
 MUST_CHECK enum status json_u32(const cJSON *object, const char *name, const char *field, uint32_t least, uint32_t most,

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "model/tokenizer.h"
 
+/* How weights are stored in the files. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
 /* One weight. `data` points into the model's own memory, at any alignment; row-major. */
@@ -22,19 +23,25 @@ struct tensor {
     size_t elements;
 };
 
+/* The function between the two products of a layer's feed-forward part. */
 enum activation { ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
+
+/* What makes one vector of a text's token vectors: their mean, or the first of them. */
 enum pooling { POOLING_UNSET, POOLING_MEAN, POOLING_CLS };
 
+/* x * weight^T + bias. */
 struct linear {
     struct tensor weight; /* [out, in] */
     struct tensor bias;   /* [out] */
 };
 
+/* (x - mean) / sqrt(variance + eps) * gain + bias, over the hidden dimension. */
 struct layer_norm {
     struct tensor gain; /* [hidden] */
     struct tensor bias; /* [hidden] */
 };
 
+/* One encoder layer, in the order of its computation: attention, norm, feed-forward, norm. */
 struct model_layer {
     struct linear query, key, value, attention_output; /* [hidden, hidden] */
     struct layer_norm attention_norm;
@@ -56,6 +63,7 @@ struct model_prompt {
     char *name, *text;
 };
 
+/* All that is known of a model; filled by model_open and not changed after it, but for the weights' bytes. */
 struct model {
     char *directory;
     char *name;        /* published as `model` in replies: the directory's last path component */
@@ -99,6 +107,8 @@ struct model {
  * time in the process (cJSON). */
 MUST_CHECK enum status model_open(const char *directory, const struct model_options *options, struct model **out,
                                   struct err *err);
+
+/* Frees the model with its weights and its tokenizer. NULL is allowed. */
 void model_close(struct model *model);
 
 /* Frees the weights' bytes once an engine has made its own copy; the tensors must not be read after it. */

@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
+/* What is done to a text; each as the field of that name in the tokenizer's files. */
 struct normalizer_options {
     bool clean_text;
     bool handle_chinese_chars;
@@ -45,13 +46,17 @@ struct normal_character {
 #define NORMAL_BREAK UINT32_MAX
 enum { NORMAL_TABLE = 0x10000, NORMAL_MAX_CHARACTERS = 8 };
 
+/* Read-only once it is made, so that every thread may use it. */
 struct normalizer {
     struct normalizer_options options;
     struct normal_entry table[NORMAL_TABLE];
 };
 
-/* Owns: the caller frees it with normalizer_close. Errors: NULL when memory ran out. */
+/* Makes a normaliser and works its table out. Owns: the caller ends it with normalizer_close.
+ * Errors: NULL when memory ran out. */
 struct normalizer *normalizer_open(struct normalizer_options options);
+
+/* Frees it. NULL is allowed. */
 void normalizer_close(struct normalizer *normalizer);
 
 /* What one character becomes, before sorting. Shapes: to [NORMAL_MAX_CHARACTERS], the returned number written. */

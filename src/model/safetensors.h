@@ -14,6 +14,7 @@
 #define SAFETENSORS_MAX_HEADER ((uint64_t)4 << 20)
 #define SAFETENSORS_MAX_RANK 8
 
+/* The dtypes of the format, as far as they differ for us. */
 enum safetensors_dtype {
     SAFETENSORS_F32,
     SAFETENSORS_F16,
@@ -21,6 +22,7 @@ enum safetensors_dtype {
     SAFETENSORS_OTHER, /* a known dtype of integers or wider floats: its size is checked, its values are not for us */
 };
 
+/* One tensor of the header. */
 struct safetensors_entry {
     char *name;
     enum safetensors_dtype dtype;
@@ -31,6 +33,7 @@ struct safetensors_entry {
     uint64_t begin, end; /* bytes within data */
 };
 
+/* A file that was read. Zero-initialise for none. */
 struct safetensors {
     struct safetensors_entry *entries; /* [count], by `begin` */
     size_t count;
@@ -44,6 +47,8 @@ struct safetensors {
  * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_BAD_INPUT (any rule of the format broken; the message
  * names file and tensor), STATUS_UNSUPPORTED (an unknown dtype), STATUS_NO_MEMORY. Thread: one at a time (cJSON). */
 MUST_CHECK enum status safetensors_open(const char *path, const char *name, struct safetensors *out, struct err *err);
+
+/* Frees entries and bytes and leaves an empty one. */
 void safetensors_close(struct safetensors *file);
 
 /* Reads the tensors' bytes of a file that was opened before once more; the entries are those of `file`.

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "model/model.h"
 
+/* What the files say, with the user's options applied. */
 struct sentence_config {
     char *folder;         /* of the encoder's files, relative to the directory: "" or "0_Transformer/" */
     char *pooling_folder; /* of the pooling's file, for messages: "1_Pooling/", or NULL */
@@ -29,8 +30,11 @@ struct sentence_config {
  * not known here), STATUS_NO_MEMORY; the message names file and field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status sentence_config_read(const char *directory, const struct model_options *options,
                                             struct sentence_config *out, struct err *err);
+
+/* Frees what it holds and leaves an empty one. */
 void sentence_config_free(struct sentence_config *config);
 
+/* Frees a list of prompts: names, texts and the array. Shapes: prompts [count]. */
 void prompts_free(struct model_prompt *prompts, uint32_t count);
 
 /* "mean" or "cls". */

@@ -18,6 +18,8 @@ struct tokenizer;
  * STATUS_NO_MEMORY; the message names file and field. Thread: one at a time in the process (cJSON); afterwards the
  * tokenizer is read-only. */
 MUST_CHECK enum status tokenizer_open(const char *directory, struct tokenizer **out, struct err *err);
+
+/* Frees it. NULL is allowed. */
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* The number of ids that a text of `bytes` bytes can become at most, special tokens included, before truncation. */

@@ -11,7 +11,8 @@
  * is no object at all. */
 MUST_CHECK enum status fields_only(const cJSON *object, const char *path, const char *const *known, struct err *err);
 
-/* Reads a field that must be there. Errors: STATUS_BAD_INPUT, also for one of another type. */
+/* Reads a field that must be there, of any type, a bool or a string. Owns: value and string stay the object's.
+ * Errors: STATUS_BAD_INPUT, also for one of another type. */
 MUST_CHECK enum status fields_need(const cJSON *object, const char *path, const char *field, const cJSON **value,
                                    struct err *err);
 MUST_CHECK enum status fields_bool(const cJSON *object, const char *path, const char *field, bool *value,

@@ -43,6 +43,7 @@ struct tokenizer_spec {
     struct tokenizer_template specials;
 };
 
+/* What a spec becomes: read-only, so that every thread may encode with it. */
 struct tokenizer {
     struct normalizer *normalizer;
     struct normalizer *plain; /* changes nothing: splits text that is normalised; NULL when `normalized` is empty */
@@ -55,6 +56,7 @@ struct tokenizer {
     uint32_t max_tokens;
 };
 
+/* Frees what a spec still holds and leaves an empty one. */
 void tokenizer_spec_free(struct tokenizer_spec *spec);
 
 /* A copy of some bytes with a NUL behind it, or NULL when memory ran out. Owns: the caller frees it. */

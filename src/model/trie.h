@@ -11,6 +11,7 @@
 
 struct trie;
 
+/* One string of the set. */
 struct trie_key {
     const char *bytes; /* not empty */
     size_t length;
@@ -23,6 +24,8 @@ enum { TRIE_NONE = -1, TRIE_ROOT = 0 };
  * Owns: the caller ends it with trie_close; the keys' bytes are not kept. Errors: STATUS_NO_MEMORY; STATUS_BAD_INPUT
  * when a key is empty or stands twice. */
 MUST_CHECK enum status trie_build(struct trie_key *keys, size_t count, struct trie **out, struct err *err);
+
+/* Frees it. NULL is allowed. */
 void trie_close(struct trie *trie);
 
 /* Follows bytes from `node` on. Returns the node behind them, or TRIE_NONE. */

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a character is to the tokenizer; several may hold. */
 enum unicode_flag {
     UNICODE_CONTROL = 1,     /* text cleaning removes it */
     UNICODE_SPACE = 2,       /* separates words */
@@ -36,9 +37,11 @@ struct unicode_mapping {
 /* The range that a code point below UNICODE_LIMIT lies in. */
 const struct unicode_range *unicode_lookup(uint32_t code_point);
 
-/* The full canonical decomposition, or the lower case, of one character; the character itself where it has none.
+/* The full canonical decomposition of one character; the character itself where it has none.
  * Shapes: to [UNICODE_MAX_PARTS], the returned number of them written. */
 size_t unicode_decompose(uint32_t code_point, uint32_t *to);
+
+/* Its lower case, in the same way. */
 size_t unicode_lowercase(uint32_t code_point, uint32_t *to);
 
 extern const struct unicode_range unicode_ranges[];

@@ -9,6 +9,7 @@
 
 #define WEIGHTS_MAX_SHARDS 256
 
+/* The files that were read. Zero-initialise for none. */
 struct weights {
     struct safetensors *files; /* [count] */
     char **names;              /* [count], relative to the model's directory */
@@ -20,6 +21,8 @@ struct weights {
  * Owns: the caller ends `*out` with weights_close, also after an error. Errors: those of safetensors_open; also
  * STATUS_BAD_INPUT when index and shards disagree. Thread: one at a time (cJSON). */
 MUST_CHECK enum status weights_open(const char *directory, const char *folder, struct weights *out, struct err *err);
+
+/* Frees the files and leaves none. */
 void weights_close(struct weights *weights);
 
 /* Reads the bytes of open weights again, from the same files below `directory`; their headers are not looked at, so
@@ -38,9 +41,11 @@ void weights_release(struct weights *weights);
  */
 MUST_CHECK enum status weights_bind(const struct weights *weights, struct model *model, struct err *err);
 
-/* Calls `visit` for every tensor of the model in one fixed order, with its name in that order's own spelling. */
+/* Is shown one tensor: its canonical name, where it is or will be, and the shape that the model's sizes ask for. */
 typedef void weights_visitor(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
                              uint64_t columns);
+
+/* Calls `visit` for every tensor of the model, always in the same order: binding and hashing rest on it. */
 void weights_visit(struct model *model, weights_visitor *visit, void *context);
 
 #endif

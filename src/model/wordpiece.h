@@ -9,6 +9,7 @@
 
 enum { WORDPIECE_MAX_CHARACTERS = 4096 };
 
+/* The vocabulary and what goes with it; read-only. */
 struct wordpiece {
     struct trie *vocabulary;
     int32_t continuing; /* the trie's node behind the prefix of pieces inside a word; TRIE_NONE when no entry has it */
@@ -23,6 +24,7 @@ struct id_sink {
     size_t count;
 };
 
+/* Appends an id; one beyond the room is counted only. */
 static inline void id_sink_put(struct id_sink *sink, int32_t id)
 {
     if (sink->count < sink->room)
@@ -30,6 +32,7 @@ static inline void id_sink_put(struct id_sink *sink, int32_t id)
     sink->count++;
 }
 
+/* Whether there was more than room for: to go on would be in vain. */
 static inline int id_sink_full(const struct id_sink *sink)
 {
     return sink->count > sink->room;
