@@ -88,7 +88,6 @@ struct batch *batch_list_pop(struct batch_list *list)
     return batch;
 }
 
-/* Looks at each: there are only a few. */
 void batch_list_remove(struct batch_list *list, struct batch *batch)
 {
     struct batch_list rest = {0};

@@ -9,6 +9,7 @@
  * in length, or as they come. Those that pad are for comparison. */
 enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED, LAYOUT_PADDED_FIFO };
 
+/* One forward pass: what goes in, what comes out, and whose it is. */
 struct batch {
     struct batch *next;  /* in a list of whoever holds it */
     struct batch *other; /* the other half of a failed batch, waiting for what becomes of this one; owned */
@@ -28,6 +29,8 @@ struct batch {
  * room for [rows, dim] floats of output. Owns: the caller ends it with batch_free; the rows stay their requests'.
  * Errors: NULL when memory ran out. */
 struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout layout, uint32_t dim);
+
+/* Frees a batch, and its other half where it has one. NULL is allowed. */
 void batch_free(struct batch *batch);
 
 /* Batches in the order in which they are to run. */
@@ -36,9 +39,14 @@ struct batch_list {
     uint32_t count;
 };
 
+/* Adds a batch as the last, or the first, to run. */
 void batch_list_push(struct batch_list *list, struct batch *batch);
 void batch_list_push_first(struct batch_list *list, struct batch *batch);
+
+/* Takes the first; NULL when there is none. */
 struct batch *batch_list_pop(struct batch_list *list);
-void batch_list_remove(struct batch_list *list, struct batch *batch); /* wherever it is */
+
+/* Takes out a batch, wherever it is; looks at each, for there are only a few. */
+void batch_list_remove(struct batch_list *list, struct batch *batch);
 
 #endif

@@ -13,10 +13,13 @@ struct equals {
     uint32_t mask, count;
 };
 
+/* Frees the buckets; the rows stay their requests'. */
 void equals_close(struct equals *equals);
 
-/* Rows without a hash (0) are not kept. Removing one that is not in it is allowed. */
+/* Adds a row. One without a hash (0) is not kept. */
 void equals_add(struct equals *equals, struct row *row);
+
+/* Takes a row out; one that is not in it is left alone, once equals_add has seen it. */
 void equals_remove(struct equals *equals, struct row *row);
 
 /* The chain (by row->chain) in which rows equal to this one are, among others; it need not be in it itself. */

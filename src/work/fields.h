@@ -28,8 +28,10 @@ struct fields {
  * entry with too many, only an id is kept, so that the answer can be found. */
 void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules);
 
-/* What the caller must allocate behind the request: rows, and bytes that fields_apply copies. */
+/* The rows that the caller must allocate behind the request. */
 uint32_t fields_rows(const struct fields *fields);
+
+/* The bytes that the caller must allocate behind the request, for what fields_apply copies. */
 size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules);
 
 /* Checks every field and takes it over; the first thing that is wrong becomes the request's code and message.

@@ -8,6 +8,7 @@
 
 #include "work/fields.h"
 
+/* One field on its way into its request. */
 struct taking {
     const struct request_rules *rules;
     const struct fields *fields;
@@ -17,17 +18,32 @@ struct taking {
     char *copy;                      /* where the next copied bytes go */
 };
 
+/* Checks the field at hand and takes it over. Errors: the request has failed. */
 typedef void (*take_field)(struct taking *taking);
 
-/* Helpers, in fields.c. Those that return false have failed the request. */
+/* --- fields.c --- */
+
+/* Whether the value is this text. */
 bool field_is(const struct taking *taking, const char *text);
+
+/* Reads a number from `least` to `most`. False when it is none: the request has failed then. */
 bool take_number(struct taking *taking, uint64_t least, uint64_t most, uint64_t *out);
-bool take_switch(struct taking *taking, bool *out);                                /* 0 or 1 */
-bool take_utf8(struct taking *taking, size_t most, const char **slice);            /* 1 to `most` bytes; copied */
-bool take_word(struct taking *taking, const char *allowed, char *to, size_t most); /* 1 to `most` characters, copied */
+
+/* Reads 0 or 1. False when it is neither: the request has failed then. */
+bool take_switch(struct taking *taking, bool *out);
+
+/* Copies 1 to `most` bytes of UTF-8 behind the request. False when they are not: the request has failed then. */
+bool take_utf8(struct taking *taking, size_t most, const char **slice);
+
+/* Copies 1 to `most` characters of those that are allowed, with a NUL. Shapes: to [most + 1]. False when they are not:
+ * the caller says to the request what may stand there. */
+bool take_word(struct taking *taking, const char *allowed, char *to, size_t most);
+
+/* Copies the value as it is behind the request, and returns where. */
 char *copy_value(struct taking *taking);
 
-/* fields_life.c */
+/* --- fields_life.c: each takes over the field of its name; the `own` ones are those that lua/promote writes, of `_`
+ * and that name --- */
 void take_own_id(struct taking *taking);
 void take_own_attempt(struct taking *taking);
 void take_own_first_at(struct taking *taking);
@@ -46,7 +62,7 @@ void take_not_before(struct taking *taking);
 void take_expires_in(struct taking *taking);
 void take_expires_at(struct taking *taking);
 
-/* fields_work.c */
+/* --- fields_work.c: likewise --- */
 void take_text(struct taking *taking);
 void take_inputs(struct taking *taking);
 void take_encoding(struct taking *taking);

@@ -7,6 +7,7 @@
 
 enum { FLOW_LOOK = 1024 };
 
+/* The rows of one tenant in one class, or the overdue ones of all. */
 struct flow {
     struct row *first, *last;
     uint64_t had;           /* tokens, so far */
@@ -19,7 +20,10 @@ struct flow {
     char tenant[TENANT_MAX + 1];
 };
 
+/* Adds a row as the youngest, which then waits here. Owns: the row stays its request's, here and below. */
 void flow_push_last(struct flow *flow, struct row *row);
+
+/* Adds a row as the oldest. */
 void flow_push_first(struct flow *flow, struct row *row);
 
 /* When a row expires, if it does: what has been started does not. Units: Redis unix ms; 0: never. */
@@ -45,9 +49,15 @@ struct flow_heap {
 
 /* Makes room for so many; false when memory ran out. */
 MUST_CHECK bool heap_reserve(struct flow_heap *heap, uint32_t count);
-void heap_add(struct flow_heap *heap, struct flow *flow); /* there is room */
+
+/* Adds a flow, for which there is room (heap_reserve). */
+void heap_add(struct flow_heap *heap, struct flow *flow);
+
+/* Takes out a flow that is in it. */
 void heap_remove(struct flow_heap *heap, struct flow *flow);
-void heap_update(struct flow_heap *heap, struct flow *flow); /* its `had` has changed */
+
+/* Finds a flow its new place: its `had` has changed. */
+void heap_update(struct flow_heap *heap, struct flow *flow);
 
 enum { FLOW_BUCKETS = 1024 };
 
@@ -56,11 +66,16 @@ struct flows {
     struct flow *buckets[FLOW_BUCKETS];
 };
 
-/* NULL when there is none; flows_make then makes one, NULL when memory ran out. */
+/* The flow of a tenant in a class; NULL when there is none. */
 struct flow *flows_find(const struct flows *flows, enum request_class class, const char *tenant);
+
+/* Likewise, and makes one where there is none. Owns: it is the table's. Errors: NULL when memory ran out. */
 struct flow *flows_make(struct flows *flows, enum request_class class, const char *tenant);
 
-void flows_end(struct flows *flows, struct flow *flow); /* frees it */
-void flows_close(struct flows *flows);                  /* frees them all */
+/* Takes a flow without rows out of the table and frees it. */
+void flows_end(struct flows *flows, struct flow *flow);
+
+/* Frees all flows; their rows stay their requests'. */
+void flows_close(struct flows *flows);
 
 #endif

@@ -12,6 +12,7 @@ struct held_sum {
     uint64_t work_bytes; /* of those that were begun */
 };
 
+/* The table. It owns the requests in it: whoever works on one has it on loan. */
 struct held {
     struct request **buckets; /* [mask + 1] */
     uint32_t mask, count;
@@ -19,12 +20,22 @@ struct held {
     struct held_sum ahead[CLASS_COUNT]; /* … those that came by ORIGIN_FAIR */
 };
 
+/* Makes an empty table. Owns: the caller ends it with held_close. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status held_open(struct held *held, struct err *err);
-void held_close(struct held *held); /* frees every request in it */
 
+/* Frees the table and every request in it, wherever that is. */
+void held_close(struct held *held);
+
+/* The request of an entry, or NULL when it is not held. */
 struct request *held_find(const struct held *held, enum request_class class, struct entry_id id);
+
+/* What all requests weigh together; work_bytes, which only classes are asked for, stays 0. */
 struct held_sum held_all(const struct held *held);
+
+/* Holds a request whose entry is not held yet. Cannot fail: without memory the chains just grow longer. */
 void held_add(struct held *held, struct request *request);
+
+/* Lets go of a request that is held. Owns: it is the caller's from now on. */
 void held_remove(struct held *held, struct request *request);
 
 /* Counts the first of a list, all of one class, as begun: as many as may be prepared without their work taking more

@@ -12,6 +12,7 @@
 
 #include "work/request.h"
 
+/* What is wrong with an array, the first thing of all. */
 enum inputs_problem {
     INPUTS_OK,
     INPUTS_NOT_ARRAY,  /* the array itself: `at` is where */

@@ -10,6 +10,7 @@ enum {
     BUDGET_GROWS_AFTER = 16, /* good batches after which a halved budget doubles again */
 };
 
+/* What failures cost, from the worker's options. */
 struct policy {
     uint32_t backoff_ms, backoff_cap_ms;
     uint32_t error_ttl_s;
@@ -33,7 +34,11 @@ enum reply_code policy_code(enum status status);
 struct budget {
     uint32_t full, tokens, good;
 };
+
+/* Memory ran out: half of it from now on, at least one token. */
 void budget_halve(struct budget *budget);
+
+/* A batch has run: after BUDGET_GROWS_AFTER of them, twice as much again, up to all. */
 void budget_good(struct budget *budget);
 
 #endif

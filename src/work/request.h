@@ -40,6 +40,7 @@ enum entry_origin {
     ORIGIN_SHED,      /* above the cap of its class: to be answered queue_full */
 };
 
+/* A field of an entry as it came: bytes of any kind. */
 struct entry_field {
     const char *name;
     size_t name_length;
@@ -84,6 +85,7 @@ enum reply_code {
 /* Of the vectors in a reply; raw floats are little-endian, base64 is of f32. */
 enum encoding { ENCODING_JSON, ENCODING_F32, ENCODING_F16, ENCODING_BASE64, ENCODING_COUNT };
 
+/* Where a request is on its way. */
 enum request_state {
     REQUEST_NEW,        /* parsed */
     REQUEST_PREPARING,  /* at a prep thread, being tokenised */
@@ -116,6 +118,7 @@ enum verdict {
     VERDICT_AGAIN,            /* could not be done now (TRYAGAIN, a full Redis); repeat later */
 };
 
+/* One text of a request: what batches are made of. */
 struct row {
     struct request *request;
     const char *text; /* a slice of the request's own copy of the entry */
@@ -137,6 +140,7 @@ struct row {
     struct row *chain, **chained_by;
 };
 
+/* A request with all that belongs to it; its holder is the only one who touches it, but for `chain`. */
 struct request {
     struct request *next;  /* in a request_list, of whoever holds it now */
     struct request *chain; /* in the worker's table of held entries: nobody else touches it */
@@ -211,14 +215,20 @@ struct request {
     uint32_t tokens;   /* likewise: estimated from the text until it is tokenised */
 };
 
+/* A line of requests, linked by `next`: a request is in one at most. All zero is an empty one. */
 struct request_list {
     struct request *first, *last;
     uint32_t count;
 };
 
+/* Adds a request at the end. */
 void request_list_push(struct request_list *list, struct request *request);
+
+/* Takes the first; NULL when there is none. */
 struct request *request_list_pop(struct request_list *list);
-void request_list_join(struct request_list *list, struct request_list *more); /* empties `more` */
+
+/* Moves all of `more` to the end of the list, and leaves `more` empty. */
+void request_list_join(struct request_list *list, struct request_list *more);
 
 /* What a queue accepts, and its defaults. */
 struct request_rules {
@@ -242,6 +252,8 @@ struct request_rules {
  * and it only needs its error reply.
  * Owns: the caller ends it with request_free. Errors: NULL when memory ran out (the entry stays pending). */
 struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
+
+/* Frees a request with its texts, vectors and reply. NULL is allowed. */
 void request_free(struct request *request);
 
 /* Marks a request as failed, with a message for its producer. The first failure stays; it never echoes foreign bytes.
@@ -256,15 +268,26 @@ void request_fail_row(struct request *request, uint32_t index, enum reply_code c
  * its reply unless the producer gave an id; all that `_id` had brought with it is forgotten. */
 void request_disown(struct request *request);
 
-const char *reply_code_name(enum reply_code code); /* "bad_request", … */
-const char *encoding_name(enum encoding encoding); /* "json", … */
-bool reply_code_retryable(enum reply_code code);   /* the transient ones */
+/* What a code or an encoding is called in fields and replies: "bad_request", "json". */
+const char *reply_code_name(enum reply_code code);
+const char *encoding_name(enum encoding encoding);
+
+/* Whether a request that failed so may succeed when it is run again: the transient codes. */
+bool reply_code_retryable(enum reply_code code);
+
+/* Negative, 0 or positive: whether an entry is older than another, the same, or younger. */
 int entry_id_compare(struct entry_id a, struct entry_id b);
+
+/* Writes an entry id as Redis does: ms-seq, NUL-terminated. */
 void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT]);
+
+/* Reads ms-seq, two decimal numbers. False for anything else; `*out` may have been written then. */
 MUST_CHECK bool entry_id_parse(const char *text, size_t length, struct entry_id *out);
 
-/* A request's name: the entry id, with `high:` or `low:` before it on those streams. */
+/* Writes a request's name: the entry id, with `high:` or `low:` before it on those streams; NUL-terminated. */
 void request_name_format(enum request_class class, struct entry_id id, char text[REQUEST_NAME_MAX]);
+
+/* Reads a request's name. False for anything else. */
 MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id);
 
 /* Whether a producer may call its request so: 1 to 128 of A-Z a-z 0-9 . _ : -, and not of the shape of a name. */

@@ -17,6 +17,7 @@ enum {
     TUNE_SEEN_LEAST = 200 /* latencies before a percentile means something */
 };
 
+/* What is known of the latencies, and the share that follows from it. */
 struct tune {
     uint64_t target_ns; /* 0: off */
     double share;       /* of the target that a batch may take */
@@ -25,7 +26,8 @@ struct tune {
     uint32_t p99_ms;  /* the last that was taken; 0: none yet. Upper bound of its bucket */
 };
 
-void tune_begin(struct tune *tune, uint32_t target_ms); /* also when the target has changed */
+/* Begins anew, also when the target has changed; 0: no target, the percentile is still taken. */
+void tune_begin(struct tune *tune, uint32_t target_ms);
 
 /* A request was answered so long after it was enqueued. */
 void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns);

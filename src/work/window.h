@@ -28,6 +28,7 @@ enum {
     WINDOW_OLDEST_EVERY = 10, /* batches, of which one begins with the oldest row */
 };
 
+/* The rows of one class, by tenant. */
 struct window_class {
     struct flow plain;     /* of requests without a tenant */
     struct flow_heap heap; /* the other tenants that have rows */
@@ -69,8 +70,10 @@ struct window_limits {
 /* Frees what the window has allocated; the rows stay their requests'. */
 void window_close(struct window *window);
 
-/* Adds a row as the youngest of its tenant, or puts one back as the oldest. Owns: the row stays its request's. */
+/* Adds a row as the youngest of its tenant. Owns: the row stays its request's. */
 void window_push(struct window *window, struct row *row, uint64_t now_ns);
+
+/* Puts back a row that had been taken, as the oldest of its tenant; its waiting goes on from before. */
 void window_put_back(struct window *window, struct row *row);
 
 /* Takes out a row that is in it (row->flow is not NULL then). */
@@ -82,9 +85,13 @@ struct row *window_pop(struct window *window);
 /* Since when the oldest row waits; UINT64_MAX when there is none. Cost: one look per tenant. */
 uint64_t window_oldest_ns(const struct window *window);
 
-/* Whether rows of class low wait, rows of others, and whether it is the turn of one of class low. */
+/* Whether rows of class low wait. */
 bool window_has_low(const struct window *window);
+
+/* Whether rows of other classes wait. */
 bool window_has_online(const struct window *window);
+
+/* Whether it is the turn of a row of class low. */
 bool window_low_is_next(const struct window *window);
 
 /* Whether a batch of these limits could be full. */
@@ -97,9 +104,10 @@ bool window_full(const struct window *window, const struct window_limits *limits
  * when nobody waits (any more: see expired). */
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen);
 
-/* Looks for all rows that have expired by `now_ms`. They, and those that window_take came across, are handed out by
- * window_take_expired as a list by row->next. */
+/* Looks for all rows that have expired by `now_ms`, and puts them aside for window_take_expired. */
 void window_expire(struct window *window, uint64_t now_ms);
+
+/* Hands out the rows that window_expire or window_take have put aside, a list by row->next; NULL when there is none. */
 struct row *window_take_expired(struct window *window);
 
 #endif

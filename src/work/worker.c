@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum status worker_check(const struct worker_options *options, struct err *err)
 {
@@ -137,6 +137,11 @@ uint32_t worker_devices(const struct worker *worker)
 {
     uint32_t devices = worker->options.devices, lost = worker->stats.devices_lost;
     return lost < devices ? devices - lost : 1;
+}
+
+uint64_t worker_after_ms(const struct worker *worker, uint64_t ms)
+{
+    return worker->now + ms * NS_PER_MS;
 }
 
 void worker_clock(struct worker *worker, uint64_t redis_ms)

@@ -30,6 +30,7 @@
 
 struct worker;
 
+/* What a worker works by; worker_open says no to what it cannot work with. */
 struct worker_options {
     struct request_rules rules;
     enum batch_layout layout;
@@ -69,6 +70,7 @@ struct pulse {
     uint64_t cap[CLASS_COUNT];   /* more than so many are shed; 0: no cap */
 };
 
+/* What may happen to a worker. */
 enum event_kind {
     EVENT_CONNECTED,    /* both connections are up; also the answer to ACTION_REJOIN */
     EVENT_DISCONNECTED, /* either connection is gone: what was out has failed, its outcome in Redis is unknown */
@@ -91,6 +93,7 @@ enum event_kind {
     EVENT_TICK,         /* the deadline that the last step returned has come */
 };
 
+/* Something that has happened, for worker_step. What it points to may go when the step returns, unless it is owned. */
 struct event {
     enum event_kind kind;
     union {
@@ -127,6 +130,7 @@ struct heartbeat {
     double rows_per_s; /* what its compute threads could do now, all busy: for the estimated wait */
 };
 
+/* What a worker may want done. */
 enum action_kind {
     ACTION_READ, /* XREADGROUP '>' on the reader from each class with a count; block_ms. One of READ, READ_OWN is out */
     ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: what we own and may not know */
@@ -153,6 +157,7 @@ enum action_kind {
     ACTION_EXIT,     /* leave the loop; the last action ever */
 };
 
+/* Something to be done by whoever called worker_step. */
 struct action {
     enum action_kind kind;
     bool last; /* RELEASE */
@@ -185,6 +190,8 @@ struct actions {
     size_t count, capacity;
 };
 
+/* Makes a worker that has no connection yet: its first event is EVENT_CONNECTED. Owns: the caller ends it with
+ * worker_close; the strings of the options must outlive it. Errors: STATUS_BAD_INPUT (an option), STATUS_NO_MEMORY. */
 MUST_CHECK enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err);
 
 /* Frees the worker, every request it holds and every batch, also those that are out with the executor: no thread may
@@ -197,6 +204,7 @@ void worker_close(struct worker *worker);
  * event. Thread: one. */
 uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions);
 
+/* Frees the array and leaves an empty one; what the actions own is not theirs to free. */
 void actions_free(struct actions *actions);
 
 /* Counters for logs, `stats` and metrics: copied out, so that the reader needs no lock on the same thread. */
@@ -221,6 +229,8 @@ struct worker_stats {
     double cost_error; /* of the predicted times of batches: a moving mean share */
     uint32_t p99_ms;   /* from XADD to the reply, of the last second or so; 0: not known */
 };
+
+/* How it stands now. Thread: that of worker_step. */
 struct worker_stats worker_stats(const struct worker *worker);
 
 /* Takes over what may change while it runs: batches, window, credit, retries, times, and the rules for requests that

@@ -1,6 +1,6 @@
 /* What is to be done at its time, whatever the requests do: the lease, promotion, other workers' entries, orphans. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum { SWEEP_DEFAULT_MS = 60 * 1000 };
 

@@ -1,7 +1,7 @@
 /* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back. What
  * a batch that is back means for its rows is in worker_rows.c. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 /* A batch on the CPU is efficient from here on, so idle compute threads rather share what waits. */
 enum { SHARE_TOKENS = 256 };

@@ -4,7 +4,7 @@
  *
  * Most suspects are innocent bystanders and there can be many, while new work comes in: the two take turns. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 bool lonely_is(const struct worker *worker, const struct request *request)
 {

@@ -1,6 +1,6 @@
 /* What the outside may look at and change while the worker runs: the table of held requests for a dump, and those
  * options that no batch, lease or table was built on. */
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request))

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 /* Bulk work beside online requests: what runs when one comes cannot be stopped, so it is to be short. Nearly nothing is
  * lost by batches that take ten times what every batch costs, or that are worth a compute thread's while. */

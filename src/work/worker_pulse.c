@@ -1,7 +1,7 @@
 /* The pulse of each second: what the worker says of itself, what Redis knows of the queue, and what an operator wants.
  * Until the first one is answered nothing is claimed, because the queue may be paused. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum { PULSE_MS = 1000 };
 

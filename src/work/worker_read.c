@@ -4,14 +4,9 @@
  * as were asked for, so a busy queue never waits and an idle one costs one call per read_block_ms. Each class has a
  * credit of its own; a class without room is left out, and a read that blocks without it is ended when it has room. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum { UNBLOCK_AGAIN_MS = 100 };
-
-uint64_t worker_after_ms(const struct worker *worker, uint64_t ms)
-{
-    return worker->now + ms * NS_PER_MS;
-}
 
 /* --- what we own and may not know --- */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 /* Called whenever a row has come back: whether that was the last one out, and what is next then. */
 static void rest(struct worker *worker, struct request *request)

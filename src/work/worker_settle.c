@@ -3,7 +3,7 @@
  * A request stays held until a script has said that it is done, or that somebody else did it (late). When the
  * connection broke, the script is repeated: its gate makes that harmless. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum {
     AGAIN_CAP_MS = 10 * 1000, /* between two tries of what Redis refuses */
@@ -294,7 +294,8 @@ static void release(struct worker *worker, bool last)
     worker->leaving = last;
 }
 
-bool settle_quiet(const struct worker *worker)
+/* Whether no call is out that is not a settle. */
+static bool quiet(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
     return !reads && !worker->tracking && !worker->renewing && !worker->promoting && !worker->pulsing;
@@ -307,7 +308,7 @@ static void advance_drain(struct worker *worker)
         leave(worker, false);
     else if (!worker->connected && nothing_held) /* nobody to say goodbye to */
         leave(worker, true);
-    else if (worker_may_call(worker) && !worker->releasing && nothing_held && settle_quiet(worker))
+    else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker))
         release(worker, true);
 }
 
@@ -315,7 +316,7 @@ static void advance_drain(struct worker *worker)
  * the old name, which takes our lonely runs off the record; then we come back under a new one. */
 static void advance_rejoin(struct worker *worker)
 {
-    if (worker->held.count > 0 || !settle_quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
+    if (worker->held.count > 0 || !quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
         return;
     worker->connected = false;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum {
     SHED_MOST = 100,

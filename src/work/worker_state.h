@@ -1,18 +1,5 @@
-/* What the worker's files share: the state, and who does what. Private to work/worker*.c.
- *
- * worker.c          open, close, dispatch of events, the next deadline
- * worker_read.c     reads of the streams and of our own pending lists, and the credit behind them
- * worker_take.c     from an entry to its first stage: errors, cancels, delays, expiry, track
- * worker_chores.c   lease, promotion, reclaim, sweep
- * worker_pulse.c    heartbeat, the state of the queue, commands
- * worker_pace.c     how fast batches are, and how long they may be
- * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
- * worker_compute.c  prepare, window, batches, format
- * worker_rows.c     what becomes of rows when their batch is back, failed or not
- * worker_watch.c    fixed windows, rows that expire, batches that hang
- * worker_lonely.c   suspects: one at a time, while nothing else runs
- * worker_settle.c   outcomes on their way to Redis, release, drain and exit
- * worker_look.c     what the outside may look at and change while it runs */
+/* What a worker knows: the state that its files share. What they do is in worker_stages.h. Private to work/worker*.c.
+ */
 #ifndef WORK_WORKER_STATE_H
 #define WORK_WORKER_STATE_H
 
@@ -24,6 +11,7 @@
 
 #define NEVER UINT64_MAX
 
+/* How much goes in one call, and how long a pause is. */
 enum {
     LIST_MOST = 32,      /* requests in one PREPARE or FORMAT: one crossing for many, several threads for a burst */
     AWAY_MOST = 256,     /* requests at the prep threads, from where on only those of the highest class follow */
@@ -77,6 +65,7 @@ struct round {
     uint32_t asked;
 };
 
+/* Written by the thread of worker_step only. */
 struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
     struct worker_options options;
     struct policy policy;
@@ -151,117 +140,5 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t drain_ends;
     enum status exit_status;
 };
-
-/* worker.c */
-MUST_CHECK enum status worker_check(const struct worker_options *options, struct err *err);
-struct action *worker_act(struct worker *worker, enum action_kind kind); /* NULL (and starved) when memory ran out */
-bool worker_may_call(const struct worker *worker);                       /* connected, and not in a pause */
-void worker_call_failed(struct worker *worker);                          /* starts a pause */
-bool worker_takes_more(const struct worker *worker);                     /* neither draining nor without a lease */
-void worker_weigh(double *mean, double value);                           /* takes one more into a moving mean */
-bool worker_claims(const struct worker *worker);                         /* new entries: takes more, and is let to */
-uint32_t worker_devices(const struct worker *worker);                    /* that live; 1 when there is none left */
-uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);      /* monotonic */
-void worker_clock(struct worker *worker, uint64_t redis_ms);             /* Redis has said how late it is */
-uint64_t worker_redis_ms(const struct worker *worker);                   /* how late it is there; 0: not known */
-uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);   /* by Redis' clock; 0: past, or not known */
-
-/* worker_read.c */
-void read_connected(struct worker *worker, const struct event *event);
-void read_entries(struct worker *worker, const struct event *event);
-void read_own_again(struct worker *worker); /* something may be pending with us that is not held */
-void read_own_after_ms(struct worker *worker, uint64_t ms);
-uint32_t read_room(const struct worker *worker, enum request_class class);       /* entries that may be asked for */
-uint32_t read_room_ahead(const struct worker *worker, enum request_class class); /* likewise, ahead of their turn */
-void read_advance(struct worker *worker);
-
-/* worker_take.c */
-void take_entry(struct worker *worker, const struct entry *entry);
-void take_tracked(struct worker *worker, const struct event *event);
-void take_disowned(struct worker *worker, struct request *request);      /* on its way to its settle again */
-bool take_expired(const struct worker *worker, struct request *request); /* too late to start it: it has its code now */
-void take_unstarted(struct worker *worker);                              /* releases what waits for its track */
-void take_advance(struct worker *worker);
-
-/* worker_chores.c */
-void chores_connected(struct worker *worker);
-void chores_claimed(struct worker *worker, const struct event *event); /* READ_RECLAIM, READ_SWEEP */
-void chores_lease(struct worker *worker, const struct event *event);
-void chores_promoted(struct worker *worker, const struct event *event);
-void chores_advance(struct worker *worker);
-
-/* worker_pulse.c */
-void pulse_connected(struct worker *worker);
-void pulse_answered(struct worker *worker, const struct event *event);
-void pulse_advance(struct worker *worker);
-
-/* worker_pace.c */
-void pace_open(struct worker *worker);
-void pace_arrived(struct worker *worker, const struct request *request);
-void pace_computed(struct worker *worker, const struct batch *batch);        /* one more to know our speed by */
-void pace_answered(struct worker *worker, const struct request *request);    /* its outcome is in Redis */
-void pace_limits(const struct worker *worker, struct window_limits *limits); /* adds those of time */
-bool pace_is_online(const struct worker *worker);                            /* somebody waits for each answer */
-double pace_rows_per_s(const struct worker *worker); /* with all compute threads busy; 0: not known yet */
-
-/* worker_share.c */
-void share_pulsed(struct worker *worker);
-void share_answered(struct worker *worker, const struct event *event); /* READ_SHED, READ_FAIR */
-void share_advance(struct worker *worker);
-uint64_t share_deadline(const struct worker *worker);
-
-/* worker_compute.c */
-void compute_accept(struct worker *worker, struct request *request); /* to be prepared, when its class has its turn */
-bool compute_waits(const struct worker *worker);                     /* somebody is to be prepared or in the window */
-void compute_prepared(struct worker *worker, const struct event *event);
-void compute_batch(struct worker *worker, const struct event *event);
-void compute_device_lost(struct worker *worker, const struct event *event);
-void compute_formatted(struct worker *worker, const struct event *event);
-void compute_advance(struct worker *worker);
-bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);
-void compute_submit(struct worker *worker, struct action *action, struct batch *batch);
-void compute_retry(struct worker *worker, struct batch *batch); /* to run before any other */
-struct window_limits compute_limits(const struct worker *worker);
-void compute_unstarted(struct worker *worker); /* releases all that has not started, what has as it comes back */
-
-/* worker_rows.c */
-void rows_go(struct worker *worker, const struct batch *batch); /* a new batch: its rows are out from now on */
-void rows_uncut(struct worker *worker, struct row *row);        /* a row for which there is no batch, with twins */
-void rows_drop(struct worker *worker, struct request *request); /* those of its rows that wait need not run */
-void rows_returned(struct worker *worker, struct batch *batch); /* it has run; ends it */
-void rows_back(struct worker *worker, struct batch *batch);     /* it does not run; the caller ends it */
-bool rows_unwanted(struct worker *worker, struct batch *batch); /* all have failed otherwise: then ends it */
-
-/* worker_watch.c */
-void watch_batches(struct worker *worker);                 /* those that run have changed */
-bool watch_ends(struct worker *worker);                    /* one hangs: the worker leaves */
-void watch_slept(struct worker *worker, uint64_t late_ns); /* while this process was stopped, so were its threads */
-void watch_expired(struct worker *worker);                 /* answers those that the window has put aside */
-void watch_advance(struct worker *worker);
-uint64_t watch_deadline(const struct worker *worker);
-
-/* worker_lonely.c */
-void lonely_add(struct worker *worker, struct request *request);
-void lonely_forget(struct worker *worker); /* those that wait: without a lease they are not ours to run */
-void lonely_charged(struct worker *worker, const struct event *event);
-bool lonely_advance(struct worker *worker); /* whether the stage is the suspects' now */
-void lonely_prepared(struct worker *worker);
-void lonely_row_back(struct worker *worker, struct row *row); /* is to run once more */
-void lonely_stage(struct worker *worker, enum lonely_stage stage);
-void lonely_leave(struct worker *worker, const struct request *request); /* if it is the one, it is no longer */
-bool lonely_is(const struct worker *worker, const struct request *request);
-
-/* worker_settle.c */
-void settle_finish(struct worker *worker, struct request *request); /* its code says how; it goes to ready */
-void settle_as(struct worker *worker, struct request *request, enum outcome outcome); /* decided elsewhere */
-void settle_gone(struct worker *worker, struct request *request); /* its message is no longer in the stream */
-void settle_release(struct worker *worker, struct request *request);
-void settle_give_up(struct worker *worker);     /* releases all that has not started */
-bool settle_quiet(const struct worker *worker); /* no call is out that is not a settle */
-void settle_settled(struct worker *worker, const struct event *event);
-void settle_released(struct worker *worker, const struct event *event);
-void settle_advance(struct worker *worker);
-void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status);
-void settle_forget(struct worker *worker, struct request *request); /* out of the table, freed */
 
 #endif

@@ -2,7 +2,7 @@
  * refused, poison) goes straight to its settle, what is not due yet is parked, suspects wait for their lonely run, and
  * only the rest is prepared. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum { TRACK_MOST = 64, PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETRY_AFTER_MOST_MS = 3600 * 1000 };
 

@@ -1,7 +1,7 @@
 /* What time alone brings about while rows wait and batches run: windows that are fixed end, rows expire, and a batch
  * that hangs ends the worker, because nothing else can end that batch. */
 #include "base/clock.h"
-#include "work/worker_state.h"
+#include "work/worker_stages.h"
 
 enum { HANG_GRACE_MS = 200 };
 

@@ -1,0 +1,314 @@
+/* What the worker's files do for each other. Private to work/worker*.c.
+ *
+ * worker.c          open, close, dispatch of events, the next deadline
+ * worker_read.c     reads of the streams and of our own pending lists, and the credit behind them
+ * worker_take.c     from an entry to its first stage: errors, cancels, delays, expiry, track
+ * worker_chores.c   lease, promotion, reclaim, sweep
+ * worker_pulse.c    heartbeat, the state of the queue, commands
+ * worker_pace.c     how fast batches are, and how long they may be
+ * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
+ * worker_compute.c  prepare, window, batches, format
+ * worker_rows.c     what becomes of rows when their batch is back, failed or not
+ * worker_watch.c    fixed windows, rows that expire, batches that hang
+ * worker_lonely.c   suspects: one at a time, while nothing else runs
+ * worker_settle.c   outcomes on their way to Redis, release, drain and exit
+ * worker_look.c     what the outside may look at and change while it runs
+ *
+ * A handler takes one kind of event. An `advance` is called in every step and does all that can be done now: it appends
+ * actions, or leaves things for the next step when memory has run out (worker->starved). Whoever moves a request into
+ * one of the worker's lists has given it away. */
+#ifndef WORK_WORKER_STAGES_H
+#define WORK_WORKER_STAGES_H
+
+#include "work/worker_state.h"
+
+/* --- worker.c --- */
+
+/* Whether the options can be worked with. Errors: STATUS_BAD_INPUT, naming the first that cannot. */
+MUST_CHECK enum status worker_check(const struct worker_options *options, struct err *err);
+
+/* Appends an action to those of this step, for the caller to fill. NULL (and starved) when memory ran out. */
+struct action *worker_act(struct worker *worker, enum action_kind kind);
+
+/* Whether Redis may be called: connected, and not in the pause after a call that failed. */
+bool worker_may_call(const struct worker *worker);
+
+/* A call has failed as a whole: starts that pause. */
+void worker_call_failed(struct worker *worker);
+
+/* Whether work may begin: neither draining nor without a lease. */
+bool worker_takes_more(const struct worker *worker);
+
+/* Whether new entries may be claimed: it takes more, and neither the operator nor Redis' memory is against it. */
+bool worker_claims(const struct worker *worker);
+
+/* Takes one more value into a moving mean (of about the last 32). */
+void worker_weigh(double *mean, double value);
+
+/* The devices that live; 1 when there is none left, for it is divided by. */
+uint32_t worker_devices(const struct worker *worker);
+
+/* The time so many ms from now. Units: monotonic ns. */
+uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);
+
+/* Redis has said how late it is there. Units: unix ms. */
+void worker_clock(struct worker *worker, uint64_t redis_ms);
+
+/* How late it is at Redis now, by what it said last; 0: it has not said yet. Units: unix ms. */
+uint64_t worker_redis_ms(const struct worker *worker);
+
+/* How long it is until a time of Redis' clock; 0 when that is past, or the clock is not known. */
+uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);
+
+/* --- worker_read.c --- */
+
+/* EVENT_CONNECTED: the own pending lists are read first, and all chores begin anew. */
+void read_connected(struct worker *worker, const struct event *event);
+
+/* EVENT_ENTRIES of any source: tells whoever had asked, then takes each entry. */
+void read_entries(struct worker *worker, const struct event *event);
+
+/* Something may be pending with us that is not held: reads the own lists from their beginning. */
+void read_own_again(struct worker *worker);
+
+/* Likewise in a while, unless that is to happen sooner anyhow. */
+void read_own_after_ms(struct worker *worker, uint64_t ms);
+
+/* How many entries of a class may be asked for within its credit, by what they have weighed of late. */
+uint32_t read_room(const struct worker *worker, enum request_class class);
+
+/* Likewise of those that are claimed ahead of their turn, which have a quarter of the credit for themselves. */
+uint32_t read_room_ahead(const struct worker *worker, enum request_class class);
+
+/* Keeps one read out, and ends one that blocks in the way of a better one. */
+void read_advance(struct worker *worker);
+
+/* --- worker_take.c --- */
+
+/* Makes a request of an entry, holds it and sends it on its way. One that is held already only remembers it. */
+void take_entry(struct worker *worker, const struct entry *entry);
+
+/* EVENT_TRACKED: the requests start, also those whose track could not be written. */
+void take_tracked(struct worker *worker, const struct event *event);
+
+/* The name that a request brought was not its own (VERDICT_NOT_ITS_NAME): on its way to its settle again, without. */
+void take_disowned(struct worker *worker, struct request *request);
+
+/* Whether it is too late to start a request; it then has its code, and is the caller's to finish. */
+bool take_expired(const struct worker *worker, struct request *request);
+
+/* Releases those that wait for their track to be written. */
+void take_unstarted(struct worker *worker);
+
+/* Sends off tracks, one call at a time. */
+void take_advance(struct worker *worker);
+
+/* --- worker_chores.c --- */
+
+/* Just connected: when each chore is due from now on. */
+void chores_connected(struct worker *worker);
+
+/* EVENT_ENTRIES of READ_RECLAIM or READ_SWEEP: the round goes on to more, the next class, or its pause. */
+void chores_claimed(struct worker *worker, const struct event *event);
+
+/* EVENT_LEASE: a lease that is lost ends all that has not started. */
+void chores_lease(struct worker *worker, const struct event *event);
+
+/* EVENT_PROMOTED: when to look again. */
+void chores_promoted(struct worker *worker, const struct event *event);
+
+/* Does what is due: renews, beats, reclaims, sweeps, promotes. */
+void chores_advance(struct worker *worker);
+
+/* --- worker_pulse.c --- */
+
+/* Just connected: the first pulse goes now, and nothing is claimed before it is answered. */
+void pulse_connected(struct worker *worker);
+
+/* EVENT_PULSE: the queue's state and an operator's command. One that failed leaves both as they were. */
+void pulse_answered(struct worker *worker, const struct event *event);
+
+/* Sends the pulse that is due. Called by chores_advance, while calls may be made. */
+void pulse_advance(struct worker *worker);
+
+/* --- worker_pace.c --- */
+
+/* Begins with the calibrated cost and the target of the options. */
+void pace_open(struct worker *worker);
+
+/* A request is to be prepared: whether anybody is online is known from these. */
+void pace_arrived(struct worker *worker, const struct request *request);
+
+/* A batch has come back: one more to know the engine's speed and the usual row by, where it ran well. */
+void pace_computed(struct worker *worker, const struct batch *batch);
+
+/* A request's outcome is in Redis: one more latency for the target, where it was an ordinary run. */
+void pace_answered(struct worker *worker, const struct request *request);
+
+/* Adds the limits of time to those of size. `limits->tokens` and `limits->now_ms` are set. */
+void pace_limits(const struct worker *worker, struct window_limits *limits);
+
+/* Whether somebody waits for each answer: two requests of class high or normal have come of late. */
+bool pace_is_online(const struct worker *worker);
+
+/* Rows a second with all compute threads busy, in full batches of what texts are like of late; 0: not known yet. */
+double pace_rows_per_s(const struct worker *worker);
+
+/* --- worker_share.c --- */
+
+/* A pulse has brought depths and caps: how many entries of each class are to be refused. */
+void share_pulsed(struct worker *worker);
+
+/* EVENT_ENTRIES of READ_SHED or READ_FAIR: where to go on. */
+void share_answered(struct worker *worker, const struct event *event);
+
+/* Refuses what is above a cap, and looks for tenants that another one is in the way of; one call at a time. */
+void share_advance(struct worker *worker);
+
+/* When the next look for tenants is due; NEVER where nobody is in the way. Units: monotonic ns. */
+uint64_t share_deadline(const struct worker *worker);
+
+/* --- worker_compute.c --- */
+
+/* Lines a request up to be prepared, when its class has its turn. */
+void compute_accept(struct worker *worker, struct request *request);
+
+/* Whether somebody waits to be prepared, or in the window. */
+bool compute_waits(const struct worker *worker);
+
+/* EVENT_PREPARED: rows go into the window, failed requests to their settle. */
+void compute_prepared(struct worker *worker, const struct event *event);
+
+/* EVENT_BATCH: its cost is learnt, then rows_returned. */
+void compute_batch(struct worker *worker, const struct event *event);
+
+/* EVENT_DEVICE_LOST: what may be out is less from now on. */
+void compute_device_lost(struct worker *worker, const struct event *event);
+
+/* EVENT_FORMATTED: the requests are done, or have failed at it. */
+void compute_formatted(struct worker *worker, const struct event *event);
+
+/* Sends formats, retried batches, suspects or new batches, and prepares, in this order. */
+void compute_advance(struct worker *worker);
+
+/* Sends at most `most` requests of a list to the prep threads (ACTION_PREPARE or ACTION_FORMAT). False, and nothing was
+ * taken, when memory ran out. */
+bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);
+
+/* Fills an ACTION_SUBMIT with a batch, which is running from now on. */
+void compute_submit(struct worker *worker, struct action *action, struct batch *batch);
+
+/* Lines a batch up to run before any other. */
+void compute_retry(struct worker *worker, struct batch *batch);
+
+/* What the next batch may be, in size and in time. */
+struct window_limits compute_limits(const struct worker *worker);
+
+/* Releases all that has not started; who has rows out follows when the last of them is back. */
+void compute_unstarted(struct worker *worker);
+
+/* --- worker_rows.c --- */
+
+/* A new batch: its rows and their twins are out from now on. */
+void rows_go(struct worker *worker, const struct batch *batch);
+
+/* Puts a row for which no batch could be made back into the window, with its twins. */
+void rows_uncut(struct worker *worker, struct row *row);
+
+/* Takes those rows of a request out of the window that wait there: they need not run. */
+void rows_drop(struct worker *worker, struct request *request);
+
+/* A batch has run: hands out vectors, or finds the guilty row in halves. Owns: ends the batch. */
+void rows_returned(struct worker *worker, struct batch *batch);
+
+/* A batch does not run, and nobody is to blame: its rows go back to where they waited. Owns: the caller ends it. NULL
+ * is allowed. */
+void rows_back(struct worker *worker, struct batch *batch);
+
+/* Whether all requests of a batch have failed otherwise, so that it need not run. Owns: then ends the batch. */
+bool rows_unwanted(struct worker *worker, struct batch *batch);
+
+/* --- worker_watch.c --- */
+
+/* The batches that are out have changed: since when each of them is being run, as far as can be known. */
+void watch_batches(struct worker *worker);
+
+/* Whether a batch hangs; the worker then leaves without giving anything back. */
+bool watch_ends(struct worker *worker);
+
+/* This process was stopped for a while, and so were its compute threads: that counts against no batch. */
+void watch_slept(struct worker *worker, uint64_t late_ns);
+
+/* Answers the requests whose rows the window has put aside because they expired. */
+void watch_expired(struct worker *worker);
+
+/* Looks for rows that have expired while no batch is cut. */
+void watch_advance(struct worker *worker);
+
+/* When the next batch hangs, row expires or fixed window ends. Units: monotonic ns; NEVER where none will. */
+uint64_t watch_deadline(const struct worker *worker);
+
+/* --- worker_lonely.c --- */
+
+/* Lines a suspect up for its lonely run. */
+void lonely_add(struct worker *worker, struct request *request);
+
+/* Drops the suspects that wait: without a lease they are not ours to run. They stay pending. */
+void lonely_forget(struct worker *worker);
+
+/* EVENT_CHARGED: it may run, is poison, or is not ours any more. */
+void lonely_charged(struct worker *worker, const struct event *event);
+
+/* Takes the one suspect a step further, or chooses the next. Whether the stage is the suspects' now: nothing else may
+ * be prepared or cut then. */
+bool lonely_advance(struct worker *worker);
+
+/* The suspect was prepared: all its rows are to run. */
+void lonely_prepared(struct worker *worker);
+
+/* A row of the suspect is to run once more. */
+void lonely_row_back(struct worker *worker, struct row *row);
+
+/* Where the suspect is now. */
+void lonely_stage(struct worker *worker, enum lonely_stage stage);
+
+/* If this request is the suspect, it is no longer: the next one may be chosen. */
+void lonely_leave(struct worker *worker, const struct request *request);
+
+/* Whether this request is the suspect that runs now. */
+bool lonely_is(const struct worker *worker, const struct request *request);
+
+/* --- worker_settle.c --- */
+
+/* Lets the policy judge a request by its code; it goes to those that are to be settled. */
+void settle_finish(struct worker *worker, struct request *request);
+
+/* Likewise with an outcome that was decided elsewhere. */
+void settle_as(struct worker *worker, struct request *request, enum outcome outcome);
+
+/* Its message is no longer in the stream: to be settled as OUTCOME_GONE. */
+void settle_gone(struct worker *worker, struct request *request);
+
+/* To be given back unfinished. */
+void settle_release(struct worker *worker, struct request *request);
+
+/* Gives back all that has not started. */
+void settle_give_up(struct worker *worker);
+
+/* EVENT_SETTLED: each verdict ends a request, changes its outcome, or has it tried again later. */
+void settle_settled(struct worker *worker, const struct event *event);
+
+/* EVENT_RELEASED: those requests are nobody's now; after the last release the worker exits. */
+void settle_released(struct worker *worker, const struct event *event);
+
+/* Sends settles and releases, and what a drain or a lost lease wants when nothing is held any more. */
+void settle_advance(struct worker *worker);
+
+/* Begins to leave: gives back what has not started, and exits when the rest is done, at the latest after timeout_ms.
+ * Called again it may only shorten that. A status other than STATUS_OK is that of the exit. */
+void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status);
+
+/* Takes a request out of the table and frees it. */
+void settle_forget(struct worker *worker, struct request *request);
+
+#endif
