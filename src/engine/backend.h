@@ -37,6 +37,7 @@ struct backend {
 enum { BACKEND_SLOTS_MAX = 4 };
 
 struct backend_stream;
+struct team;
 
 /* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
 struct stream_limits {
@@ -79,6 +80,8 @@ struct backend_ops {
 
     /* Thread: streams of one backend may be opened, run and closed side by side. */
     enum status (*stream_open)(struct backend *backend, struct backend_stream **out, struct err *err);
+    /* What encoder_join does; NULL where nobody can help. */
+    enum status (*stream_join)(struct backend_stream *stream, struct team *team, struct err *err);
     void (*stream_close)(struct backend_stream *stream);
     /* Asked before every pass: a stream that had to give memory back takes less from then on. */
     struct stream_limits (*limits)(const struct backend_stream *stream);

@@ -27,6 +27,7 @@ struct norm_weights {
 /* One sequence's attention. */
 struct attention_job {
     uint32_t length, heads, head_dim;
+    uint32_t first_head, last_head; /* those computed */
     float scale;
     const float *qkv;      /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
     const float *bias;     /* [3 * heads * head_dim] */

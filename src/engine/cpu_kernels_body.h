@@ -237,7 +237,7 @@ static void attention(const struct attention_job *job)
 {
     struct attention_space space = attention_space_of(job);
     memset(space.queries, 0, sizeof(float) * TILE_ROWS * space.padded_dim);
-    for (uint32_t head = 0; head < job->heads; head++) {
+    for (uint32_t head = job->first_head; head < job->last_head; head++) {
         pack_keys(job, &space, head);
         pack_values(job, &space, head);
         for (uint32_t first = 0; first < job->length; first += TILE_ROWS) {

@@ -255,7 +255,7 @@ static void tiles_attention(const struct attention_job *job)
 {
     struct amx_space space = amx_space_of(job);
     amx_configure();
-    for (uint32_t head = 0; head < job->heads; head++)
+    for (uint32_t head = job->first_head; head < job->last_head; head++)
         amx_head(job, &space, head);
     _tile_release();
 }

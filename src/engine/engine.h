@@ -16,6 +16,7 @@ enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, P
 
 struct engine;
 struct encoder;
+struct team;
 
 /* All zero is a good choice. What a backend has no use for it does not look at. */
 struct engine_options {
@@ -82,6 +83,11 @@ unsigned engine_default_threads(void);
 
 MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err);
 void encoder_close(struct encoder *encoder); /* no batch may be out, unless the device is lost */
+
+/* Lets a team's helpers (engine/team.h) have a part in this encoder's small batches, where the calling thread computes:
+ * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, before its first batch.
+ * Owns: the team must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
+MUST_CHECK enum status encoder_join(struct encoder *encoder, struct team *team, struct err *err);
 
 /* Runs one forward pass. A row's vector has the same bits alone or in any batch, packed or padded (CPU backend).
  * A row that f16 cannot hold is run again alone in bf16, then in f32: its vector does not depend on what else was run.

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/team.h"
 #include "serve/crew.h"
 
 /* A batch on its way through the threads. The jobs are a fixed set, as many as may be out. */
@@ -44,6 +45,7 @@ struct compute {
     unsigned thread_count;
     struct encoder **encoders; /* [thread_count][engine_count] */
     void **contexts;           /* [thread_count] */
+    struct team *team;         /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
     unsigned out;
     struct compute_state state;
@@ -181,6 +183,8 @@ static enum status open_thread(struct compute *compute, const struct device *dev
     compute->contexts[at] = thread;
     for (unsigned i = 0; i < compute->engine_count; i++)
         TRY(encoder_open(device->engines[i], &thread->encoders[i], err));
+    for (unsigned i = 0; i < compute->engine_count && compute->team != NULL; i++)
+        TRY(encoder_join(thread->encoders[i], compute->team, err));
     return STATUS_OK;
 }
 
@@ -203,8 +207,19 @@ static enum status open_device(struct compute *compute, const struct device *dev
     return STATUS_OK;
 }
 
+/* Where threads compute by themselves, fewer batches than threads leave cores idle: helpers bring these to the batches
+ * that are there. A device that is named twice has its threads on the same cores. */
+static enum status open_team(struct compute *compute, const struct compute_options *options, struct err *err)
+{
+    bool computes = false;
+    for (unsigned i = 0; i < compute->device_count; i++)
+        computes = computes || compute->devices[i].slots == 1;
+    return computes && options->threads > 1 ? team_open(options->threads, &compute->team, err) : STATUS_OK;
+}
+
 static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
 {
+    TRY(open_team(compute, options, err));
     for (unsigned i = 0; i < compute->device_count; i++)
         TRY(open_device(compute, &options->devices[i], &compute->devices[i], err));
     if (compute->state.devices == 0)
@@ -223,6 +238,7 @@ static void release(struct compute *compute)
     crew_free(compute->crew);
     for (unsigned i = 0; i < compute->thread_count * compute->engine_count; i++)
         encoder_close(compute->encoders[i]);
+    team_close(compute->team);
     free(compute->devices);
     free(compute->threads);
     free(compute->encoders);

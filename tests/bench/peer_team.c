@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/cpu_matmul.h"
+#include "engine/team.h"
 
 enum { THREADS_MAX = 64 };
 
@@ -17,6 +18,7 @@ struct helper {
 struct peer_team {
     struct engine *engine;
     unsigned threads;
+    struct team *single;                /* for windows of one batch, as in the daemon */
     struct helper helpers[THREADS_MAX]; /* the first is the caller's own */
 
     pthread_mutex_t lock;
@@ -43,6 +45,7 @@ static void open_encoder(struct helper *helper)
     struct err err = {0};
     matmul_single_thread();
     peer_must(encoder_open(helper->team->engine, &helper->encoder, &err), &err);
+    peer_must(encoder_join(helper->encoder, helper->team->single, &err), &err);
 }
 
 static void *help(void *argument)
@@ -80,6 +83,8 @@ struct peer_team *peer_team_open(struct engine *engine, unsigned threads)
     pthread_cond_init(&team->ended, NULL);
     for (unsigned i = 0; i < threads; i++)
         team->helpers[i].team = team;
+    struct err err = {0};
+    peer_must(team_open(threads, &team->single, &err), &err);
     open_encoder(&team->helpers[0]);
     for (unsigned i = 1; i < threads; i++)
         if (pthread_create(&team->helpers[i].thread, NULL, help, &team->helpers[i]) != 0)
@@ -96,6 +101,7 @@ void peer_team_close(struct peer_team *team)
     for (unsigned i = 1; i < team->threads; i++)
         pthread_join(team->helpers[i].thread, NULL);
     encoder_close(team->helpers[0].encoder);
+    team_close(team->single);
     pthread_cond_destroy(&team->begun);
     pthread_cond_destroy(&team->ended);
     pthread_mutex_destroy(&team->lock);

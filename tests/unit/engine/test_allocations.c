@@ -9,9 +9,10 @@
 
 #include "engine/cpu_kernels.h"
 #include "engine/engine.h"
+#include "engine/team.h"
 #include "memory_model.h"
 
-enum { ROWS = 24, WARM = 4, BATCHES = 16 };
+enum { ROWS = 24, FEW_ROWS = 6, WARM = 4, BATCHES = 16 };
 
 /* glibc's own functions under the names that stay when a program brings its own malloc. */
 void *__libc_malloc(size_t bytes);
@@ -57,20 +58,23 @@ struct steady {
     size_t bytes_before, bytes_after;
 };
 
-/* Runs batches whose rows are of every length in turn, until all of them have been seen, and then counts. */
-static struct steady run_batches(enum precision precision)
+/* Runs a batch of so many rows of all lengths on a core, or with helpers, until all has been seen, and then counts. */
+static struct steady run_batches(enum precision precision, uint32_t rows, unsigned threads)
 {
     const struct memory_shape shape = {200, 160, 64, 2, 2, 128};
     struct model *model = memory_model(shape, 5);
     struct engine_options options = {.backend = "cpu", .precision = precision};
     struct engine *engine;
     struct encoder *encoder;
+    struct team *team;
     struct err err;
     assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+    assert_int_equal(team_open(threads, &team, &err), STATUS_OK);
+    assert_int_equal(encoder_join(encoder, team, &err), STATUS_OK);
 
     uint32_t start[ROWS], length[ROWS], extent = 0;
-    for (uint32_t r = 0; r < ROWS; r++) {
+    for (uint32_t r = 0; r < rows; r++) {
         start[r] = extent;
         length[r] = 1 + r * 6;
         extent += length[r];
@@ -78,7 +82,7 @@ static struct steady run_batches(enum precision precision)
     int32_t *ids = calloc(extent, sizeof *ids);
     float *output = calloc((size_t)ROWS * model->dim, sizeof *output);
     assert_true(ids != NULL && output != NULL);
-    struct engine_batch batch = {ROWS, extent, ids, start, length, output};
+    struct engine_batch batch = {rows, extent, ids, start, length, output};
     struct steady steady = {0};
     for (unsigned i = 0; i < WARM + BATCHES; i++) {
         if (i == WARM) {
@@ -94,6 +98,7 @@ static struct steady run_batches(enum precision precision)
     free(ids);
     free(output);
     encoder_close(encoder);
+    team_close(team);
     engine_close(engine);
     memory_model_free(model);
     return steady;
@@ -113,7 +118,7 @@ static void calls_are_counted(void **state)
 static void batches_in_f32_leave_nothing_behind(void **state)
 {
     (void)state;
-    struct steady steady = run_batches(PRECISION_F32);
+    struct steady steady = run_batches(PRECISION_F32, ROWS, 1);
     assert_int_equal(steady.calls, BATCHES * steady.first);
     assert_int_equal(steady.bytes_after, steady.bytes_before);
 }
@@ -121,16 +126,24 @@ static void batches_in_f32_leave_nothing_behind(void **state)
 static void batches_in_int8_allocate_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(run_batches(PRECISION_INT8).calls, 0);
+    assert_int_equal(run_batches(PRECISION_INT8, ROWS, 1).calls, 0);
 }
 
 /* Where the processor has tiles; else bf16 is oneDNN's, or f32. */
 static void batches_in_bf16_allocate_nothing_on_tiles(void **state)
 {
     (void)state;
-    struct steady steady = run_batches(kernels_pick()->tiles != NULL ? PRECISION_BF16 : PRECISION_AUTO);
+    struct steady steady = run_batches(kernels_pick()->tiles != NULL ? PRECISION_BF16 : PRECISION_AUTO, ROWS, 1);
     assert_int_equal(steady.calls, kernels_pick()->tiles != NULL ? 0 : BATCHES * steady.first);
     assert_int_equal(steady.bytes_after, steady.bytes_before);
+}
+
+static void batches_with_helpers_allocate_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(run_batches(PRECISION_INT8, FEW_ROWS, 3).calls, 0);
+    if (kernels_pick()->tiles != NULL)
+        assert_int_equal(run_batches(PRECISION_BF16, FEW_ROWS, 3).calls, 0);
 }
 
 static const struct CMUnitTest cases[] = {
@@ -138,6 +151,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_in_f32_leave_nothing_behind),
     cmocka_unit_test(batches_in_int8_allocate_nothing),
     cmocka_unit_test(batches_in_bf16_allocate_nothing_on_tiles),
+    cmocka_unit_test(batches_with_helpers_allocate_nothing),
 };
 
 TEST_MAIN(cases)

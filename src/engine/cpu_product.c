@@ -1,0 +1,205 @@
+/* The four products of a layer on the CPU, each with what its kernels do on the way. */
+#include "engine/cpu_stream.h"
+
+/* The largest weight, in elements, that stays in a second-level cache beside a strip of rows. */
+enum { STRIP_WEIGHTS = 3 << 18 };
+
+/* What a range has at least: of a product on tiles that many outputs, of a normalisation that many rows. */
+enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 32 };
+
+static bool ends_in_residual(enum linear_site site)
+{
+    return site == LINEAR_ATTENTION_OUTPUT || site == LINEAR_OUTPUT;
+}
+
+static enum norm_site norm_behind(enum linear_site site)
+{
+    return site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION;
+}
+
+/* What a product reads. */
+static const void *input_of(const struct backend_stream *stream, enum linear_site site)
+{
+    bool half = stream->weights->backend.precision == PRECISION_BF16;
+    if (site == LINEAR_ATTENTION_OUTPUT)
+        return half ? (const void *)stream->context.bf16 : stream->context.f32;
+    if (site == LINEAR_OUTPUT)
+        return half ? (const void *)stream->wide16 : stream->wide;
+    return half ? (const void *)stream->hidden16 : stream->hidden;
+}
+
+/* ---- normalisation of f32 products ---- */
+
+static void norm_rows(struct backend_stream *stream, uint32_t layer, enum norm_site site, uint32_t first, uint32_t last,
+                      const float *product)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_layer *at = &weights->layers[layer];
+    enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
+    weights->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
+                               &at->norm[site], cpu_hidden_row(stream, first));
+}
+
+static void norm_range(void *context, unsigned hand, unsigned range)
+{
+    (void)hand;
+    const struct cpu_step *step = context;
+    struct backend_stream *stream = step->stream;
+    uint32_t rows = stream->pass->extent, first = cpu_range_first(rows, range, step->ranges);
+    norm_rows(stream, step->layer, (enum norm_site)step->site, first, cpu_range_first(rows, range + 1, step->ranges),
+              stream->product + (size_t)first * stream->weights->backend.model->hidden);
+}
+
+static enum status norm_all(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+{
+    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, stream->pass->extent, LEAST_ROWS)};
+    return cpu_do(&step, norm_range, err);
+}
+
+/* ---- on tiles ---- */
+
+static struct product_job tiles_job(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    struct product_job job = {
+        .rows = stream->pass->extent,
+        .from = input_of(stream, site),
+        .from_tiled = site == LINEAR_OUTPUT,
+        .to_tiled = site == LINEAR_INTERMEDIATE,
+        .packed = linear->tiles,
+        .activation = weights->backend.model->activation,
+        .bias = linear->bias,
+    };
+    cpu_weights_shape(weights->backend.model, site, &job.outputs, &job.inputs);
+    job.last_output = job.outputs;
+    if (ends_in_residual(site)) {
+        job.end = END_NOTHING;
+        job.to.f32 = stream->product;
+    } else {
+        job.end = site == LINEAR_QKV ? END_BIAS : END_BIAS_ACTIVATION;
+        job.to.bf16 = stream->wide16;
+    }
+    return job;
+}
+
+static void tiles_range(void *context, unsigned hand, unsigned range)
+{
+    (void)hand;
+    const struct cpu_step *step = context;
+    struct product_job job = tiles_job(step->stream, step->layer, (enum linear_site)step->site);
+    uint32_t parts = job.outputs / TILES_MULTIPLE;
+    job.first_output = cpu_range_first(parts, range, step->ranges) * TILES_MULTIPLE;
+    job.last_output = cpu_range_first(parts, range + 1, step->ranges) * TILES_MULTIPLE;
+    step->stream->weights->tiles->product(&job);
+}
+
+/* Strip by strip where a strip can pass the whole weight in the second-level cache: then its sums are normalised while
+ * they are there. */
+static void tiles_strips(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+{
+    struct product_job job = tiles_job(stream, layer, site);
+    const uint16_t *from = job.from;
+    uint32_t rows = job.rows, strip = (size_t)job.outputs * job.inputs > STRIP_WEIGHTS ? rows : TILES_MULTIPLE;
+    for (uint32_t row = 0; row < rows; row += strip) {
+        job.rows = rows - row < strip ? rows - row : strip;
+        job.from = from + (size_t)row * job.inputs;
+        stream->weights->tiles->product(&job);
+        norm_rows(stream, layer, norm_behind(site), row, row + job.rows, stream->product);
+    }
+}
+
+static enum status tiles_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    if (ends_in_residual(site) && !stream->helped) {
+        tiles_strips(stream, layer, site);
+        return STATUS_OK;
+    }
+    uint32_t outputs, inputs;
+    cpu_weights_shape(stream->weights->backend.model, site, &outputs, &inputs);
+    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
+    TRY(cpu_do(&step, tiles_range, err));
+    return ends_in_residual(site) ? norm_all(stream, layer, norm_behind(site), err) : STATUS_OK;
+}
+
+/* ---- by oneDNN ---- */
+
+/* The intermediate product goes through its activation block by block, while a block is in the cache. */
+static enum status matmul_block(struct backend_stream *stream, uint32_t layer, enum linear_site site,
+                                struct cpu_hand *hand, uint32_t block)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_linear *linear = &weights->layers[layer].linear[site];
+    const struct model *model = weights->backend.model;
+    const struct matmul *shape = weights->shapes[site];
+    float *to = site == LINEAR_QKV ? stream->wide : site == LINEAR_INTERMEDIATE ? hand->block : stream->product;
+    TRY(matmul_run(hand->runner, shape, linear->packed, block, stream->pass->extent, input_of(stream, site), to,
+                   &hand->err));
+    if (site != LINEAR_INTERMEDIATE)
+        return STATUS_OK;
+    uint32_t outputs = matmul_block_outputs(shape);
+    size_t first = (size_t)block * outputs;
+    struct activations activated = {.f32 = stream->wide + first};
+    if (stream->wide16 != NULL)
+        activated = (struct activations){.bf16 = stream->wide16 + first};
+    weights->kernels->activate(stream->pass->extent, outputs, model->activation, to, linear->bias + first, activated,
+                               model->intermediate_size);
+    return STATUS_OK;
+}
+
+/* A range is a block. */
+static void matmul_range(void *context, unsigned hand, unsigned range)
+{
+    const struct cpu_step *step = context;
+    struct cpu_hand *own = &step->stream->hand[hand];
+    if (own->err.status == STATUS_OK)
+        own->err.status = matmul_block(step->stream, step->layer, (enum linear_site)step->site, own, range);
+}
+
+/* ---- in int8 ---- */
+
+static struct int8_work int8_work_of(const struct backend_stream *stream)
+{
+    bool tiles = stream->weights->tiles != NULL;
+    return (struct int8_work){
+        .rows = stream->pass->extent,
+        .hidden = stream->hidden,
+        .qkv = {.f32 = tiles ? NULL : stream->wide, .bf16 = tiles ? stream->wide16 : NULL},
+        .context = stream->context,
+        .intermediate = stream->wide16,
+    };
+}
+
+/* ---- what the pass calls ---- */
+
+void cpu_product_prepare(struct backend_stream *stream)
+{
+    struct int8_work work = int8_work_of(stream);
+    if (stream->weights->int8 != NULL)
+        int8_pass_embedded(&stream->whole, stream->weights, &work);
+}
+
+enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    const struct cpu_weights *weights = stream->weights;
+    if (weights->int8 != NULL) {
+        struct int8_work work = int8_work_of(stream);
+        int8_pass_linear(&stream->whole, weights, &work, layer, site);
+        return STATUS_OK;
+    }
+    if (weights->tiles != NULL)
+        return tiles_product(stream, layer, site, err);
+    struct cpu_step step = {stream, layer, site, matmul_blocks(weights->shapes[site])};
+    return cpu_do(&step, matmul_range, err);
+}
+
+enum status cpu_product_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+{
+    const struct cpu_weights *weights = stream->weights;
+    if (weights->int8 != NULL) {
+        struct int8_work work = int8_work_of(stream);
+        int8_pass_norm(&stream->whole, weights, &work, layer, site);
+        return STATUS_OK;
+    }
+    return weights->tiles != NULL ? STATUS_OK : norm_all(stream, layer, site, err);
+}

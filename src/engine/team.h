@@ -1,0 +1,47 @@
+/* A team: threads that help another one through a short computation, so that a single small text has more than one
+ * core. The thread that computes owns the team meanwhile and publishes its work step by step; a step is some ranges,
+ * and whoever is there claims the next one. A helper that comes late or not at all therefore costs nothing: its ranges
+ * are done by the others, and nobody waits but for ranges that somebody is at.
+ *
+ * Helpers only use cores that nothing else of this process computes on: all computations say when they begin and end,
+ * and for each one that is on, a helper less may claim. Within a computation a helper spins for a moment between
+ * steps; outside of one it sleeps. */
+#ifndef ENGINE_TEAM_H
+#define ENGINE_TEAM_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+struct team;
+
+/* Threads that one computation has at most, the owner included: each more brings less. */
+enum { TEAM_HANDS_MAX = 8 };
+
+struct team_step {
+    /* `hand` says who does it: 0 is the owner, 1 up to team_hands - 1 are helpers. A range is done once, on one hand,
+     * and a hand does one range at a time. */
+    void (*range)(void *context, unsigned hand, unsigned range);
+    void *context;
+    unsigned ranges; /* at most 65535 */
+};
+
+/* Starts the helpers for a process that may keep `threads` cores busy. Owns: the caller ends it with team_close, when
+ * nothing computes. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
+MUST_CHECK enum status team_open(unsigned threads, struct team **out, struct err *err);
+void team_close(struct team *team); /* NULL is allowed */
+
+/* Threads that may have a part in a step, the owner included. */
+unsigned team_hands(const struct team *team);
+
+/* A computation begins. True: it owns the team from now on; false when it does not want to, when another one does, or
+ * when no core is left for helpers. Thread: any. */
+bool team_enter(struct team *team, bool wants);
+/* It ends. `owns` is what team_enter said. */
+void team_leave(struct team *team, bool owns);
+
+/* Does all ranges of a step. What it reads may be written before, and what it writes read behind it, without further
+ * ado. Thread: the owner. */
+void team_run(struct team *team, const struct team_step *step);
+
+#endif
