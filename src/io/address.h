@@ -21,6 +21,7 @@ enum { ADDRESS_TEXT = 256, ADDRESS_PORT = 6379, ADDRESS_SENTINEL_PORT = 26379, A
 
 struct tls;
 
+/* A server: a host name or an IP address, and a port. */
 struct place {
     char *host;
     uint16_t port;

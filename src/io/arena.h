@@ -6,6 +6,7 @@
 
 struct arena_block;
 
+/* What was taken so far. */
 struct arena {
     struct arena_block *blocks; /* the newest first */
     size_t used;
@@ -20,6 +21,7 @@ size_t arena_used(const struct arena *arena);
 /* Takes everything back; keeps one block of ordinary size for the next reply. */
 void arena_reset(struct arena *arena);
 
+/* Gives all memory back and leaves an empty arena. */
 void arena_free(struct arena *arena);
 
 #endif

@@ -16,6 +16,8 @@ struct client;
  * Errors: STATUS_UNAVAILABLE, STATUS_DENIED, STATUS_TIMEOUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status client_open(const struct address *address, uint32_t timeout_ms, struct client **out,
                                    struct err *err);
+
+/* Closes the connection and frees the last answer. NULL is allowed. */
 void client_close(struct client *client);
 
 /* Sends a command and returns its answer. An error reply is an error; `*out` is that reply then, otherwise NULL on
@@ -24,11 +26,13 @@ void client_close(struct client *client);
 MUST_CHECK enum status client_command(struct client *client, size_t count, const char *const *arguments,
                                       const size_t *lengths, const struct resp_value **out, struct err *err);
 
-/* The two halves of client_command, for pipelines: send many, then receive as many answers, in order.
- * Units: block_ms is what the command itself may block (BLPOP, XREAD), 0 for others. `lengths` may be NULL for C
- * strings. */
+/* Sends a command without waiting for its answer, for pipelines: send many, then receive as many answers, in order.
+ * `lengths` may be NULL for C strings.
+ * Units: block_ms is what the command itself may block (BLPOP, XREAD), 0 for others. Errors: as client_open. */
 MUST_CHECK enum status client_send(struct client *client, size_t count, const char *const *arguments,
                                    const size_t *lengths, uint32_t block_ms, struct err *err);
+
+/* Waits for the next answer. Owns and Errors: as client_command. */
 MUST_CHECK enum status client_receive(struct client *client, const struct resp_value **out, struct err *err);
 
 #endif

@@ -9,6 +9,7 @@
 struct event_base;
 struct dial;
 
+/* Where to, and who is told. */
 struct dial_options {
     struct event_base *base;
     const char *path;          /* a unix socket, or */
@@ -19,8 +20,11 @@ struct dial_options {
     void (*done)(void *context, int fd, const struct err *err);
 };
 
-/* Owns: the caller ends it with dial_close, inside `done` or before it came. Errors: STATUS_NO_MEMORY. */
+/* Begins to connect. Owns: the caller ends it with dial_close, inside `done` or before it came. Errors:
+ * STATUS_NO_MEMORY. */
 MUST_CHECK enum status dial_open(const struct dial_options *options, struct dial **out, struct err *err);
+
+/* Gives up, if it is not over, and frees. NULL is allowed. */
 void dial_close(struct dial *dial);
 
 /* What it is at, for the message of a connection that took too long. */

@@ -29,6 +29,7 @@ MUST_CHECK enum status entries_from_read(struct entries *entries, const struct r
 MUST_CHECK enum status entries_from_claim(struct entries *entries, const struct resp_value *answer,
                                           enum request_class class, struct err *err);
 
+/* Frees the arrays and leaves none. */
 void entries_free(struct entries *entries);
 
 #endif

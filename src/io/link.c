@@ -87,11 +87,27 @@ void link_die(struct link *link, const struct err *err)
     link_leave(link);
 }
 
+static const struct place *place_of(const struct link_options *options)
+{
+    return options->place ? options->place : options->address->places;
+}
+
+/* The peer's name for messages. */
+static const char *peer(const struct link *link, char text[ADDRESS_TEXT])
+{
+    const struct link_options *options = &link->options;
+    if (options->address->path) {
+        snprintf(text, ADDRESS_TEXT, "%s", options->address->path);
+        return text;
+    }
+    return place_print(place_of(options), text);
+}
+
 void link_die_because(struct link *link, enum status status, const char *message)
 {
     char text[ADDRESS_TEXT];
     struct err err;
-    err_set(&err, status, "%s: %s", link_peer(link, text), message);
+    err_set(&err, status, "%s: %s", peer(link, text), message);
     link_die(link, &err);
 }
 
@@ -175,21 +191,6 @@ void link_on_read(struct bufferevent *buffers, void *context)
         }
     }
     link_leave(link);
-}
-
-static const struct place *place_of(const struct link_options *options)
-{
-    return options->place ? options->place : options->address->places;
-}
-
-const char *link_peer(const struct link *link, char text[ADDRESS_TEXT])
-{
-    const struct link_options *options = &link->options;
-    if (options->address->path) {
-        snprintf(text, ADDRESS_TEXT, "%s", options->address->path);
-        return text;
-    }
-    return place_print(place_of(options), text);
 }
 
 const char *link_host(const struct link *link)

@@ -22,6 +22,7 @@ struct resolver;
  * whether Redis has run the command is unknown. */
 typedef void link_reply_fn(void *context, const struct resp_value *reply, const struct err *err);
 
+/* Where to, as whom, and who is told. */
 struct link_options {
     struct event_base *base;
     const struct address *address; /* must outlive the link, as the next two */
@@ -56,6 +57,7 @@ MUST_CHECK enum status link_command(struct link *link, size_t count, const char 
 MUST_CHECK enum status link_send(struct link *link, const char *bytes, size_t length, uint32_t timeout_ms,
                                  link_reply_fn *reply, void *context, struct err *err);
 
+/* Whether it is connected and logged in, so that commands may be sent. */
 bool link_is_up(const struct link *link);
 
 /* Commands sent and not answered. */

@@ -16,6 +16,7 @@ struct pending {
     char head[REFUSAL_HEAD];
 };
 
+/* One connection; it goes connecting, up, dead, in this order, and may be closed at any time. */
 struct link {
     struct link_options options;
     struct dial *dial;
@@ -34,23 +35,26 @@ struct link {
     unsigned busy;
 };
 
-/* Any callback may close the link: between these two it is not freed. */
+/* Between these two a link is not freed, although a callback may close it. */
 void link_enter(struct link *link);
 void link_leave(struct link *link);
 
-/* Ends it: on_down, then the commands' NULLs. The second puts the peer's name before the message. */
+/* Ends a link that is not dead yet: on_down, then the commands' NULLs. */
 void link_die(struct link *link, const struct err *err);
+
+/* Likewise, with the peer's name before the message. */
 void link_die_because(struct link *link, enum status status, const char *message);
 
-/* The peer's name for messages; the host that a certificate has to bear. */
-const char *link_peer(const struct link *link, char text[ADDRESS_TEXT]);
+/* The host that a certificate has to bear; of an address with places only. */
 const char *link_host(const struct link *link);
 
 /* A buffer's bytes have come. */
 void link_on_read(struct bufferevent *buffers, void *link);
 
-/* link_login.c: the dial has ended; what to say of a link that was not up in time. */
+/* The dial of link_open has ended (link_login.c). */
 void link_on_dialled(void *link, int fd, const struct err *err);
+
+/* What to say of a link that was not up in time (link_login.c). */
 const char *link_stage(const struct link *link);
 
 #endif

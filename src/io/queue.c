@@ -7,21 +7,13 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "base/random.h"
+#include "io/queue_parts.h"
 
 enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
-
-static uint64_t next_random(struct queue *queue)
-{
-    uint64_t x = queue->random;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return queue->random = x;
-}
 
 static void close_links(struct queue *queue)
 {
@@ -61,6 +53,21 @@ void queue_stop(struct queue *queue, const struct err *err)
     drop(queue, QUEUE_STOPPED);
 }
 
+uint64_t queue_backoff_ms(const struct queue *queue, unsigned tries)
+{
+    uint64_t wait_ms = queue->options.backoff_ms;
+    for (unsigned i = 0; i < tries && wait_ms < queue->options.backoff_cap_ms; i++) {
+        wait_ms *= 2;
+    }
+    return wait_ms < queue->options.backoff_cap_ms ? wait_ms : queue->options.backoff_cap_ms;
+}
+
+void queue_wake_in(struct event *timer, uint64_t wait_ms)
+{
+    struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000), .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
+    evtimer_add(timer, &wait);
+}
+
 void queue_down(struct queue *queue, const struct err *err)
 {
     if (queue->state != QUEUE_UP && queue->state != QUEUE_CONNECTING) {
@@ -70,18 +77,12 @@ void queue_down(struct queue *queue, const struct err *err)
         queue_stop(queue, err);
         return;
     }
-    uint64_t wait_ms = queue->options.backoff_ms;
-    for (unsigned i = 0; i < queue->tries && wait_ms < queue->options.backoff_cap_ms; i++) {
-        wait_ms *= 2;
-    }
-    wait_ms = wait_ms < queue->options.backoff_cap_ms ? wait_ms : queue->options.backoff_cap_ms;
-    wait_ms = wait_ms / 2 + next_random(queue) % (wait_ms / 2 + 1);
-    queue->tries++;
+    uint64_t wait_ms = queue_backoff_ms(queue, queue->tries++);
+    wait_ms = wait_ms / 2 + random_next(&queue->random) % (wait_ms / 2 + 1);
     log_warn(queue->state == QUEUE_UP ? "redis_lost" : "redis_unavailable", log_str("reason", err->message),
              log_int("retry_in_ms", (int64_t)wait_ms));
     drop(queue, QUEUE_WAITING);
-    struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000), .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
-    evtimer_add(queue->retry, &wait);
+    queue_wake_in(queue->retry, wait_ms);
 }
 
 static void on_link_down(void *context, const struct err *err)
@@ -209,7 +210,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     }
     queue->options = *options;
     set_defaults(&queue->options);
-    queue->random = options->seed | 1;
+    queue->random = options->seed;
     queue->retry = evtimer_new(options->base, on_retry, queue);
     queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
     queue->group_retry = evtimer_new(options->base, queue_on_group_retry, queue);
@@ -225,8 +226,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
 
 void queue_start(struct queue *queue)
 {
-    struct timeval now = {0};
-    evtimer_add(queue->retry, &now);
+    queue_wake_in(queue->retry, 0);
 }
 
 void queue_close(struct queue *queue)

@@ -34,6 +34,7 @@ enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128 };
 struct event_base;
 struct queue;
 
+/* Which queue, for whom, and how patiently. */
 struct queue_options {
     struct event_base *base;
     const struct address *address;
@@ -77,6 +78,7 @@ void queue_execute(struct queue *queue, struct action *action);
 /* The name of this worker in the group: host, pid and a random part. Changes when a lease is lost. */
 const char *queue_worker_name(const struct queue *queue);
 
+/* Counters since queue_open. */
 struct queue_stats {
     bool connected;
     uint64_t reconnects;     /* connections lost after they had been up */
@@ -92,6 +94,8 @@ struct queue_stats {
     uint64_t orphans;         /* read entries that nobody had, found by a sweep */
     uint64_t promoted_broken; /* parked names whose fields were gone or unreadable */
 };
+
+/* How it stands now. Thread: that of the event loop. */
 struct queue_stats queue_stats(const struct queue *queue);
 
 #endif

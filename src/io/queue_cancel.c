@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 enum { ROUNDS_MAX = 4 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 enum { CLAIM_MAX = 128, FAIR_SCAN = 2000, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 

@@ -1,5 +1,5 @@
 /* What lua/defer, lua/charge and lua/track are told of each request. */
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
 {

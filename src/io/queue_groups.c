@@ -6,18 +6,11 @@
 #include <event2/event.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 static void try_later(struct queue *queue)
 {
-    uint64_t wait_ms = queue->options.backoff_ms;
-    for (unsigned i = 0; i < queue->group_tries && wait_ms < queue->options.backoff_cap_ms; i++) {
-        wait_ms *= 2;
-    }
-    wait_ms = wait_ms < queue->options.backoff_cap_ms ? wait_ms : queue->options.backoff_cap_ms;
-    struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000), .tv_usec = (suseconds_t)(wait_ms % 1000 * 1000)};
-    queue->group_tries++;
-    evtimer_add(queue->group_retry, &wait);
+    queue_wake_in(queue->group_retry, queue_backoff_ms(queue, queue->group_tries++));
 }
 
 /* Another type stands at the key: the class rests until that is over. */

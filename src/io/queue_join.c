@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 #include "io/rights.h"
 
 enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };

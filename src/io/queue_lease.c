@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 static void on_renewed(void *context, const struct resp_value *reply, const struct err *err)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 4 + 2 * CLASS_COUNT };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 enum { OWN_COUNT_AFTER_LARGE = 64 };
 

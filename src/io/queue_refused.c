@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 void queue_follow(struct queue *queue, const struct resp_value *reply)
 {

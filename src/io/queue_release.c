@@ -1,7 +1,7 @@
 /* Giving entries back: some when there is no time for them, all of all streams at a shutdown. */
 #include <stdio.h>
 
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 enum { RELEASE_ENTRIES = 500 };
 

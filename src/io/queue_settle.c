@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 static void add_pair(struct command *command, const char *field, const char *value)
 {

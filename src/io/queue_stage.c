@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
 

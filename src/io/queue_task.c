@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "io/queue_private.h"
+#include "io/queue_parts.h"
 
 /* --- Names ------------------------------------------------------------------------------------------------------- */
 

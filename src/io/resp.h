@@ -13,8 +13,10 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
+/* The types of RESP2. */
 enum resp_type { RESP_NIL, RESP_STATUS, RESP_ERROR, RESP_INTEGER, RESP_STRING, RESP_ARRAY };
 
+/* One value of a reply; it belongs to whoever built it. */
 struct resp_value {
     enum resp_type type;
     long long integer;        /* INTEGER */
@@ -28,6 +30,8 @@ struct resp_reader;
 
 /* Makes a reader whose buffered bytes and built values together stay below `max_bytes`. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status resp_open(size_t max_bytes, struct resp_reader **out, struct err *err);
+
+/* Frees a reader and the value it has given last. NULL is allowed. */
 void resp_close(struct resp_reader *reader);
 
 /* Takes bytes from the peer. Errors: STATUS_NO_MEMORY, or what an earlier call said: a broken reader stays broken. */
@@ -48,6 +52,7 @@ struct command {
     size_t words;
 };
 
+/* Appends one word: bytes, a C string, or a decimal number. Errors: command_finish tells. */
 void command_bytes(struct command *command, const void *bytes, size_t length);
 void command_text(struct command *command, const char *text);
 void command_number(struct command *command, uint64_t number);
@@ -58,10 +63,14 @@ void command_list(struct command *command, size_t count, const char *const *word
 /* Sets `bytes` to the whole command, which lives as long as the command is not changed or freed.
  * Errors: STATUS_NO_MEMORY, when any append has failed. */
 MUST_CHECK enum status command_finish(struct command *command, const char **bytes, size_t *length, struct err *err);
+
+/* Frees the bytes and leaves an empty command. */
 void command_free(struct command *command);
 
-/* Whether an error reply begins with this word ("NOSCRIPT"), whether a value is a string or status equal to `text`. */
+/* Whether a value is an error reply that begins with this word ("NOSCRIPT"). */
 bool resp_is_error(const struct resp_value *value, const char *word);
+
+/* Whether a value is a string or status equal to `text`. */
 bool resp_equals(const struct resp_value *value, const char *text);
 
 /* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM, DENIED: protected mode),

@@ -5,14 +5,17 @@
 
 #include <stddef.h>
 
+/* Who needs a right; several bits may be set. */
 enum role { ROLE_WORKER = 1, ROLE_PRODUCER = 2, ROLE_OPERATOR = 4 };
 
+/* A command that some roles must be allowed. */
 struct right {
     unsigned roles; /* enum role */
     /* Words with one space between them. @x is the queue's key x; @requests* each of the three streams. */
     const char *command;
 };
 
+/* The whole table. Shapes: [*count]; it is static. */
 const struct right *rights_table(size_t *count);
 
 #endif

@@ -31,6 +31,7 @@ enum script {
     SCRIPT_COUNT,
 };
 
+/* A script as it is embedded. */
 struct script_source {
     const char *name;
     const char *text;

@@ -15,6 +15,7 @@ struct event_base;
 struct resolver;
 struct seek;
 
+/* Where to ask, and who is told. */
 struct seek_options {
     struct event_base *base;
     const struct address *address; /* must outlive the seek */
@@ -27,12 +28,16 @@ struct seek_options {
     void (*on_failed)(void *context, const struct err *err);
 };
 
-/* Owns: the caller ends it with seek_close. Errors: STATUS_NO_MEMORY. */
+/* Makes a seek that asks nobody yet. Owns: the caller ends it with seek_close. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status seek_open(const struct seek_options *options, struct seek **out, struct err *err);
+
+/* Stops and frees. NULL is allowed. */
 void seek_close(struct seek *seek);
 
-/* Begins to ask, and stops: then nothing comes. Both are allowed at any time, also inside the callbacks. */
+/* Begins to ask, anew if it is at it. Allowed at any time, also inside the callbacks, as seek_stop. */
 void seek_start(struct seek *seek);
+
+/* Ends the asking: no callback comes. */
 void seek_stop(struct seek *seek);
 
 #endif

@@ -14,6 +14,7 @@
 struct ssl_st; /* OpenSSL's SSL */
 struct tls;
 
+/* Files; the names are copied. */
 struct tls_options {
     const char *ca_file;              /* PEM: who may sign; NULL: the system's list */
     const char *cert_file, *key_file; /* PEM: our own certificate and its key, unencrypted; NULL: none */
@@ -24,7 +25,7 @@ struct tls_options {
  * STATUS_BAD_INPUT (no certificate in it, a key of another certificate, an encrypted key), STATUS_NO_MEMORY. */
 MUST_CHECK enum status tls_open(const struct tls_options *options, struct tls **out, struct err *err);
 
-/* NULL is allowed. */
+/* Frees it; sessions that are open live on. NULL is allowed. */
 void tls_close(struct tls *tls);
 
 /* Makes our end of a connection to `host`, a name or an IP address, which the server's certificate must bear.

@@ -7,6 +7,7 @@
 
 #include "io/tls.h"
 
+/* The files that are looked at again. */
 enum tls_file { TLS_CA, TLS_CERT, TLS_KEY, TLS_FILES };
 
 /* What tells one content of a file from the next. */
@@ -16,6 +17,7 @@ struct tls_stamp {
     ino_t inode;
 };
 
+/* What sessions are made from, and of which content of the files. */
 struct tls {
     struct ssl_ctx_st *context;
     char *files[TLS_FILES]; /* NULL where none is named */
