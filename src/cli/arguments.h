@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 
+/* What is not a setting. */
 struct arguments {
     bool help;
     const char *config_path; /* --config; points into argv */

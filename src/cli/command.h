@@ -17,6 +17,7 @@ struct invocation {
     char *config_path; /* the file that was read, or NULL */
 };
 
+/* A row: what a command is called, what it takes, and what it does. */
 struct subcommand {
     const char *name;          /* one word or two */
     unsigned bit;              /* enum command_bit: which settings it takes; 0 for none */

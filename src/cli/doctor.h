@@ -5,8 +5,10 @@
 #include "cli/session.h"
 #include "io/rights.h"
 
+/* How bad it is; any FINDING_FAIL makes the exit code one. */
 enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
 
+/* What the chapters share. */
 struct doctor {
     struct session session;
     const struct config *config;
@@ -30,8 +32,5 @@ void doctor_rights(struct doctor *doctor);     /* each right of the role */
 void doctor_queue(struct doctor *doctor);      /* keys, group, workers, dead letters */
 void doctor_model(struct doctor *doctor);      /* whether our model is the queue's */
 void doctor_host(struct doctor *doctor);       /* the libraries under this program */
-
-/* Whether Debian's version `a` is before `b`. */
-bool debian_version_before(const char *a, const char *b);
 
 #endif

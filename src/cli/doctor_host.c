@@ -32,7 +32,7 @@ static int order_of(char c)
     return isalpha((unsigned char)c) ? c : c + 256;
 }
 
-bool debian_version_before(const char *a, const char *b)
+static bool version_before(const char *a, const char *b)
 {
     while (*a != '\0' || *b != '\0') {
         while ((*a != '\0' && !isdigit((unsigned char)*a)) || (*b != '\0' && !isdigit((unsigned char)*b))) {
@@ -80,7 +80,7 @@ void doctor_host(struct doctor *doctor)
         char version[128];
         if (!find_version(database.data, floors[i].package, version))
             continue;
-        if (debian_version_before(version, floors[i].floor))
+        if (version_before(version, floors[i].floor))
             doctor_say(doctor, FINDING_WARN, "packages", "%s %s has known security holes; use %s or later",
                        floors[i].package, version, floors[i].floor);
         else

@@ -25,9 +25,12 @@ struct embed_job {
     struct buffer terms, facts;
 };
 
-/* Owns: the caller ends it with embed_job_close, also after an error; the invocation must outlive it.
+/* Reads the options. Owns: the caller ends it with embed_job_close, also after an error; the invocation must outlive
+ * it.
  * Errors: STATUS_BAD_INPUT naming the option; STATUS_NO_MEMORY. */
 MUST_CHECK enum status embed_job_open(struct embed_job *job, struct invocation *invocation, struct err *err);
+
+/* Frees what was taken apart. */
 void embed_job_close(struct embed_job *job);
 
 /* Adds what is known once model and engine are open; terms and facts are then whole. Errors: STATUS_NO_MEMORY. */

@@ -6,6 +6,7 @@
 
 enum { HEARTBEAT_FRESH_MS = 10000 };
 
+/* What one worker said; all strings are in the answer. */
 struct heartbeat_line {
     const char *worker;
     const char *words;   /* `state running held 3 …`, as the worker wrote them */
@@ -14,6 +15,7 @@ struct heartbeat_line {
     bool alive;          /* its lease runs */
 };
 
+/* All workers of a queue. */
 struct heartbeats {
     struct resp_value *answer; /* what the lines point into */
     struct heartbeat_line *lines;
@@ -22,6 +24,8 @@ struct heartbeats {
 
 /* Reads them. Owns: the caller ends it with heartbeats_free, also after an error. Errors: those of the commands. */
 MUST_CHECK enum status heartbeats_read(struct session *session, struct heartbeats *out, struct err *err);
+
+/* Frees answer and lines, and leaves none. */
 void heartbeats_free(struct heartbeats *heartbeats);
 
 /* Copies the value behind a word of the line ("held") into `value`, "" when it is not there; returns `value`. */

@@ -12,6 +12,7 @@ struct letter_filter {
     uint64_t newer_than_ms; /* … or at most */
 };
 
+/* A dead letter, as long as `visit` runs. */
 struct letter {
     const char *id; /* the dead letter's own; its time is when it was buried */
     const struct resp_value *fields;

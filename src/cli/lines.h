@@ -11,6 +11,7 @@
 
 enum { LINES_MAX_BYTES = 1 << 28 };
 
+/* A file that is being read. */
 struct lines {
     int fd;
     const char *name; /* for messages: "-" is called standard input */
@@ -21,6 +22,7 @@ struct lines {
     bool ended;
 };
 
+/* One line, in the file's buffer. */
 struct line {
     const char *text; /* NULL at the end of the file; else until the next call */
     size_t length;    /* without the line feed */
@@ -29,6 +31,8 @@ struct line {
 /* Opens a file, or standard input for "-". Owns: the caller ends it with lines_close; `path` must outlive it.
  * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO. */
 MUST_CHECK enum status lines_open(struct lines *lines, const char *path, struct err *err);
+
+/* Closes the file, unless it is standard input, and frees the buffer. */
 void lines_close(struct lines *lines);
 
 /* Gives the next line; a last line without a line feed is one, too.

@@ -7,6 +7,7 @@
 #include "bulk/output.h"
 #include "bulk/source.h"
 
+/* What stands beside one row. */
 struct near_text {
     uint64_t document; /* of the row */
     char *text, *id;   /* owned; the id is JSON, NULL where the number of the document is its id; text NULL: none */
@@ -21,6 +22,8 @@ struct near_text {
 MUST_CHECK enum status near_texts_find(const struct output *output, const struct nearest *nearest,
                                        struct source *source, uint64_t documents, struct near_text *texts,
                                        struct err *err);
+
+/* Frees texts and ids; the array stays the caller's. Shapes: texts [count]. */
 void near_texts_free(struct near_text *texts, uint32_t count);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "bulk/job.h"
 
+/* What is shown. */
 enum progress_style {
     PROGRESS_AUTO, /* a bar on a terminal, else lines */
     PROGRESS_BAR,
@@ -14,6 +15,7 @@ enum progress_style {
     PROGRESS_NONE,
 };
 
+/* What was shown, and when. */
 struct progress {
     enum progress_style style;
     uint64_t started_ns, shown_ns;

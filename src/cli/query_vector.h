@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "serve/config.h"
 
+/* A vector, and whether it is of the whole text. */
 struct query_vector {
     float *values; /* [dim], owned */
     uint32_t dim;

@@ -9,6 +9,7 @@
 
 enum { SESSION_KEY = 256, SESSION_TIMEOUT_MS = 5000 };
 
+/* An open connection, and the time at its other end. */
 struct session {
     struct address address;
     struct client *client;
@@ -19,6 +20,8 @@ struct session {
 /* Connects and asks for the time. Owns: the caller ends it with session_close, also after an error.
  * Errors: those of password_address and client_open. */
 MUST_CHECK enum status session_open(struct session *session, const struct invocation *invocation, struct err *err);
+
+/* Closes the connection; wipes the password. */
 void session_close(struct session *session);
 
 /* Runs a command's body on a session and turns its status into an exit code; errors are printed. */

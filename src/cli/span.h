@@ -11,7 +11,9 @@ enum { SPAN_TEXT = 24 };
 
 /* Reads a span; false when it is none, or longer than ten years. Units: ms. */
 bool span_parse(const char *text, uint64_t *ms);
-bool span_is(const char *text); /* for a row of settings */
+
+/* Whether it is one: `accepts` of a row of settings. */
+bool span_is(const char *text);
 
 /* Writes a span in its largest unit of which there are at least two: "90s", "36h"; returns `text`. */
 const char *span_format(uint64_t ms, char text[SPAN_TEXT]);

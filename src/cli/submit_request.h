@@ -10,6 +10,7 @@
 #include "serve/setting.h"
 #include "work/request.h"
 
+/* The command's own options. */
 struct submit_options {
     char *input, *id, *delay, *expires_in, *tenant, *meta, *results;
     int encoding; /* 0: none is named; else enum encoding + 1 */

@@ -20,6 +20,7 @@
 
 struct compute;
 
+/* What to compute on, and how much may be on its way. */
 struct compute_options {
     const struct device *devices; /* [device_count]; their engines must outlive the threads */
     unsigned device_count;
@@ -41,6 +42,8 @@ struct compute_state {
     unsigned threads; /* of the devices that live: so many batches are computed side by side */
     unsigned batches; /* that may be out */
 };
+
+/* How it stands now. Thread: the owner's. */
 struct compute_state compute_state(const struct compute *compute);
 
 /* Whether another batch may be put. */
@@ -50,9 +53,10 @@ bool compute_has_room(const struct compute *compute);
  * owner that was named here. */
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch);
 
-/* A finished batch: NULL when none is there (compute_take), or, after waiting for one, when none is out. `owner` may be
- * NULL. */
+/* Takes a finished batch, or NULL when none is there. `owner`, which may be NULL, gets what compute_put was told. */
 struct batch *compute_take(struct compute *compute, void **owner);
+
+/* Likewise, but waits for one; NULL when none is out. */
 struct batch *compute_wait(struct compute *compute, void **owner);
 
 /* Lets the batches that were put finish, and joins the threads. Batches that were not taken are not freed: take them,

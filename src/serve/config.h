@@ -80,6 +80,7 @@ struct config {
     unsigned char sources[CONFIG_SETTINGS_MAX]; /* enum config_source, per row of the table */
 };
 
+/* When a batch is cut: as soon as a compute thread is free, or by a timer. */
 enum config_window { WINDOW_IDLE, WINDOW_FIXED };
 
 /* The table. Thread: any. */
@@ -87,10 +88,12 @@ const struct setting *config_settings(size_t *count);
 
 /* Fills `config` with the defaults. Owns: the caller ends it with config_free, also after an error. */
 MUST_CHECK enum status config_init(struct config *config, struct err *err);
+
+/* Frees all texts; the config must be made anew before it is used again. */
 void config_free(struct config *config);
 
 /* Gives one setting the value `text` unless it already has one from a higher source; the text is checked either way.
- * `where` begins the message of an error. */
+ * `where` begins the message of an error. Errors: STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status config_set(struct config *config, const struct setting *setting, const char *text,
                                   enum config_source source, const char *where, struct err *err);
 
@@ -98,13 +101,14 @@ MUST_CHECK enum status config_set(struct config *config, const struct setting *s
 enum config_source config_source_of(const struct config *config, const char *key);
 
 /* Reads a file of JSON with // and block comments; unknown keys are refused, with the nearest known one named.
- * config_parse does the same with bytes in memory (a NUL must stand behind them; they are changed).
  * Errors: those of file_read; STATUS_BAD_INPUT naming file, line or field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status config_read(struct config *config, const char *path, struct err *err);
+
+/* Likewise from bytes in memory, which are changed; a NUL must stand behind them. */
 MUST_CHECK enum status config_parse(struct config *config, char *bytes, size_t length, const char *name,
                                     struct err *err);
 
-/* Takes SLUICE_<KEY> for every key; an empty variable counts as none. */
+/* Takes SLUICE_<KEY> for every key; an empty variable counts as none. Errors: STATUS_BAD_INPUT, STATUS_NO_MEMORY. */
 MUST_CHECK enum status config_environment(struct config *config, struct err *err);
 
 /* What an entry of `queues` says of a setting, as text; NULL when it says nothing. */
@@ -124,10 +128,10 @@ MUST_CHECK enum status config_split(const struct config *config, struct config *
  * Owns: the caller ends `out` with config_free, also after an error. Errors: those of config_read and config_check. */
 MUST_CHECK enum status config_reload(const struct config *old, const char *path, struct config *out, struct err *err);
 
-/* Checks what several settings say together, once all sources are in. */
+/* Checks what several settings say together, once all sources are in. Errors: STATUS_BAD_INPUT naming them. */
 MUST_CHECK enum status config_check(const struct config *config, struct err *err);
 
-/* "default", "file", "environment", "flag". */
+/* What a source is called: "default", "file", "environment", "flag". */
 const char *config_source_name(enum config_source source);
 
 #endif

@@ -17,6 +17,7 @@
 struct crew;
 struct crew_seat; /* a thread's own place in its crew */
 
+/* How many threads, and what they do. */
 struct crew_options {
     const char *name; /* of the threads, at most 11 bytes; a number is put behind it */
     unsigned threads;
@@ -32,13 +33,16 @@ struct crew_options {
  * must live until crew_stop. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread); nothing is left behind. */
 MUST_CHECK enum status crew_open(const struct crew_options *options, struct crew **out, struct err *err);
 
-/* Hands an item over; it comes back, worked on, in the order of finishing. crew_put_first: before those that wait. */
+/* Hands an item over; it comes back, worked on, in the order of finishing. */
 void crew_put(struct crew *crew, void *item);
+
+/* Likewise, before those that wait. */
 void crew_put_first(struct crew *crew, void *item);
 
-/* The next finished item: NULL when none is there (crew_take), after waiting for one (crew_wait; NULL when none is
- * out). */
+/* Takes the next finished item, or NULL when none is there. */
 void *crew_take(struct crew *crew);
+
+/* Likewise, but waits for one; NULL when none is out. */
 void *crew_wait(struct crew *crew);
 
 /* Takes back the first item that no thread has begun, or NULL: for when no thread will. */

@@ -7,6 +7,7 @@
 
 enum { DEVICES_MAX = 32 };
 
+/* Devices by their number, or all that there are. */
 struct device_list {
     bool all;
     unsigned count; /* 0 for all */

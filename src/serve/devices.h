@@ -9,12 +9,14 @@
 #include "serve/config.h"
 #include "serve/device_list.h"
 
+/* One device with its engines. */
 struct device {
     uint32_t number; /* as its backend counts */
     bool lost;
     struct engine **engines; /* [capacity], by the number of their model; NULL where the device was lost before */
 };
 
+/* The devices that were meant. Zero-initialise for none. */
 struct devices {
     struct device items[DEVICES_MAX];
     unsigned count;
@@ -26,7 +28,9 @@ struct devices {
  * here), STATUS_NO_MEMORY. */
 MUST_CHECK enum status devices_open(struct devices *devices, const struct config *config, unsigned most,
                                     struct err *err);
-void devices_close(struct devices *devices); /* and the engines; their encoders are closed */
+
+/* Closes all engines; their encoders are closed before. */
+void devices_close(struct devices *devices);
 
 /* What the configuration says of engines; the device stays 0. */
 struct engine_options devices_options(const struct config *config, bool raw);

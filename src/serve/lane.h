@@ -32,6 +32,7 @@ struct lane_home {
     void (*on_step)(void *context); /* a lane has moved: batches may wait, its deadline may be another one */
 };
 
+/* A queue that is served; only lane*.c and the server look inside. */
 struct lane {
     const struct lane_home *home;
     const struct config *config; /* this queue's own */
@@ -56,8 +57,11 @@ struct lane {
 /* Opens worker and queue of a lane whose config, model and numbers are set; nothing is connected yet.
  * Owns: the caller ends it with lane_close, also after an error. Errors: STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
 MUST_CHECK enum status lane_open(struct lane *lane, const struct lane_home *home, struct err *err);
-void lane_start(struct lane *lane); /* begins to connect */
-/* No thread may use its requests and batches any more. */
+
+/* Begins to connect. */
+void lane_start(struct lane *lane);
+
+/* Frees worker and queue; no thread may use their requests and batches any more. */
 void lane_close(struct lane *lane);
 
 /* One step of the worker. */

@@ -11,6 +11,7 @@
 struct event_base;
 struct loop;
 
+/* Who is told of what; all of it comes from loop_run. */
 struct loop_options {
     void *context;
     void (*on_deadline)(void *context);           /* the deadline of loop_set_deadline has come */
@@ -23,9 +24,14 @@ struct loop_options {
 /* Makes a loop; from then on SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR2 go to on_signal.
  * Owns: the caller ends it with loop_close. Errors: STATUS_NO_MEMORY, STATUS_IO. Thread: one, as for all of this. */
 MUST_CHECK enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err);
+
+/* Frees it, and gives the signals back. NULL is allowed. */
 void loop_close(struct loop *loop);
 
+/* What io/ needs to live on the same loop. */
 struct event_base *loop_base(const struct loop *loop);
+
+/* The eventfd that other threads write to when they have finished something. Owns: it is the loop's. */
 int loop_wake_fd(const struct loop *loop);
 
 /* Asks for on_deadline at a monotonic time; replaces an earlier wish. Units: ns; UINT64_MAX for never. */
@@ -33,6 +39,8 @@ void loop_set_deadline(struct loop *loop, uint64_t deadline_ns);
 
 /* Runs until loop_stop. */
 void loop_run(struct loop *loop);
+
+/* Lets loop_run return, once the callback at hand has. */
 void loop_stop(struct loop *loop);
 
 #endif

@@ -6,6 +6,7 @@
 #include "serve/config.h"
 #include "serve/devices.h"
 
+/* What is open. Zero-initialise for none. */
 struct models {
     struct {
         const struct config *config; /* of the first queue that wanted it */
@@ -19,6 +20,8 @@ struct models {
 /* Makes room for the models of `most` queues, on the devices that `config` names.
  * Owns: the caller ends it with models_close, also after an error. Errors: those of devices_open. */
 MUST_CHECK enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err);
+
+/* Closes engines, then models. */
 void models_close(struct models *models);
 
 /* Finds the model and engines of a queue's settings, or opens them; `number` is their place in items and on each

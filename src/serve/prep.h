@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "work/request.h"
 
+/* What is done with requests: tokenised before the engine, written as bytes after it. */
 enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
 
 /* Where requests wait, in the order in which they get a job. */

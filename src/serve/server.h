@@ -54,6 +54,7 @@ MUST_CHECK enum status server_open(struct server *server, const struct config *c
  */
 MUST_CHECK enum status server_run(struct server *server);
 
+/* Ends the threads, the lanes and all that was opened; what is unfinished stays pending in Redis. */
 void server_close(struct server *server);
 
 /* SIGHUP: reads the configuration again and takes over what may change while it runs; names in the log what may not.

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 
+/* How a value lies in its target. */
 enum setting_type {
     SETTING_TEXT,    /* char *, owned by the target, NULL while unset */
     SETTING_INTEGER, /* int64_t */
@@ -20,6 +21,7 @@ enum setting_type {
     SETTING_LIST,    /* in the file only, as an array of objects: the table's owner reads, frees and copies it */
 };
 
+/* A row. */
 struct setting {
     const char *key; /* lower_snake_case, with its unit as suffix */
     enum setting_type type;
@@ -41,8 +43,10 @@ struct setting {
 
 enum { SETTING_NAME_MAX = 64 };
 
-/* "--window-ms" and "SLUICE_WINDOW_MS" for the key "window_ms". */
+/* Writes the flag of a setting: "--window-ms" for the key "window_ms". */
 void setting_flag(const struct setting *setting, char name[SETTING_NAME_MAX]);
+
+/* Writes the environment variable: "SLUICE_WINDOW_MS". */
 void setting_variable(const struct setting *setting, char name[SETTING_NAME_MAX]);
 
 /* Turns text into the setting's field of `target`, after its checks; the field keeps its value on error.
@@ -70,8 +74,10 @@ bool setting_equal(const struct setting *setting, const void *a, const void *b);
 /* Frees the texts of the table's fields. */
 void settings_free(const struct setting *table, size_t count, void *target);
 
-/* The row with this key, or NULL; and the row whose key looks most like it (by edit distance), never NULL. */
+/* The row with this key, or NULL. */
 const struct setting *setting_find(const struct setting *table, size_t count, const char *key);
+
+/* The row whose key looks most like it, by edit distance; never NULL. */
 const struct setting *setting_nearest(const struct setting *table, size_t count, const char *key);
 
 /* The number of single-letter changes between two words, counting at most the first 63 letters of each. */

@@ -12,6 +12,7 @@
 
 #include "work/batch.h"
 
+/* One queue's part, and the batches that wait for it. */
 struct share {
     uint32_t weight;
     double token_cost;      /* of one token, in any unit that all shares use */
@@ -20,6 +21,7 @@ struct share {
     double used; /* cost of what was taken, over the weight */
 };
 
+/* All queues of the daemon. Zero-initialise for none. */
 struct shares {
     struct share *items; /* [count] */
     size_t count;
@@ -30,7 +32,9 @@ struct shares {
 /* Makes `count` shares in which `capacity` batches may wait each; the caller sets their weights (> 0) and costs.
  * Owns: the caller ends it with shares_close, also after an error. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status shares_open(struct shares *shares, size_t count, size_t capacity, struct err *err);
-void shares_close(struct shares *shares); /* waiting batches stay their workers' */
+
+/* Frees the rings; waiting batches stay their workers'. */
+void shares_close(struct shares *shares);
 
 /* Lets a batch of share `who` wait for its turn; there must be room. */
 void shares_put(struct shares *shares, size_t who, struct batch *batch);
