@@ -1,6 +1,6 @@
 /* The CUDA backend: cuBLASLt's products (cuda_gemm.h), our own kernels between them (kernels/kernels.h), one stream of
- * work on the device for each encoder (cuda_stream.h). Here it is opened and closed; what it computes is in
- * cuda_pass.c.
+ * work on the device for each encoder (cuda_stream.h). Here it is opened and closed; a pass
+ * through it is cuda_pass.h.
  */
 #include <stdio.h>
 #include <stdlib.h>

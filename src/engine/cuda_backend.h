@@ -1,0 +1,45 @@
+/* An open CUDA backend and one of its streams, as the files that open them (backend_cuda.c), take a pass through
+ * (cuda_pass.h) and launch its ops (cuda_ops.h) all see them. */
+#ifndef ENGINE_CUDA_BACKEND_H
+#define ENGINE_CUDA_BACKEND_H
+
+#include "engine/backend.h"
+#include "engine/cuda_graphs.h"
+#include "engine/cuda_stream.h"
+
+struct cuda_backend {
+    struct backend backend;
+    const struct cuda_api *api;
+    struct cuda_device device;
+    struct cuda_weights weights;
+    struct gemm *gemm;
+    struct cuda_plan_request request;
+    struct cuda_plan plan;
+    enum gemm_after activation_after; /* of the intermediate product; GEMM_ALONE: the kernel does it */
+    enum kernel_activation activation;
+    const struct cudnn_api *cudnn; /* NULL: attention is all our own */
+};
+
+enum pass_mode { PASS_DIRECT, PASS_CAPTURE, PASS_REPLAY };
+
+struct backend_stream {
+    struct cuda_backend *cuda;
+    struct kernel_queue queue;
+    struct gemm_runner *runner;
+    struct cuda_stream device;
+    struct cuda_graphs graphs;
+    struct cudnn *cudnn; /* NULL: attention is all our own */
+    bool cudnn_direct;   /* its attention cannot be captured here */
+    bool lost;           /* the device; nothing is asked of it any more */
+    uint64_t passes;     /* begun so far */
+
+    /* The pass that is begun, until it is submitted. */
+    bool begun, capturing;
+    enum pass_mode mode;
+    struct cuda_bucket *bucket;
+    struct cuda_slot *slot;
+    struct kernel_ragged ragged;
+    struct cudnn_rows cudnn_rows; /* the same for cuDNN */
+};
+
+#endif
