@@ -421,17 +421,17 @@ static bool attention_does(const struct kernel_attention_args *args)
 {
     const uint64_t hidden = static_cast<uint64_t>(args->heads) * args->head_dim;
     return args->bound > 0 && hidden > 0 && hidden % CHUNK == 0 && hidden <= KERNEL_HIDDEN_MAX &&
-           args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && aligned16(args->qkv) &&
-           aligned16(args->context) && aligned16(args->ragged.tiles);
+           args->head_dim <= ATTENTION_HEAD_DIM_MAX && args->scale > 0.0f && aligned16(args->queries) &&
+           aligned16(args->qkv) && aligned16(args->context) && aligned16(args->ragged.tiles);
 }
 
 extern "C" cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
     if (!attention_does(args))
         return cudaErrorInvalidValue;
-    if (args->type == KERNEL_F16 && args->first_only == 0)
+    if (args->type == KERNEL_F16 && args->queries == nullptr)
         return launch_type<__half>(queue, args);
-    if (args->type == KERNEL_BF16 && args->first_only == 0)
+    if (args->type == KERNEL_BF16 && args->queries == nullptr)
         return launch_type<__nv_bfloat16>(queue, args);
     return attention_plain(queue, args);
 }

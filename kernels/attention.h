@@ -10,7 +10,7 @@
 /* The widest head. */
 enum { ATTENTION_HEAD_DIM_MAX = 256 };
 
-/* kernel_attention by plain arithmetic: any type and head dim, and first_only. */
+/* kernel_attention by plain arithmetic: any type and head dim, and one query for each row. */
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 
 /* Keys or values of so many tokens lie in shared memory as one piece, in chunks of 8 columns (16 bytes). */

@@ -1,5 +1,5 @@
 /* Attention by plain arithmetic in f32: for f32 matrices, for head dims that attention.cu has no tensor-core kernel
- * for, and for the first query of each row alone (models that pool it need no other in their last layer).
+ * for, and for one query of each row (models that pool the first token need no other in their last layer).
  *
  * A warp works on a few queries of one head at a time, one or four. Its lanes fall into groups of as many as it takes
  * to hold a head 8 columns each; a group looks at every so-many-th key of the row, with its own running maximum, sum
@@ -22,7 +22,9 @@ struct plain_lane {
 
 /* One head of one row. */
 template <class T> struct plain_row {
-    const T *qkv; /* the queries of the row's first token; keys and values follow after `hidden` columns each */
+    const T *query; /* its first */
+    const T *key;   /* its first; the value follows after `hidden` columns */
+    size_t stride;  /* columns from a token's query, key and value to the next one's */
     size_t hidden;
     int length;
     float scale; /* of a score, to an exponent of 2 */
@@ -102,7 +104,7 @@ template <class T, int QUERIES, int KEYS>
 __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct plain_lane &lane,
                                            plain_part<QUERIES> *part)
 {
-    const T *keys = row.qkv + row.hidden + lane.column;
+    const T *keys = row.key + lane.column;
     for (int base = lane.group; base - lane.group < row.length; base += KEYS * lane.groups) {
         float powers[KEYS][QUERIES];
 #pragma unroll
@@ -110,7 +112,7 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
             const int token = base + k * lane.groups;
             struct chunk key = {};
             if (token < row.length)
-                key = plain_load(keys + static_cast<size_t>(token) * 3 * row.hidden, lane);
+                key = plain_load(keys + static_cast<size_t>(token) * row.stride, lane);
 #pragma unroll
             for (int q = 0; q < QUERIES; q++)
                 powers[k][q] = plain_dot(part->query[q], key, lane.lanes);
@@ -139,8 +141,7 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
             const int token = base + k * lane.groups;
             if (token >= row.length)
                 continue;
-            const struct chunk value =
-                plain_load(keys + row.hidden + static_cast<size_t>(token) * 3 * row.hidden, lane);
+            const struct chunk value = plain_load(keys + row.hidden + static_cast<size_t>(token) * row.stride, lane);
 #pragma unroll
             for (int q = 0; q < QUERIES; q++)
 #pragma unroll
@@ -178,7 +179,7 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
         part.query[q] = {};
         part.out[q] = {};
         if (first + q < row.length)
-            part.query[q] = plain_load(row.qkv + static_cast<size_t>(first + q) * 3 * row.hidden + lane.column, lane);
+            part.query[q] = plain_load(row.query + static_cast<size_t>(first + q) * row.stride + lane.column, lane);
 #pragma unroll
         for (int i = 0; i < CHUNK; i++)
             part.query[q].at[i] *= row.scale;
@@ -198,72 +199,71 @@ __device__ __forceinline__ void plain_queries(const plain_row<T> &row, int first
     }
 }
 
-template <class T>
-__device__ __forceinline__ plain_row<T> plain_row_of(const struct kernel_attention_args &a, uint32_t start,
-                                                     uint32_t length, uint32_t head)
-{
-    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
-    return {static_cast<const T *>(a.qkv) + start * 3 * hidden + head * a.head_dim, hidden, static_cast<int>(length),
-            a.scale * ATTENTION_LOG2_E};
-}
-
 /* All queries: a block takes a tile and head at a time, a warp its strip, four queries at a time. */
 template <class T>
 __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     enum { QUERIES = 4 };
+    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
     const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) * a.heads;
     for (uint32_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const struct kernel_strip strip = a.ragged.tiles[unit / a.heads].strips[threadIdx.x / WARP];
-        const uint32_t head = unit % a.heads;
-        const plain_row<T> row = plain_row_of<T>(a, strip.start, strip.length, head);
-        T *to = static_cast<T *>(a.context) + strip.start * row.hidden + head * a.head_dim;
+        const size_t column = static_cast<size_t>(unit % a.heads) * a.head_dim;
+        const T *query = static_cast<const T *>(a.qkv) + strip.start * 3 * hidden + column;
+        const plain_row<T> row = {
+            query, query + hidden, 3 * hidden, hidden, static_cast<int>(strip.length), a.scale * ATTENTION_LOG2_E};
+        T *to = static_cast<T *>(a.context) + strip.start * hidden + column;
         const int end = min(row.length, static_cast<int>(strip.first) + KERNEL_STRIP_QUERIES);
         for (int first = static_cast<int>(strip.first); first < end; first += QUERIES)
-            plain_queries<T, QUERIES, 2>(row, first, to + first * row.hidden, a.head_dim);
+            plain_queries<T, QUERIES, 2>(row, first, to + first * hidden, a.head_dim);
     }
 }
 
-/* The first query of each row: a warp takes a row and head at a time. */
+/* One query for each row: a warp takes a row and head at a time. */
 template <class T>
-__global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_first(KERNEL_ARGS(struct kernel_attention_args, a))
+__global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARGS(struct kernel_attention_args, a))
 {
+    const size_t hidden = static_cast<size_t>(a.heads) * a.head_dim;
     const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_ROWS], a.bound) * a.heads;
     for (uint32_t unit = blockIdx.x * PLAIN_WARPS + threadIdx.x / WARP; unit < units; unit += gridDim.x * PLAIN_WARPS) {
-        const uint32_t r = unit / a.heads, head = unit % a.heads;
-        const plain_row<T> row = plain_row_of<T>(a, a.ragged.start[r], a.ragged.length[r], head);
-        plain_queries<T, 1, 4>(row, 0, static_cast<T *>(a.context) + r * row.hidden + head * a.head_dim, a.head_dim);
+        const uint32_t r = unit / a.heads;
+        const size_t column = static_cast<size_t>(unit % a.heads) * a.head_dim;
+        const T *query = static_cast<const T *>(a.queries) + r * hidden + column;
+        const T *key = static_cast<const T *>(a.qkv) + a.ragged.start[r] * 2 * hidden + column;
+        const plain_row<T> row = {
+            query, key, 2 * hidden, hidden, static_cast<int>(a.ragged.length[r]), a.scale * ATTENTION_LOG2_E};
+        plain_queries<T, 1, 4>(row, 0, static_cast<T *>(a.context) + r * hidden + column, a.head_dim);
     }
 }
 
 /* --- on the host ----------------------------------------------------------------------------------------------------
  */
 
-template <class T> static void (*plain_kernel(bool first_only))(KERNEL_PARAMETER(struct kernel_attention_args))
+template <class T> static void (*plain_kernel(bool single))(KERNEL_PARAMETER(struct kernel_attention_args))
 {
-    return first_only ? attention_plain_first<T> : attention_plain_tiles<T>;
+    return single ? attention_plain_rows<T> : attention_plain_tiles<T>;
 }
 
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
     enum { BLOCKS = 8 }; /* on a multiprocessor at a time, or about so many */
-    const bool first_only = args->first_only != 0;
+    const bool single = args->queries != nullptr;
     void (*kernel)(KERNEL_PARAMETER(struct kernel_attention_args)) = nullptr;
     switch (args->type) {
     case KERNEL_F32:
-        kernel = plain_kernel<float>(first_only);
+        kernel = plain_kernel<float>(single);
         break;
     case KERNEL_F16:
-        kernel = plain_kernel<__half>(first_only);
+        kernel = plain_kernel<__half>(single);
         break;
     case KERNEL_BF16:
-        kernel = plain_kernel<__nv_bfloat16>(first_only);
+        kernel = plain_kernel<__nv_bfloat16>(single);
         break;
     default:
         return cudaErrorInvalidValue;
     }
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
-    const uint64_t wanted = first_only ? (units + PLAIN_WARPS - 1) / PLAIN_WARPS : units;
+    const uint64_t wanted = single ? (units + PLAIN_WARPS - 1) / PLAIN_WARPS : units;
     const uint64_t most = static_cast<uint64_t>(queue->multiprocessors) * BLOCKS;
     const uint32_t blocks = static_cast<uint32_t>(wanted < most ? wanted : most);
     return kernel_enqueue(queue, kernel, dim3(blocks), PLAIN_THREADS, 0, args);

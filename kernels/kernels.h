@@ -134,18 +134,19 @@ struct kernel_activate_args {
 };
 cudaError_t kernel_activate(const struct kernel_queue *queue, const struct kernel_activate_args *args);
 
-/* Softmax(scale * Q K^T) V within each row and head. Head h of Q is columns h * head_dim onwards; K follows after
- * hidden columns, V after 2 * hidden. */
+/* Softmax(scale * Q K^T) V within each row and head. Q, K and V stand side by side, hidden columns each; head h is
+ * columns h * head_dim onwards of each. With `queries` each row has one query only, its own row of that matrix, and
+ * `qkv` holds K and V alone. */
 struct kernel_attention_args {
     enum kernel_type type;
-    uint32_t bound; /* tiles that the launch is for; rows, when first_only */
+    uint32_t bound; /* tiles that the launch is for; with queries: rows */
     uint32_t heads;
-    uint32_t head_dim;   /* hidden = heads * head_dim */
-    float scale;         /* 1 where the loader has folded it into the query weights */
-    uint32_t first_only; /* 1: the first query of each row alone; context is then [rows, hidden] */
+    uint32_t head_dim; /* hidden = heads * head_dim */
+    float scale;       /* 1 where the loader has folded it into the query weights */
     struct kernel_ragged ragged;
-    const void *qkv; /* [tokens, 3 * hidden] type */
-    void *context;   /* [tokens, hidden] or [rows, hidden] type, written; gaps keep what they hold */
+    const void *queries; /* [rows, hidden] type, or NULL */
+    const void *qkv;     /* [tokens, 3 * hidden] type; with queries: [tokens, 2 * hidden] */
+    void *context;       /* [tokens, hidden] type; with queries: [rows, hidden]; written; gaps keep what they hold */
 };
 cudaError_t kernel_attention(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 
@@ -163,7 +164,7 @@ cudaError_t kernel_gather(const struct kernel_queue *queue, const struct kernel_
 enum kernel_pooling {
     KERNEL_POOL_MEAN,     /* of a row's tokens */
     KERNEL_POOL_FIRST,    /* a row's first token */
-    KERNEL_POOL_GATHERED, /* x holds one token per row already (kernel_gather, attention with first_only) */
+    KERNEL_POOL_GATHERED, /* x holds one token per row already (kernel_gather, attention with queries) */
 };
 
 /* The row's vector: pooled, cut to its first `dim` floats, then scaled to length 1 if `normalize` (a zero vector stays

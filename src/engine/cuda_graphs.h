@@ -16,7 +16,8 @@ struct cuda_bucket {
     uint32_t longest;                                  /* row, with cuDNN's attention; else 0 */
     const struct cudnn_plan *attention;                /* NULL: kernels/attention.cu */
     const struct gemm_plan *plans[CUDA_LINEARS];       /* for `tokens` rows of a matrix */
-    const struct gemm_plan *first_plans[CUDA_LINEARS]; /* for `rows`: the end of a CLS-pooled model's last layer */
+    const struct gemm_plan *first_plans[CUDA_LINEARS]; /* for `rows`: of the layer for first tokens only ... */
+    const struct gemm_plan *keys_values;               /* ... in which these are still of all tokens */
     bool planned, warm;                                /* warm: a pass has run */
     cudaGraphExec_t graph;                             /* NULL: none */
     uint64_t last_pass;                                /* its number */

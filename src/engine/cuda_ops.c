@@ -17,7 +17,7 @@ static const struct model *model_of(const struct backend_stream *stream)
 
 static bool first_tokens_only(const struct backend_stream *stream, uint32_t layer)
 {
-    return model_of(stream)->pooling == POOLING_CLS && layer + 1 == model_of(stream)->layer_count;
+    return cuda_first_tokens_only(model_of(stream), layer);
 }
 
 static void *place(const struct backend_stream *stream, size_t at)
@@ -44,8 +44,8 @@ static struct extent first_tokens(const struct backend_stream *stream)
                            stream->ragged.counts + KERNEL_COUNT_ROWS};
 }
 
-/* What the layer's ops behind attention work on. */
-static struct extent behind_attention(const struct backend_stream *stream, uint32_t layer)
+/* What the layer's ops work on, but for its keys and values. */
+static struct extent extent_of(const struct backend_stream *stream, uint32_t layer)
 {
     return first_tokens_only(stream, layer) ? first_tokens(stream) : all_tokens(stream);
 }
@@ -59,12 +59,43 @@ struct product {
     uint32_t rows;
 };
 
+/* Where a layer for first tokens only has its queries: behind the keys and values, at most as many. */
+static void *queries_of(const struct backend_stream *stream)
+{
+    size_t token = kernel_type_bytes(stream->cuda->weights.type) * model_of(stream)->hidden;
+    return place(stream, stream->device.plan.places.wide + 2 * token * stream->bucket->tokens);
+}
+
+/* The queries of such a layer, out of what product_of says of any. */
+static void narrow_to_queries(const struct backend_stream *stream, struct product *product)
+{
+    product->shape.outputs = model_of(stream)->hidden;
+    product->operands.to = queries_of(stream);
+}
+
+/* And its keys and values, for all tokens. */
+static struct product keys_and_values(const struct backend_stream *stream, uint32_t layer)
+{
+    const struct model *model = model_of(stream);
+    const struct cuda_linear *linear = &stream->cuda->weights.layers[layer].keys_values;
+    struct extent extent = all_tokens(stream);
+    return (struct product){
+        .shape = {2 * model->hidden, model->hidden, stream->cuda->weights.type, GEMM_BIAS},
+        .operands = {.from = extent.x,
+                     .weight = linear->weight,
+                     .bias = linear->bias,
+                     .to = place(stream, stream->device.plan.places.wide),
+                     .count = extent.count},
+        .rows = extent.bound,
+    };
+}
+
 static struct product product_of(const struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
     const struct cuda_backend *cuda = stream->cuda;
     const struct cuda_places *places = &stream->device.plan.places;
     const struct cuda_linear *linear = &cuda->weights.layers[layer].linear[site];
-    struct extent extent = site == LINEAR_QKV ? all_tokens(stream) : behind_attention(stream, layer);
+    struct extent extent = extent_of(stream, layer);
     struct product product = {
         .shape = {.type = cuda->weights.type, .after = GEMM_BIAS},
         .operands = {.from = extent.x, .weight = linear->weight, .bias = linear->bias, .count = extent.count},
@@ -80,13 +111,14 @@ static struct product product_of(const struct backend_stream *stream, uint32_t l
     }
     if (site == LINEAR_INTERMEDIATE)
         product.shape.after = cuda->activation_after;
+    if (site == LINEAR_QKV && first_tokens_only(stream, layer))
+        narrow_to_queries(stream, &product);
     return product;
 }
 
 static const struct gemm_plan **plan_of(struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
-    bool first = site != LINEAR_QKV && first_tokens_only(stream, layer);
-    return first ? &stream->bucket->first_plans[site] : &stream->bucket->plans[site];
+    return first_tokens_only(stream, layer) ? &stream->bucket->first_plans[site] : &stream->bucket->plans[site];
 }
 
 static enum status plan_layer(struct backend_stream *stream, uint32_t layer, struct err *err)
@@ -96,7 +128,11 @@ static enum status plan_layer(struct backend_stream *stream, uint32_t layer, str
         TRY(gemm_prepare(stream->runner, &product.shape, product.rows, &product.operands,
                          plan_of(stream, layer, (enum linear_site)site), err));
     }
-    return STATUS_OK;
+    if (!first_tokens_only(stream, layer))
+        return STATUS_OK;
+    struct product product = keys_and_values(stream, layer);
+    return gemm_prepare(stream->runner, &product.shape, product.rows, &product.operands, &stream->bucket->keys_values,
+                        err);
 }
 
 /* What cuDNN has no plan for, our kernel does. */
@@ -146,10 +182,33 @@ enum status cuda_ops_embed(struct backend_stream *stream, struct err *err)
     return check(stream, kernel_embed_norm(&stream->queue, &args), "embedding", err);
 }
 
+/* For a layer for first tokens only: from here on those are in `first`. */
+static enum status gather_first_tokens(struct backend_stream *stream, struct err *err)
+{
+    struct kernel_gather_args args = {
+        .type = stream->cuda->weights.type,
+        .bound = stream->bucket->rows,
+        .hidden = model_of(stream)->hidden,
+        .ragged = stream->ragged,
+        .from = all_tokens(stream).x,
+        .to = first_tokens(stream).x,
+    };
+    return check(stream, kernel_gather(&stream->queue, &args), "gathering first tokens", err);
+}
+
+static enum status begin_last_layer(struct backend_stream *stream, uint32_t layer, struct err *err)
+{
+    struct product product = keys_and_values(stream, layer);
+    TRY(gather_first_tokens(stream, err));
+    return gemm_run(stream->runner, stream->bucket->keys_values, &product.operands, err);
+}
+
 enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     const struct cuda_backend *cuda = stream->cuda;
     struct product product = product_of(stream, layer, site);
+    if (site == LINEAR_QKV && first_tokens_only(stream, layer))
+        TRY(begin_last_layer(stream, layer, err));
     TRY(gemm_run(stream->runner, *plan_of(stream, layer, site), &product.operands, err));
     if (product.shape.after != GEMM_ALONE)
         return STATUS_OK;
@@ -195,33 +254,23 @@ enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, st
         .heads = model->heads,
         .head_dim = model->hidden / model->heads,
         .scale = 1.0f, /* it is in the query's weights */
-        .first_only = first_only,
         .ragged = stream->ragged,
+        .queries = first_only ? queries_of(stream) : NULL,
         .qkv = place(stream, places->wide),
         .context = place(stream, places->y),
     };
     if (!first_only && stream->bucket->attention != NULL)
         TRY(attend_cudnn(stream, err));
-    if (first_only || stream->bucket->attention == NULL)
-        TRY(check(stream, kernel_attention(&stream->queue, &args), "attention", err));
-    if (!first_only)
+    if (!first_only && stream->bucket->attention != NULL)
         return STATUS_OK;
-    struct kernel_gather_args gather = {
-        .type = args.type,
-        .bound = stream->bucket->rows,
-        .hidden = model->hidden,
-        .ragged = stream->ragged,
-        .from = place(stream, places->x),
-        .to = place(stream, places->first),
-    };
-    return check(stream, kernel_gather(&stream->queue, &gather), "gathering first tokens", err);
+    return check(stream, kernel_attention(&stream->queue, &args), "attention", err);
 }
 
 enum status cuda_ops_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
 {
     const struct model *model = model_of(stream);
     const struct cuda_norm *norm = &stream->cuda->weights.layers[layer].norm[site];
-    struct extent extent = behind_attention(stream, layer);
+    struct extent extent = extent_of(stream, layer);
     struct kernel_norm_args args = {
         .type = stream->cuda->weights.type,
         .bound = extent.bound,

@@ -1,9 +1,9 @@
 /* What a pass is made of: which products and kernels stand for an op of the forward pass, and on which memory.
  *
  * x is the residual stream: attention and the intermediate layer read it, and the two products that end in a residual
- * add to it in place, bias and all, before it is normalised, also in place. Of a CLS-pooled model only the first token
- * of each row is needed behind the last attention: it is gathered into `first`, and the rest of the layer runs on rows
- * instead of tokens.
+ * add to it in place, bias and all, before it is normalised, also in place. Of a CLS-pooled model's last layer only the
+ * first token of each row is needed: these are gathered into `first`, and the layer runs on them instead of on all
+ * tokens, but for keys and values.
  *
  * Each of these enqueues on the stream's compute queue, for the pass and bucket that the stream has begun, whether that
  * queue is captured or runs. Errors, of all: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_INTERNAL. */

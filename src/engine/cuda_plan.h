@@ -29,7 +29,8 @@ enum {
 struct cuda_places {
     size_t x;      /* [tokens, hidden], the residual stream */
     size_t y;      /* [tokens, hidden], what attention gives */
-    size_t wide;   /* [tokens, 3 hidden], then [tokens, intermediate] */
+    size_t wide;   /* [tokens, 3 hidden], then [tokens, intermediate]; or for first tokens only [tokens, 2 hidden]
+                    * and behind it [rows, hidden], the queries, then [rows, intermediate] */
     size_t first;  /* [rows, hidden], x of each row's first token; for CLS pooling */
     size_t ragged; /* the batch that is computed now (cuda_ragged.h) */
     size_t cudnn;  /* cuDNN's workspace, where it is used */

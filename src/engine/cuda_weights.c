@@ -6,6 +6,11 @@
 #include "engine/cuda_plan.h"
 #include "engine/cuda_upload.h"
 
+bool cuda_first_tokens_only(const struct model *model, uint32_t layer)
+{
+    return model->pooling == POOLING_CLS && layer + 1 == model->layer_count;
+}
+
 void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
 {
     const uint32_t shapes[CUDA_LINEARS][2] = {
@@ -42,15 +47,38 @@ static struct cuda_norm place_norm(struct layout *layout, size_t hidden)
     return norm;
 }
 
-static struct cuda_layer place_layer(struct layout *layout, const struct model *model)
+static struct cuda_linear place_linear(struct layout *layout, size_t outputs, size_t inputs)
+{
+    struct cuda_linear linear;
+    linear.weight = part(layout, layout->element * outputs * inputs);
+    linear.bias = part(layout, layout->element * outputs);
+    return linear;
+}
+
+/* A matrix from one of its rows on. */
+static struct cuda_linear from_row(const struct layout *layout, const struct cuda_linear *linear, size_t row,
+                                   size_t inputs)
+{
+    if (layout->block == NULL)
+        return (struct cuda_linear){0};
+    return (struct cuda_linear){(char *)linear->weight + layout->element * row * inputs,
+                                (char *)linear->bias + layout->element * row};
+}
+
+static struct cuda_layer place_layer(struct layout *layout, const struct model *model, bool first_tokens)
 {
     struct cuda_layer layer;
+    size_t hidden = model->hidden;
     for (unsigned site = 0; site < CUDA_LINEARS; site++) {
         uint32_t outputs, inputs;
         cuda_linear_shape(model, (enum linear_site)site, &outputs, &inputs);
-        layer.linear[site].weight = part(layout, layout->element * outputs * inputs);
-        layer.linear[site].bias = part(layout, layout->element * outputs);
+        bool queries = first_tokens && site == LINEAR_QKV;
+        layer.linear[site] = place_linear(layout, queries ? hidden : outputs, inputs);
     }
+    if (first_tokens)
+        layer.keys_values = place_linear(layout, 2 * hidden, hidden);
+    else
+        layer.keys_values = from_row(layout, &layer.linear[LINEAR_QKV], hidden, hidden);
     for (unsigned site = 0; site < CUDA_NORMS; site++)
         layer.norm[site] = place_norm(layout, model->hidden);
     return layer;
@@ -65,7 +93,7 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     weights->place = part(&layout, layout.element * model->max_tokens * model->hidden);
     weights->embedding_norm = place_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
-        struct cuda_layer layer = place_layer(&layout, model);
+        struct cuda_layer layer = place_layer(&layout, model, cuda_first_tokens_only(model, i));
         if (weights->layers != NULL)
             weights->layers[i] = layer;
     }
@@ -149,24 +177,23 @@ static enum status load_attention(const struct loader *loader, const struct mode
                                   const struct cuda_layer *to, struct err *err)
 {
     const struct model *model = loader->model;
-    const struct cuda_linear *qkv = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
+    const struct cuda_linear *queries = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
+    char *keys = to->keys_values.weight;
     size_t hidden = model->hidden, block = hidden * hidden, element = kernel_type_bytes(loader->type);
     float scale = (float)(1.0 / sqrt((double)(model->hidden / model->heads)));
     float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
     if (scratch == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
 
-    enum status status = load(loader, loader->type, &from->query.weight, block, scale, qkv->weight, err);
+    enum status status = load(loader, loader->type, &from->query.weight, block, scale, queries->weight, err);
     if (status == STATUS_OK)
-        status = load(loader, loader->type, &from->key.weight, block, 1, (char *)qkv->weight + element * block, err);
+        status = load(loader, loader->type, &from->key.weight, block, 1, keys, err);
     if (status == STATUS_OK)
-        status =
-            load(loader, loader->type, &from->value.weight, block, 1, (char *)qkv->weight + 2 * element * block, err);
+        status = load(loader, loader->type, &from->value.weight, block, 1, keys + element * block, err);
     if (status == STATUS_OK)
-        status = load(loader, loader->type, &from->query.bias, hidden, scale, qkv->bias, err);
+        status = load(loader, loader->type, &from->query.bias, hidden, scale, queries->bias, err);
     if (status == STATUS_OK)
-        status = cuda_upload_values(loader->upload, loader->type, zeros, 2 * hidden, 1,
-                                    (char *)qkv->bias + element * hidden, err);
+        status = cuda_upload_values(loader->upload, loader->type, zeros, 2 * hidden, 1, to->keys_values.bias, err);
     if (status == STATUS_OK)
         status =
             fold_value_bias(&from->attention_output, &from->value.bias, model->hidden, scratch + 3 * hidden, bias, err);

@@ -5,7 +5,10 @@
  *   - attention's scale 1/sqrt(head_dim) is multiplied into the query's weights and bias;
  *   - the value's bias moves behind attention: its weights sum up to 1, so that context = ... + value bias, which the
  *     next product turns into a constant: bias' = bias + W value_bias. The key's bias is dropped: it adds the same
- *     number to all scores of a query, which a softmax does not see. Both are 0 in the bias of the one matrix. */
+ *     number to all scores of a query, which a softmax does not see. Both are 0 in the bias of the one matrix.
+ *
+ * The last layer of a CLS-pooled model gives first tokens alone, and needs no other queries: there the one matrix is
+ * two. */
 #ifndef ENGINE_CUDA_WEIGHTS_H
 #define ENGINE_CUDA_WEIGHTS_H
 
@@ -26,7 +29,8 @@ struct cuda_norm {
 };
 
 struct cuda_layer {
-    struct cuda_linear linear[CUDA_LINEARS];
+    struct cuda_linear linear[CUDA_LINEARS]; /* LINEAR_QKV: of a layer for first tokens only, the queries alone ... */
+    struct cuda_linear keys_values;          /* ... and this a matrix of its own; else the part of it behind them */
     struct cuda_norm norm[CUDA_NORMS];
 };
 
@@ -40,6 +44,9 @@ struct cuda_weights {
     struct cuda_norm embedding_norm;
     struct cuda_layer *layers;
 };
+
+/* Whether a layer gives nothing but the first token of each row. */
+bool cuda_first_tokens_only(const struct model *model, uint32_t layer);
 
 /* The outputs and inputs of a product. */
 void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);

@@ -118,6 +118,46 @@ static void bf16_is_near_plain_loops(void **state)
     compare(model, &options, bf16_bounds);
 }
 
+static bool is_untouched(const unsigned char *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (memory[i] != 0xff)
+            return false;
+    return true;
+}
+
+/* Keys and values of all tokens, and behind them queries of the rows that a graph of this size is for: no others. */
+static void cls_models_take_queries_of_first_tokens_only(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    const uint32_t lengths[] = {5, 19, 0};
+    struct memory_shape shape = heads_of_32;
+    struct err err = {0};
+    cuda_host_engine_open(NULL);
+    shape.layers = 1;
+    struct model *model = memory_model(shape, 19);
+    model->pooling = POOLING_CLS;
+    struct cuda_opened opened = cuda_opened(model, NULL);
+    cuda_rows_make(&rows, model, lengths, 0, 1);
+    char *const place = opened.encoder->stream->device.memory + opened.encoder->stream->device.plan.places.wide;
+    const size_t token = 2 * 64, queries = 2 * token * 24, end = queries + 8 * token, whole = 3 * token * 24;
+    unsigned char *wide = malloc(whole);
+    assert_non_null(wide);
+    memset(wide, 0xff, whole);
+    cuda_host_poke(place, wide, whole);
+    assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
+    cuda_expect(&rows, model, f16_bounds);
+    cuda_host_peek(wide, place, whole);
+    assert_false(is_untouched(wide + queries - token, token)); /* the last token's values */
+    assert_false(is_untouched(wide + queries, token));
+    assert_false(is_untouched(wide + queries + token, token));
+    assert_true(is_untouched(wide + end, whole - end));
+    free(wide);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
 static void int8_is_refused_by_name(void **state)
 {
     (void)state;
@@ -304,6 +344,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(f16_is_near_plain_loops),
     cmocka_unit_test(f16_is_near_with_cls),
     cmocka_unit_test(bf16_is_near_plain_loops),
+    cmocka_unit_test(cls_models_take_queries_of_first_tokens_only),
     cmocka_unit_test(int8_is_refused_by_name),
     cmocka_unit_test(exact_gelu_is_another_number),
     cmocka_unit_test(graphs_change_no_bit),

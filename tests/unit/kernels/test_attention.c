@@ -20,7 +20,7 @@ struct scene {
     uint32_t rows, tokens; /* tokens: to the end of the last row's place */
     uint32_t *start, *length;
     float scale;
-    bool first_only;
+    bool first_only; /* one query a row, in a matrix of its own */
     float *qkv;
     uint32_t spare; /* tiles or rows that the launch is for beyond those that there are */
 };
@@ -94,6 +94,18 @@ static void *upload(const struct scene *s, const float *from, size_t count)
     return device;
 }
 
+/* Some columns of tokens of qkv, as a matrix of their own. Shapes: token [rows], or NULL for all from 0 on. */
+static void *upload_columns(const struct scene *s, uint32_t rows, const uint32_t *token, uint32_t first, uint32_t count)
+{
+    float *copied = need((size_t)rows * count * sizeof *copied);
+    for (uint32_t r = 0; r < rows; r++)
+        memcpy(copied + (size_t)r * count, s->qkv + (size_t)3 * s->hidden * (token == NULL ? r : token[r]) + first,
+               count * sizeof *copied);
+    void *device = upload(s, copied, (size_t)rows * count);
+    free(copied);
+    return device;
+}
+
 /* Runs the kernel. Returns the context as the device holds it, gaps included: the caller frees it. */
 static void *run_raw(const struct scene *s)
 {
@@ -107,15 +119,18 @@ static void *run_raw(const struct scene *s)
     void *lists[] = {device_new(sizeof counts, counts), device_new(s->rows * sizeof *s->start, s->start),
                      device_new(s->rows * sizeof *s->length, s->length), device_new(bound * sizeof *tiles, tiles)};
     const size_t bytes = (size_t)context_rows(s) * s->hidden * number_bytes(s->type);
-    void *qkv = upload(s, s->qkv, (size_t)3 * s->hidden * s->tokens), *context = device_new(bytes, NULL);
+    const uint32_t first_column = s->first_only ? s->hidden : 0;
+    void *queries = s->first_only ? upload_columns(s, s->rows, s->start, 0, s->hidden) : NULL;
+    void *qkv = upload_columns(s, s->tokens, NULL, first_column, 3 * s->hidden - first_column);
+    void *context = device_new(bytes, NULL);
     const struct kernel_attention_args args = {
         .type = s->type,
         .bound = s->first_only ? s->rows + s->spare : bound,
         .heads = s->heads,
         .head_dim = s->head_dim,
         .scale = s->scale,
-        .first_only = s->first_only,
         .ragged = {.counts = lists[0], .start = lists[1], .length = lists[2], .tiles = lists[3]},
+        .queries = queries,
         .qkv = qkv,
         .context = context,
     };
@@ -124,6 +139,8 @@ static void *run_raw(const struct scene *s)
     device_read(out, context, bytes);
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         device_free(lists[i]);
+    if (queries != NULL)
+        device_free(queries);
     device_free(qkv);
     device_free(context);
     free(tiles);
@@ -526,8 +543,8 @@ static void sizes_that_are_refused(void **state)
 {
     (void)state;
     const struct kernel_attention_args good = {.type = KERNEL_F16, .bound = 1, .heads = 2, .head_dim = 32, .scale = 1};
-    struct kernel_attention_args bad[8];
-    for (size_t i = 0; i < 8; i++)
+    struct kernel_attention_args bad[9];
+    for (size_t i = 0; i < 9; i++)
         bad[i] = good;
     bad[0].bound = 0;
     bad[1].heads = 0;
@@ -537,7 +554,8 @@ static void sizes_that_are_refused(void **state)
     bad[5].scale = 0;
     bad[6].qkv = (const void *)(uintptr_t)8;
     bad[7].type = (enum kernel_type)3;
-    for (size_t i = 0; i < 8; i++)
+    bad[8].queries = (const void *)(uintptr_t)8;
+    for (size_t i = 0; i < 9; i++)
         assert_int_equal(kernel_attention(device_queue(), &bad[i]), cudaErrorInvalidValue);
 }
 
