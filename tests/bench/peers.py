@@ -3,7 +3,7 @@
 each, in turn, medians.
 
 usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
-                [--step-ms N] [--quick] [--table]
+                [--step-ms N] [--chance SHARE] [--quick] [--table]
 
 Each peer gets an environment of its own with pinned packages (tests/bench/peer/requirements) below WORK, once; one that
 cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into WORK/results.json,
@@ -37,7 +37,7 @@ class Plan:
     """How long each step takes, and how often it is repeated."""
 
     def __init__(self, options, tokens):
-        self.rounds, self.seconds, self.tokens = options.rounds, options.seconds, tokens
+        self.rounds, self.seconds, self.chance, self.tokens = options.rounds, options.seconds, options.chance, tokens
         self.step_ms, self.singles = (100, 10) if options.quick else (options.step_ms, 100)
 
     def but(self, **changes):
@@ -209,6 +209,8 @@ def parse(arguments):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--step-ms", type=int, default=500, help="how long a turn lasts at least")
     parser.add_argument("--seconds", type=float, default=200, help="no round begins later than this")
+    parser.add_argument("--chance", type=float, default=0.8,
+                        help="a peer below this share of the fastest one has no more rounds; 0: all have all rounds")
     parser.add_argument("--quick", action="store_true", help="small loads and short steps: shows that it runs, no more")
     parser.add_argument("--prepare", action="store_true", help="install and convert, measure nothing")
     parser.add_argument("--table", action="store_true", help="only show what earlier runs found")

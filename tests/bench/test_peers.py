@@ -53,7 +53,7 @@ def took(seconds):
 
 class Plan(peers.Plan):
     def __init__(self, **changes):
-        self.rounds, self.seconds, self.step_ms, self.singles = 3, 60, 1, 4
+        self.rounds, self.seconds, self.step_ms, self.singles, self.chance = 3, 60, 1, 4, 0
         self.tokens = {"fixed": 1000, "mixed": 2000, "windows": 500}
         self.__dict__.update(changes)
 
@@ -99,6 +99,15 @@ class Peers(unittest.TestCase):
                              columns=("one", "fixed"))
         self.assertEqual(figures.rounds[(ours, "one")], [1, 1, 1])
         self.assertIn("killed by its own bug", figures.refused["a f32: one"])
+
+    def test_who_is_far_behind_the_fastest_peer_has_one_round(self):
+        ours, fast, slow, other = engine(OURS), engine("a"), engine("b"), engine("c", "int8")
+        rate = {"run": took(1), "each": {"ms": [1]}}
+        late = {"run": [took(9), took(2), took(1)], "each": {"ms": [1]}}
+        figures = self.turns({ours: late, fast: rate, slow: late, other: late}, columns=("fixed", "one"), chance=0.8)
+        self.assertEqual({e.peer: len(figures.rounds[(e, "fixed")]) for e in (ours, fast, slow, other)},
+                         {OURS: 3, "a": 3, "b": 1, "c": 3})
+        self.assertEqual(len(figures.rounds[(slow, "one")]), 3)  # no race
 
     def test_no_round_begins_after_the_time_is_up(self):
         figures = self.turns({engine(OURS): {"run": took(1)}}, seconds=-1)
@@ -153,11 +162,27 @@ class Peers(unittest.TestCase):
     def test_the_best_peer_is_the_one_that_ours_leads_least(self):
         found = self.records(sluice=[100] * 3, a=[50] * 3, b=[125] * 3)
         text = table.ratio_table(list(found.values()), "minilm")
-        self.assertIn("0.80 (0.80) behind b, 3 rounds", text)
+        self.assertIn("| 0.80 (0.80) behind b, 3 rounds, goal 1.1 missed |", text)
         self.assertNotIn(" a,", text)
         figures = measure.Figures()
         figures.rounds = {(engine(OURS), "one"): [1.0], (engine("a"), "one"): [4.0], (engine("b"), "one"): [2.0]}
         self.assertIn("0.50 (0.50) b, 1 rounds", table.ratio_table(list(table.records(figures, "minilm", "").values()), "minilm"))
+
+    def test_only_peers_as_accurate_are_beside_ours_in_int8(self):
+        figures = measure.Figures()
+        for peer, rate, cosine in ((OURS, 100, 0.9995), ("rough", 125, 0.99), ("exact", 50, 0.9993)):
+            figures.add(engine(peer, "int8"), {"fixed": rate, "cosine": cosine})
+        found = list(table.records(figures, "minilm", "today").values())
+        self.assertIn("as accurate |  |  | 2.00 (2.00) exact int8, 1 rounds, goal 1.5 |", table.ratio_table(found, "minilm"))
+
+    def test_what_most_people_run_is_beside_all_of_ours(self):
+        figures = measure.Figures()
+        for precision, rate in (("f32", 30), ("bf16", 120)):
+            figures.add(engine(OURS, precision), {"text": rate})
+        self.assertEqual(table.usual_row(list(table.records(figures, "minilm", "").values()), "minilm"), "")
+        figures.add(engine("sentence-transformers"), {"text": 10})
+        row = table.usual_row(list(table.records(figures, "minilm", "").values()), "minilm").splitlines()[-1]
+        self.assertIn("1 rounds | 3.00, goal 2.4 | 12.00, goal 5 |  |", row)
 
     def test_merged_runs_keep_the_ratio_of_their_own_run(self):
         first, second = self.records(sluice=[100], a=[50]), self.records(sluice=[300], b=[100])

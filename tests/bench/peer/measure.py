@@ -4,6 +4,7 @@ import math
 import statistics
 import time
 
+from catalogue import OURS
 from warm import Refused
 
 # What is measured, its unit, whether more is better, and the load.
@@ -21,6 +22,7 @@ COLUMNS = {
     "cosine": ("lowest cosine to float64", "", True),
     "same_bits": ("same bits in any batch", "", True),
 }
+RACES = ("fixed", "job", "windows")  # in which only the fastest peer counts
 LOADS = {"fixed": ("fixed", 0), "job": ("mixed", 0), "windows": ("windows", 96), "text": ("mixed", 0)}
 
 
@@ -54,10 +56,13 @@ def one_step(process, column, plan):
 
 
 def warm_up(process, column, plan):
-    """What must not be measured: the first runs of a shape, and the choice of the best batch."""
+    """What must not be measured: the first runs of a shape, and the choice of the best batch, on a part of the load."""
     if column in ("job", "windows"):
         process.ask("tune", *LOADS[column])
-    one_step(process, column, plan.but(step_ms=1))
+    elif column == "text":
+        process.ask("text", "windows", 0, 1)
+    else:
+        one_step(process, column, plan.but(step_ms=1, singles=5))
 
 
 def accuracy(process, reference, path):
@@ -90,6 +95,12 @@ class Figures:
     def __init__(self):
         self.rounds, self.refused = {}, {}
 
+    def behind(self, column, share):
+        """The peers whose best round in a column is below `share` of what another of their precision has reached."""
+        best = {engine: max(found) for (engine, of), found in self.rounds.items() if of == column and engine.peer != OURS}
+        return {engine for engine, rate in best.items()
+                if rate < share * max(other for rival, other in best.items() if rival.precision == engine.precision)}
+
     def add(self, engine, found):
         for column, figure in found.items():
             self.rounds.setdefault((engine, column), []).append(figure)
@@ -100,7 +111,8 @@ class Figures:
 
 def take_turns(processes, columns, plan, figures):
     """`processes`: engine -> Process. Every round asks each engine for each column once, forwards and backwards in turn; an
-    engine that cannot do a column is left out of it from then on, with the reason noted."""
+    engine that cannot do a column is left out of it from then on, with the reason noted, and so is who can no longer be the
+    fastest peer in a race, with the rounds that it has."""
     doing = []
     for column in columns:
         for engine, process in processes.items():
@@ -114,7 +126,8 @@ def take_turns(processes, columns, plan, figures):
     end = time.monotonic() + plan.seconds
     for number in range(plan.rounds):
         for column in columns:
-            turns = [step for step in doing if step[0] == column]
+            slow = figures.behind(column, plan.chance) if column in RACES and number > 0 else ()
+            turns = [step for step in doing if step[0] == column and step[1] not in slow]
             for step in turns if number % 2 == 0 else reversed(turns):
                 try:
                     figures.add(step[1], one_step(processes[step[1]], column, plan))

@@ -5,7 +5,17 @@ So runs of a shape, a precision or a peer at a time can be merged, and none of t
 import statistics
 
 from catalogue import OURS, PRECISIONS
-from measure import COLUMNS
+from measure import COLUMNS, RACES
+
+# What ours is to be of the best peer, by column and shape (None: of any other shape).
+GOALS = {
+    ("fixed", "minilm"): {"f32": 1.1, "bf16": 1.15, "int8": 1.1, "as accurate": 1.5},
+    ("fixed", None): {"f32": 1.08, "bf16": 1.05, "int8": 1.03},
+    ("job", "minilm"): {"f32": 1.15, "bf16": 1.35, "int8": 1.35},
+    ("windows", "minilm"): {"f32": 1.6, "bf16": 2.0, "int8": 2.0},
+    ("one", "minilm"): {"f32": 0.7, "bf16": 0.7, "int8": 0.9},
+}
+USUAL_GOALS = {"f32": 2.4, "bf16": 5, "int8": 7}
 
 
 def records(figures, shape, when):
@@ -44,9 +54,10 @@ def ratio_of_bests(record):
     return best(record["ours"][record["precision"]]) / best(record["rounds"])
 
 
-def best_peer(records_of_column, column, precision):
+def best_peer(records_of_column, column, precision, among=lambda engine: True):
     """The record of the peer that is nearest to ours or farthest ahead, or None."""
-    peers = [r for r in records_of_column if r["peer"] != OURS and r["precision"] == precision and ratio(r) is not None]
+    peers = [r for r in records_of_column if r["peer"] != OURS and r["precision"] == precision and among(r["engine"])
+             and ratio(r) is not None]
     if not peers:
         return None
     return (min if COLUMNS[column][2] else max)(peers, key=ratio)
@@ -80,6 +91,28 @@ def figures_table(found, shape):
     return markdown(head, [[name] + [cells.get((name, c), "") for c in columns] for _, name in engines])
 
 
+def goal(column, shape, precision):
+    return GOALS.get((column, shape), GOALS.get((column, None), {})).get(precision)
+
+
+def ratio_cell(best, column, shape, precision):
+    """What ours is of that peer, whether that is what is wanted, and who it is."""
+    if not best:
+        return ""
+    more, wanted = COLUMNS[column][2], goal(column, shape, precision)
+    missed = "" if wanted is None else f", goal {wanted}" + ("" if (ratio(best) >= wanted) == more else " missed")
+    behind = "" if (ratio(best) >= 1) == more else " behind"
+    name = best["engine"].removesuffix(" " + precision)
+    return f"{figure(ratio(best))} ({figure(ratio_of_bests(best))}){behind} {name}, {len(best['rounds'])} rounds{missed}"
+
+
+def as_accurate(found, shape, precision):
+    """engine -> whether it is at most twice as far from float64 as ours; all of them where ours was not measured."""
+    error = {r["engine"]: 1 - r["rounds"][-1] for r in found if r["shape"] == shape and r["column"] == "cosine"}
+    own = error.get(f"{OURS} {precision}")
+    return lambda engine: own is None or error.get(engine, 1) <= 2 * max(own, 1e-9)
+
+
 def ratio_table(found, shape):
     """Sluice over the best peer of each column and precision, and who that is."""
     rows = []
@@ -87,16 +120,23 @@ def ratio_table(found, shape):
         if column in ("cosine", "same_bits"):
             continue
         here = [r for r in found if r["shape"] == shape and r["column"] == column]
-        cells = []
-        for precision in (*PRECISIONS, ""):
-            best = best_peer(here, column, precision)
-            ahead = best and (ratio(best) >= 1) == more
-            name = best and best["engine"].removesuffix(" " + precision)
-            cells.append(f"{figure(ratio(best))} ({figure(ratio_of_bests(best))}){'' if ahead else ' behind'} {name}, "
-                         f"{len(best['rounds'])} rounds" if best else "")
+        cells = [ratio_cell(best_peer(here, column, precision), column, shape, precision) for precision in (*PRECISIONS, "")]
         if any(cells):
-            rows.append([what + (" (more is better)" if more else " (less is better)"), *cells[:3], cells[3]])
+            rows.append([what + (" (more is better)" if more else " (less is better)"), *cells])
+        best = column in RACES and best_peer(here, column, "int8", as_accurate(found, shape, "int8"))
+        if best:
+            rows.append([what + ", among those as accurate", "", "", ratio_cell(best, column, shape, "as accurate"), ""])
     return markdown(["sluice over the best peer: median of pairs (best over best)", *PRECISIONS, "any"], rows)
+
+
+def usual_row(found, shape):
+    """What ours does in each precision beside what most people run; "" where that was not measured."""
+    usual = [r for r in found if (r["shape"], r["column"], r["engine"]) == (shape, "text", "sentence-transformers f32")]
+    if not usual or not usual[0]["ours"]:
+        return ""
+    cells = [f"{figure(ratio(usual[0], p))}, goal {USUAL_GOALS[p]}" if usual[0]["ours"].get(p) else "" for p in PRECISIONS]
+    return markdown(["sluice over sentence-transformers f32, from texts", *PRECISIONS],
+                    [[f"{COLUMNS['text'][0]}, {len(usual[0]['rounds'])} rounds", *cells]])
 
 
 def refused_list(refused, shape):
@@ -108,7 +148,8 @@ def report(results):
     found = list(results["figures"].values())
     parts = []
     for shape in dict.fromkeys([r["shape"] for r in found] + [w.partition("|")[0] for w in results["refused"]]):
-        parts += [f"## {shape}", ratio_table(found, shape), figures_table(found, shape)]
+        tables = ratio_table(found, shape), usual_row(found, shape), figures_table(found, shape)
+        parts += [f"## {shape}", *filter(None, tables)]
         refused = refused_list(results["refused"], shape)
         if refused:
             parts += ["Not measured:", refused]

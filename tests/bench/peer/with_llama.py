@@ -60,9 +60,25 @@ def prepare(material, variant):
 BATCH_TOKENS = 512  # attention runs over all tokens of a batch with a mask, so that larger ones only cost more
 
 
+def without_own_layouts(llama_cpp):
+    """On a processor with AMX its products of q8_0 weights in the layout for that end with a segmentation fault
+    (ggml_backend_amx_mul_mat); so they stay as the file has them. The switch is not among Llama's arguments."""
+    import llama_cpp.llama_cpp as bindings
+    defaults = bindings.llama_model_default_params
+
+    def params():
+        plain = defaults()
+        plain.use_extra_bufts = False
+        return plain
+
+    bindings.llama_model_default_params = llama_cpp.llama_model_default_params = params
+
+
 class Peer:
     def __init__(self, material, variant, lanes, threads):
         import llama_cpp
+        if variant == "q8_0":
+            without_own_layouts(llama_cpp)
         self.api, self.dim = llama_cpp, json.loads((material / "shape.json").read_text())["hidden"]
         self.model = llama_cpp.Llama(str(material / f"llama/{variant}.gguf"), embedding=True, n_ctx=BATCH_TOKENS,
                                      n_batch=BATCH_TOKENS, n_ubatch=BATCH_TOKENS, n_threads=threads, n_threads_batch=threads,
