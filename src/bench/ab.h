@@ -7,6 +7,7 @@
 #include "bench/sheet.h"
 #include "serve/config.h"
 
+/* The command's own options. */
 struct bench_ab_options {
     char *ways;         /* "off,fifo,sorted,packed" */
     char *windows;      /* ms: "0,5,50" */

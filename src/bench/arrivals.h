@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 
+/* A schedule. */
 struct arrivals {
     uint64_t *at_ns; /* [count], from the beginning of the run on, none before the one before it */
     size_t count;

@@ -27,6 +27,7 @@ struct child {
 MUST_CHECK enum status child_start(struct child *child, const char *name, const char *const *argv,
                                    char *const *environment, const char *log, struct err *err);
 
+/* Whether it runs; takes over how it ended, when it has. */
 bool child_running(struct child *child);
 
 /* Sends a signal and waits for the end; after `timeout_ms` it is killed. */

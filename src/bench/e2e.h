@@ -7,6 +7,7 @@
 #include "bench/sheet.h"
 #include "serve/config.h"
 
+/* The command's own options. */
 struct bench_e2e_options {
     char *tokens; /* lengths of the texts: "16,64,256"; 0 for mixed ones */
     char *input;  /* a file with a text on each line, in their place */

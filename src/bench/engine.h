@@ -5,6 +5,7 @@
 #include "bench/sheet.h"
 #include "serve/config.h"
 
+/* The command's own options. */
 struct bench_engine_options {
     char *tokens;             /* lengths of the texts: "16,128" */
     int64_t batch_tokens;     /* of each batch, as near as whole texts come */

@@ -13,8 +13,10 @@ struct gemm_peak {
     enum precision precision; /* one that it knows */
 };
 
+/* Whether there is a yardstick for a precision. */
 bool gemm_peak_knows(enum precision precision);
 
+/* The products over and over; `peak` must outlive them. */
 struct turns gemm_peak_turns(struct gemm_peak *peak);
 
 /* Operations of one turn: two for each multiply and add. */

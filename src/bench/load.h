@@ -11,6 +11,7 @@
 #include "bench/stage.h"
 #include "bench/texts.h"
 
+/* What is sent, and how fast. */
 struct load {
     struct stage *stage;
     const struct texts *texts;
@@ -21,6 +22,7 @@ struct load {
     uint64_t for_ns; /* … for so long */
 };
 
+/* What came of it. */
 struct load_result {
     size_t sent, answered, failed; /* failed: answered by an error */
     size_t doubled;                /* answers to what had its answer */

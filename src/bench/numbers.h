@@ -9,6 +9,7 @@
 
 enum { NUMBERS_MAX = 16 };
 
+/* A list that was read. */
 struct numbers {
     int64_t items[NUMBERS_MAX];
     size_t count;

@@ -6,6 +6,7 @@
 #include "bench/turns.h"
 #include "engine/engine.h"
 
+/* An engine and a batch for it. */
 struct passes {
     struct engine *engine;
     const struct model *model;
@@ -20,10 +21,14 @@ MUST_CHECK enum status passes_open(struct passes *passes, struct engine *engine,
 /* The same with all rows of one length. */
 MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model,
                                         uint32_t rows, uint32_t length, struct err *err);
+
+/* Frees the batch. */
 void passes_close(struct passes *passes);
 
-/* The batch over and over: one pass is a turn; or a pass for each row. */
+/* The batch over and over: one pass is a turn. `passes` must outlive them. */
 struct turns passes_turns(struct passes *passes);
+
+/* The rows over and over: a pass for each, one after the other, is a turn. */
 struct turns passes_turns_one_by_one(struct passes *passes);
 
 /* Runs the batch on one thread for `for_ns`, and ten times at least: what each pass took, and what the fastest took of

@@ -7,6 +7,7 @@
 #include "bench/sheet.h"
 #include "serve/config.h"
 
+/* The command's own options. */
 struct bench_queue_options {
     char *encodings; /* "f32,json" */
     int64_t requests, rounds;

@@ -26,6 +26,7 @@ struct cell {
     double number;
 };
 
+/* What was found so far. */
 struct sheet {
     FILE *shown; /* NULL: nobody looks */
     struct buffer json;
@@ -37,14 +38,19 @@ struct sheet {
 /* Begins with the name of the benchmark and the machine that it runs on.
  * Owns: the caller ends the sheet with sheet_free. */
 void sheet_begin(struct sheet *sheet, const char *name, FILE *shown);
+
+/* Frees the JSON. */
 void sheet_free(struct sheet *sheet);
 
+/* Adds a fact: a text, or a number with so many decimals. Ends the table before it. */
 void sheet_text(struct sheet *sheet, const char *key, const char *value);
 void sheet_number(struct sheet *sheet, const char *key, double value, int decimals);
 
 /* Begins a table; what comes next are its rows. `columns` [count] lives as long as the table. */
 void sheet_table(struct sheet *sheet, const char *key, const struct column *columns, size_t count);
-void sheet_row(struct sheet *sheet, const struct cell *cells); /* [count] */
+
+/* Adds a row to the table. Shapes: cells [count], as many as there are columns. */
+void sheet_row(struct sheet *sheet, const struct cell *cells);
 
 /* Writes the JSON to a file, to standard output for "-", or nowhere for NULL.
  * Errors: STATUS_NO_MEMORY, or what errno says. */

@@ -12,6 +12,7 @@
 #include "io/client.h"
 #include "serve/config.h"
 
+/* What a benchmark plays on. All zero: nothing is there yet. */
 struct stage {
     const struct config *config;
     const volatile sig_atomic_t *stop; /* not 0: the user wants it to end */
@@ -31,6 +32,8 @@ enum { STAGE_KEY = 128, STAGE_TIMEOUT_MS = 60000 };
  * STATUS_BAD_INPUT (--queue is given: it would be deleted), those of client_open. */
 MUST_CHECK enum status stage_open(struct stage *stage, const struct config *config, bool appendonly,
                                   const volatile sig_atomic_t *stop, struct err *err);
+
+/* Deletes the queue's keys, ends a Redis of our own, and removes the folder. */
 void stage_close(struct stage *stage);
 
 /* Writes sluice:{queue}:<suffix>; returns `key`. */

@@ -7,6 +7,7 @@
 
 enum { TEXTS_WORDS = 96 };
 
+/* Where the texts come from. */
 struct texts {
     const char *words[TEXTS_WORDS]; /* [word_count], each one token */
     uint32_t word_count;
@@ -25,6 +26,8 @@ MUST_CHECK enum status texts_open(const struct model *model, uint32_t tokens, st
 
 /* The lines of a file, over and over. Errors: those of file_read; STATUS_BAD_INPUT (it has none, or is not UTF-8). */
 MUST_CHECK enum status texts_read(const char *path, struct texts *out, struct err *err);
+
+/* Frees what was read. */
 void texts_close(struct texts *texts);
 
 /* Writes text number `number` in place of what is in `out`, the same for the same number. */

@@ -5,6 +5,7 @@
 #include "bench/sheet.h"
 #include "serve/config.h"
 
+/* The command's own options. */
 struct bench_tokenizer_options {
     char *input;             /* a file with a text on each line; NULL: made-up ones */
     int64_t short_tokens;    /* of the one short text */

@@ -4,6 +4,7 @@
 
 #include "bench/load.h"
 
+/* What is tried. */
 struct trial {
     struct stage *stage;
     const struct texts *texts;
@@ -14,6 +15,7 @@ struct trial {
     uint64_t for_ns;
 };
 
+/* What it gave. */
 struct trial_result {
     struct load_result load;
     struct daemon_counts counts;
@@ -21,9 +23,12 @@ struct trial_result {
     double cpu_s, peak_mb; /* of the daemon, its start included */
 };
 
-/* Owns: the caller ends the result with trial_free, also after an error. Errors: those of stage_daemon, load_run and
- * stage_end_daemon. */
+/* Starts a daemon, sends the load, ends the daemon. Owns: the caller ends the result with trial_free, also after an
+ * error.
+ * Errors: those of stage_daemon, load_run and stage_end_daemon. */
 MUST_CHECK enum status trial_run(const struct trial *trial, struct trial_result *out, struct err *err);
+
+/* Frees the latencies. */
 void trial_free(struct trial_result *result);
 
 #endif

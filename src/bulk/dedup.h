@@ -17,22 +17,29 @@
 
 struct dedup;
 
+/* What is known of a text. */
 struct dedup_entry {
     uint64_t row;       /* below 2^40, or DEDUP_NONE */
     enum row_code code; /* not ROW_OK: that row failed, and so does every one like it */
 };
 
-/* At most `most_rows` are kept. Owns: the caller ends it with dedup_close. Errors: STATUS_NO_MEMORY. */
+/* Makes a table that keeps at most `most_rows` texts. Owns: the caller ends it with dedup_close. Errors:
+ * STATUS_NO_MEMORY. */
 MUST_CHECK enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err);
+
+/* Frees it. NULL is allowed. */
 void dedup_close(struct dedup *dedup);
 
+/* What is known of a text; row is DEDUP_NONE where nothing is. */
 struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash);
 
 /* Sets what is known of a text. When there is no room, or no memory, it is not known: nothing else changes. */
 void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry);
 
-/* How many texts are known, and whether one had to be left out. */
+/* How many texts are known. */
 uint64_t dedup_count(const struct dedup *dedup);
+
+/* Whether a text had to be left out. */
 bool dedup_is_full(const struct dedup *dedup);
 
 #endif

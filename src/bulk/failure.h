@@ -3,6 +3,7 @@
 #ifndef BULK_FAILURE_H
 #define BULK_FAILURE_H
 
+/* Why; the order is that of the names, and stands in no file. */
 enum row_code {
     ROW_OK,
     ROW_UNREADABLE, /* a file of a folder that could not be read */

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+/* Where the walk over the operands is. */
 struct files {
     char *const *operands; /* [count] paths; "-" is standard input */
     size_t count, next;
@@ -18,6 +19,7 @@ struct files {
     uint64_t total_bytes; /* of all files; 0 when nobody knows */
 };
 
+/* A file that was found. */
 struct file_name {
     const char *path; /* NULL: there is no more; else until the next call */
     bool in_folder;
@@ -28,6 +30,8 @@ struct file_name {
  * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO naming the operand. */
 MUST_CHECK enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob,
                                   struct err *err);
+
+/* Ends the walk. */
 void files_close(struct files *files);
 
 /* The next file. Links are followed; a folder that links to itself is read once. Errors: those of files_open. */

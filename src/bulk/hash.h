@@ -5,10 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A hash by its halves. */
 struct hash {
     uint64_t low, high;
 };
 
+/* Whether two hashes, and so for all that matters their texts, are the same. */
 static inline bool hash_equal(struct hash a, struct hash b)
 {
     return a.low == b.low && a.high == b.high;

@@ -12,6 +12,7 @@
 #include "bulk/source.h"
 #include "bulk/store.h"
 
+/* What it is at: reading again what an earlier run has done, new rows, or the end. */
 enum job_phase { JOB_CHECKING, JOB_COMPUTING, JOB_FINISHING };
 
 /* How far it is. */
@@ -25,6 +26,7 @@ struct job_progress {
     double share;       /* of the input that is done, 0 to 1; negative when nobody knows */
 };
 
+/* What is to be done, and how. All pointers must outlive the job. */
 struct job_options {
     struct source_options source;
     struct preparer preparer;
@@ -54,6 +56,7 @@ struct job_options {
     const volatile sig_atomic_t *stop; /* once it is not 0, the job stops as soon as it can be gone on with */
 };
 
+/* What became of it. */
 struct job_result {
     struct job_progress progress;
     bool finished; /* otherwise it was stopped */

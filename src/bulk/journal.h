@@ -21,6 +21,7 @@
 
 enum { JOURNAL_TAILS = 4, JOURNAL_TERMS_MAX = 1 << 16, JOURNAL_DONE_MAX = 4096 };
 
+/* How far everything is complete. */
 struct checkpoint {
     uint64_t documents, rows;          /* that are complete */
     uint64_t computed, copied, failed; /* of the rows */
@@ -29,11 +30,13 @@ struct checkpoint {
     uint64_t tails[JOURNAL_TAILS];     /* the lengths of the files that grow */
 };
 
+/* A row whose vector is durable, and the text that it is of. */
 struct done {
     uint64_t row;
     struct hash hash;
 };
 
+/* The records by their number in the file. */
 enum journal_kind { JOURNAL_TERMS = 1, JOURNAL_DONE = 2, JOURNAL_CHECKPOINT = 3 };
 
 /* A record that was read. */
@@ -48,6 +51,8 @@ struct journal_record {
 
 /* Reads the record that `bytes` begin with. Returns its size, or 0 when it is not whole or not right. Thread: any. */
 size_t journal_read(const char *bytes, size_t length, struct journal_record *out);
+
+/* The row at a place of a JOURNAL_DONE record, below its done_count. */
 struct done journal_done(const struct journal_record *record, size_t number);
 
 struct journal;
@@ -59,13 +64,17 @@ struct journal;
 MUST_CHECK enum status
 journal_open(const char *path, enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
              void *context, struct journal **out, struct err *err);
+
+/* Closes the file; rows that were not sealed and written are forgotten. NULL is allowed. */
 void journal_close(struct journal *journal);
 
 /* Appends the first record. Errors: STATUS_BAD_INPUT (too long), STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status journal_put_terms(struct journal *journal, const char *terms, size_t length, struct err *err);
 
-/* Remembers a row that was computed, until it is sealed; how many there are. */
+/* Remembers a row that was computed, until it is sealed. Errors: journal_seal tells. */
 void journal_add_done(struct journal *journal, struct done done);
+
+/* How many rows are remembered and not sealed. */
 size_t journal_waiting(const struct journal *journal);
 
 /* Says which rows the next journal_write is about: those that were added so far. Errors: STATUS_NO_MEMORY. */

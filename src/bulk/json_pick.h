@@ -9,6 +9,7 @@
 
 enum { JSON_PICK_DEPTH_MAX = 64 };
 
+/* What is wrong with a record. */
 enum json_pick_problem {
     JSON_PICK_OK,
     JSON_PICK_NOT_OBJECT, /* good JSON perhaps, but another value */

@@ -15,8 +15,11 @@ struct matrix;
  * STATUS_IO, STATUS_NO_MEMORY; STATUS_BAD_INPUT naming the file: not an .npy, not f32 or f16, columns that lie
  * together, other dimensions, a size that does not fit its head, a job that has not finished. */
 MUST_CHECK enum status matrix_open(const struct output *output, uint32_t dim, struct matrix **out, struct err *err);
+
+/* Closes the files and frees the piece at hand. NULL is allowed. */
 void matrix_close(struct matrix *matrix);
 
+/* Rows in all, known from the files' heads. */
 uint64_t matrix_rows(const struct matrix *matrix);
 
 /* The next rows; `*count` is 0 at the end. Shapes: rows [count, dim] f32, they live until the next call.

@@ -6,11 +6,13 @@
 
 #include "base/err.h"
 
+/* A row, and how near it is. */
 struct near_row {
     uint64_t row;
     float cosine; /* -1 to 1, but for rounding */
 };
 
+/* A search, and what it has found so far. */
 struct nearest {
     const float *query; /* [dim] */
     uint32_t dim, most;
@@ -20,10 +22,13 @@ struct nearest {
     uint64_t seen, skipped; /* rows that were looked at; of them those without a direction: not-a-number, zeros */
 };
 
-/* Shapes: query [dim] f32, must outlive it. Owns: the caller ends it with nearest_close.
+/* Begins a search for the `most` nearest. Shapes: query [dim] f32, must outlive it. Owns: the caller ends it with
+ * nearest_close.
  * Errors: STATUS_BAD_INPUT when the query has no direction; STATUS_NO_MEMORY. */
 MUST_CHECK enum status nearest_open(struct nearest *nearest, const float *query, uint32_t dim, uint32_t most,
                                     struct err *err);
+
+/* Frees the rows. */
 void nearest_close(struct nearest *nearest);
 
 /* Looks at the next rows. Shapes: rows [count, dim] f32. */

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 
+/* What is written: a .npy, bare floats, JSON lines, or a folder of .npy files. */
 enum output_kind { OUTPUT_NPY, OUTPUT_RAW, OUTPUT_JSONL, OUTPUT_SHARDS };
 
 /* Of a file F the others are called F.manifest.json and so on; of a folder they lie in it. */
@@ -26,6 +27,8 @@ struct output {
  * Owns: the caller ends it with output_free, also after an error. Errors: STATUS_BAD_INPUT (another ending),
  * STATUS_NO_MEMORY. */
 MUST_CHECK enum status output_name(const char *path, struct output *out, struct err *err);
+
+/* Frees the names and leaves none. */
 void output_free(struct output *output);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "bulk/stream.h"
 
+/* A file that is being read in records. */
 struct reader {
     struct stream *stream; /* owned */
     struct buffer buffer;
@@ -27,6 +28,8 @@ struct record {
 /* Opens the file (see stream_open). Owns: the caller ends it with reader_close. */
 MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size_t limit,
                                    const volatile sig_atomic_t *stop, struct err *err);
+
+/* Closes the file and frees the buffer. */
 void reader_close(struct reader *reader);
 
 /* The next line, without its end (line feed, or carriage return and line feed). The last one needs none.

@@ -19,12 +19,14 @@ struct recipe_options {
     const char *keep; /* "title,meta.year": fields that are passed on */
 };
 
+/* A piece of a template: words, or a field. */
 struct recipe_part {
     const char *literal; /* [length], or NULL: a field */
     size_t length;
     uint32_t field;
 };
 
+/* What was read from the options: read-only, and for every record the same. */
 struct recipe {
     char *fields[RECIPE_FIELDS_MAX]; /* [field_count] every name once, owned */
     uint32_t field_count;
@@ -36,11 +38,14 @@ struct recipe {
     uint32_t kept[RECIPE_FIELDS_MAX], kept_count;
 };
 
-/* Owns: the caller ends it with recipe_close, also after an error; the options need not live on.
+/* Reads the options, which need not live on. Owns: the caller ends it with recipe_close, also after an error.
  * Errors: STATUS_BAD_INPUT naming the option; STATUS_NO_MEMORY. */
 MUST_CHECK enum status recipe_open(struct recipe *recipe, const struct recipe_options *options, struct err *err);
+
+/* Frees the names and leaves an empty recipe. */
 void recipe_close(struct recipe *recipe);
 
+/* What a field of a record is. */
 enum value_kind {
     VALUE_ABSENT,
     VALUE_NULL,
@@ -50,6 +55,7 @@ enum value_kind {
     VALUE_TREE,   /* an object or an array, as it is written */
 };
 
+/* A field of a record, as it stands in its bytes. */
 struct value {
     enum value_kind kind;
     const char *bytes;
@@ -61,6 +67,7 @@ struct recipe_scratch {
     struct buffer text, id, kept, message;
 };
 
+/* Frees the buffers and leaves empty ones. */
 void recipe_scratch_free(struct recipe_scratch *scratch);
 
 /* Fills text, id and kept fields of a document, or its code and message. Its bytes are the values' or the scratch's.

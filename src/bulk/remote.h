@@ -20,6 +20,7 @@ struct remote_facts {
     bool normalized; /* the vector that came back has length 1 */
 };
 
+/* Which queue, and for which job. */
 struct remote_options {
     const struct address *address; /* these four must outlive it */
     const char *queue;
@@ -36,7 +37,8 @@ enum { REMOTE_BATCH_ROWS = 64, REMOTE_BATCH_BYTES = 256 << 10 };
  * minute or `stop` was set, STATUS_BAD_INPUT when the answer is an error. */
 MUST_CHECK enum status remote_probe(const struct remote_options *options, struct remote_facts *out, struct err *err);
 
-/* Owns: the caller ends it with ops->close. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
+/* Starts the thread; it connects by itself, and again after a loss. Owns: the caller ends it with ops->close.
+ * Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
 MUST_CHECK enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err);
 
 #endif

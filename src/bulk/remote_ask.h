@@ -6,12 +6,14 @@
 #include "bulk/remote.h"
 #include "io/client.h"
 
+/* Where a request is. */
 enum ask_state {
     ASK_NEW,    /* to be sent when it is due, unless its reply is there */
     ASK_SENT,   /* nothing is known of it */
     ASK_LOOKED, /* its reply is to be read: it has ended, or it may have */
 };
 
+/* A request to the queue: some rows of a batch. */
 struct ask {
     struct ask *next;
     struct bulk_batch *batch;
@@ -30,6 +32,7 @@ struct asked {
     uint32_t asks;  /* that are not finished */
 };
 
+/* What a reply means for its request. */
 enum ask_end {
     ASK_OPEN,  /* no reply yet */
     ASK_DONE,  /* vectors or codes are in place */
@@ -42,11 +45,16 @@ enum ask_end {
 /* Gives an ask the id of its content. */
 void ask_name(struct ask *ask, uint64_t job);
 
-/* Sends the request (one answer), the question for the reply (one), or the wish that it be forgotten (one). */
+/* Sends the request: one answer will come, to be received by the caller, as after the next two. Errors: those of
+ * client_send. */
 MUST_CHECK enum status ask_send(const struct ask *ask, const struct remote_options *options, struct client *client,
                                 struct err *err);
+
+/* Sends the question for its reply. */
 MUST_CHECK enum status ask_look(const struct ask *ask, const struct remote_options *options, struct client *client,
                                 struct err *err);
+
+/* Sends the wish that a reply be deleted. */
 MUST_CHECK enum status ask_forget(const char *id, const struct remote_options *options, struct client *client,
                                   struct err *err);
 

@@ -11,6 +11,7 @@
  * class have their turn. */
 enum { REMOTE_FIRST = 8, REMOTE_LEAST = 4, REMOTE_MOST = 64 };
 
+/* The executor; what two threads touch is under the lock or atomic. */
 struct remote {
     struct executor executor; /* first */
     struct remote_options options;

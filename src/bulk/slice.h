@@ -24,6 +24,7 @@ struct piece {
     enum row_code code; /* set by the executor when this piece alone failed */
 };
 
+/* Documents with all that belongs to them. */
 struct slice {
     struct slice *next;  /* in its window */
     struct look *window; /* whose it is */
@@ -50,6 +51,8 @@ struct preparer {
 
 /* An empty slice. Owns: the caller ends it with slice_free. NULL when memory ran out. */
 struct slice *slice_new(void);
+
+/* Frees it with its documents, pieces and ids. NULL is allowed. */
 void slice_free(struct slice *slice);
 
 /* Forgets the documents and keeps the memory, unless it is more than usual. */

@@ -7,6 +7,7 @@
 #include "bulk/reader.h"
 #include "bulk/recipe.h"
 
+/* How a file holds its documents. */
 enum source_format {
     FORMAT_AUTO, /* by the file's name, .gz and .zst left aside; a file of a folder that is no table is a document */
     FORMAT_LINES,
@@ -16,6 +17,7 @@ enum source_format {
     FORMAT_DOCUMENT, /* the whole file is one text */
 };
 
+/* Which files, and what in them is a document. All pointers must outlive the source. */
 struct source_options {
     char *const *operands; /* [operand_count], see files_open */
     size_t operand_count;
@@ -30,8 +32,11 @@ struct source_options {
 
 struct source;
 
-/* Owns: the caller ends it with source_close. Errors: those of files_open; STATUS_NO_MEMORY. */
+/* Looks at all files; none is read yet. Owns: the caller ends it with source_close. Errors: those of files_open;
+ * STATUS_NO_MEMORY. */
 MUST_CHECK enum status source_open(const struct source_options *options, struct source **out, struct err *err);
+
+/* Closes the file at hand and frees all. NULL is allowed. */
 void source_close(struct source *source);
 
 /* The next document; `*more` is false when there is none. What it points to lives until the next call.
@@ -39,8 +44,10 @@ void source_close(struct source *source);
  * line or byte; the documents before it were given out. Errors: those of files_next and stream_read. */
 MUST_CHECK enum status source_next(struct source *source, struct document *out, bool *more, struct err *err);
 
-/* Bytes of the files that were read so far, and of all of them (0 when nobody knows). */
+/* Bytes of the files that were read so far, packed as they are. */
 uint64_t source_read_bytes(const struct source *source);
+
+/* Bytes of all files; 0 when nobody knows. */
 uint64_t source_total_bytes(const struct source *source);
 
 #endif

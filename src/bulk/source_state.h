@@ -8,6 +8,7 @@
 /* A record may be so much larger than the texts in it: escapes, and fields that nobody asked for. */
 enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
 
+/* Which file and which document it is at. */
 struct source {
     struct source_options options;
     struct files files;
@@ -28,7 +29,8 @@ struct source {
 void source_fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
     PRINTF_LIKE(4, 5);
 
-/* Read one document of the open file, which is a table; `*found` is false at its end. */
+/* Reads the next document of the open file, which is a table of that format; `*found` is false at its end.
+ * Errors: as source_next. */
 MUST_CHECK enum status source_read_json(struct source *source, struct document *out, bool *found, struct err *err);
 MUST_CHECK enum status source_read_csv(struct source *source, struct document *out, bool *found, struct err *err);
 

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 
+/* How rows lie in files. */
 enum store_kind {
     STORE_NPY,    /* one .npy file */
     STORE_RAW,    /* one file of nothing but the vectors */
@@ -16,8 +17,10 @@ enum store_kind {
 
 enum { STORE_OPEN_FILES = 8 }; /* at once */
 
+/* What a number of a vector is in the files. */
 enum element { ELEMENT_F32, ELEMENT_F16 };
 
+/* Where, and in which form. */
 struct store_options {
     enum store_kind kind;
     const char *path; /* of the file or folder; must outlive the store */
@@ -29,17 +32,24 @@ struct store_options {
 
 struct store;
 
-/* Owns: the caller ends it with store_close. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
+/* Opens or makes the files as they are needed. Owns: the caller ends it with store_close.
+ * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status store_open(const struct store_options *options, struct store **out, struct err *err);
+
+/* Closes the files; nothing is waited for. NULL is allowed. */
 void store_close(struct store *store);
 
-/* Writes a row's vector, or not-a-numbers in its place. Shapes: vector [dim] f32, read; below REPLY_HALF_LIMIT for f16.
- * Errors: STATUS_IO naming the file (a full disk too). */
+/* Writes a row's vector. Shapes: vector [dim] f32, read; below REPLY_HALF_LIMIT for f16. Errors: STATUS_IO naming the
+ * file (a full disk too). */
 MUST_CHECK enum status store_put(struct store *store, uint64_t row, const float *vector, struct err *err);
+
+/* Writes not-a-numbers in a row's place. Errors: STATUS_IO naming the file. */
 MUST_CHECK enum status store_put_nan(struct store *store, uint64_t row, struct err *err);
 
-/* Copies one row's bits to another, or reads it. Shapes: vector [dim] f32, written. Errors: STATUS_IO. */
+/* Copies one row's bits to another. Errors: STATUS_IO. */
 MUST_CHECK enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err);
+
+/* Reads a row. Shapes: vector [dim] f32, written. Errors: STATUS_IO. */
 MUST_CHECK enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err);
 
 /* Whether the file of a row that was written reaches behind it. Errors: STATUS_BAD_INPUT when it does not: somebody has
@@ -56,9 +66,13 @@ MUST_CHECK enum status store_sync(struct store *store, struct err *err);
 /* Ends the files: their headers tell of `rows` rows in all. Errors: STATUS_IO. */
 MUST_CHECK enum status store_finish(struct store *store, uint64_t rows, struct err *err);
 
-/* The files of so many rows: how many, the name of each (below the folder, or the path itself) and its rows. */
+/* How many files so many rows are in. */
 uint64_t store_files(const struct store *store, uint64_t rows);
+
+/* The name of a file: below the folder, or the path itself. Shapes: to [size], cut there. */
 void store_file_name(const struct store *store, uint64_t file, char *to, size_t size);
+
+/* How many of so many rows a file has, and how many bytes it is long then. */
 uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file);
 uint64_t store_file_bytes(const struct store *store, uint64_t rows, uint64_t file);
 

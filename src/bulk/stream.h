@@ -15,6 +15,8 @@ struct stream;
  * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status stream_open(const char *path, const volatile sig_atomic_t *stop, struct stream **out,
                                    struct err *err);
+
+/* Closes the file and frees what unpacks it. NULL is allowed. */
 void stream_close(struct stream *stream);
 
 /* What messages call it: its path, or "standard input". */

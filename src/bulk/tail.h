@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
+/* A file that grows. Zero-initialise for one that is not open. */
 struct tail {
     const char *path; /* NULL: it is not open */
     int fd;
@@ -21,11 +22,14 @@ struct tail {
  * Owns: the caller ends it with tail_close. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO; STATUS_BAD_INPUT when
  * the file is shorter than that. */
 MUST_CHECK enum status tail_open(struct tail *tail, const char *path, uint64_t length, struct err *err);
+
+/* Closes the file, unless it is standard output; what is pending is lost. */
 void tail_close(struct tail *tail);
 
-/* Writes what is pending; tail_sync also waits until it would survive a power cut. Nothing happens to one that is not
- * open. Errors: STATUS_IO, STATUS_NO_MEMORY. */
+/* Writes what is pending; nothing happens to one that is not open. Errors: STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status tail_flush(struct tail *tail, struct err *err);
+
+/* Likewise, and waits until it would survive a power cut. */
 MUST_CHECK enum status tail_sync(struct tail *tail, struct err *err);
 
 #endif

@@ -32,6 +32,7 @@ static int order_of(char c)
     return isalpha((unsigned char)c) ? c : c + 256;
 }
 
+/* Whether Debian's version `a` is before `b`. */
 static bool version_before(const char *a, const char *b)
 {
     while (*a != '\0' || *b != '\0') {
