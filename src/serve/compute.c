@@ -30,6 +30,8 @@ struct compute_device {
 
 struct compute_thread {
     struct compute_device *device;
+    enum status (*begin)(void *owner, struct batch *batch);
+    void (*end)(void *owner, struct batch *batch);
     struct encoder **encoders; /* [engine_count] */
     struct compute_job *first, *last;
     unsigned in_flight;
@@ -65,6 +67,8 @@ static void finish(struct compute_thread *thread, struct crew_seat *seat, struct
         atomic_store(&thread->device->lost, true);
         crew_leave(seat);
     }
+    if (thread->end != NULL)
+        thread->end(job->owner, batch);
     job->device = thread->device;
     crew_finish(seat, job);
 }
@@ -73,7 +77,9 @@ static void begin(struct compute_thread *thread, struct crew_seat *seat, struct 
 {
     struct batch *batch = job->batch;
     batch->started_ns = clock_now_ns();
-    enum status status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
+    enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
+    if (status == STATUS_OK)
+        status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
     if (status != STATUS_OK) {
         finish(thread, seat, job, status);
         return;
@@ -173,12 +179,14 @@ static enum status allocate(struct compute *compute, const struct compute_option
     return STATUS_OK;
 }
 
-static enum status open_thread(struct compute *compute, const struct device *device, struct compute_device *own,
-                               struct err *err)
+static enum status open_thread(struct compute *compute, const struct compute_options *options,
+                               const struct device *device, struct compute_device *own, struct err *err)
 {
     unsigned at = compute->thread_count++;
     struct compute_thread *thread = &compute->threads[at];
     thread->device = own;
+    thread->begin = options->begin;
+    thread->end = options->end;
     thread->encoders = &compute->encoders[(size_t)at * compute->engine_count];
     compute->contexts[at] = thread;
     for (unsigned i = 0; i < compute->engine_count; i++)
@@ -189,13 +197,13 @@ static enum status open_thread(struct compute *compute, const struct device *dev
 }
 
 /* A device that is lost here is left out, with what was opened on it; the others go on. */
-static enum status open_device(struct compute *compute, const struct device *device, struct compute_device *own,
-                               struct err *err)
+static enum status open_device(struct compute *compute, const struct compute_options *options,
+                               const struct device *device, struct compute_device *own, struct err *err)
 {
     unsigned first = compute->thread_count;
     enum status status = STATUS_OK;
     for (unsigned t = 0; t < own->threads && status == STATUS_OK; t++)
-        status = open_thread(compute, device, own, err);
+        status = open_thread(compute, options, device, own, err);
     if (status != STATUS_DEVICE_LOST)
         return status;
     for (unsigned i = first * compute->engine_count; i < compute->thread_count * compute->engine_count; i++) {
@@ -221,13 +229,14 @@ static enum status open_threads(struct compute *compute, const struct compute_op
 {
     TRY(open_team(compute, options, err));
     for (unsigned i = 0; i < compute->device_count; i++)
-        TRY(open_device(compute, &options->devices[i], &compute->devices[i], err));
+        TRY(open_device(compute, options, &options->devices[i], &compute->devices[i], err));
     if (compute->state.devices == 0)
         return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", compute->device_count);
     struct crew_options crew = {.name = "compute",
                                 .threads = compute->thread_count,
                                 .capacity = compute->state.batches,
                                 .wake_fd = options->wake_fd,
+                                .wake_below = options->wake_below,
                                 .serve = serve,
                                 .contexts = compute->contexts};
     return crew_open(&crew, &compute->crew, err);

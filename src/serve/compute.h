@@ -28,6 +28,11 @@ struct compute_options {
     unsigned threads;      /* on each device that computes on the calling thread; another one has one */
     unsigned queued;       /* batches that may wait for each thread, beside those that it has */
     int wake_fd;           /* an eventfd written when a finished batch waits, or -1 */
+    unsigned wake_below;   /* 0: always; else only where fewer batches than this wait to be computed */
+    /* What the thread of a batch does right before and behind it, while its memory is in that core's cache; NULL:
+     * nothing. `begin` lays it out: another status than STATUS_OK is the batch's. `end` follows each `begin`. */
+    enum status (*begin)(void *owner, struct batch *batch);
+    void (*end)(void *owner, struct batch *batch);
 };
 
 /* Opens an encoder of each engine for each thread, and starts them. A device that is lost in this is left out, with a

@@ -3,12 +3,15 @@
 #include "serve/crew.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/channel.h"
 
@@ -23,7 +26,8 @@ struct crew_seat {
 struct crew {
     void (*work)(void *context, void *item);
     void (*serve)(void *context, struct crew_seat *seat);
-    size_t capacity;
+    size_t capacity, wake_below;
+    int wake_fd;      /* for wake_below: otherwise the channel writes it */
     size_t items_out; /* the owner's count; only its thread looks */
     struct channel *out;
 
@@ -75,13 +79,17 @@ void *crew_next(struct crew_seat *seat)
 
 void crew_finish(struct crew_seat *seat, void *item)
 {
+    const struct crew *crew = seat->crew;
     pthread_mutex_lock(&seat->crew->lock);
     assert(seat->holds > 0);
     seat->holds--;
+    bool low = crew->count < crew->wake_below;
     pthread_mutex_unlock(&seat->crew->lock);
-    bool sent = channel_send(seat->crew->out, item);
+    bool sent = channel_send(crew->out, item);
     assert(sent); /* `out` is closed by nobody and has room for every item */
-    (void)sent;
+    const uint64_t one = 1;
+    while (low && sent && write(crew->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
 }
 
 void crew_leave(struct crew_seat *seat)
@@ -154,12 +162,14 @@ enum status crew_open(const struct crew_options *options, struct crew **out, str
     crew->work = options->work;
     crew->serve = options->serve;
     crew->capacity = options->capacity;
+    crew->wake_below = options->wake_fd < 0 ? 0 : options->wake_below;
+    crew->wake_fd = options->wake_fd;
     crew->items = calloc(options->capacity, sizeof(void *));
     enum status status = STATUS_OK;
     if (crew->items == NULL)
         status = err_set(err, STATUS_NO_MEMORY, "no memory for a queue of %zu", options->capacity);
     if (status == STATUS_OK)
-        status = channel_open(options->capacity, options->wake_fd, &crew->out, err);
+        status = channel_open(options->capacity, crew->wake_below > 0 ? -1 : options->wake_fd, &crew->out, err);
     if (status == STATUS_OK)
         status = start_threads(crew, options, err);
     if (status != STATUS_OK) {

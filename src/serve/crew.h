@@ -23,6 +23,9 @@ struct crew_options {
     unsigned threads;
     size_t capacity; /* items out at once */
     int wake_fd;     /* an eventfd written when a finished item waits, or -1 */
+    /* 0: always. Else only where fewer items than this wait for a thread: an owner who keeps the queue full needs to
+     * hear of nothing before, and does not take a core from the threads for each item. */
+    size_t wake_below;
     /* What a thread does: one of the two. Thread: the crew's. */
     void (*work)(void *context, void *item);              /* with each item, one after the other */
     void (*serve)(void *context, struct crew_seat *seat); /* all its life; it may leave before the crew ends */

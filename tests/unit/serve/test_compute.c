@@ -571,6 +571,77 @@ static void a_bad_batch_is_nobodys_loss(void **state)
     close_bench(bench);
 }
 
+/* ---- laying out on the thread that computes ---- */
+
+struct turn {
+    struct batch batch; /* as it is put: empty */
+    struct batch *laid_out;
+    struct row *row;
+    unsigned begun, ended;
+    enum status refuse;
+    float seen;
+};
+
+static enum status lay_out(void *owner, struct batch *batch)
+{
+    struct turn *turn = owner;
+    turn->begun++;
+    assert_ptr_equal(batch, &turn->batch);
+    if (turn->refuse != STATUS_OK)
+        return turn->refuse;
+    turn->laid_out = batch_build(&turn->row, 1, LAYOUT_PACKED, DIM);
+    batch->engine = turn->laid_out->engine;
+    return STATUS_OK;
+}
+
+static void look_at(void *owner, struct batch *batch)
+{
+    struct turn *turn = owner;
+    turn->ended++;
+    if (batch->status == STATUS_OK)
+        turn->seen = batch->engine.output[0];
+    batch_free(turn->laid_out);
+    turn->laid_out = NULL;
+}
+
+/* Of three batches the first is on a device that is lost, and the last cannot be laid out. */
+static void batches_are_laid_out_where_they_run(void **state)
+{
+    (void)state;
+    struct bench *bench = open_engines(2, SLOTS);
+    struct compute_options options = {.devices = bench->devices,
+                                      .device_count = 2,
+                                      .engine_count = 1,
+                                      .queued = 2,
+                                      .wake_fd = -1,
+                                      .begin = lay_out,
+                                      .end = look_at};
+    struct err err;
+    assert_int_equal(compute_open(&options, &bench->compute, &err), STATUS_OK);
+    struct turn turns[3] = {{.refuse = STATUS_OK}, {.refuse = STATUS_OK}, {.refuse = STATUS_NO_MEMORY}};
+    hold(0, true);
+    hold(1, true);
+    for (unsigned i = 0; i < 2; i++) {
+        bench->ids[i] = (int32_t)i + 1;
+        bench->rows[i] = (struct row){.request = &bench->request, .ids = &bench->ids[i], .tokens = 1};
+        turns[i].row = &bench->rows[i];
+        compute_put(bench->compute, 0, &turns[i], &turns[i].batch);
+    }
+    wait_begun(0, 1);
+    wait_begun(1, 1);
+    lose(0);
+    hold(1, false);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(compute_wait(bench->compute, NULL)->status, STATUS_OK);
+    compute_put(bench->compute, 0, &turns[2], &turns[2].batch);
+    assert_int_equal(compute_wait(bench->compute, NULL)->status, STATUS_NO_MEMORY);
+    assert_int_equal(turns[0].begun + turns[1].begun, 3); /* one of them twice */
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(turns[i].ended, turns[i].begun);
+    assert_true(turns[0].seen == 1 && turns[1].seen == 2);
+    close_bench(bench);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(two_batches_go_to_two_devices),
     cmocka_unit_test(a_free_device_takes_whatever_comes),
@@ -584,6 +655,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_device_that_was_lost_before_is_left_out),
     cmocka_unit_test(a_device_that_is_lost_while_it_is_opened_is_left_out),
     cmocka_unit_test(a_bad_batch_is_nobodys_loss),
+    cmocka_unit_test(batches_are_laid_out_where_they_run),
 };
 
 TEST_MAIN(cases)

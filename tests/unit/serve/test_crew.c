@@ -117,6 +117,46 @@ static void the_eventfd_wakes_for_every_item(void **state)
     close(fd);
 }
 
+static void hold_up(void *context, void *item)
+{
+    pthread_mutex_t *gate = context;
+    (void)item;
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+}
+
+/* Four items wait behind one gate: only the end of the third and of the fourth leaves fewer than two. */
+static void an_owner_with_much_to_do_is_not_woken(void **state)
+{
+    (void)state;
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    void *contexts[] = {&gate};
+    struct crew_options options = {.name = "test",
+                                   .threads = 1,
+                                   .capacity = 4,
+                                   .wake_fd = fd,
+                                   .wake_below = 2,
+                                   .work = hold_up,
+                                   .contexts = contexts};
+    struct crew *crew;
+    struct err err;
+    struct item items[4];
+    uint64_t woken;
+    assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
+    pthread_mutex_lock(&gate);
+    for (unsigned i = 0; i < 4; i++)
+        crew_put(crew, &items[i]);
+    pthread_mutex_unlock(&gate);
+    for (unsigned i = 0; i < 4; i++)
+        assert_ptr_equal(crew_wait(crew), &items[i]);
+    crew_stop(crew);
+    assert_int_equal(read(fd, &woken, sizeof woken), sizeof woken);
+    assert_int_equal(woken, 2);
+    crew_free(crew);
+    close(fd);
+}
+
 static void stopping_finishes_what_was_put(void **state)
 {
     (void)state;
@@ -247,9 +287,13 @@ static void free_of_nothing_is_allowed(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(everything_comes_back_once),       cmocka_unit_test(one_thread_keeps_the_order),
-    cmocka_unit_test(the_eventfd_wakes_for_every_item), cmocka_unit_test(stopping_finishes_what_was_put),
-    cmocka_unit_test(items_go_to_who_has_least),        cmocka_unit_test(what_nobody_takes_can_be_taken_back),
+    cmocka_unit_test(everything_comes_back_once),
+    cmocka_unit_test(one_thread_keeps_the_order),
+    cmocka_unit_test(the_eventfd_wakes_for_every_item),
+    cmocka_unit_test(stopping_finishes_what_was_put),
+    cmocka_unit_test(items_go_to_who_has_least),
+    cmocka_unit_test(what_nobody_takes_can_be_taken_back),
+    cmocka_unit_test(an_owner_with_much_to_do_is_not_woken),
     cmocka_unit_test(free_of_nothing_is_allowed),
 };
 
