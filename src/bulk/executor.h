@@ -5,18 +5,32 @@
 
 #include "bulk/slice.h"
 
-/* Pieces that are computed together. An executor fills what stands below the line. */
+/* Pieces that are computed together. An executor fills what stands below the line, and the pieces' vectors and codes.
+ */
 struct bulk_batch {
-    struct piece **pieces; /* [count]; the executor may change their order */
+    struct piece **pieces; /* [count] */
     uint32_t count;
+    uint32_t dim;
+    float limit;  /* what no element of a vector may reach: INFINITY, or REPLY_HALF_LIMIT */
     void *window; /* the job's */
     /* ---- */
     enum status status; /* not STATUS_OK: nothing of it was computed, and the job stops */
     struct err err;
-    const float *vectors; /* [count, dim], in the order of `pieces`; those of pieces with a code mean nothing */
     uint32_t tokens;
-    void *own; /* the executor's */
+    uint32_t failed; /* pieces with a code: see batch_fail */
+    uint32_t asks;   /* of bulk/remote: requests of it that are not finished */
+    void *own;       /* of bulk/local: the batch that serve/compute has */
 };
+
+/* Puts the vector of one of the batch's pieces in its place, or gives it a code when it is none that files can hold.
+ * Shapes: vector [dim] floats, read, wherever they lie. Thread: whichever has it: there it is still in the cache. */
+void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector);
+
+/* This piece has no vector. */
+void batch_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code);
+
+/* Why files cannot hold a vector, or ROW_OK. Shapes: vector [dim]. */
+enum row_code vector_check(const float *vector, uint32_t dim, float limit);
 
 struct executor;
 
@@ -26,10 +40,8 @@ struct executor_ops {
     /* Hands a batch over; it comes back. Never fails: a batch that cannot be computed comes back with a status. */
     void (*put)(struct executor *executor, struct bulk_batch *batch);
     /* A batch that is done, or NULL: never waits. The wake_fd that the executor was opened with is written when it
-     * would give one. Shapes: see struct bulk_batch. */
+     * would give one and there is less to do than an executor needs to be kept busy. */
     struct bulk_batch *(*take)(struct executor *executor);
-    /* Ends with a batch that was taken: its vectors are no longer needed. The batch itself stays the job's. */
-    void (*done)(struct executor *executor, struct bulk_batch *batch);
     void (*close)(struct executor *executor);
 };
 

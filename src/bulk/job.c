@@ -137,10 +137,8 @@ static void drain(struct job *job)
         if (storing) {
             storing = job_take_computed(job, &worked, &ignored) == STATUS_OK;
         } else {
-            for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;) {
-                executor->ops->done(executor, batch);
+            for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;)
                 job->free_batches[job->free_count++] = batch;
-            }
         }
         if (job_has_batches_out(job))
             wait_for_threads(job);

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "bulk/job_state.h"
 #include "serve/crew.h"
-
-enum { COMMIT_MS = 1000 };
 
 struct commit {
     struct journal *journal;
@@ -47,7 +44,6 @@ enum status job_commit_open(struct job *job, struct err *err)
         return err_set(err, STATUS_NO_MEMORY, "no memory to commit");
     job->commit->journal = job->journal;
     job->commit->path = job->options->output->path;
-    job->committed_ns = clock_now_ns();
     return crew_open(&options, &job->commits, err);
 }
 
@@ -75,7 +71,6 @@ static enum status begin(struct job *job, struct err *err)
             commit->fds[commit->fd_count++] = fd;
     }
     job->checkpoint_waits = false;
-    job->committed_ns = clock_now_ns();
     crew_put(job->commits, commit);
     return STATUS_OK;
 }
@@ -92,9 +87,10 @@ enum status job_commit_when_due(struct job *job, struct err *err)
     if (job->journal == NULL)
         return STATUS_OK;
     TRY(end(crew_take(job->commits), err));
-    bool due = job->checkpoint_waits ||
-               (journal_waiting(job->journal) > 0 && clock_now_ns() - job->committed_ns >= COMMIT_MS * NS_PER_MS);
-    return due && crew_out(job->commits) == 0 ? begin(job, err) : STATUS_OK;
+    if (crew_out(job->commits) > 0 || !(job->checkpoint_waits || job_write_is_due(job)))
+        return STATUS_OK;
+    TRY(job_write_due(job, false, err));
+    return begin(job, err);
 }
 
 enum status job_commit_all(struct job *job, struct err *err)
@@ -102,6 +98,7 @@ enum status job_commit_all(struct job *job, struct err *err)
     if (job->journal == NULL)
         return STATUS_OK;
     TRY(end(crew_wait(job->commits), err));
+    TRY(job_write_due(job, true, err));
     TRY(begin(job, err));
     return end(crew_wait(job->commits), err);
 }

@@ -3,15 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "bulk/job_state.h"
 #include "engine/vector.h"
 #include "work/reply.h"
 
-static enum status fail_strictly(const struct unit *unit, struct err *err)
+static enum status fail_strictly(const struct document *document, enum row_code code, struct err *err)
 {
-    const struct document *document = unit->document;
     return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file, (unsigned long long)document->line,
-                   row_code_text(unit->code));
+                   row_code_text(code));
+}
+
+/* What no element of a vector may reach, for the files to hold it. */
+static float job_limit(const struct job *job)
+{
+    return job->options->element == ELEMENT_F16 ? REPLY_HALF_LIMIT : INFINITY;
 }
 
 /* A row that an earlier run computed, behind its last checkpoint: the text must be the one that it was then. */
@@ -39,7 +45,7 @@ static enum status decide(struct job *job, const struct look *window, struct uni
     struct dedup_entry known = dedup_find(job->dedup, unit->hash);
     bool reachable = known.row != DEDUP_NONE && (job->store != NULL || known.row >= window->units[0].number);
     if (reachable && known.row == unit->number) {
-        unit->state = UNIT_DONE;
+        unit->state = UNIT_STORED; /* by an earlier run */
     } else if (reachable && known.row < unit->number) {
         unit->state = UNIT_COPY;
         unit->origin = known.row;
@@ -67,33 +73,32 @@ enum status job_plan(struct job *job, bool *worked, struct err *err)
         job->progress.here += settled;
     }
     TRY(look_order(window, job->options->dim, err));
-    if (job->store == NULL) {
-        window->vectors = malloc((size_t)window->unit_count * job->options->dim * sizeof(float));
-        if (window->vectors == NULL)
-            return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", window->unit_count);
-    }
     window->planned = true;
     job->planned++;
     return STATUS_OK;
 }
 
 /* Puts a batch of the first of these pieces; how many it has taken. */
-static uint32_t submit(struct job *job, struct look *window, struct piece **pieces, uint32_t left)
+static uint32_t submit(struct job *job, struct look *window, uint32_t first, uint32_t left)
 {
-    struct executor *executor = job->options->executor;
+    const struct job_options *options = job->options;
     struct bulk_batch *batch = job->free_batches[--job->free_count];
-    uint32_t count = look_batch(pieces, left, job->batch_tokens, job->options->batch_rows);
-    *batch = (struct bulk_batch){.pieces = pieces, .count = count, .window = window};
+    uint32_t count = look_batch(window, first, left, job->batch_tokens, options->batch_rows);
+    *batch = (struct bulk_batch){.pieces = window->order + first,
+                                 .count = count,
+                                 .dim = options->dim,
+                                 .limit = job_limit(job),
+                                 .window = window};
     window->batches_out++;
-    executor->ops->put(executor, batch);
+    options->executor->ops->put(options->executor, batch);
     return count;
 }
 
 static void submit_again(struct job *job)
 {
     struct again *again = &job->again[job->again_count - 1];
-    uint32_t count = submit(job, again->window, again->pieces, again->count);
-    again->pieces += count;
+    uint32_t count = submit(job, again->window, again->first, again->count);
+    again->first += count;
     again->count -= count;
     if (again->count > 0)
         return;
@@ -117,8 +122,7 @@ enum status job_submit(struct job *job, bool *worked, struct err *err)
         if (job->again_count > 0)
             submit_again(job);
         else
-            window->submitted +=
-                submit(job, window, window->order + window->submitted, window->order_count - window->submitted);
+            window->submitted += submit(job, window, window->submitted, window->order_count - window->submitted);
         *worked = true;
     }
     return STATUS_OK;
@@ -129,99 +133,40 @@ bool job_has_batches_out(const struct job *job)
     return job->free_count < job->batch_count;
 }
 
-/* Whether all floats are smaller than `limit`, which is positive: NaN and infinity are not. Sizes of floats are in the
- * order of their bits, and the sum reaches the highest bit from the limit on. */
-static bool all_below(const float *vector, uint32_t dim, float limit)
-{
-    uint32_t bits, limit_bits, reached = 0;
-    memcpy(&limit_bits, &limit, sizeof limit);
-    for (uint32_t i = 0; i < dim; i++) {
-        memcpy(&bits, &vector[i], sizeof bits);
-        reached |= (bits & 0x7fffffffu) + (0x80000000u - limit_bits);
-    }
-    return (reached & 0x80000000u) == 0;
-}
-
-/* What a vector that was computed may not be, as far as files can hold it. */
-static enum row_code check_vector(const struct job *job, const float *vector)
-{
-    if (!all_below(vector, job->options->dim, INFINITY))
-        return ROW_NON_FINITE;
-    bool half = job->options->element == ELEMENT_F16;
-    return half && !all_below(vector, job->options->dim, REPLY_HALF_LIMIT) ? ROW_F16_RANGE : ROW_OK;
-}
-
 /* The mean of the parts, in their order, whatever the order was in which they were computed. */
-static void take_mean(const struct job *job, const struct unit *unit)
+static void take_mean(const struct job *job, const struct unit *unit, float *to)
 {
     uint32_t dim = job->options->dim;
+    memcpy(to, unit->parts, dim * sizeof(float));
     for (uint32_t p = 1; p < unit->piece_count; p++)
         for (uint32_t i = 0; i < dim; i++)
-            unit->parts[i] += unit->parts[(size_t)p * dim + i];
+            to[i] += unit->parts[(size_t)p * dim + i];
     for (uint32_t i = 0; i < dim; i++)
-        unit->parts[i] /= (float)unit->piece_count;
+        to[i] /= (float)unit->piece_count;
     if (job->options->normalize)
-        vector_normalize(unit->parts, dim);
+        vector_normalize(to, dim);
 }
 
-static enum status put_vector(struct job *job, struct look *window, struct unit *unit, const float *vector,
-                              struct err *err)
+void job_settle(struct job *job, const struct look *window, struct unit *unit)
 {
-    uint32_t dim = job->options->dim;
-    unit->code = check_vector(job, vector);
-    if (unit->code != ROW_OK) {
-        unit->state = UNIT_FAILED;
+    for (uint32_t p = 0; p < unit->piece_count && unit->code == ROW_OK; p++)
+        unit->code = unit->pieces[p].code;
+    if (unit->code == ROW_OK && unit->piece_count > 1) {
+        float *vector = look_vector(window, unit, job->options->dim);
+        take_mean(job, unit, vector);
+        unit->code = vector_check(vector, job->options->dim, job_limit(job));
+    }
+    unit->here = unit->code == ROW_OK;
+    unit->state = unit->here ? UNIT_DONE : UNIT_FAILED;
+    if (!unit->here)
         dedup_put(job->dedup, unit->hash, (struct dedup_entry){unit->number, unit->code});
-        return job->options->strict ? fail_strictly(unit, err) : STATUS_OK;
-    }
-    unit->state = UNIT_DONE;
-    if (job->store == NULL) {
-        memcpy(window->vectors + (size_t)(unit - window->units) * dim, vector, dim * sizeof(float));
-        return STATUS_OK;
-    }
-    TRY(store_put(job->store, unit->number, vector, err));
-    if (job->journal != NULL)
-        journal_add_done(job->journal, (struct done){unit->number, unit->hash});
-    return STATUS_OK;
-}
-
-static enum status fail_piece(struct job *job, struct unit *unit, enum row_code code, struct err *err)
-{
-    unit->state = UNIT_FAILED;
-    unit->code = code;
-    dedup_put(job->dedup, unit->hash, (struct dedup_entry){unit->number, code});
-    return job->options->strict ? fail_strictly(unit, err) : STATUS_OK;
-}
-
-static enum status take_piece(struct job *job, struct look *window, struct piece *piece, const float *vector,
-                              struct err *err)
-{
-    struct unit *unit = piece->unit;
-    uint32_t dim = job->options->dim;
-    unit->pieces_left--;
-    if (piece->code != ROW_OK && unit->state == UNIT_TODO)
-        TRY(fail_piece(job, unit, piece->code, err));
-    if (unit->piece_count > 1 && piece->code == ROW_OK)
-        memcpy(unit->parts + (size_t)(piece - unit->pieces) * dim, vector, dim * sizeof(float));
-    if (unit->pieces_left > 0)
-        return STATUS_OK;
-    job->progress.rows++;
-    job->progress.here++;
-    job->progress.computed++;
-    if (unit->state == UNIT_FAILED)
-        return STATUS_OK;
-    if (unit->piece_count > 1) {
-        take_mean(job, unit);
-        vector = unit->parts;
-    }
-    return put_vector(job, window, unit, vector, err);
 }
 
 /* Its pieces are computed in batches of half its size, as are all that come later: what did not fit once would not fit
  * again. The window still counts it, until the last of its pieces is put. */
-static enum status put_aside(struct job *job, const struct bulk_batch *batch, struct err *err)
+static enum status put_aside(struct job *job, const struct bulk_batch *batch, uint32_t first, struct err *err)
 {
-    uint64_t half = look_weight(batch->pieces, batch->count) / 2;
+    uint64_t half = look_weight(batch->window, first, batch->count) / 2;
     if (job->again_count == job->again_room) {
         uint32_t room = job->again_room + job->batch_count;
         struct again *bigger = realloc(job->again, room * sizeof *bigger);
@@ -231,25 +176,42 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
         job->again_room = room;
     }
     job->batch_tokens = half < job->batch_tokens ? (uint32_t)half : job->batch_tokens;
-    job->again[job->again_count++] = (struct again){batch->window, batch->pieces, batch->count};
+    job->again[job->again_count++] = (struct again){batch->window, first, batch->count};
     job->progress.too_large++;
     return STATUS_OK;
 }
 
+static enum status look_for_failures(const struct job *job, const struct bulk_batch *batch, struct err *err)
+{
+    for (uint32_t i = 0; job->options->strict && batch->failed > 0 && i < batch->count; i++)
+        if (batch->pieces[i]->code != ROW_OK)
+            return fail_strictly(batch->pieces[i]->unit->document, batch->pieces[i]->code, err);
+    return STATUS_OK;
+}
+
+/* Rows are counted here; each one is looked at where its turn is in the order of the input, which is the order in
+ * memory, or when it is written before that. */
 static enum status take_batch(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
     struct look *window = batch->window;
+    uint32_t first = (uint32_t)(batch->pieces - window->order), rows = batch->count;
     if (batch->status == STATUS_NO_MEMORY && batch->count > 1)
-        return put_aside(job, batch, err);
+        return put_aside(job, batch, first, err);
     window->batches_out--;
     if (batch->status != STATUS_OK) {
         *err = batch->err;
         return batch->status;
     }
-    for (uint32_t i = 0; i < batch->count; i++)
-        TRY(take_piece(job, window, batch->pieces[i], batch->vectors + (size_t)i * job->options->dim, err));
+    TRY(look_computed(window, first, batch->count, err));
+    if (window->several)
+        rows = look_note(window);
+    if (window->since_ns == 0)
+        window->since_ns = clock_now_ns();
+    job->progress.rows += rows;
+    job->progress.here += rows;
+    job->progress.computed += rows;
     job->progress.tokens += batch->tokens;
-    return STATUS_OK;
+    return look_for_failures(job, batch, err);
 }
 
 enum status job_take_computed(struct job *job, bool *worked, struct err *err)
@@ -258,7 +220,6 @@ enum status job_take_computed(struct job *job, bool *worked, struct err *err)
     for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;) {
         *worked = true;
         enum status status = take_batch(job, batch, err);
-        executor->ops->done(executor, batch);
         job->free_batches[job->free_count++] = batch;
         TRY(status);
     }

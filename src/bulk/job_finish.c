@@ -88,24 +88,28 @@ static enum status copy(struct job *job, struct look *window, struct unit *unit,
         unit->code = known.code;
         return STATUS_OK;
     }
-    unit->state = UNIT_DONE;
     job->at.copied++;
     job->progress.copied++;
-    if (job->store != NULL)
-        return store_copy(job->store, unit->origin, unit->number, err);
-    size_t dim = job->options->dim;
-    const float *from = window->vectors + (unit->origin - window->units[0].number) * dim;
-    memcpy(window->vectors + (size_t)(unit - window->units) * dim, from, dim * sizeof(float));
+    unit->here = true;
+    uint32_t dim = job->options->dim;
+    uint64_t at = unit->origin - window->units[0].number; /* beyond all of them if it is in an earlier window */
+    const struct unit *origin = at < window->unit_count ? &window->units[at] : NULL;
+    if (origin == NULL || origin->number != unit->origin || !origin->here)
+        return store_get(job->store, unit->origin, look_vector(window, unit, dim), err);
+    memcpy(look_vector(window, unit, dim), look_vector(window, origin, dim), dim * sizeof(float));
     return STATUS_OK;
 }
 
-static enum status fail(struct job *job, const struct unit *unit, struct err *err)
+static void fail(struct job *job, const struct look *window, const struct unit *unit)
 {
+    const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
+    float *vector = look_vector(window, unit, job->options->dim);
+    for (uint32_t i = 0; i < job->options->dim; i++)
+        memcpy(&vector[i], &nan_bits, sizeof nan_bits);
     job->at.failed++;
     job->progress.failed++;
     if (job->tails[TAIL_FAILURES].path != NULL)
         put_failure(&job->tails[TAIL_FAILURES].pending, unit, job_has_chunks(job));
-    return job->store != NULL ? store_put_nan(job->store, unit->number, err) : STATUS_OK;
 }
 
 static enum status put_tails(struct job *job, const struct look *window, const struct unit *unit, struct err *err)
@@ -113,9 +117,9 @@ static enum status put_tails(struct job *job, const struct look *window, const s
     struct tail *tails = job->tails;
     if (tails[TAIL_LINES].path != NULL) {
         const float *vector = NULL;
-        if (unit->state == UNIT_DONE && job->store == NULL)
-            vector = window->vectors + (size_t)(unit - window->units) * job->options->dim;
-        else if (unit->state == UNIT_DONE) {
+        if (unit->here) {
+            vector = look_vector(window, unit, job->options->dim);
+        } else if (unit->state == UNIT_STORED) {
             TRY(store_get(job->store, unit->number, job->vector, err));
             vector = job->vector;
         }
@@ -139,12 +143,14 @@ static enum status finish_unit(struct job *job, struct look *window, struct unit
 {
     if (unit->state == UNIT_KEPT)
         return STATUS_OK;
-    if (unit->state == UNIT_DONE)
+    if (unit->state == UNIT_TODO)
+        job_settle(job, window, unit);
+    if (unit->state == UNIT_DONE || unit->state == UNIT_STORED)
         job->at.computed++;
     if (unit->state == UNIT_COPY)
         TRY(copy(job, window, unit, err));
     if (unit->state == UNIT_FAILED)
-        TRY(fail(job, unit, err));
+        fail(job, window, unit);
     return put_tails(job, window, unit, err);
 }
 
@@ -168,8 +174,10 @@ enum status job_finish_rows(struct job *job, bool *worked, struct err *err)
     if (window->batches_out > 0)
         return STATUS_OK;
     *worked = true;
+    uint32_t first = window->finished;
     for (int i = 0; i < STEP && window->finished < window->unit_count; i++)
         TRY(finish_unit(job, window, &window->units[window->finished++], err));
+    TRY(job_write_finished(job, window, first, window->finished - first, err));
     for (int i = 0; i < TAILS; i++)
         if (job->tails[i].pending.length > 1 << 20)
             TRY(tail_flush(&job->tails[i], err));

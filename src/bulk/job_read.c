@@ -140,11 +140,9 @@ static bool is_fatal(struct job *job, const struct document *document)
 static bool is_full(struct job *job)
 {
     const struct look *window = reading(job);
-    uint64_t pieces = job->options->look_ahead;
-    uint64_t parts =
-        LOOK_AHEAD_PARTS_BYTES / (job->options->dim * sizeof(float)); /* the vectors of chunks wait for their mean */
-    if (job->options->preparer.chunking.mean && parts < pieces)
-        pieces = parts;
+    uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
+    if (job->options->look_ahead < pieces)
+        pieces = job->options->look_ahead;
     return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
            window->pieces >= pieces;
 }

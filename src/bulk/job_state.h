@@ -10,7 +10,8 @@
 #include "bulk/look.h"
 #include "bulk/tail.h"
 
-enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_PARTS_BYTES = 64 << 20, STEP = 256 };
+/* Of a window: texts at most, and their vectors. */
+enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256 };
 
 /* The files that only grow, by their place in a checkpoint. */
 enum tail_number { TAIL_LINES, TAIL_FAILURES, TAIL_IDS, TAIL_DOCUMENTS, TAILS };
@@ -22,8 +23,7 @@ struct retry;
 /* Pieces of a batch that was too large for the memory there is: they wait to be computed in smaller ones. */
 struct again {
     struct look *window;
-    struct piece **pieces; /* [count], in the window's order */
-    uint32_t count;
+    uint32_t first, count; /* in the window's order */
 };
 
 struct job {
@@ -66,7 +66,7 @@ struct job {
     struct err ending_err;
 
     struct job_progress progress;
-    uint64_t committed_ns, reported_ns;
+    uint64_t reported_ns;
 };
 
 /* job_open.c */
@@ -113,6 +113,17 @@ MUST_CHECK enum status job_plan(struct job *job, bool *worked, struct err *err);
 MUST_CHECK enum status job_submit(struct job *job, bool *worked, struct err *err);
 MUST_CHECK enum status job_take_computed(struct job *job, bool *worked, struct err *err);
 bool job_has_batches_out(const struct job *job);
+/* All pieces of a unit are computed: it has its vector, or fails. */
+void job_settle(struct job *job, const struct look *window, struct unit *unit);
+
+/* job_write.c: vectors from the windows to the store, many rows at once. Nothing without a store. */
+/* Rows of a window that are finished: all of these units have their vectors. */
+MUST_CHECK enum status job_write_finished(struct job *job, struct look *window, uint32_t first, uint32_t count,
+                                          struct err *err);
+/* Whether rows that are computed have waited so long for the others of their window that they are written without
+ * them. Writes those, or all. */
+bool job_write_is_due(const struct job *job);
+MUST_CHECK enum status job_write_due(struct job *job, bool all, struct err *err);
 
 /* job_finish.c: windows that are complete, in row order; checkpoints; the end. */
 MUST_CHECK enum status job_finish_rows(struct job *job, bool *worked, struct err *err);

@@ -236,11 +236,6 @@ void journal_add_done(struct journal *journal, struct done done)
     put_number(&journal->done, done.hash.high, 8);
 }
 
-size_t journal_waiting(const struct journal *journal)
-{
-    return journal->done.length / DONE_BYTES;
-}
-
 enum status journal_seal(struct journal *journal, struct err *err)
 {
     if (!buffer_ok(&journal->done))

@@ -74,9 +74,6 @@ MUST_CHECK enum status journal_put_terms(struct journal *journal, const char *te
 /* Remembers a row that was computed, until it is sealed. Errors: journal_seal tells. */
 void journal_add_done(struct journal *journal, struct done done);
 
-/* How many rows are remembered and not sealed. */
-size_t journal_waiting(const struct journal *journal);
-
 /* Says which rows the next journal_write is about: those that were added so far. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status journal_seal(struct journal *journal, struct err *err);
 

@@ -6,14 +6,13 @@
 #include "serve/devices.h"
 
 struct local_options {
-    const struct model *model;
     const struct devices *devices;
     unsigned threads; /* of a CPU */
     unsigned queued;  /* batches that wait for each thread, beside those that run */
     int wake_fd;
 };
 
-/* Model and devices must outlive it. Owns: the caller ends it with ops->close; batches that are out then must not be
+/* The devices must outlive it. Owns: the caller ends it with ops->close; batches that are out then must not be
  * used any more by the caller. Errors: those of compute_open. */
 MUST_CHECK enum status local_open(const struct local_options *options, struct executor **out, struct err *err);
 

@@ -66,28 +66,86 @@ enum status look_count(struct look *window, uint64_t first_row, enum numbering n
     return STATUS_OK;
 }
 
+/* A piece while it is sorted: looking at the piece itself each time would be looking all over memory. */
+struct weighed {
+    struct piece *piece;
+    uint32_t weight;
+};
+
 static uint32_t weight(const struct piece *piece)
 {
     return piece->row.tokens > 0 ? piece->row.tokens : piece->row.text_bytes;
 }
 
-/* Longest first; of one length as they were read. */
-static int longer_first(const void *left, const void *right)
+static enum status make_room(struct look *window, uint32_t pieces, uint32_t dim, struct err *err)
 {
-    const struct piece *a = *(struct piece *const *)left, *b = *(struct piece *const *)right;
-    if (weight(a) != weight(b))
-        return weight(a) > weight(b) ? -1 : 1;
-    return a->unit->number < b->unit->number ? -1 : a->unit->number > b->unit->number ? 1 : a < b ? -1 : a > b;
+    size_t floats = (size_t)window->unit_count * dim;
+    if (pieces > window->order_room) {
+        free(window->order);
+        free(window->weights);
+        window->order = malloc(pieces * sizeof *window->order);
+        window->weights = malloc(pieces * sizeof *window->weights);
+        window->order_room = window->order == NULL || window->weights == NULL ? 0 : pieces;
+    }
+    if (floats > window->vectors_room) {
+        free(window->vectors);
+        window->vectors = malloc(floats * sizeof *window->vectors);
+        window->vectors_room = window->vectors == NULL ? 0 : floats;
+    }
+    if (pieces > window->order_room || floats > window->vectors_room)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts and keep their vectors", pieces);
+    return STATUS_OK;
 }
 
-static enum status make_room(struct look *window, uint32_t pieces, struct err *err)
+/* Where the vectors of a unit's pieces go. */
+static enum status place(struct look *window, struct unit *unit, uint32_t dim, struct err *err)
 {
-    if (pieces <= window->order_room)
-        return STATUS_OK;
-    free(window->order);
-    window->order = malloc(pieces * sizeof *window->order);
-    window->order_room = window->order == NULL ? 0 : pieces;
-    return window->order == NULL ? err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts", pieces) : STATUS_OK;
+    bool several = unit->piece_count > 1;
+    if (several && (unit->parts = malloc((size_t)unit->piece_count * dim * sizeof(float))) == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the chunks of a text");
+    float *to = several ? unit->parts : look_vector(window, unit, dim);
+    for (uint32_t p = 0; p < unit->piece_count; p++, to += dim)
+        unit->pieces[p].vector = to;
+    window->several = window->several || several;
+    return STATUS_OK;
+}
+
+/* One pass of a sort by a byte of the weight, the largest first; those of one byte stay as they are. */
+static void sort_pass(const struct weighed *from, struct weighed *to, uint32_t count, int shift)
+{
+    uint32_t starts[257] = {0};
+    for (uint32_t i = 0; i < count; i++)
+        starts[256 - (from[i].weight >> shift & 255)]++;
+    for (int i = 1; i <= 256; i++)
+        starts[i] += starts[i - 1];
+    for (uint32_t i = 0; i < count; i++)
+        to[starts[255 - (from[i].weight >> shift & 255)]++] = from[i];
+}
+
+/* Byte by byte, and only as many as the longest has: texts have hundreds of tokens, or a million bytes. */
+static enum status sort(struct look *window, struct err *err)
+{
+    uint32_t count = window->order_count, most = 0;
+    struct weighed *from = malloc((size_t)2 * count * sizeof *from), *to = from == NULL ? NULL : from + count;
+    if (from == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts", count);
+    struct weighed *block = from;
+    for (uint32_t i = 0; i < count; i++) {
+        from[i] = (struct weighed){window->order[i], weight(window->order[i])};
+        most = from[i].weight > most ? from[i].weight : most;
+    }
+    for (int shift = 0; shift < 32 && most >> shift > 0; shift += 8) {
+        sort_pass(from, to, count, shift);
+        struct weighed *other = from;
+        from = to;
+        to = other;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        window->order[i] = from[i].piece;
+        window->weights[i] = from[i].weight;
+    }
+    free(block);
+    return STATUS_OK;
 }
 
 enum status look_order(struct look *window, uint32_t dim, struct err *err)
@@ -95,37 +153,65 @@ enum status look_order(struct look *window, uint32_t dim, struct err *err)
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < window->unit_count; i++)
         pieces += window->units[i].state == UNIT_TODO ? window->units[i].piece_count : 0;
-    TRY(make_room(window, pieces, err));
+    TRY(make_room(window, pieces, dim, err));
     window->order_count = 0;
+    window->several = false;
     for (uint32_t i = 0; i < window->unit_count; i++) {
         struct unit *unit = &window->units[i];
         if (unit->state != UNIT_TODO)
             continue;
+        TRY(place(window, unit, dim, err));
         for (uint32_t p = 0; p < unit->piece_count; p++)
             window->order[window->order_count++] = &unit->pieces[p];
-        if (unit->piece_count > 1 && (unit->parts = malloc((size_t)unit->piece_count * dim * sizeof(float))) == NULL)
-            return err_set(err, STATUS_NO_MEMORY, "no memory for the chunks of a text");
     }
-    if (pieces > 0)
-        qsort(window->order, pieces, sizeof *window->order, longer_first);
-    return STATUS_OK;
+    return pieces > 0 ? sort(window, err) : STATUS_OK;
 }
 
-uint32_t look_batch(struct piece *const *pieces, uint32_t count, uint32_t most_tokens, uint32_t most_rows)
+uint32_t look_batch(const struct look *window, uint32_t first, uint32_t count, uint32_t most_weight, uint32_t most_rows)
 {
+    const uint32_t *weights = window->weights + first;
     uint32_t taken = 1;
-    uint64_t tokens = weight(pieces[0]);
-    while (taken < count && taken < most_rows && tokens + weight(pieces[taken]) <= most_tokens)
-        tokens += weight(pieces[taken++]);
+    uint64_t sum = weights[0];
+    while (taken < count && taken < most_rows && sum + weights[taken] <= most_weight)
+        sum += weights[taken++];
     return taken;
 }
 
-uint64_t look_weight(struct piece *const *pieces, uint32_t count)
+uint64_t look_weight(const struct look *window, uint32_t first, uint32_t count)
 {
-    uint64_t tokens = 0;
-    for (uint32_t i = 0; i < count; i++)
-        tokens += weight(pieces[i]);
-    return tokens;
+    uint64_t sum = 0;
+    for (uint32_t i = first; i < first + count; i++)
+        sum += window->weights[i];
+    return sum;
+}
+
+enum status look_computed(struct look *window, uint32_t first, uint32_t count, struct err *err)
+{
+    if (window->computed_count == window->computed_room) {
+        uint32_t room = window->computed_room == 0 ? 256 : 2 * window->computed_room;
+        struct look_range *bigger = realloc(window->computed, room * sizeof *bigger);
+        if (bigger == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory to remember %u texts", count);
+        window->computed = bigger;
+        window->computed_room = room;
+    }
+    window->computed[window->computed_count++] = (struct look_range){first, count};
+    return STATUS_OK;
+}
+
+uint32_t look_note(struct look *window)
+{
+    uint32_t complete = 0;
+    for (uint32_t r = 0; r < window->computed_count; r++)
+        for (uint32_t i = 0; i < window->computed[r].count; i++)
+            complete += --window->order[window->computed[r].first + i]->unit->pieces_left == 0;
+    window->computed_count = 0;
+    return complete;
+}
+
+float *look_vector(const struct look *window, const struct unit *unit, uint32_t dim)
+{
+    return window->vectors + (size_t)(unit - window->units) * dim;
 }
 
 static void free_parts(struct look *window)
@@ -145,11 +231,15 @@ void look_reset(struct look *window, struct slice **idle)
         slice->next = *idle;
         *idle = slice;
     }
-    free(window->vectors);
     *window = (struct look){.units = window->units,
                             .unit_room = window->unit_room,
                             .order = window->order,
-                            .order_room = window->order_room};
+                            .weights = window->weights,
+                            .order_room = window->order_room,
+                            .computed = window->computed,
+                            .computed_room = window->computed_room,
+                            .vectors = window->vectors,
+                            .vectors_room = window->vectors_room};
 }
 
 void look_free(struct look *window)
@@ -163,4 +253,7 @@ void look_free(struct look *window)
     }
     free(window->units);
     free(window->order);
+    free(window->weights);
+    free(window->computed);
+    free(window->vectors);
 }

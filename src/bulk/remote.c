@@ -41,21 +41,8 @@ static struct bulk_batch *remote_take(struct executor *executor)
     pthread_mutex_unlock(&remote->lock);
     if (batch == NULL)
         return NULL;
-    struct asked *asked = batch->own;
-    batch->vectors = asked == NULL ? NULL : asked->vectors;
     atomic_fetch_sub(&remote->out, 1);
     return batch;
-}
-
-static void remote_done(struct executor *executor, struct bulk_batch *batch)
-{
-    (void)executor;
-    struct asked *asked = batch->own;
-    if (asked != NULL)
-        free(asked->vectors);
-    free(asked);
-    batch->own = NULL;
-    batch->vectors = NULL;
 }
 
 /* The connection is gone: what Redis has got of the requests is not known. */
@@ -126,13 +113,11 @@ static void remote_close(struct executor *executor)
     struct remote *remote = (struct remote *)executor;
     atomic_store(&remote->closing, true);
     pthread_join(remote->thread, NULL);
-    for (struct bulk_batch *batch; (batch = remote_take(executor)) != NULL;)
-        remote_done(executor, batch);
     pthread_mutex_destroy(&remote->lock);
     free(remote);
 }
 
-static const struct executor_ops remote_ops = {remote_has_room, remote_put, remote_take, remote_done, remote_close};
+static const struct executor_ops remote_ops = {remote_has_room, remote_put, remote_take, remote_close};
 
 enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err)
 {

@@ -94,9 +94,8 @@ static enum ask_end take_vectors(struct ask *ask, const struct resp_value *items
     if (remote_number(&items[COUNT]) != ask->count || items[EMBEDDING].bytes == NULL ||
         items[EMBEDDING].length != ask->count * row_bytes)
         return stop(ask, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
-    struct asked *asked = ask->batch->own;
     for (uint32_t i = 0; i < ask->count; i++)
-        memcpy(asked->vectors + (size_t)ask->rows[i] * dim, items[EMBEDDING].bytes + i * row_bytes, row_bytes);
+        batch_put_vector(ask->batch, ask->batch->pieces[ask->rows[i]], items[EMBEDDING].bytes + i * row_bytes);
     ask->batch->tokens += (uint32_t)remote_number(&items[TOKENS]);
     return ASK_DONE;
 }
@@ -104,7 +103,8 @@ static enum ask_end take_vectors(struct ask *ask, const struct resp_value *items
 /* One row cannot be computed; the others can. */
 static enum ask_end drop_row(struct ask *ask, uint32_t i, const struct resp_value *code, uint64_t job)
 {
-    ask->batch->pieces[ask->rows[i]]->code = resp_equals(code, "non_finite") ? ROW_NON_FINITE : ROW_REFUSED;
+    batch_fail(ask->batch, ask->batch->pieces[ask->rows[i]],
+               resp_equals(code, "non_finite") ? ROW_NON_FINITE : ROW_REFUSED);
     ask->count--;
     memmove(ask->rows + i, ask->rows + i + 1, (ask->count - i) * sizeof ask->rows[0]);
     ask->state = ASK_NEW;

@@ -26,12 +26,6 @@ struct ask {
     char id[64];
 };
 
-/* What a batch is while it is out; bulk_batch.own. */
-struct asked {
-    float *vectors; /* [count, dim] */
-    uint32_t asks;  /* that are not finished */
-};
-
 /* What a reply means for its request. */
 enum ask_end {
     ASK_OPEN,  /* no reply yet */

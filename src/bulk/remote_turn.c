@@ -24,9 +24,8 @@ static void deliver(struct remote *remote, struct bulk_batch *batch)
 static void finish(struct remote *remote, struct ask **link)
 {
     struct ask *ask = *link;
-    struct asked *asked = ask->batch->own;
     *link = ask->next;
-    if (--asked->asks == 0)
+    if (--ask->batch->asks == 0)
         deliver(remote, ask->batch);
     free(ask);
 }
@@ -45,8 +44,7 @@ static struct ask *new_ask(struct remote *remote, struct bulk_batch *batch)
     struct ask *ask = calloc(1, sizeof *ask);
     if (ask == NULL)
         return NULL;
-    struct asked *asked = batch->own;
-    asked->asks++;
+    batch->asks++;
     ask->batch = batch;
     ask->next = remote->asks;
     remote->asks = ask;
@@ -56,10 +54,6 @@ static struct ask *new_ask(struct remote *remote, struct bulk_batch *batch)
 /* A batch as requests that are not too large. */
 static bool split(struct remote *remote, struct bulk_batch *batch)
 {
-    struct asked *asked = calloc(1, sizeof *asked);
-    batch->own = asked;
-    if (asked == NULL || (asked->vectors = calloc((size_t)batch->count * remote->options.dim, sizeof(float))) == NULL)
-        return false;
     struct ask *ask = NULL;
     size_t bytes = 0;
     for (uint32_t i = 0; i < batch->count; i++) {
@@ -90,11 +84,12 @@ void remote_take_inbox(struct remote *remote)
     for (unsigned i = 0; i < count; i++) {
         if (split(remote, batches[i]))
             continue;
-        struct asked *asked = batches[i]->own;
         batches[i]->status =
             err_set(&batches[i]->err, STATUS_NO_MEMORY, "no memory for a request of %u texts", batches[i]->count);
-        if (asked == NULL || asked->asks == 0)
+        if (batches[i]->asks == 0) {
             deliver(remote, batches[i]);
+            continue;
+        }
         for (struct ask **link = &remote->asks; *link != NULL;)
             if ((*link)->batch == batches[i])
                 finish(remote, link);

@@ -21,6 +21,7 @@ struct piece {
     struct row row;    /* first, so that a batch's row leads back here: text, text_bytes; ids, tokens if asked for */
     struct unit *unit; /* whose vector, or part of a vector, it is */
     struct hash hash;
+    float *vector;      /* [dim] where its vector goes */
     enum row_code code; /* set by the executor when this piece alone failed */
 };
 

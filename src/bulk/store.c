@@ -1,5 +1,5 @@
-/* Plain pwrite and pread: the kernel gathers rows into pages, and what a killed process had written is still written.
- * Few files are open at once; rows come in windows that lie close together. */
+/* Plain pwrite and pread: what a killed process had written is still written, and a full disk is an error, not a
+ * signal. Few files are open at once; rows come in windows that lie close together. */
 #include "bulk/store.h"
 
 #include <errno.h>
@@ -15,6 +15,8 @@
 #include "model/model.h"
 #include "work/reply.h"
 
+enum { BLOCK_BYTES = 1 << 16 };
+
 struct open_file {
     int fd; /* -1: none */
     uint64_t number, used;
@@ -27,7 +29,8 @@ struct store {
     uint64_t file_rows;
     struct open_file files[STORE_OPEN_FILES];
     uint64_t uses;
-    char *bytes; /* [row_bytes] a row on its way */
+    uint64_t block_rows;
+    char *bytes; /* [block_rows, row_bytes] rows on their way */
 };
 
 static enum status failed(const struct store *store, uint64_t file, const char *what, struct err *err)
@@ -157,10 +160,11 @@ enum status store_open(const struct store_options *options, struct store **out, 
     store->file_rows = options->kind == STORE_SHARDS ? options->shard_rows : UINT64_MAX;
     for (int i = 0; i < STORE_OPEN_FILES; i++)
         store->files[i].fd = -1;
-    store->bytes = malloc(store->row_bytes);
+    store->block_rows = 1 + BLOCK_BYTES / store->row_bytes;
+    store->bytes = malloc(store->block_rows * store->row_bytes);
     if (store->bytes == NULL) {
         store_close(store);
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a vector");
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %llu vectors", (unsigned long long)store->block_rows);
     }
     struct open_file *first;
     enum status status = find_file(store, 0, &first, err); /* so that what cannot be written is known now */
@@ -170,15 +174,6 @@ enum status store_open(const struct store_options *options, struct store **out, 
     }
     *out = store;
     return STATUS_OK;
-}
-
-static enum status put_bytes(struct store *store, uint64_t row, struct err *err)
-{
-    struct open_file *file;
-    TRY(find_file(store, row / store->file_rows, &file, err));
-    file->dirty = true;
-    uint64_t at = store->header_bytes + row % store->file_rows * store->row_bytes;
-    return write_at(store, file, store->bytes, store->row_bytes, at, err);
 }
 
 static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
@@ -198,41 +193,39 @@ static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
     return STATUS_OK;
 }
 
-static void encode(const struct store *store, const float *vector)
+static void encode(const struct store *store, const float *vectors, uint64_t rows)
 {
-    if (store->options.element == ELEMENT_F32) {
-        memcpy(store->bytes, vector, store->row_bytes);
-        return;
-    }
     uint16_t *halves = (uint16_t *)(void *)store->bytes;
-    for (uint32_t i = 0; i < store->options.dim; i++)
-        halves[i] = isnan(vector[i]) ? 0x7e00 : reply_half(vector[i]);
+    for (size_t i = 0; i < rows * store->options.dim; i++)
+        halves[i] = isnan(vectors[i]) ? 0x7e00 : reply_half(vectors[i]);
 }
 
-enum status store_put(struct store *store, uint64_t row, const float *vector, struct err *err)
+/* Rows of one file, from its row `at` on. */
+static enum status put_rows(const struct store *store, const struct open_file *file, uint64_t at, uint64_t count,
+                            const float *vectors, struct err *err)
 {
-    encode(store, vector);
-    return put_bytes(store, row, err);
-}
-
-enum status store_put_nan(struct store *store, uint64_t row, struct err *err)
-{
-    uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
-    float not_a_number;
-    memcpy(&not_a_number, &nan_bits, sizeof nan_bits);
-    for (uint32_t i = 0; i < store->options.dim; i++) {
-        if (store->options.element == ELEMENT_F32)
-            ((float *)(void *)store->bytes)[i] = not_a_number;
-        else
-            ((uint16_t *)(void *)store->bytes)[i] = 0x7e00;
+    uint64_t place = store->header_bytes + at * store->row_bytes;
+    if (store->options.element == ELEMENT_F32)
+        return write_at(store, file, (const char *)vectors, count * store->row_bytes, place, err);
+    for (uint64_t done = 0; done < count; done += store->block_rows) {
+        uint64_t rows = count - done < store->block_rows ? count - done : store->block_rows;
+        encode(store, vectors + done * store->options.dim, rows);
+        TRY(write_at(store, file, store->bytes, rows * store->row_bytes, place + done * store->row_bytes, err));
     }
-    return put_bytes(store, row, err);
+    return STATUS_OK;
 }
 
-enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err)
+enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors, struct err *err)
 {
-    TRY(get_bytes(store, from, err));
-    return put_bytes(store, to, err);
+    for (uint64_t done = 0, rows; done < count; done += rows) {
+        struct open_file *file;
+        uint64_t at = (row + done) % store->file_rows, left = store->file_rows - at;
+        rows = count - done < left ? count - done : left;
+        TRY(find_file(store, (row + done) / store->file_rows, &file, err));
+        file->dirty = true;
+        TRY(put_rows(store, file, at, rows, vectors + done * store->options.dim, err));
+    }
+    return STATUS_OK;
 }
 
 enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err)

@@ -39,17 +39,14 @@ MUST_CHECK enum status store_open(const struct store_options *options, struct st
 /* Closes the files; nothing is waited for. NULL is allowed. */
 void store_close(struct store *store);
 
-/* Writes a row's vector. Shapes: vector [dim] f32, read; below REPLY_HALF_LIMIT for f16. Errors: STATUS_IO naming the
- * file (a full disk too). */
-MUST_CHECK enum status store_put(struct store *store, uint64_t row, const float *vector, struct err *err);
+/* Writes the vectors of `count` rows from `row` on. A row that has none is not-a-numbers.
+ * Shapes: vectors [count, dim] f32, read; below REPLY_HALF_LIMIT for f16. Errors: STATUS_IO naming the file (a full
+ * disk too). */
+MUST_CHECK enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors,
+                                 struct err *err);
 
-/* Writes not-a-numbers in a row's place. Errors: STATUS_IO naming the file. */
-MUST_CHECK enum status store_put_nan(struct store *store, uint64_t row, struct err *err);
-
-/* Copies one row's bits to another. Errors: STATUS_IO. */
-MUST_CHECK enum status store_copy(struct store *store, uint64_t from, uint64_t to, struct err *err);
-
-/* Reads a row. Shapes: vector [dim] f32, written. Errors: STATUS_IO. */
+/* Reads a row; written to another one it gives the same bits there. Shapes: vector [dim] f32, written.
+ * Errors: STATUS_IO. */
 MUST_CHECK enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err);
 
 /* Whether the file of a row that was written reaches behind it. Errors: STATUS_BAD_INPUT when it does not: somebody has

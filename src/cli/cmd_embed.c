@@ -118,11 +118,10 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
 }
 
 static enum status run_locally(struct embed_job *job, struct job_result *result, const struct config *config,
-                               const struct model *model, const struct devices *devices, struct err *err)
+                               const struct devices *devices, struct err *err)
 {
     struct job_options *options = &job->job;
-    struct local_options local = {.model = model,
-                                  .devices = devices,
+    struct local_options local = {.devices = devices,
                                   .threads = start_threads(config),
                                   .queued = BATCHES_PER_THREAD,
                                   .wake_fd = options->wake_fd};
@@ -143,7 +142,7 @@ static enum status embed_on_devices(struct embed_job *job, struct job_result *re
     if (status == STATUS_OK)
         status = embed_job_model(job, model, precision_name(engine_precision(devices_engine(&devices, 0))), err);
     if (status == STATUS_OK)
-        status = run_locally(job, result, config, model, &devices, err);
+        status = run_locally(job, result, config, &devices, err);
     devices_close(&devices);
     return status;
 }

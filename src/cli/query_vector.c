@@ -12,47 +12,35 @@
 #include "bulk/local.h"
 #include "bulk/slice.h"
 
-static enum status keep(const float *vector, uint32_t dim, struct query_vector *out, struct err *err)
+static enum status compute(struct executor *executor, int wake_fd, struct piece *piece, uint32_t dim, struct err *err)
 {
-    for (uint32_t i = 0; i < dim; i++)
-        if (!isfinite(vector[i]))
-            return err_set(err, STATUS_NON_FINITE, "the vector of the query is not finite");
-    out->values = malloc(dim * sizeof *vector);
-    if (out->values == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a vector");
-    memcpy(out->values, vector, dim * sizeof *vector);
-    out->dim = dim;
-    return STATUS_OK;
-}
-
-static enum status compute(struct executor *executor, int wake_fd, struct piece *piece, uint32_t dim,
-                           struct query_vector *out, struct err *err)
-{
-    struct bulk_batch batch = {.pieces = &piece, .count = 1}, *done;
+    struct bulk_batch batch = {.pieces = &piece, .count = 1, .dim = dim, .limit = INFINITY};
     struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
     executor->ops->put(executor, &batch);
-    while ((done = executor->ops->take(executor)) == NULL)
+    while (executor->ops->take(executor) == NULL)
         poll(&wake, 1, -1);
-    enum status status = done->status;
-    if (status == STATUS_OK)
-        status = keep(done->vectors, dim, out, err);
-    else
-        *err = done->err;
-    executor->ops->done(executor, done);
-    return status;
+    if (batch.status != STATUS_OK)
+        *err = batch.err;
+    else if (batch.failed > 0)
+        return err_set(err, STATUS_NON_FINITE, "the vector of the query is not finite");
+    return batch.status;
 }
 
 static enum status embed(struct slice *slice, const struct model *model, const struct devices *devices,
                          struct query_vector *out, struct err *err)
 {
     struct executor *executor;
-    struct local_options options = {.model = model, .devices = devices, .threads = 1, .queued = 1};
+    struct local_options options = {.devices = devices, .threads = 1, .queued = 1};
+    out->dim = model->dim;
+    out->values = slice->pieces->vector = malloc(model->dim * sizeof *out->values);
+    if (out->values == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a vector");
     options.wake_fd = eventfd(0, EFD_CLOEXEC);
     if (options.wake_fd < 0)
         return err_set_errno(err, "cannot make an eventfd");
     enum status status = local_open(&options, &executor, err);
     if (status == STATUS_OK) {
-        status = compute(executor, options.wake_fd, slice->pieces, model->dim, out, err);
+        status = compute(executor, options.wake_fd, slice->pieces, model->dim, err);
         executor->ops->close(executor);
     }
     close(options.wake_fd);

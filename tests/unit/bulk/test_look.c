@@ -83,11 +83,20 @@ static void batches_are_of_one_length(void **state)
         assert_true(look.order[i]->row.text_bytes <= look.order[i - 1]->row.text_bytes);
     assert_int_equal(look.order[0]->unit->number, 13); /* the next one of 7 bytes */
     uint32_t count = look.order_count;
-    assert_int_equal(look_batch(look.order, count, 1, 100), 1); /* one at least */
-    assert_int_equal(look_batch(look.order, count, 21, 100), 3);
-    assert_int_equal(look_batch(look.order, count, 21, 2), 2);
-    assert_int_equal(look_batch(look.order + count - 2, 2, 1000, 100), 2);
-    assert_int_equal(look_weight(look.order, 3), 21);
+    assert_int_equal(look_batch(&look, 0, count, 1, 100), 1); /* one at least */
+    assert_int_equal(look_batch(&look, 0, count, 21, 100), 3);
+    assert_int_equal(look_batch(&look, 0, count, 21, 2), 2);
+    assert_int_equal(look_batch(&look, count - 2, 2, 1000, 100), 2);
+    assert_int_equal(look_weight(&look, 0, 3), 21);
+    assert_int_equal(look_computed(&look, 3, 2, &err), STATUS_OK);
+    assert_int_equal(look.order[4]->unit->pieces_left, 1); /* nobody has asked */
+    assert_int_equal(look_note(&look), 2);
+    assert_int_equal(look_note(&look), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct unit *unit = look.order[i]->unit;
+        assert_int_equal(unit->pieces_left, i != 3 && i != 4);
+        assert_ptr_equal(look.order[i]->vector, look.vectors + 3 * (unit - look.units));
+    }
     look_free(&look);
 }
 

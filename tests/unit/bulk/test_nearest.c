@@ -136,9 +136,8 @@ static void what_a_store_wrote(void **state)
                                         .fresh = true};
         assert_int_equal(store_open(&options, &store, &err), STATUS_OK);
         for (uint64_t row = 0; row < ROWS; row++) {
-            float vector[DIM] = {(float)row * 0.5F};
-            assert_int_equal(row == 3 ? store_put_nan(store, row, &err) : store_put(store, row, vector, &err),
-                             STATUS_OK);
+            float vector[DIM] = {row == 3 ? NAN : (float)row * 0.5F};
+            assert_int_equal(store_put(store, row, 1, vector, &err), STATUS_OK);
         }
         assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
         store_close(store);

@@ -32,10 +32,13 @@ static void shards(void **state)
     for (uint64_t i = 0; i < ROWS; i++) {
         uint64_t row = i * 37 % ROWS;
         float vector[3] = {(float)row, -(float)row, 0.5F};
-        assert_int_equal(store_put(store, row, vector, &err), STATUS_OK);
+        assert_int_equal(store_put(store, row, 1, vector, &err), STATUS_OK);
     }
-    assert_int_equal(store_copy(store, 3, 49, &err), STATUS_OK);
-    assert_int_equal(store_put_nan(store, 20, &err), STATUS_OK);
+    float run[10][3];
+    for (int i = 0; i < 10; i++) /* rows 20 to 29, in four files */
+        for (int d = 0; d < 3; d++)
+            run[i][d] = i == 0 ? NAN : (float)(120 + i);
+    assert_int_equal(store_put(store, 20, 10, run[0], &err), STATUS_OK);
     assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
     assert_int_equal(store_files(store, ROWS), 13);
     assert_int_equal(store_file_rows(store, ROWS, 0), 4);
@@ -45,10 +48,11 @@ static void shards(void **state)
     for (uint64_t row = 0; row < ROWS; row++) {
         float vector[3];
         assert_int_equal(store_get(store, row, vector, &err), STATUS_OK);
+        bool again = row > 20 && row < 30;
         if (row == 20)
             assert_true(isnan(vector[0]) && isnan(vector[2]));
         else
-            assert_true(vector[0] == (row == 49 ? 3.0F : (float)row));
+            assert_true(vector[0] == (float)(again ? row + 100 : row) && (vector[2] == 0.5F) != again);
     }
     store_close(store);
 }
@@ -62,15 +66,25 @@ static void halves(void **state)
     snprintf(path, sizeof path, "%s/h.npy", folder);
     struct store_options options = {.kind = STORE_NPY, .path = path, .dim = 2, .element = ELEMENT_F16, .fresh = true};
     assert_int_equal(store_open(&options, &store, &err), STATUS_OK);
-    float vector[2] = {1.0F / 3, -2};
-    assert_int_equal(store_put(store, 1, vector, &err), STATUS_OK);
-    assert_int_equal(store_put_nan(store, 0, &err), STATUS_OK);
-    assert_int_equal(store_finish(store, 2, &err), STATUS_OK);
+    enum { MANY = 40000 }; /* more than are encoded at once */
+    float vector[2] = {1.0F / 3, -2}, nothing[2] = {NAN, NAN};
+    float *many = malloc(MANY * sizeof vector);
+    for (uint32_t i = 0; i < 2 * MANY; i++)
+        many[i] = (float)(i % 2048);
+    assert_int_equal(store_put(store, 2, MANY, many, &err), STATUS_OK);
+    free(many);
+    assert_int_equal(store_put(store, 1, 1, vector, &err), STATUS_OK);
+    assert_int_equal(store_put(store, 0, 1, nothing, &err), STATUS_OK);
+    assert_int_equal(store_finish(store, MANY + 2, &err), STATUS_OK);
+    for (uint32_t i = 0; i < MANY; i += 19) {
+        assert_int_equal(store_get(store, i + 2, vector, &err), STATUS_OK);
+        assert_true(vector[0] == (float)(2 * i % 2048) && vector[1] == (float)((2 * i + 1) % 2048));
+    }
     assert_int_equal(store_get(store, 1, vector, &err), STATUS_OK);
     assert_true(vector[0] == 0.333251953125F && vector[1] == -2);
     assert_int_equal(store_get(store, 0, vector, &err), STATUS_OK);
     assert_true(isnan(vector[0]));
-    assert_int_equal(size_of("h.npy"), NPY_HEADER_BYTES + 8);
+    assert_int_equal(size_of("h.npy"), NPY_HEADER_BYTES + 4 * (MANY + 2));
     store_close(store);
 }
 
