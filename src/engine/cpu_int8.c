@@ -27,22 +27,71 @@ static size_t packed_at(const struct int8_weight *weight, uint32_t o, uint32_t i
     return tile * 16 * INT8_STEP + i % INT8_STEP / 4 * INT8_STEP + o % 16 * 4 + i % 4;
 }
 
-static void pack_output(struct int8_weight *weight, uint32_t o, const float *from)
+/* The nearest whole number; rintf would be a call. */
+static float nearest(float value)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    return value + shift - shift;
+}
+
+enum { BINS = 64 }; /* of remainders that go one way; bin 0 has all others */
+
+static unsigned bin_of(float remainder)
+{
+    return remainder > 0 ? 1 + (unsigned)(remainder * (2 * (BINS - 1))) : 0;
+}
+
+/* Moves the few weights whose remainders go furthest one way on to the next number that way, so that the remainders of
+ * an output come to less than one step. Returns what that adds to the sum of its weights. */
+static int32_t cancel_remainders(struct int8_weight *weight, uint32_t o, const float *from, float inverse)
+{
+    uint32_t bins[BINS + 1] = {0};
+    float sum = 0;
+    for (uint32_t i = 0; i < weight->inputs; i++)
+        sum += from[i] * inverse - nearest(from[i] * inverse);
+    int32_t way = sum < 0 ? -1 : 1, moves = (int32_t)nearest(fabsf(sum));
+    for (uint32_t i = 0; i < weight->inputs; i++)
+        bins[bin_of((from[i] * inverse - nearest(from[i] * inverse)) * (float)way)]++;
+    unsigned edge = BINS; /* all of later bins move, and `more` of this one */
+    uint32_t more = (uint32_t)moves;
+    for (; edge > 1 && more > bins[edge]; edge--)
+        more -= bins[edge];
+    for (uint32_t i = 0; i < weight->inputs; i++) {
+        unsigned bin = bin_of((from[i] * inverse - nearest(from[i] * inverse)) * (float)way);
+        if (bin < edge || (bin == edge && more == 0))
+            continue;
+        more -= bin == edge;
+        int8_t *to = weight->packed + packed_at(weight, o, i);
+        *to = (int8_t)(*to + way);
+    }
+    return way * moves;
+}
+
+static void pack_output(struct int8_weight *weight, uint32_t o, const float *from, bool cancel)
 {
     float largest = 0;
     bool finite = true;
+    int32_t total = 0;
     for (uint32_t i = 0; i < weight->inputs; i++) {
         largest = fmaxf(largest, fabsf(from[i]));
         finite = finite && isfinite(from[i]);
     }
-    weight->scale[o] = finite ? largest / INT8_LARGEST : NAN;
-    if (!finite || largest == 0)
+    if (!finite)
+        weight->scale[o] = NAN;
+    if (!finite || largest < 1e-30f)
         return;
+    float inverse = INT8_LARGEST / largest;
     for (uint32_t i = 0; i < weight->inputs; i += 4) {
         int8_t *to = weight->packed + packed_at(weight, o, i);
-        for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) /* in f64, lest 127 / largest overflow */
-            to[k] = (int8_t)rint((double)from[i + k] * INT8_LARGEST / (double)largest);
+        for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) {
+            to[k] = (int8_t)nearest(from[i + k] * inverse);
+            total += to[k];
+        }
     }
+    if (cancel)
+        total += cancel_remainders(weight, o, from, inverse);
+    weight->scale[o] = largest / INT8_LARGEST;
+    weight->total[o] = (float)total * weight->scale[o];
 }
 
 static struct int8_weight empty_weight(uint32_t outputs, uint32_t inputs)
@@ -63,15 +112,17 @@ static size_t value_bytes(const struct int8_weight *weight)
 size_t int8_weight_bytes(uint32_t outputs, uint32_t inputs)
 {
     struct int8_weight weight = empty_weight(outputs, inputs);
-    return value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * sizeof *weight.scale;
+    return value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * (sizeof *weight.scale + sizeof *weight.total);
 }
 
-void int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, void *memory, struct int8_weight *out)
+void int8_weight_pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided, void *memory,
+                      struct int8_weight *out)
 {
     *out = empty_weight(outputs, inputs);
     out->packed = memory;
     out->scale = (float *)(out->packed + value_bytes(out));
+    out->total = out->scale + (size_t)out->panels * INT8_PANEL;
     memset(memory, 0, int8_weight_bytes(outputs, inputs));
     for (uint32_t o = 0; o < outputs; o++)
-        pack_output(out, o, weight + (size_t)o * inputs);
+        pack_output(out, o, weight + (size_t)o * inputs, one_sided);
 }

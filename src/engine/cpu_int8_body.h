@@ -40,66 +40,101 @@ INLINE void int8_store_half(uint16_t *to, vec a, uint32_t left)
     memcpy(to, half, left * sizeof half[0]);
 }
 
-INLINE void int8_store_whole(int8_t *to, vec a, vec inverse, uint32_t left)
+/* How a row becomes whole numbers: the nearest ones of x * inverse, less `middle`. */
+struct int8_fit {
+    float inverse, middle;
+};
+
+INLINE void int8_store_whole(int8_t *to, vec a, struct int8_fit fit, uint32_t left)
 {
     int8_t whole[VEC];
     if (left >= VEC) {
-        vec_store_s8(to, a, inverse);
+        vec_store_s8(to, a, vec_set(fit.inverse), vec_set(fit.middle));
         return;
     }
-    vec_store_s8(whole, a, inverse);
+    vec_store_s8(whole, a, vec_set(fit.inverse), vec_set(fit.middle));
     memcpy(to, whole, left);
 }
 
-/* The scale of a row whose largest magnitude is known, and what its values are multiplied with. Of a row below 1e-30
- * nothing is left, as 127 / largest has to stay finite. */
-INLINE float int8_scale(float largest, float *inverse)
+INLINE float int8_float(uint32_t bits)
 {
-    *inverse = 0;
-    if (!isfinite(largest))
-        return NAN;
-    if (largest < 1e-30f)
-        return 0;
-    *inverse = (float)INT8_LARGEST / largest;
-    return largest / (float)INT8_LARGEST;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
-static void int8_quantise_plain(uint32_t width, const float *from, int8_t *value, float *scale)
+/* The scale of a row whose largest magnitude is known. Of a row below 1e-30 nothing is left, as 127 / largest has to
+ * stay finite. */
+INLINE struct int8_fit int8_fit_even(float largest, float *scale)
 {
-    vec magnitude = vec_set(0.0f);
-    float inverse;
+    *scale = isfinite(largest) ? 0 : NAN;
+    if (!isfinite(largest) || largest < 1e-30f)
+        return (struct int8_fit){0, 0};
+    *scale = largest / INT8_LARGEST;
+    return (struct int8_fit){INT8_LARGEST / largest, 0};
+}
+
+/* The same with an offset. With the ends 253 steps apart and the middle rounded, no number leaves -127 to 127. Each
+ * product is a statement, lest a compiler fuse it with a sum on some instruction sets and not on others. */
+INLINE struct int8_fit int8_fit_uneven(float high, float low, float *scale, float *offset)
+{
+    float above = high * (1.0f / INT8_RANGE), below = low * (1.0f / INT8_RANGE), step = above - below;
+    *offset = 0;
+    *scale = isfinite(step) ? 0 : NAN;
+    if (!isfinite(step) || step < 1e-32f)
+        return (struct int8_fit){0, 0};
+    float inverse = 1 / step, middle = rintf((high + low) * (0.5f * inverse));
+    *scale = step;
+    *offset = middle * step;
+    return (struct int8_fit){inverse, middle};
+}
+
+/* The scale and, where it is to have one, the offset of a row whose range is known. */
+INLINE struct int8_fit int8_fit_row(struct vec_range range, struct int8_rows to, uint32_t row)
+{
+    uint32_t high = (uint32_t)vec_high(range), low = vec_low(range), sign = 0x80000000;
+    low = low < sign ? sign : low;
+    if (to.offset != NULL)
+        return int8_fit_uneven(int8_float(high), int8_float(low), to.scale + row, to.offset + row);
+    return int8_fit_even(int8_float(high > low - sign ? high : low - sign), to.scale + row);
+}
+
+static void int8_quantise_plain(uint32_t width, const float *from, struct int8_rows to, uint32_t row, size_t stride)
+{
+    struct vec_range range = vec_range_none();
+    int8_t *value = to.value + row * stride;
     for (uint32_t i = 0; i < width; i += VEC)
-        magnitude = vec_magnitude(magnitude, int8_load(from + i, width - i));
-    *scale = int8_scale(vec_largest_magnitude(magnitude), &inverse);
+        range = vec_widen(range, int8_load(from + i, width - i));
+    struct int8_fit fit = int8_fit_row(range, to, row);
     for (uint32_t i = 0; i < width; i += VEC)
-        int8_store_whole(value + i, int8_load(from + i, width - i), vec_set(inverse), width - i);
+        int8_store_whole(value + i, int8_load(from + i, width - i), fit, width - i);
 }
 
 /* Two vectors at a time, as long as there are whole ones. */
-static void int8_quantise_half(uint32_t width, const uint16_t *from, int8_t *value, float *scale)
+static void int8_quantise_half(uint32_t width, const uint16_t *from, struct int8_rows to, uint32_t row, size_t stride)
 {
-    vec magnitude = vec_set(0.0f);
+    struct vec_range range = vec_range_none();
     uint32_t pairs = width / (2 * VEC) * (2 * VEC);
-    float inverse;
+    int8_t *value = to.value + row * stride;
     for (uint32_t i = 0; i < pairs; i += 2 * VEC)
-        magnitude = vec_magnitude_bf16(magnitude, from + i);
-    magnitude = vec_magnitude_of_bf16(magnitude);
+        range = vec_widen_bf16(range, from + i);
+    range = vec_range_of_bf16(range);
     for (uint32_t i = pairs; i < width; i += VEC)
-        magnitude = vec_magnitude(magnitude, int8_load_half(from + i, width - i));
-    *scale = int8_scale(vec_largest_magnitude(magnitude), &inverse);
+        range = vec_widen(range, int8_load_half(from + i, width - i));
+    struct int8_fit fit = int8_fit_row(range, to, row);
     for (uint32_t i = 0; i < pairs; i += 2 * VEC)
-        vec_store_s8_bf16(value + i, from + i, vec_set(inverse));
+        vec_store_s8_bf16(value + i, from + i, vec_set(fit.inverse), vec_set(fit.middle));
     for (uint32_t i = pairs; i < width; i += VEC)
-        int8_store_whole(value + i, int8_load_half(from + i, width - i), vec_set(inverse), width - i);
+        int8_store_whole(value + i, int8_load_half(from + i, width - i), fit, width - i);
 }
 
 static void int8_quantise(uint32_t rows, uint32_t width, struct activations from, struct int8_rows to, size_t stride)
 {
     for (uint32_t row = 0; row < rows; row++) {
         if (from.f32 != NULL)
-            int8_quantise_plain(width, from.f32 + (size_t)row * width, to.value + row * stride, to.scale + row);
+            int8_quantise_plain(width, from.f32 + (size_t)row * width, to, row, stride);
         else
-            int8_quantise_half(width, from.bf16 + (size_t)row * width, to.value + row * stride, to.scale + row);
+            int8_quantise_half(width, from.bf16 + (size_t)row * width, to, row, stride);
     }
 }
 
@@ -201,25 +236,28 @@ INLINE void int8_add_rows(const struct int8_norm_job *job, uint32_t row, uint32_
     uint32_t width = job->weight->outputs;
     size_t stride = (size_t)job->weight->panels * INT8_PANEL;
     const int32_t *sums = job->sums + row * stride;
-    const float *scales = job->weight->scale, *biases = job->bias;
+    const float *scales = job->weight->scale, *totals = job->weight->total, *biases = job->bias;
     float *x = job->x + (size_t)row * width;
-    vec total[NORM_ROWS], from_scale[NORM_ROWS];
+    vec all[NORM_ROWS], from_scale[NORM_ROWS], from_offset[NORM_ROWS];
     for (uint32_t r = 0; r < rows; r++) {
-        total[r] = vec_set(0.0f);
+        all[r] = vec_set(0.0f);
         from_scale[r] = vec_set(job->from_scale[row + r]);
+        from_offset[r] = vec_set(job->from_offset[row + r]);
     }
     for (uint32_t i = 0; i < width; i += VEC) {
         uint32_t left = whole ? VEC : width - i;
         vec bias = int8_load(biases + i, left), scale = int8_load(scales + i, left);
+        vec total = int8_load(totals + i, left);
         for (uint32_t r = 0; r < rows; r++) {
             vec y = vec_add(int8_load(x + (size_t)r * width + i, left), bias);
+            y = vec_fma(from_offset[r], total, y);
             y = vec_fma(vec_mul(vec_from_s32(sums + r * stride + i), scale), from_scale[r], y);
-            total[r] = vec_add(total[r], y);
+            all[r] = vec_add(all[r], y);
             int8_store(x + (size_t)r * width + i, y, left);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
-        mean[r] = vec_sum(total[r]) / (float)width;
+        mean[r] = vec_sum(all[r]) / (float)width;
 }
 
 /* 1 / the deviation of each row. */
@@ -252,27 +290,28 @@ INLINE void int8_norm_rows(const struct int8_norm_job *job, uint32_t row, uint32
     float mean[NORM_ROWS], inverse[NORM_ROWS], *x = job->x + (size_t)row * width;
     const float *gains = job->norm->gain, *biases = job->norm->bias;
     int8_t *to = job->to.value + row * stride;
-    vec magnitude[NORM_ROWS];
+    struct vec_range range[NORM_ROWS];
+    struct int8_fit fit[NORM_ROWS];
     int8_add_rows(job, row, rows, whole, mean);
     int8_deviations(job, row, rows, mean, inverse);
     for (uint32_t r = 0; r < rows; r++)
-        magnitude[r] = vec_set(0.0f);
+        range[r] = vec_range_none();
     for (uint32_t i = 0; i < width; i += VEC) {
         uint32_t left = whole ? VEC : width - i;
         vec gain = int8_load(gains + i, left), bias = int8_load(biases + i, left);
         for (uint32_t r = 0; r < rows; r++) {
             vec y = vec_sub(int8_load(x + (size_t)r * width + i, left), vec_set(mean[r]));
             y = vec_fma(vec_mul(y, vec_set(inverse[r])), gain, bias);
-            magnitude[r] = vec_magnitude(magnitude[r], y);
+            range[r] = vec_widen(range[r], y);
             int8_store(x + (size_t)r * width + i, y, left);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
-        job->to.scale[row + r] = int8_scale(vec_largest_magnitude(magnitude[r]), &inverse[r]);
+        fit[r] = int8_fit_row(range[r], job->to, row + r);
     for (uint32_t i = 0; i < width; i += VEC)
         for (uint32_t r = 0; r < rows; r++)
-            int8_store_whole(to + r * stride + i, int8_load(x + (size_t)r * width + i, whole ? VEC : width - i),
-                             vec_set(inverse[r]), whole ? VEC : width - i);
+            int8_store_whole(to + r * stride + i, int8_load(x + (size_t)r * width + i, whole ? VEC : width - i), fit[r],
+                             whole ? VEC : width - i);
 }
 
 static void int8_add_norm(const struct int8_norm_job *job)

@@ -12,30 +12,49 @@ static inline vec vec_from_s32(const int32_t *from)
     return __builtin_convertvector(whole, vec);
 }
 
-/* The larger magnitude, lane by lane; compared as whole numbers, so that infinity and NaN are the largest. */
-static inline vec vec_magnitude(vec so_far, vec a)
+/* As in cpu_int8_words_avx512.h. */
+struct vec_range {
+    int32_t high[VEC];
+    uint32_t low[VEC];
+};
+
+static inline struct vec_range vec_range_none(void)
 {
-    vec_int magnitude = (vec_int)a & 0x7fffffff, largest = (vec_int)so_far;
-    return vec_pick(magnitude > largest, (vec)magnitude, so_far);
+    return (struct vec_range){{0}, {0}};
 }
 
-static inline float vec_largest_magnitude(vec a)
+static inline struct vec_range vec_widen(struct vec_range range, vec a)
 {
     vec_int bits = (vec_int)a;
-    int32_t largest = bits[0];
-    for (int i = 1; i < VEC; i++)
-        largest = bits[i] > largest ? bits[i] : largest;
-    float value;
-    memcpy(&value, &largest, sizeof value);
-    return value;
+    for (int i = 0; i < VEC; i++) {
+        range.high[i] = bits[i] > range.high[i] ? bits[i] : range.high[i];
+        range.low[i] = (uint32_t)bits[i] > range.low[i] ? (uint32_t)bits[i] : range.low[i];
+    }
+    return range;
 }
 
-/* Rounded once, as a fused multiply and add does it: in f64 the product is exact, and 1.5 * 2^52 pushes its fraction
- * out. */
-static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
+static inline int32_t vec_high(struct vec_range range)
+{
+    int32_t high = 0;
+    for (int i = 0; i < VEC; i++)
+        high = range.high[i] > high ? range.high[i] : high;
+    return high;
+}
+
+static inline uint32_t vec_low(struct vec_range range)
+{
+    uint32_t low = 0;
+    for (int i = 0; i < VEC; i++)
+        low = range.low[i] > low ? range.low[i] : low;
+    return low;
+}
+
+/* The nearest whole number of a * inverse, less `middle`. Rounded once, as a fused multiply and add does it: in f64 the
+ * product is exact, and 1.5 * 2^52 pushes its fraction out. */
+static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {
     for (int i = 0; i < VEC; i++) {
-        double shifted = (double)a[i] * (double)inverse[i] + 6755399441055744.0;
+        double shifted = (double)a[i] * (double)inverse[i] + (6755399441055744.0 - (double)middle[i]);
         uint64_t bits;
         memcpy(&bits, &shifted, sizeof bits);
         to[i] = (int8_t)(uint8_t)bits;

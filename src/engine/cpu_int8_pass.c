@@ -14,11 +14,13 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
     if (block != NULL) {
         space->sums = (int32_t *)block;
         space->hidden.scale = (float *)(block + sums * sizeof *space->sums);
+        space->hidden.offset = NULL;
         space->inner.scale = (float *)(block + sums * sizeof *space->sums + scales);
-        space->hidden.value = (int8_t *)(block + sums * sizeof *space->sums + 2 * scales);
+        space->inner.offset = (float *)(block + sums * sizeof *space->sums + 2 * scales);
+        space->hidden.value = (int8_t *)(block + sums * sizeof *space->sums + 3 * scales);
         space->inner.value = space->hidden.value + rows * hidden;
     }
-    return sums * sizeof *space->sums + 2 * scales + rows * (hidden + inner);
+    return sums * sizeof *space->sums + 3 * scales + rows * (hidden + inner);
 }
 
 static void quantise(const struct cpu_weights *weights, uint32_t rows, uint32_t width, struct activations from,
@@ -79,6 +81,7 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
         .weight = &product->whole,
         .sums = space->sums,
         .from_scale = space->inner.scale,
+        .from_offset = space->inner.offset,
         .bias = product->bias,
         .norm = &at->norm[site],
         .x = work->hidden,

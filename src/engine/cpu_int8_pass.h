@@ -7,8 +7,8 @@
 
 /* A stream's buffers in int8; a row is a token. */
 struct int8_space {
-    struct int8_rows hidden; /* what queries, keys, values and the intermediate product read */
-    struct int8_rows inner;  /* the attention's context, or the activated intermediate product */
+    struct int8_rows hidden; /* what queries, keys, values and the intermediate product read; without offsets */
+    struct int8_rows inner;  /* the attention's context, or the activated intermediate product; with offsets */
     int32_t *sums;           /* of the two products that end in a residual */
 };
 

@@ -26,43 +26,63 @@ static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
 #endif
 }
 
-/* The larger magnitude, lane by lane; compared as whole numbers, so that infinity and NaN are the largest. */
-static inline vec vec_magnitude(vec so_far, vec a)
+/* The bits of the highest number and of the lowest one: the largest with and without a sign, infinities and NaN among
+ * them. Both begin with zero, and where nothing is negative, the lowest is not either. */
+struct vec_range {
+    __m512i high, low;
+};
+
+static inline struct vec_range vec_range_none(void)
 {
-    __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
-    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(so_far), magnitude));
+    return (struct vec_range){_mm512_setzero_si512(), _mm512_setzero_si512()};
 }
 
-static inline float vec_largest_magnitude(vec a)
+static inline struct vec_range vec_widen(struct vec_range range, vec a)
 {
-    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(_mm512_reduce_max_epi32(_mm512_castps_si512(a)))));
+    range.high = _mm512_max_epi32(range.high, _mm512_castps_si512(a));
+    range.low = _mm512_max_epu32(range.low, _mm512_castps_si512(a));
+    return range;
 }
 
-/* Adding 1.5 * 2^23 leaves the nearest whole number in the lowest byte. */
-static inline void vec_store_s8(int8_t *to, vec a, vec inverse)
+static inline int32_t vec_high(struct vec_range range)
 {
-    vec shifted = _mm512_fmadd_ps(a, inverse, _mm512_set1_ps(12582912.0f));
+    return _mm512_reduce_max_epi32(range.high);
+}
+
+static inline uint32_t vec_low(struct vec_range range)
+{
+    return _mm512_reduce_max_epu32(range.low);
+}
+
+/* The nearest whole number of a * inverse, less `middle`: adding 1.5 * 2^23 leaves it in the lowest byte. */
+static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
+{
+    vec shifted = _mm512_fmadd_ps(a, inverse, _mm512_sub_ps(_mm512_set1_ps(12582912.0f), middle));
     _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted)));
 }
 
-/* The larger magnitudes of two vectors in bf16: bit for bit in the upper and lower halves of the lanes. */
-static inline vec vec_magnitude_bf16(vec so_far, const uint16_t *from)
+/* Of two vectors in bf16, in the upper and lower halves of the lanes. */
+static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
 {
-    __m512i magnitude = _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi16(0x7fff));
-    return _mm512_castsi512_ps(_mm512_max_epu16(_mm512_castps_si512(so_far), magnitude));
+    __m512i bits = _mm512_loadu_si512(from);
+    range.high = _mm512_max_epi16(range.high, bits);
+    range.low = _mm512_max_epu16(range.low, bits);
+    return range;
 }
 
-/* From halves to whole lanes, as vec_magnitude has them. */
-static inline vec vec_magnitude_of_bf16(vec a)
+/* From halves to whole lanes, as vec_widen has them. */
+static inline struct vec_range vec_range_of_bf16(struct vec_range range)
 {
-    __m512i bits = _mm512_castps_si512(a), upper = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
-    return _mm512_castsi512_ps(_mm512_max_epi32(upper, _mm512_slli_epi32(bits, 16)));
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    range.high = _mm512_max_epi32(_mm512_and_si512(range.high, upper), _mm512_slli_epi32(range.high, 16));
+    range.low = _mm512_max_epu32(_mm512_and_si512(range.low, upper), _mm512_slli_epi32(range.low, 16));
+    return range;
 }
 
 /* vec_store_s8 for two vectors in bf16. */
-static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse)
+static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse, vec middle)
 {
-    const vec shift = _mm512_set1_ps(12582912.0f);
+    const vec shift = _mm512_sub_ps(_mm512_set1_ps(12582912.0f), middle);
     __m512i bits = _mm512_loadu_si512(from), upper = _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
     vec even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)), inverse, shift);
     vec odd = _mm512_fmadd_ps(_mm512_castsi512_ps(upper), inverse, shift);

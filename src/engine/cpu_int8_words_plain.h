@@ -1,5 +1,5 @@
 /* What the int8 kernels need that follows from fewer words, for the files that have nothing better: those of a vec_*.h
- * header, vec_magnitude, vec_store_s8 and dot_half. Included after them. */
+ * header, struct vec_range and vec_widen, vec_store_s8 and dot_half. Included after them. */
 #ifndef ENGINE_CPU_INT8_WORDS_PLAIN_H
 #define ENGINE_CPU_INT8_WORDS_PLAIN_H
 
@@ -17,21 +17,21 @@ static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
     vec_store_bf16(to + VEC, b);
 }
 
-/* Two vectors' magnitudes in bf16 to those so far, and what vec_magnitude would have made of them. */
-static inline vec vec_magnitude_bf16(vec so_far, const uint16_t *from)
+/* Two vectors in bf16, and what vec_widen would have made of them. */
+static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
 {
-    return vec_magnitude(vec_magnitude(so_far, vec_load_bf16(from)), vec_load_bf16(from + VEC));
+    return vec_widen(vec_widen(range, vec_load_bf16(from)), vec_load_bf16(from + VEC));
 }
 
-static inline vec vec_magnitude_of_bf16(vec a)
+static inline struct vec_range vec_range_of_bf16(struct vec_range range)
 {
-    return a;
+    return range;
 }
 
-static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse)
+static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse, vec middle)
 {
-    vec_store_s8(to, vec_load_bf16(from), inverse);
-    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse);
+    vec_store_s8(to, vec_load_bf16(from), inverse, middle);
+    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse, middle);
 }
 
 /* Rows by a whole panel. */

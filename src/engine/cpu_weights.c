@@ -124,10 +124,11 @@ static size_t packed_bytes(const struct cpu_weights *weights, const struct matmu
     return weights->tiles == NULL ? matmul_packed_bytes(shape) : (size_t)outputs * inputs * sizeof(uint16_t);
 }
 
-/* Packs linears that share their input as one product with their outputs behind each other. */
+/* Packs linears that share their input as one product with their outputs behind each other; whether the input is
+ * `one_sided`, int8 asks. */
 static enum status keep_linear(struct cpu_weights *weights, const struct matmul *shape,
                                const struct linear *const *parts, unsigned count, uint32_t outputs, uint32_t inputs,
-                               float *plain, struct cpu_linear *out, struct err *err)
+                               bool one_sided, float *plain, struct cpu_linear *out, struct err *err)
 {
     size_t rows = outputs / count, block = rows * inputs;
     out->bias = malloc(outputs * sizeof *out->bias);
@@ -143,7 +144,7 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
     weights->bytes += outputs * sizeof *out->bias;
     void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, shape, outputs, inputs));
     if (weights->int8 != NULL) {
-        int8_weight_pack(outputs, inputs, plain, to, &out->whole);
+        int8_weight_pack(outputs, inputs, plain, one_sided, to, &out->whole);
         return STATUS_OK;
     }
     if (weights->tiles == NULL)
@@ -165,8 +166,8 @@ static enum status keep_layer(struct cpu_weights *weights, const struct model *m
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         cpu_weights_shape(model, site, &outputs, &inputs);
-        TRY(keep_linear(weights, weights->shapes[site], parts[site], site == LINEAR_QKV ? 3 : 1, outputs, inputs, plain,
-                        &to->linear[site], err));
+        TRY(keep_linear(weights, weights->shapes[site], parts[site], site == LINEAR_QKV ? 3 : 1, outputs, inputs,
+                        site == LINEAR_OUTPUT, plain, &to->linear[site], err)); /* GELU and ReLU give few below zero */
     }
     TRY(keep_norm(weights, model, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
     return keep_norm(weights, model, &from->output_norm, &to->norm[NORM_OUTPUT], err);
