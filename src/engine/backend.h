@@ -102,11 +102,16 @@ extern const struct backend_ops backend_cuda; /* in programs that are built with
 extern const struct backend_ops backend_cpu;
 extern const struct backend_ops backend_null;
 
-/* The row of the table with that name; "auto" and NULL mean the first that has a device here, and `passed_over`, if it
- * is not NULL, then says why a row before it was not taken (status STATUS_OK: none was).
- * Errors: STATUS_UNSUPPORTED; the message lists what there is, or says why that one does not work. */
-MUST_CHECK enum status backend_find(const char *name, const struct backend_ops **out, struct err *passed_over,
-                                    struct err *err);
+/* The row of the table with that name; "auto" and NULL mean the first that has a device here and computes in the
+ * precision that was asked for, and `passed_over`, if it is not NULL, then says why those before it were not taken
+ * (status STATUS_OK: there were none).
+ * Errors: STATUS_UNSUPPORTED; the message lists what there is, or says why that one, or each, does not work. */
+MUST_CHECK enum status backend_find(const char *name, enum precision asked, const struct backend_ops **out,
+                                    struct err *passed_over, struct err *err);
+
+/* The precision that a backend runs on this machine for what was asked. Errors: STATUS_UNSUPPORTED (none). */
+MUST_CHECK enum status backend_choose(const struct backend_ops *ops, enum precision asked, enum precision *out,
+                                      struct err *err);
 
 /* engine_open on a given backend, also one that stands in no table: tests inject faults this way. `options` may be
  * NULL; its backend is not looked at. */

@@ -31,10 +31,10 @@ enum status precision_parse(const char *name, enum precision *out, struct err *e
     return err_set(err, STATUS_BAD_INPUT, "precision \"%.40s\" is not one of auto, f32, bf16, f16, int8", name);
 }
 
-enum status engine_devices(const char *backend, unsigned *count, struct err *err)
+enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err)
 {
     const struct backend_ops *ops;
-    TRY(backend_find(backend, &ops, NULL, err));
+    TRY(backend_find(backend, precision, &ops, NULL, err));
     return ops->devices(count, err);
 }
 
@@ -43,7 +43,8 @@ enum status engine_open(const struct model *model, const struct engine_options *
 {
     const struct backend_ops *ops;
     struct err passed_over;
-    TRY(backend_find(options == NULL ? NULL : options->backend, &ops, &passed_over, err));
+    struct engine_options chosen = options == NULL ? (struct engine_options){0} : *options;
+    TRY(backend_find(chosen.backend, chosen.precision, &ops, &passed_over, err));
     TRY(engine_open_with(ops, model, options, out, err));
     (*out)->passed_over = passed_over;
     return STATUS_OK;
@@ -53,11 +54,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
                              const struct engine_options *options, struct engine **out, struct err *err)
 {
     struct engine_options chosen = options == NULL ? (struct engine_options){0} : *options;
-    enum precision asked = chosen.precision;
-    chosen.precision = ops->choose(asked);
-    if (chosen.precision == PRECISION_AUTO)
-        return err_set(err, STATUS_UNSUPPORTED, "backend \"%s\" cannot compute in %s on this machine", ops->name,
-                       precision_name(asked));
+    TRY(backend_choose(ops, chosen.precision, &chosen.precision, err));
     struct engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for an engine");

@@ -20,7 +20,8 @@ struct team;
 
 /* All zero is a good choice. What a backend has no use for it does not look at. */
 struct engine_options {
-    const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here */
+    const char *backend; /* a row of the backend table: "cpu", "null"; NULL or "auto" picks the best that works here,
+                          * in that precision */
     enum precision precision;
     bool raw; /* vectors as they were pooled, though the model normalises: the caller does that (engine/vector.h) */
 
@@ -54,9 +55,9 @@ MUST_CHECK enum status engine_open(const struct model *model, const struct engin
                                    struct err *err);
 void engine_close(struct engine *engine);
 
-/* How many devices a backend has on this machine, at least 1; `backend` as in the options. The null backend has one,
- * and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
-MUST_CHECK enum status engine_devices(const char *backend, unsigned *count, struct err *err);
+/* How many devices a backend has on this machine, at least 1; `backend` and `precision` as in the options. The null
+ * backend has one, and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
+MUST_CHECK enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err);
 
 const char *engine_backend(const struct engine *engine);     /* "cpu", "null" */
 const char *engine_passed_over(const struct engine *engine); /* why "auto" took no better one; "" if it took the best */

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -14,7 +15,7 @@ static enum status choose(struct device_list *list, const struct config *config,
     (void)read;
     if (!list->all)
         return STATUS_OK; /* whether they are there, opening them says */
-    TRY(engine_devices(config->backend, &there, err));
+    TRY(engine_devices(config->backend, (enum precision)config->precision, &there, err));
     for (; list->count < there && list->count < DEVICES_MAX; list->count++)
         list->numbers[list->count] = list->count;
     return STATUS_OK;
@@ -75,6 +76,18 @@ struct engine_options devices_options(const struct config *config, bool raw)
                                    .cache_path = config->cache_dir};
 }
 
+/* Compute threads are made for one kind of device; "auto" may mean another where a queue has a precision of its own. */
+static enum status same_backend(const struct devices *devices, const struct engine *engine, struct err *err)
+{
+    const struct engine *first = devices_engine(devices, 0);
+    if (first == NULL || strcmp(engine_backend(first), engine_backend(engine)) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_UNSUPPORTED,
+                   "%s is for backend \"%s\", but the queues before this one are on \"%s\", and a process computes on "
+                   "one: set backend, or give such queues a daemon of their own",
+                   precision_name(engine_precision(engine)), engine_backend(engine), engine_backend(first));
+}
+
 enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                          unsigned number, struct err *err)
 {
@@ -88,7 +101,9 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         enum status status = engine_open(model, &options, &device->engines[number], err);
         if (status == STATUS_DEVICE_LOST)
             leave_out(device, err);
-        else if (status != STATUS_OK)
+        else if (status == STATUS_OK)
+            status = same_backend(devices, device->engines[number], err);
+        if (status != STATUS_OK && status != STATUS_DEVICE_LOST)
             return err_prefix(err, "engine");
     }
     if (left(devices) == 0)

@@ -23,7 +23,8 @@ struct devices {
     unsigned capacity; /* engines on each */
 };
 
-/* Finds out which devices the configuration means, with room for the engines of `most` models.
+/* Finds out which devices the configuration (of the first queue, where there are several) means, with room for the
+ * engines of `most` models.
  * Owns: the caller ends it with devices_close, also after an error. Errors: STATUS_UNSUPPORTED (no such backend
  * here), STATUS_NO_MEMORY. */
 MUST_CHECK enum status devices_open(struct devices *devices, const struct config *config, unsigned most,
@@ -36,9 +37,8 @@ void devices_close(struct devices *devices);
 struct engine_options devices_options(const struct config *config, bool raw);
 
 /* Opens an engine for the model of that number on every device, and lets go of the model's weights, of which each has
- * its own copy. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_DEVICE_LOST when no device is
- * left.
- */
+ * its own copy. `raw`: as in struct engine_options. Errors: those of engine_open; STATUS_UNSUPPORTED also when "auto"
+ * means another backend for it than for the models before; STATUS_DEVICE_LOST when no device is left. */
 MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                                     unsigned number, struct err *err);
 

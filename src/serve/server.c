@@ -177,7 +177,7 @@ static enum status open_configs(struct server *server, struct err *err)
 
 static enum status open_models(struct server *server, struct err *err)
 {
-    TRY(models_open(&server->models, server->config, (unsigned)server->lane_count, err));
+    TRY(models_open(&server->models, &server->configs[0], (unsigned)server->lane_count, err));
     for (size_t i = 0; i < server->lane_count; i++) {
         struct lane *lane = &server->lanes[i];
         lane->config = &server->configs[i];
@@ -237,7 +237,7 @@ static void log_start(const struct server *server)
     char address[ADDRESS_TEXT];
     const struct engine *engine = server->lanes[0].engine; /* all have the same backend */
     if (engine_passed_over(engine)[0] != '\0')
-        log_info("better_backend_missing", log_str("uses", engine_backend(engine)),
+        log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
                  log_str("message", engine_passed_over(engine)));
     address_print(&server->address, address);
     for (size_t i = 0; i < server->lane_count; i++) {

@@ -1,6 +1,7 @@
 """The whole daemon on the CUDA engine, with two GPUs in plain memory (tests/support/gpu_daemon.c): several batches in flight on
 each, a GPU that is lost under load, and both."""
 
+import json
 import os
 import re
 import signal
@@ -23,10 +24,12 @@ class Gpus(SluiceCase):
         self.sender = self.producer(self.server)
 
     def serve(self, *flags):
-        served = self.make_daemon(self.server, "--backend", "cuda", "--threads", "8", *flags,
-                                  environment={"XDG_CACHE_HOME": self.path("cache")})
+        return self.make("--backend", "cuda", "--threads", "8", *flags).start().wait_ready(self.client)
+
+    def make(self, *flags):
+        served = self.make_daemon(self.server, *flags, environment={"XDG_CACHE_HOME": self.path("cache")})
         served.argv[0] = ON_GPUS
-        return served.start().wait_ready(self.client)
+        return served
 
     def reference(self, model=None, **options):
         """The same engine, text by text in one process."""
@@ -59,6 +62,26 @@ class Gpus(SluiceCase):
         self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
         self.finish_uncharged()
         self.assertEqual(served.stop(), 0)
+
+    def test_int8_is_computed_on_the_cpu(self):
+        """GPUs have none: `auto` then means the CPU, once, and the log says why."""
+        served = self.make("--precision", "int8", "--threads", "1").start().wait_ready(self.client)
+        self.assertRegex(served.read_log(), r" info start .* backend=cpu precision=int8 devices=1 threads=1 ")
+        self.assertRegex(served.read_log(), r' better_backend_passed_over uses=cpu message=.*cuda.* cannot compute in int8')
+        self.sender.submit_many(texts(10, seed=2), encoding="f32")
+        self.wait_finished(self.sender)
+        self.wait_empty(self.sender)
+        self.assertEqual({self.sender.reply(request)[b"precision"] for request in self.journal.requests.values()}, {b"int8"})
+        self.assertEqual(served.stop(), 0)
+
+    def test_queues_of_two_backends_are_refused(self):
+        self.write("sluice.json", json.dumps({"queues": [{"queue": "a", "precision": "f32"}, {"queue": "b", "precision": "int8"}]}))
+        served = self.make("--config", self.path("sluice.json"))
+        for flag in ("--queue", "--precision"):
+            at = served.argv.index(flag)
+            del served.argv[at:at + 2]
+        self.assertEqual(served.start().wait_exit(), 65, served.read_log())
+        self.assertRegex(served.read_log(), r'int8 is for backend .*cpu.*, but the queues before this one are on .*cuda')
 
     def test_one_is_lost_under_load(self):
         served = self.serve("--max-batch-rows", "4")

@@ -84,7 +84,7 @@ static void two_devices_are_two(void **state)
     unsigned count;
     struct err err = {0};
     cuda_host_engine_open(&(struct cuda_host_options){.devices = 2});
-    assert_int_equal(engine_devices("cuda", &count, &err), STATUS_OK);
+    assert_int_equal(engine_devices("cuda", PRECISION_AUTO, &count, &err), STATUS_OK);
     assert_int_equal(count, 2);
     struct cuda_opened first = cuda_opened(memory_model(small, 1), NULL),
                        second = cuda_opened(memory_model(small, 1), &(struct engine_options){.device = 1});
@@ -129,6 +129,33 @@ static void without_a_driver_auto_is_the_cpu(void **state)
     memory_model_free(model);
 }
 
+/* int8 is the CPU's alone: two GPUs are no reason to refuse it, nor to open two of it. */
+static void int8_is_sent_to_the_cpu(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(small, 1);
+    const struct engine_options int8 = {.precision = PRECISION_INT8, .cache_path = ""};
+    struct engine *engine;
+    unsigned count;
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.devices = 2});
+    assert_int_equal(engine_devices("auto", PRECISION_INT8, &count, &err), STATUS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(engine_open(model, &int8, &engine, &err), STATUS_OK);
+    assert_string_equal(engine_backend(engine), "cpu");
+    assert_int_equal(engine_precision(engine), PRECISION_INT8);
+    assert_non_null(strstr(engine_passed_over(engine), "\"cuda\" cannot compute in int8"));
+    engine_close(engine);
+    assert_int_equal(engine_devices("auto", PRECISION_F16, &count, &err), STATUS_OK);
+    assert_int_equal(count, 2);
+    cuda_host_engine_close();
+    assert_int_equal(engine_open(model, &(struct engine_options){.precision = PRECISION_F16}, &engine, &err),
+                     STATUS_UNSUPPORTED); /* never the null backend, which takes any */
+    assert_non_null(strstr(err.message, "driver"));
+    assert_non_null(strstr(err.message, "\"cpu\" cannot compute in f16"));
+    memory_model_free(model);
+}
+
 /* All too old counts as none. */
 static void an_old_gpu_is_left_alone(void **state)
 {
@@ -152,7 +179,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(all_slots_fly_late),         cmocka_unit_test(all_slots_fly_behind_others),
     cmocka_unit_test(all_slots_fly_in_any_order), cmocka_unit_test(batches_may_be_out_when_it_ends),
     cmocka_unit_test(two_devices_are_two),        cmocka_unit_test(without_a_driver_auto_is_the_cpu),
-    cmocka_unit_test(an_old_gpu_is_left_alone),
+    cmocka_unit_test(int8_is_sent_to_the_cpu),    cmocka_unit_test(an_old_gpu_is_left_alone),
 };
 
 TEST_MAIN(cases)
