@@ -30,7 +30,7 @@ struct backend {
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
-    char device[120];         /* what it computes on, in words: where they are the same, times are alike */
+    char device[200];         /* what it computes on, and how, in words: where they are the same, times are alike */
     unsigned slots;           /* passes of a stream that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };
 

@@ -124,6 +124,15 @@ static void cuda_close(struct backend *backend)
     free(cuda);
 }
 
+/* With all that a pass's time depends on beside the model and the precision. */
+static void describe(struct cuda_backend *cuda)
+{
+    snprintf(cuda->backend.device, sizeof cuda->backend.device,
+             "%.80s, driver %d, cublaslt %zu, %s, gelu %s, attention %s", cuda->device.name, cuda->device.driver,
+             cuda->device.cublaslt, cuda->request.graphs > 0 ? "graphs" : "no graphs",
+             cuda->activation_after == GEMM_ALONE ? "exact" : "fast", cuda->request.cudnn ? "cudnn" : "own");
+}
+
 static enum status fill(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
 {
     const struct model *model = cuda->backend.model;
@@ -134,11 +143,10 @@ static enum status fill(struct cuda_backend *cuda, const struct engine_options *
         return err_set(err, STATUS_UNSUPPORTED, "there is no GPU %u: they are numbered 0 to %u", options->device,
                        count - 1);
     TRY(cuda_device_look(cuda->api, (int)options->device, &cuda->device, err));
-    snprintf(cuda->backend.device, sizeof cuda->backend.device, "%.80s, driver %d, cublaslt %zu", cuda->device.name,
-             cuda->device.driver, cuda->device.cublaslt);
     TRY(cuda_select(cuda, err));
     choose_activation(cuda, options);
     TRY(make_plan(cuda, options, err));
+    describe(cuda);
     TRY(cuda_weights_open(cuda->api, model, type, &cuda->weights, err));
     cuda->backend.weight_bytes = cuda->weights.bytes;
     return open_gemm(cuda, options, err);

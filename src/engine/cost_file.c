@@ -19,7 +19,8 @@ static void print_head(const struct engine *engine, const struct model *model, s
                   engine_backend(engine), engine_device(engine), precision_name(engine_precision(engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
                   model->layer_count, model->hidden, model->heads, model->intermediate_size);
-    buffer_format(out, " tokens %" PRIu32 "\n", model->max_tokens);
+    buffer_format(out, " tokens %" PRIu32 " pooling %s\n", model->max_tokens,
+                  model->pooling == POOLING_CLS ? "cls" : "mean");
 }
 
 /* 17 digits are enough to read a number back as it was. */

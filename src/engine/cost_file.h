@@ -9,7 +9,7 @@
  *     backend cpu
  *     device Intel(R) Xeon(R) Processor, amx, 2 threads
  *     precision bf16
- *     shape layers 6 hidden 384 heads 12 inner 1536 tokens 256
+ *     shape layers 6 hidden 384 heads 12 inner 1536 tokens 256 pooling mean
  *     pass 256
  *     terms 41000 9800.5 0.75
  *     checksum 1f2e3d4c5b6a7988

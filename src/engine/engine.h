@@ -61,7 +61,7 @@ MUST_CHECK enum status engine_devices(const char *backend, enum precision precis
 
 const char *engine_backend(const struct engine *engine);     /* "cpu", "null" */
 const char *engine_passed_over(const struct engine *engine); /* why "auto" took no better one; "" if it took the best */
-const char *engine_device(const struct engine *engine);      /* what it computes on, in words */
+const char *engine_device(const struct engine *engine);      /* what it computes on, and how, in words */
 enum precision engine_precision(const struct engine *engine); /* never PRECISION_AUTO */
 size_t engine_weight_bytes(const struct engine *engine);      /* what the weights take on the device */
 const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16", "f16", "int8" */

@@ -104,6 +104,9 @@ static void another_model_or_precision_has_its_own(void **state)
         remember(&desk, cost_from(4, 5, (double)i));
         --*numbers[i];
     }
+    desk.model.pooling = POOLING_CLS; /* whose last layer is a shorter one */
+    assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
+    desk.model.pooling = POOLING_MEAN;
     assert_int_equal(engine_open(&desk.model, &options, &desk.engine, &err), STATUS_OK);
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     engine_close(desk.engine);
