@@ -15,7 +15,7 @@
 enum { WORDS_AHEAD = 4 };
 
 /* Tokens times heads that a range of attention has at least. */
-enum { LEAST_HEAD_TOKENS = 128 };
+enum { LEAST_HEAD_TOKENS = 48, LEAST_HEAD_TOKENS_TILES = 192 };
 
 static enum status cpu_devices(unsigned *count, struct err *err)
 {
@@ -158,7 +158,8 @@ static void attention_range(void *context, unsigned hand, unsigned range)
 static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
 {
     uint32_t rows = stream->pass->rows, heads = stream->weights->backend.model->heads;
-    unsigned shares = rows > 1 ? 1 : cpu_ranges(stream, heads * stream->pass->extent, LEAST_HEAD_TOKENS);
+    uint32_t least = stream->weights->tiles == NULL ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
+    unsigned shares = rows > 1 ? 1 : cpu_ranges(stream, heads * stream->pass->extent, least);
     struct cpu_step step = {stream, layer, 0, rows * (shares < heads ? shares : heads)};
     return ended_by(stream, cpu_do(&step, attention_range, err));
 }

@@ -67,9 +67,29 @@ struct cpu_tiles {
     void (*attention)(const struct attention_job *job);
 };
 
+/* Outputs that few_rows computes at once. */
+enum { FEW_STRIP = 64 };
+
+/* FEW_STRIP outputs of an f32 product: to = from x strip, or to + that. */
+struct few_job {
+    uint32_t rows, inputs;
+    const float *from; /* [rows, inputs], rows from_stride apart */
+    size_t from_stride;
+    const float *strip; /* [inputs, FEW_STRIP], inputs strip_stride apart */
+    size_t strip_stride;
+    const float *ahead; /* the strip that will be needed next, inputs ahead_stride apart; NULL: not known */
+    size_t ahead_stride;
+    float *to;          /* [rows, FEW_STRIP], rows to_stride apart */
+    size_t to_stride;
+    bool adds;
+};
+
 struct cpu_kernels {
     const char *name;
     const struct cpu_tiles *tiles; /* NULL where the processor has none */
+
+    /* The product, fast where it is for few rows; NULL where there is none. */
+    void (*few_rows)(const struct few_job *job);
 
     /* Adds two embedding rows and normalises: x = norm(word + place). Shapes: word [width] f32, or bf16 when `word16`
      * is given instead; place [width]; x [width], written. */

@@ -2,6 +2,7 @@
 #ifdef SLUICE_X86
 #include "engine/vec_avx512.h"
 
+#include "engine/cpu_few_rows.h"
 #include "engine/cpu_tiles_attention.h"
 #include "engine/cpu_tiles_product.h"
 
@@ -13,6 +14,7 @@ static const struct cpu_tiles tiles_amx = {
 
 #define KERNELS_NAME kernels_amx
 #define KERNELS_LABEL "amx"
+#define KERNELS_FEW_ROWS few_rows
 #define KERNELS_TILES &tiles_amx
 #include "engine/cpu_kernels_body.h"
 #endif

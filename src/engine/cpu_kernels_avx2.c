@@ -4,6 +4,7 @@
 
 #define KERNELS_NAME kernels_avx2
 #define KERNELS_LABEL "avx2"
+#define KERNELS_FEW_ROWS NULL
 #define KERNELS_TILES NULL
 #include "engine/cpu_kernels_body.h"
 #endif

@@ -2,8 +2,11 @@
 #ifdef SLUICE_X86
 #include "engine/vec_avx512.h"
 
+#include "engine/cpu_few_rows.h"
+
 #define KERNELS_NAME kernels_avx512
 #define KERNELS_LABEL "avx512"
+#define KERNELS_FEW_ROWS few_rows
 #define KERNELS_TILES NULL
 #include "engine/cpu_kernels_body.h"
 #endif

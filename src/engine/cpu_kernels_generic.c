@@ -3,5 +3,6 @@
 
 #define KERNELS_NAME kernels_generic
 #define KERNELS_LABEL "generic"
+#define KERNELS_FEW_ROWS NULL
 #define KERNELS_TILES NULL
 #include "engine/cpu_kernels_body.h"

@@ -179,8 +179,10 @@ enum status matmul_open(struct matmul_device *device, uint32_t outputs, uint32_t
     matmul->panels = equal_parts(inputs, PANEL_INPUTS);
     matmul->panel_inputs = inputs / matmul->panels;
     enum status status = compile_all(matmul, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        matmul_few_rows_pick(matmul);
         status = matmul_check_bits(matmul, err);
+    }
     if (status != STATUS_OK) {
         matmul_close(matmul);
         return status;
@@ -197,11 +199,6 @@ void matmul_close(struct matmul *matmul)
         for (uint32_t bucket = 0; bucket < BUCKETS_MAX; bucket++)
             dnnl_primitive_destroy(matmul->steps[kind].primitive[bucket]);
     free(matmul);
-}
-
-uint32_t matmul_blocks(const struct matmul *matmul)
-{
-    return matmul->blocks;
 }
 
 uint32_t matmul_block_outputs(const struct matmul *matmul)

@@ -58,14 +58,27 @@ MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct m
                                           struct matmul_runner **out, struct err *err);
 void matmul_runner_close(struct matmul_runner *runner);
 
-uint32_t matmul_blocks(const struct matmul *matmul);
-uint32_t matmul_block_outputs(const struct matmul *matmul);
+uint32_t matmul_block_outputs(const struct matmul *matmul); /* the most that a block has */
 
-/* Computes one block of a product. Shapes: from [rows, inputs] f32 or bf16 as the matmul's precision; to: see
- * matmul_open, written, the whole product's beginning or the block's own. Both have room for whole multiples of
- * MATMUL_ROWS rows: what stands behind the last row is read, and overwritten. */
+/* How a product of so many rows is cut into blocks: few rows take smaller ones, past oneDNN where that is faster. */
+struct matmul_cut {
+    uint32_t blocks, outputs; /* outputs: of each */
+};
+struct matmul_cut matmul_cut(const struct matmul *matmul, uint32_t rows);
+
+/* Which weights the calling thread will probably want next, so that they are asked for in time: the block before this
+ * one, or behind it; and behind the last one, those of the next product. */
+struct matmul_way {
+    bool down;
+    const struct matmul *next; /* NULL: not known */
+    const struct matmul_weights *next_weights;
+};
+
+/* Computes one block of a product, of those of matmul_cut. Shapes: from [rows, inputs] f32 or bf16 as the matmul's
+ * precision; to: see matmul_open, written, the whole product's beginning or the block's own. Both have room for whole
+ * multiples of MATMUL_ROWS rows: what stands behind the last row is read, and overwritten. */
 MUST_CHECK enum status matmul_run(struct matmul_runner *runner, const struct matmul *matmul,
-                                  const struct matmul_weights *weights, uint32_t block, uint32_t rows, const void *from,
-                                  float *to, struct err *err);
+                                  const struct matmul_weights *weights, uint32_t block, const struct matmul_way *way,
+                                  uint32_t rows, const void *from, float *to, struct err *err);
 
 #endif

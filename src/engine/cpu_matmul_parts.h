@@ -4,12 +4,21 @@
 
 #include <dnnl.h>
 
+#include "engine/cpu_kernels.h"
 #include "engine/cpu_matmul.h"
 
 enum {
     BUCKETS_MAX = 16,
     BLOCK_OUTPUTS = 192, /* the most outputs of a block */
     PANEL_INPUTS = 768,  /* the most inputs that are summed at once; block by panel is 0.6 MB of f32 */
+};
+
+/* Rows up to which a product of our own is faster than oneDNN's, where the weights come from memory. */
+enum { FEW_ROWS = 32 };
+
+/* Where a packed part has its strips, in floats: from an input to the next, and from a strip to the next. */
+struct few_layout {
+    size_t input_stride, strip_stride;
 };
 
 /* The steps that make a product: the first panel writes, the others add. */
@@ -36,10 +45,14 @@ struct matmul {
     struct step steps[STEP_KINDS];
     bool usable[BUCKETS_MAX];
     size_t scratch_bytes;
+    struct few_layout few_layout;
+    uint32_t few_inputs; /* that it sums at once, before they are added to the others: as oneDNN does */
+    void (*few_rows)(const struct few_job *job); /* computes up to FEW_ROWS rows instead; NULL: oneDNN does */
 };
 
 struct matmul_weights {
     uint32_t count;         /* blocks * panels */
+    const char *packed;     /* where the first of them stands; all have the same size */
     dnnl_memory_t memory[]; /* [blocks, panels] */
 };
 
@@ -59,6 +72,15 @@ struct matmul_runner {
 
 /* oneDNN's status in our words. */
 MUST_CHECK enum status matmul_check(dnnl_status_t status, const char *what, struct err *err);
+
+/* The product of few rows, if it is for this layout; whether its bits are right, matmul_check_bits looks. */
+void matmul_few_rows_pick(struct matmul *matmul);
+/* Runs all panels of one strip of FEW_STRIP outputs for at most FEW_ROWS rows; see matmul_run. */
+void matmul_few_rows_run(const struct matmul *matmul, const struct matmul_weights *weights, uint32_t strip,
+                         const struct matmul_way *way, uint32_t rows, const float *from, float *to);
+
+/* The bytes of a packed part: of one block and panel. */
+size_t matmul_part_bytes(const struct matmul *matmul);
 
 /* The bytes of an input element. */
 size_t matmul_element_bytes(const struct matmul *matmul);

@@ -40,14 +40,14 @@ static enum status reorder(const struct matmul *matmul, const dnnl_memory_desc_t
 }
 
 /* Each part begins at a cache line of its own. */
-static size_t part_bytes(const struct matmul *matmul)
+size_t matmul_part_bytes(const struct matmul *matmul)
 {
     return (dnnl_memory_desc_get_size(&matmul->packed) + 63) / 64 * 64;
 }
 
 size_t matmul_packed_bytes(const struct matmul *matmul)
 {
-    return (size_t)matmul->blocks * matmul->panels * part_bytes(matmul);
+    return (size_t)matmul->blocks * matmul->panels * matmul_part_bytes(matmul);
 }
 
 static enum status pack_all(const struct matmul *matmul, const float *weight, char *to, struct matmul_weights *weights,
@@ -56,7 +56,7 @@ static enum status pack_all(const struct matmul *matmul, const float *weight, ch
     dnnl_dims_t dims = {matmul->panel_inputs, matmul->block_outputs}, strides = {1, matmul->inputs};
     dnnl_memory_desc_t plain;
     TRY(matmul_check(dnnl_memory_desc_init_by_strides(&plain, 2, dims, dnnl_f32, strides), "weight", err));
-    for (uint32_t part = 0; part < weights->count; part++, to += part_bytes(matmul)) {
+    for (uint32_t part = 0; part < weights->count; part++, to += matmul_part_bytes(matmul)) {
         uint32_t block = part / matmul->panels, panel = part % matmul->panels;
         const float *from = weight + (size_t)block * matmul->block_outputs * matmul->inputs;
         TRY(matmul_check(dnnl_memory_create(&weights->memory[part], &matmul->packed, matmul->device->engine, to),
@@ -74,6 +74,7 @@ enum status matmul_pack(const struct matmul *matmul, const float *weight, void *
     if (weights == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for packed weights");
     weights->count = count;
+    weights->packed = to;
     enum status status = pack_all(matmul, weight, to, weights, err);
     if (status != STATUS_OK) {
         matmul_weights_close(weights);
@@ -199,10 +200,27 @@ enum status matmul_run_bucket(struct matmul_runner *runner, struct runner_shape 
     return STATUS_OK;
 }
 
+static bool few(const struct matmul *matmul, uint32_t rows)
+{
+    return matmul->few_rows != NULL && rows <= FEW_ROWS;
+}
+
+struct matmul_cut matmul_cut(const struct matmul *matmul, uint32_t rows)
+{
+    if (few(matmul, rows))
+        return (struct matmul_cut){matmul->outputs / FEW_STRIP, FEW_STRIP};
+    return (struct matmul_cut){matmul->blocks, matmul->block_outputs};
+}
+
 /* The rows of one call are shared out evenly over as few primitives as they need. */
 enum status matmul_run(struct matmul_runner *runner, const struct matmul *matmul, const struct matmul_weights *weights,
-                       uint32_t block, uint32_t rows, const void *from, float *to, struct err *err)
+                       uint32_t block, const struct matmul_way *way, uint32_t rows, const void *from, float *to,
+                       struct err *err)
 {
+    if (few(matmul, rows)) {
+        matmul_few_rows_run(matmul, weights, block, way, rows, from, to);
+        return STATUS_OK;
+    }
     struct runner_shape *shape = runner->shapes;
     while (shape->matmul != matmul)
         shape++;

@@ -124,20 +124,36 @@ static enum status tiles_product(struct backend_stream *stream, uint32_t layer, 
 
 /* ---- by oneDNN ---- */
 
-/* The intermediate product goes through its activation block by block, while a block is in the cache. */
-static enum status matmul_block(struct backend_stream *stream, uint32_t layer, enum linear_site site,
-                                struct cpu_hand *hand, uint32_t block)
+/* The product that comes next. */
+static struct matmul_way way_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
+                                    unsigned hand)
 {
+    struct matmul_way way = {.down = team_goes_down(hand)};
+    layer += site == LINEAR_OUTPUT;
+    enum linear_site next = site == LINEAR_OUTPUT ? LINEAR_QKV : (enum linear_site)(site + 1);
+    if (layer < weights->backend.model->layer_count) {
+        way.next = weights->shapes[next];
+        way.next_weights = weights->layers[layer].linear[next].packed;
+    }
+    return way;
+}
+
+/* The intermediate product goes through its activation block by block, while a block is in the cache. */
+static enum status matmul_block(struct backend_stream *stream, uint32_t layer, enum linear_site site, unsigned number,
+                                uint32_t block)
+{
+    struct cpu_hand *hand = &stream->hand[number];
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
     const struct model *model = weights->backend.model;
     const struct matmul *shape = weights->shapes[site];
+    struct matmul_way way = way_behind(weights, layer, site, number);
     float *to = site == LINEAR_QKV ? stream->wide : site == LINEAR_INTERMEDIATE ? hand->block : stream->product;
-    TRY(matmul_run(hand->runner, shape, linear->packed, block, stream->pass->extent, input_of(stream, site), to,
+    TRY(matmul_run(hand->runner, shape, linear->packed, block, &way, stream->pass->extent, input_of(stream, site), to,
                    &hand->err));
     if (site != LINEAR_INTERMEDIATE)
         return STATUS_OK;
-    uint32_t outputs = matmul_block_outputs(shape);
+    uint32_t outputs = matmul_cut(shape, stream->pass->extent).outputs;
     size_t first = (size_t)block * outputs;
     struct activations activated = {.f32 = stream->wide + first};
     if (stream->wide16 != NULL)
@@ -153,7 +169,7 @@ static void matmul_range(void *context, unsigned hand, unsigned range)
     const struct cpu_step *step = context;
     struct cpu_hand *own = &step->stream->hand[hand];
     if (own->err.status == STATUS_OK)
-        own->err.status = matmul_block(step->stream, step->layer, (enum linear_site)step->site, own, range);
+        own->err.status = matmul_block(step->stream, step->layer, (enum linear_site)step->site, hand, range);
 }
 
 /* ---- in int8 ---- */
@@ -189,7 +205,7 @@ enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum line
     }
     if (weights->tiles != NULL)
         return tiles_product(stream, layer, site, err);
-    struct cpu_step step = {stream, layer, site, matmul_blocks(weights->shapes[site])};
+    struct cpu_step step = {stream, layer, site, matmul_cut(weights->shapes[site], stream->pass->extent).blocks};
     return cpu_do(&step, matmul_range, err);
 }
 

@@ -1,6 +1,6 @@
-/* A step's ranges are claimed by one word: the step's number, how many ranges it has, and the next of them. Who claims
- * one has compared the step's number as well, so that a helper that looked at an older step goes away empty-handed, and
- * what the step consists of is read behind the claim only: it stays until all ranges are done. */
+/* A step's ranges are claimed by one word: the step's number, and the first and the end of the ranges that are left.
+ * Who claims one has compared the step's number as well, so that a helper that looked at an older step goes away
+ * empty-handed, and what the step consists of is read behind the claim only: it stays until all ranges are done. */
 #include "engine/team.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ struct team {
     atomic_uint computing; /* computations that are on */
     atomic_bool owned;
 
-    _Alignas(LINE) atomic_uint_fast64_t ticket; /* the step's number, its ranges, the next one */
+    _Alignas(LINE) atomic_uint_fast64_t ticket; /* the step's number, the end and the first of what is left */
     struct team_step step;
     uint32_t number;
     _Alignas(LINE) atomic_uint done; /* ranges, by helpers */
@@ -63,15 +63,17 @@ static bool has_core(const struct team *team, unsigned hand)
     return hand + atomic_load_explicit(&team->computing, memory_order_relaxed) <= team->threads;
 }
 
-static bool claim(struct team *team, unsigned *range)
+static bool claim(struct team *team, unsigned hand, unsigned *range)
 {
     uint_fast64_t ticket = atomic_load_explicit(&team->ticket, memory_order_relaxed);
     for (;;) {
-        unsigned next = ticket & RANGES_MAX, ranges = ticket >> RANGE_BITS & RANGES_MAX;
-        if (next >= ranges)
+        unsigned first = ticket & RANGES_MAX, end = ticket >> RANGE_BITS & RANGES_MAX;
+        if (first >= end)
             return false;
-        *range = next;
-        if (atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, ticket + 1, memory_order_acquire,
+        bool down = team_goes_down(hand);
+        uint_fast64_t rest = down ? ticket - (1u << RANGE_BITS) : ticket + 1;
+        *range = down ? end - 1 : first;
+        if (atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, rest, memory_order_acquire,
                                                   memory_order_relaxed))
             return true;
     }
@@ -85,7 +87,7 @@ static void help(struct team *team, unsigned hand)
     uint64_t since = clock_now_ns();
     unsigned range, spins = 0;
     while (atomic_load_explicit(&team->owned, memory_order_relaxed) && has_core(team, hand)) {
-        if (claim(team, &range)) {
+        if (claim(team, hand, &range)) {
             team->step.range(team->step.context, hand, range);
             atomic_fetch_add_explicit(&team->done, 1, memory_order_release);
             spins = 0;
@@ -240,7 +242,7 @@ void team_run(struct team *team, const struct team_step *step)
         return;
     }
     publish(team, step);
-    for (; claim(team, &range); own++)
+    for (; claim(team, 0, &range); own++)
         step->range(step->context, 0, range);
     for (unsigned spins = 1; own + atomic_load_explicit(&team->done, memory_order_acquire) < step->ranges; spins++) {
         relax();

@@ -1,7 +1,7 @@
 /* A team: threads that help another one through a short computation, so that a single small text has more than one
  * core. The thread that computes owns the team meanwhile and publishes its work step by step; a step is some ranges,
- * and whoever is there claims the next one. A helper that comes late or not at all therefore costs nothing: its ranges
- * are done by the others, and nobody waits but for ranges that somebody is at.
+ * and whoever is there claims the next one, half of the hands from the end. A helper that comes late or not at all
+ * therefore costs nothing: its ranges are done by the others, and nobody waits but for ranges that somebody is at.
  *
  * Helpers only use cores that nothing else of this process computes on: all computations say when they begin and end,
  * and for each one that is on, a helper less may claim. Within a computation a helper spins for a moment between
@@ -39,6 +39,13 @@ unsigned team_hands(const struct team *team);
 bool team_enter(struct team *team, bool wants);
 /* It ends. `owns` is what team_enter said. */
 void team_leave(struct team *team, bool owns);
+
+/* Whether a hand claims ranges from the last one on downwards, as every other one does: so what it does next is beside
+ * what it has done, and about the same in the same step of the next computation. */
+static inline bool team_goes_down(unsigned hand)
+{
+    return hand % 2 == 1;
+}
 
 /* Does all ranges of a step. What it reads may be written before, and what it writes read behind it, without further
  * ado. Thread: the owner. */
