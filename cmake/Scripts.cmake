@@ -1,12 +1,31 @@
 # Embeds lua/*.lua into the io layer: one C file with a byte array for each script, in the order of enum script
 # (src/io/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
+#
+# A line `-- include lib/NAME.lua` in a script stands for what is in that file, without its comments and on one line: so a
+# line number that Redis names is the one in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
 set(SLUICE_SCRIPTS settle defer promote reclaim release charge join renew cancel track pulse shed fair sweep requeue)
+set(SLUICE_SCRIPT_PIECES names trouble entries)
 
 if(CMAKE_SCRIPT_MODE_FILE)
   set(arrays "")
   set(table "")
+  foreach(piece ${SLUICE_SCRIPT_PIECES})
+    file(READ ${LUA_DIR}/lib/${piece}.lua text)
+    string(REGEX REPLACE "(^|\n) *--[^\n]*" "" text "${text}")
+    string(REGEX REPLACE "\n+ *" " " text "${text}")
+    string(STRIP "${text}" text)
+    string(HEX "${text}" ${piece}_bytes)
+    string(HEX "-- include lib/${piece}.lua" ${piece}_line)
+  endforeach()
+  string(HEX "-- include" include)
   foreach(name ${SLUICE_SCRIPTS})
     file(READ ${LUA_DIR}/${name}.lua bytes HEX)
+    foreach(piece ${SLUICE_SCRIPT_PIECES})
+      string(REPLACE ${${piece}_line} "${${piece}_bytes}" bytes "${bytes}")
+    endforeach()
+    if(bytes MATCHES ${include})
+      message(FATAL_ERROR "lua/${name}.lua includes what is not in lua/lib")
+    endif()
     string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
     string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
     string(APPEND arrays "static const unsigned char ${name}[] = {\n${bytes}\n0};\n")
@@ -18,7 +37,10 @@ if(CMAKE_SCRIPT_MODE_FILE)
 endif()
 
 set(SLUICE_SCRIPTS_C ${CMAKE_BINARY_DIR}/generated/scripts_embedded.c)
-list(TRANSFORM SLUICE_SCRIPTS REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/lua/\\1.lua" OUTPUT_VARIABLE SLUICE_SCRIPT_FILES)
+set(SLUICE_SCRIPT_FILES ${SLUICE_SCRIPTS})
+list(TRANSFORM SLUICE_SCRIPT_PIECES PREPEND "lib/" OUTPUT_VARIABLE SLUICE_PIECE_FILES)
+list(APPEND SLUICE_SCRIPT_FILES ${SLUICE_PIECE_FILES})
+list(TRANSFORM SLUICE_SCRIPT_FILES REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/lua/\\1.lua")
 add_custom_command(OUTPUT ${SLUICE_SCRIPTS_C}
   COMMAND ${CMAKE_COMMAND} -D LUA_DIR=${CMAKE_SOURCE_DIR}/lua -D OUTPUT=${SLUICE_SCRIPTS_C}
           -P ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake

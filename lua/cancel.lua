@@ -21,9 +21,10 @@ local stream, trouble, later, data, home, registry, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TTL_MAX_S, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 604800, 64, 100000, 86400000
 local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, '^[!-~]+$'}} -- as the worker takes them
-local CLASS = {['high:'] = 0, [''] = 1, ['low:'] = 2}
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- include lib/names.lua
 
 -- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
 -- right is no such thing: it stops the script.
@@ -73,21 +74,6 @@ local function wishes(target)
   if target.notify == '1' then notify = '1' end
   if wanted and #wanted <= 64 then notify, results = 's', wanted end
   return id, notify, results
-end
-
--- Is the entry with this name younger than that one? By original time, sequence, then class.
-local function newer(this, than)
-  local class_a, ms_a, seq_a = string.match(this, '^(%l*:?)(%d+)%-(%d+)$')
-  local class_b, ms_b, seq_b = string.match(than, '^(%l*:?)(%d+)%-(%d+)$')
-  if this == than or not ms_a or not ms_b then return false end
-  local function order(a, b)
-    if #a ~= #b then return #a - #b end
-    return a == b and 0 or (a < b and -1 or 1)
-  end
-  local by = order(ms_a, ms_b)
-  if by == 0 then by = order(seq_a, seq_b) end
-  if by == 0 then by = (CLASS[class_a] or 1) - (CLASS[class_b] or 1) end
-  return by > 0
 end
 
 local function write_reply(target)

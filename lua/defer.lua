@@ -20,10 +20,14 @@
 local call = redis.call
 local stream, later, data, trouble = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local consumer, class = ARGV[1], ARGV[2]
-local PREFIX = ({['0'] = 'high:', ['1'] = '', ['2'] = 'low:'})[class]
 local FIELDS_MAX = 256 -- strings; promote unpacks them
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- include lib/names.lua
+-- include lib/trouble.lua
+
+local PREFIX = prefix_of(stream)
 
 -- The request's own fields; and when it was first sent, which a promoted entry carries with it.
 local function own_fields(fields, name, claims)
@@ -40,40 +44,21 @@ local function own_fields(fields, name, claims)
   return own, first_at
 end
 
--- What `trouble` knows of this name; false for nothing, nil when it has a wrong type, which stops nobody.
-local function known_of(name)
-  local known = redis.pcall('HGET', trouble, name)
-  if type(known) ~= 'table' then return known end
-  if not string.find(known.err, '^WRONGTYPE') then error(known) end
-  return nil
-end
-
--- Whether a name from `_id` is this entry's: promote wrote into `trouble` which entry carries it, a producer cannot. Where
--- trouble cannot be read the name is believed, but not to the harm of a request that is parked under it.
+-- Whether a name from `_id` is this entry's. Where `trouble` cannot be read the name is believed, but not to the harm of a
+-- request that is parked under it.
 local function carries(id, name, packed)
   local known = known_of(name)
   if known == nil then
     local parked = call('HGET', data, name)
     return not parked or parked == packed -- the same bytes: this very call, which an error had cut short
   end
-  return known and string.match(known, '^%d+ %d+ (%S+)') == id and string.match(name, '^%l*:?') == PREFIX
-end
-
-local function uncharge(entry, name)
-  local attempts, id, workers = string.match(known_of(name) or '', '^(%d+) %d+ (%S+) (%S+)$')
-  if id ~= entry then return end
-  local others = {}
-  for worker in string.gmatch(workers, '[^,]+') do
-    if worker ~= consumer then others[#others + 1] = worker end
-  end
-  local open = others[1] and ' ' .. table.concat(others, ',') or ''
-  call('HSET', trouble, name, attempts .. ' ' .. #others .. ' ' .. id .. open)
+  return is_carrier(id, known, name, PREFIX)
 end
 
 local function park(id, name, claims, attempt, delay, due_at)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then
-    uncharge(id, name)
+    uncharge(id, name, consumer)
     return 0
   end
   local message = call('XRANGE', stream, id, id)[1]
@@ -83,7 +68,7 @@ local function park(id, name, claims, attempt, delay, due_at)
   local packed = cmsgpack.pack({class, attempt, first_at, fields})
   if claims == '1' and not carries(id, name, packed) then return -3 end
   if pending[2] ~= consumer then
-    uncharge(id, name)
+    uncharge(id, name, consumer)
     return -1
   end
   call('HSET', data, name, packed)

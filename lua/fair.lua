@@ -18,23 +18,8 @@ local CHUNK = 100
 local entries, bytes, enough = {}, 0, {}
 for i = 6, #ARGV do enough[ARGV[i]] = true end
 
--- The last id that XREADGROUP has given out.
-local function read_until()
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    local facts = {}
-    for i = 1, #group, 2 do facts[group[i]] = group[i + 1] end
-    if facts.name == 'sluice' then return facts['last-delivered-id'] end
-  end
-  return '0-0'
-end
-
--- Numbers as decimal text without leading zeros: a sequence number may not fit into a double.
-local function later_of(a, b)
-  local ms_a, seq_a = string.match(a, '^(%d+)%-(%d+)$')
-  local ms_b, seq_b = string.match(b, '^(%d+)%-(%d+)$')
-  local function less(x, y) return #x < #y or (#x == #y and x < y) end
-  return (less(ms_a, ms_b) or (ms_a == ms_b and less(seq_a, seq_b))) and b or a
-end
+-- include lib/entries.lua
+-- include lib/names.lua
 
 local function size_and_tenant(fields)
   local size, tenant = 0, nil
@@ -71,5 +56,6 @@ local function search(last)
 end
 
 if call('EXISTS', stream) == 0 then return {entries, {}, {}, 0, ARGV[2]} end
-local more, last = search(later_of(ARGV[2], read_until()))
+local behind, read = ARGV[2], read_until(stream) or '0-0'
+local more, last = search(newer(read, behind) and read or behind)
 return {entries, {}, {}, more, last}

@@ -19,6 +19,8 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local brought, broken, bytes, passed, unusable = 0, 0, 0, 0, {}
 
+-- include lib/trouble.lua
+
 -- What defer has packed; nil when it is anything else.
 local function read(packed)
   local ok, parked = pcall(cmsgpack.unpack, packed or '')
@@ -35,8 +37,8 @@ local function bring_back(stream, name, first_ms, parked)
   local attempt, first_at, fields = 1, first_ms, {'_lost', '1'}
   if parked then attempt, first_at, fields = parked[2], parked[3], parked[4] end
   local id = call('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
-  local known = redis.pcall('HGET', trouble, name) -- a side key: of a wrong type it is skipped
-  if type(known) ~= 'table' then
+  local known = known_of(name)
+  if known ~= nil then
     local record = string.match(known or '', '^%d+ %d+ %S+(.*)$') or ''
     local lonely = string.match(known or '', '^%d+ (%d+)') or '0'
     call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. record)

@@ -21,27 +21,8 @@ local me, limit, max_bytes, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3
 local entries, vanished, oversized, more = {}, {}, {}, 0
 local found, bytes = 0, 0
 
-local function size_and_name(id, fields)
-  local size, name = 0, prefix .. id
-  for i = 1, #fields, 2 do
-    size = size + #fields[i] + #fields[i + 1]
-    if fields[i] == '_id' then name = fields[i + 1] end
-  end
-  return size, name
-end
-
--- What `trouble` knows of this name, '' for nothing. Of a wrong type it knows nothing: a side key stops nobody.
-local function known_of(name)
-  local known = redis.pcall('HGET', trouble, name)
-  if type(known) == 'table' and not string.find(known.err, '^WRONGTYPE') then error(known) end
-  return type(known) == 'string' and known or ''
-end
-
--- Open lonely runs of this very entry; of another that has the name they say nothing.
-local function lonely_runs(id, name)
-  local runs, carrier = string.match(known_of(name), '^%d+ (%d+) (%S+)')
-  return carrier == id and tonumber(runs) or 0
-end
+-- include lib/entries.lua
+-- include lib/trouble.lua
 
 -- False when it has to wait for the next call.
 local function take(id, died)
@@ -50,7 +31,7 @@ local function take(id, died)
     vanished[#vanished + 1] = id
     return true
   end
-  local size, name = size_and_name(id, message[2])
+  local size, name = size_and_name(id, message[2], prefix)
   if size > max_bytes then
     oversized[#oversized + 1] = id
     return true

@@ -18,32 +18,19 @@ local me, last, prefix = ARGV[1], ARGV[3], ARGV[4]
 local given, deleted = 0, 0
 local leaving = last ~= '0' and call('GET', alive) == ARGV[2]
 
--- What `trouble` knows of this name, '' for nothing. Of a wrong type it knows nothing: a side key stops nobody.
-local function known_of(name)
-  local known = redis.pcall('HGET', trouble, name)
-  if type(known) == 'table' and not string.find(known.err, '^WRONGTYPE') then error(known) end
-  return type(known) == 'string' and known or ''
-end
+-- include lib/entries.lua
+-- include lib/trouble.lua
 
-local function uncharge(id, fields)
-  local name = prefix .. id
-  for i = 1, #fields, 2 do
-    if fields[i] == '_id' then name = fields[i + 1] end
-  end
-  local attempts, carrier, by = string.match(known_of(name), '^(%d+) %d+ (%S+) (%S+)$')
-  if carrier ~= id then return end
-  local others = {}
-  for worker in string.gmatch(by, '[^,]+') do
-    if worker ~= me then others[#others + 1] = worker end
-  end
-  local open = others[1] and ' ' .. table.concat(others, ',') or ''
-  call('HSET', trouble, name, attempts .. ' ' .. #others .. ' ' .. id .. open)
+-- The caller's lonely run of an entry, if there is one.
+local function forgive(id, fields)
+  local _, name = size_and_name(id, fields, prefix)
+  uncharge(id, name, me)
 end
 
 local function give_back(id)
   local message = call('XRANGE', stream, id, id)[1]
   if message then
-    uncharge(id, message[2])
+    forgive(id, message[2])
     call('XCLAIM', stream, 'sluice', 'released', 0, id, 'JUSTID')
     given = given + 1
   end
@@ -66,7 +53,7 @@ for i = 5, #ARGV do
     give_back(ARGV[i])
   else
     local message = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
-    if message then uncharge(ARGV[i], message[2]) end
+    if message then forgive(ARGV[i], message[2]) end
   end
 end
 if leaving then

@@ -39,25 +39,8 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local skipped, trimmed = 0, 0
 
-local CLASS = {['high:'] = 0, [''] = 1, ['low:'] = 2}
-
--- Numbers as decimal text without leading zeros: a sequence number may not fit into a double.
-local function compare(a, b)
-  if #a ~= #b then return #a - #b end
-  return a == b and 0 or (a < b and -1 or 1)
-end
-
--- Is the entry with this name younger than that one? By original time, sequence, then class.
-local function newer(name, than)
-  if name == than then return false end
-  local class_a, ms_a, seq_a = string.match(name, '^(%l*:?)(%d+)%-(%d+)$')
-  local class_b, ms_b, seq_b = string.match(than, '^(%l*:?)(%d+)%-(%d+)$')
-  if not ms_a or not ms_b then return false end
-  local order = compare(ms_a, ms_b)
-  if order == 0 then order = compare(seq_a, seq_b) end
-  if order == 0 then order = (CLASS[class_a] or 1) - (CLASS[class_b] or 1) end
-  return order > 0
-end
+-- include lib/names.lua
+-- include lib/trouble.lua
 
 -- What a side key answered, nil when it could not be used: of a wrong type, or a stream whose ids are used up. A missing
 -- right is no such thing: it stops the script, and the entry stays pending.
@@ -68,26 +51,13 @@ local function side(result)
   return nil
 end
 
--- Whether a name from `_id` is this entry's: promote wrote into `trouble` which entry carries it, a producer cannot.
-local function carries(id, name)
-  local known = pcall('HGET', trouble, name)
-  if type(known) == 'table' then return side(known) == nil end
-  local prefix = string.match(stream, ':requests:(%l+)$')
-  return known and string.match(known, '^%d+ %d+ (%S+)') == id and
-    string.match(name, '^%l*:?') == (prefix and prefix .. ':' or '')
-end
+local PREFIX = prefix_of(stream)
 
--- Takes the caller's lonely run off the record, if there is one.
-local function uncharge(entry, name)
-  local known = pcall('HGET', trouble, name)
-  local attempts, id, workers = string.match(type(known) == 'string' and known or '', '^(%d+) %d+ (%S+) (%S+)$')
-  if id ~= entry then return end
-  local others = {}
-  for worker in string.gmatch(workers, '[^,]+') do
-    if worker ~= consumer then others[#others + 1] = worker end
-  end
-  local open = others[1] and ' ' .. table.concat(others, ',') or ''
-  call('HSET', trouble, name, attempts .. ' ' .. #others .. ' ' .. id .. open)
+-- Whether a name from `_id` is this entry's. Where `trouble` cannot be read the name is believed.
+local function carries(id, name)
+  local known = known_of(name)
+  if known == nil then skipped = skipped + 1 end
+  return known == nil or is_carrier(id, known, name, PREFIX)
 end
 
 local streams = {} -- results streams that this call may write to
@@ -163,12 +133,12 @@ end
 local function refusal(id, kind, name, claims, results)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then
-    uncharge(id, name)
+    uncharge(id, name, consumer)
     return 0
   end
   if claims and not carries(id, name) then return -3 end
   if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
-    uncharge(id, name)
+    uncharge(id, name, consumer)
     return -1
   end
   if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end

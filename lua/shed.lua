@@ -15,14 +15,7 @@ local cap, most, max_bytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV
 local CHUNK, PASSED_MAX = 16, 1000
 local entries, bytes, passed = {}, 0, 0
 
--- The last id that XREADGROUP has given out, as its two numbers.
-local function read_until()
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    local facts = {}
-    for i = 1, #group, 2 do facts[group[i]] = group[i + 1] end
-    if facts.name == 'sluice' then return facts['last-delivered-id'] end
-  end
-end
+-- include lib/entries.lua
 
 local function size_and_kind(fields)
   local size, request = 0, true
@@ -50,7 +43,7 @@ end
 if call('EXISTS', stream) == 0 then return {entries, {}, {}, 0} end
 local above = call('XLEN', stream) - call('XPENDING', stream, 'sluice')[1] - cap
 local wanted, full = math.min(above, most), false
-local from, to = '(' .. (read_until() or '0-0'), '+'
+local from, to = '(' .. (read_until(stream) or '0-0'), '+'
 while not full and #entries < wanted and passed < PASSED_MAX do
   local chunk = call('XREVRANGE', stream, to, from, 'COUNT', CHUNK)
   if #chunk == 0 then break end

@@ -20,23 +20,8 @@ local entries, oversized, bytes, looked = {}, {}, 0, 0
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- The last id that XREADGROUP has given out; nil when there is no group.
-local function read_until()
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    local facts = {}
-    for i = 1, #group, 2 do facts[group[i]] = group[i + 1] end
-    if facts.name == 'sluice' then return facts['last-delivered-id'] end
-  end
-end
-
-local function size_and_name(id, fields)
-  local size, name = 0, prefix .. id
-  for i = 1, #fields, 2 do
-    size = size + #fields[i] + #fields[i + 1]
-    if fields[i] == '_id' then name = fields[i + 1] end
-  end
-  return size, name
-end
+-- include lib/entries.lua
+-- include lib/trouble.lua
 
 -- What a side key answered, nil when it has a wrong type, which stops nobody.
 local function side(result)
@@ -45,15 +30,9 @@ local function side(result)
   return nil
 end
 
--- Open lonely runs of this very entry; of another that has the name they say nothing.
-local function lonely_runs(id, name)
-  local runs, carrier = string.match(side(pcall('HGET', trouble, name)) or '', '^%d+ (%d+) (%S+)')
-  return carrier == id and tonumber(runs) or 0
-end
-
 -- False when it has to wait for the next call.
 local function look_at(id, fields)
-  local size, name = size_and_name(id, fields)
+  local size, name = size_and_name(id, fields, prefix)
   looked = looked + size
   if call('XPENDING', stream, 'sluice', id, id, 1)[1] then return true end
   if #entries + #oversized == most or (size <= max_bytes and bytes + size > max_bytes) then return false end
@@ -68,7 +47,7 @@ local function look_at(id, fields)
 end
 
 local function sweep_stream(last)
-  local read = call('EXISTS', stream) == 1 and read_until()
+  local read = call('EXISTS', stream) == 1 and read_until(stream)
   if not read then return 0, last end
   for _ = 1, LOOK / CHUNK do
     local chunk = call('XRANGE', stream, '(' .. last, read, 'COUNT', CHUNK)

@@ -9,9 +9,10 @@
 
 local call = redis.call
 local stream = KEYS[1]
-local class = string.match(stream, ':requests:(%l+)$')
-local prefix = class and class .. ':' or ''
-local results = {}
+
+-- include lib/names.lua
+
+local prefix, results = prefix_of(stream), {}
 
 for i = 1, #ARGV, 3 do
   local id, name, reply, written = ARGV[i], ARGV[i + 1], KEYS[#results + 2], 0

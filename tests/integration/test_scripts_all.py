@@ -3,6 +3,7 @@ without a trace or do all of their work; they may be repeated; they touch no key
 # ctest: redis
 # ctest-once
 
+import hashlib
 import os
 import re
 import tempfile
@@ -206,6 +207,21 @@ class AllScripts(SluiceCase):
             self.assertEqual(call.run(self.client), scene.result)
 
         self.each(check)
+
+
+class Embedded(SluiceCase):
+    def test_the_program_has_the_scripts_that_the_tests_call(self):
+        server = self.start_redis()
+        self.start_daemon(server)
+        for name in scripts():
+            digest = hashlib.sha1(source(name).encode()).hexdigest()
+            self.assertEqual(server.client().script_exists(digest), [True], name)
+
+    def test_an_include_keeps_the_lines_of_its_script(self):
+        for name in scripts():
+            with open(os.path.join(SOURCE, "lua", name + ".lua"), encoding="utf-8") as file:
+                self.assertEqual(source(name).count("\n"), file.read().count("\n"), name)
+            self.assertNotIn("-- include", source(name))
 
 
 class CutFile(SluiceCase):

@@ -2,13 +2,12 @@
 # ctest: threads
 
 import hashlib
-import os
 import re
 
 from case import SluiceCase
 from corpus import texts
-from daemon import SOURCE
 from resp_server import Voices
+from scripts import source
 
 # What Redis 7.0 says, word for word where it matters.
 WAITING = {
@@ -36,8 +35,7 @@ ENDING = {
 
 
 def digest(script):
-    with open(os.path.join(SOURCE, "lua", script + ".lua"), "rb") as file:
-        return hashlib.sha1(file.read()).hexdigest().encode()
+    return hashlib.sha1(source(script).encode()).hexdigest().encode()
 
 
 class VoicesOfRedis(SluiceCase):

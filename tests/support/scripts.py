@@ -4,6 +4,7 @@ A Call is a script with its keys and arguments, so that a test can run the same 
 server. `Desk` makes calls, runs them, and says where a request is."""
 
 import os
+import re
 from dataclasses import dataclass, field
 
 import redis
@@ -47,9 +48,18 @@ return all
 """
 
 
-def source(script):
-    with open(os.path.join(SOURCE, f"{script}.lua"), encoding="utf-8") as file:
+def read(name):
+    with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
         return file.read()
+
+
+def on_one_line(piece):
+    return " ".join(line.strip() for line in piece.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+
+
+def source(script):
+    """As it is built into the program: see cmake/Scripts.cmake."""
+    return re.sub(r"^-- include (lib/\w+\.lua)$", lambda line: on_one_line(read(line[1])), read(f"{script}.lua"), flags=re.M)
 
 
 def scripts():
