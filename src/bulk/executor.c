@@ -6,18 +6,18 @@
 
 /* Whether all floats are smaller than `limit`, which is positive: NaN and infinity are not. Sizes of floats are in the
  * order of their bits, and the sum reaches the highest bit from the limit on. */
-static bool all_below(const float *vector, uint32_t dim, float limit)
+static bool all_below(const char *vector, uint32_t dim, float limit)
 {
     uint32_t bits, limit_bits, reached = 0;
     memcpy(&limit_bits, &limit, sizeof limit);
     for (uint32_t i = 0; i < dim; i++) {
-        memcpy(&bits, &vector[i], sizeof bits);
+        memcpy(&bits, vector + i * sizeof bits, sizeof bits);
         reached |= (bits & 0x7fffffffu) + (0x80000000u - limit_bits);
     }
     return (reached & 0x80000000u) == 0;
 }
 
-enum row_code vector_check(const float *vector, uint32_t dim, float limit)
+enum row_code vector_check(const void *vector, uint32_t dim, float limit)
 {
     if (all_below(vector, dim, limit))
         return ROW_OK;
@@ -30,10 +30,12 @@ void batch_fail(struct bulk_batch *batch, struct piece *piece, enum row_code cod
     batch->failed++;
 }
 
-void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector)
+void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite)
 {
-    memcpy(piece->vector, vector, batch->dim * sizeof(float));
-    enum row_code code = vector_check(piece->vector, batch->dim, batch->limit);
-    if (code != ROW_OK)
+    bool fits = finite && isinf(batch->limit);
+    enum row_code code = fits ? ROW_OK : vector_check(vector, batch->dim, batch->limit);
+    if (code == ROW_OK)
+        memcpy(piece->vector, vector, batch->dim * sizeof(float));
+    else
         batch_fail(batch, piece, code);
 }

@@ -22,15 +22,16 @@ struct bulk_batch {
     void *own;       /* of bulk/local: the batch that serve/compute has */
 };
 
-/* Puts the vector of one of the batch's pieces in its place, or gives it a code when it is none that files can hold.
- * Shapes: vector [dim] floats, read, wherever they lie. Thread: whichever has it: there it is still in the cache. */
-void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector);
+/* Puts the vector of one of the batch's pieces in its place, or gives it a code when it is none that files can hold;
+ * `finite` says that somebody has looked whether it is finite. Shapes: vector [dim] floats, read, wherever they lie.
+ * Thread: whichever has it: there it is still in the cache. */
+void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void *vector, bool finite);
 
 /* This piece has no vector. */
 void batch_fail(struct bulk_batch *batch, struct piece *piece, enum row_code code);
 
-/* Why files cannot hold a vector, or ROW_OK. Shapes: vector [dim]. */
-enum row_code vector_check(const float *vector, uint32_t dim, float limit);
+/* Why files cannot hold a vector, or ROW_OK. Shapes: vector [dim] floats, read, wherever they lie. */
+enum row_code vector_check(const void *vector, uint32_t dim, float limit);
 
 struct executor;
 

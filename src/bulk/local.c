@@ -47,9 +47,9 @@ static void end(void *owner, struct batch *batch)
     struct bulk_batch *bulk = owner;
     struct flight *flight = bulk->own;
     const struct batch *laid_out = flight->laid_out;
-    bool computed = batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE;
+    bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
     for (uint32_t i = 0; computed && i < bulk->count; i++) /* in the order of laying out, which is by length */
-        batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim);
+        batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
     bulk->tokens = computed ? laid_out->tokens : 0;
     batch_free(flight->laid_out);
     flight->laid_out = NULL;

@@ -95,7 +95,7 @@ static enum ask_end take_vectors(struct ask *ask, const struct resp_value *items
         items[EMBEDDING].length != ask->count * row_bytes)
         return stop(ask, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
     for (uint32_t i = 0; i < ask->count; i++)
-        batch_put_vector(ask->batch, ask->batch->pieces[ask->rows[i]], items[EMBEDDING].bytes + i * row_bytes);
+        batch_put_vector(ask->batch, ask->batch->pieces[ask->rows[i]], items[EMBEDDING].bytes + i * row_bytes, false);
     ask->batch->tokens += (uint32_t)remote_number(&items[TOKENS]);
     return ASK_DONE;
 }

@@ -22,9 +22,12 @@ class BulkEngine(BulkCase):
         super().setUp()
         self.batch = [text.replace(WORD, "music") for text in texts(300, seed=14, longest=12)]
 
-    def run_job(self, output, faults=(), flags=(), binary=None):
-        command = [binary or (FAULTY if faults else BINARY), "embed", "--model", self.make_model(), "--precision", "f32",
-                   self.path("in.txt"), "--output", output, "--look-ahead", "100", "--max-batch-rows", "8", *flags]
+    def command(self, output, binary):
+        return [binary, "embed", "--model", self.make_model(), "--precision", "f32", self.path("in.txt"), "--output", output,
+                "--look-ahead", "100", "--max-batch-rows", "8"]
+
+    def run_job(self, output, faults=(), flags=()):
+        command = [*self.command(output, FAULTY if faults else BINARY), *flags]
         return subprocess.run(command, env=process.clean_environment(self.faulty_engine(*faults) if faults else None), capture_output=True,
                               timeout=300, check=False)
 
@@ -95,6 +98,25 @@ class BulkEngine(BulkCase):
             self.assertEqual(self.run_job(output).returncode, 0)
             self.assertEqual(self.run_job(self.path("w" + ending)).returncode, 0)
             self.assertEqual(self.content(output), self.content(self.path("w" + ending)))
+
+    def test_bulk_rows_do_not_wait_for_ever_to_be_written(self):
+        """One text holds its look-ahead up: what else was computed is on record some seconds later, and survives a kill."""
+        lines = list(self.batch)
+        lines[5] = WORD
+        self.write("in.txt", "".join(line + "\n" for line in lines))
+        output, straight = self.path("v.npy"), self.path("w.npy")
+        held = process.start(self.command(output, FAULTY), stderr=subprocess.PIPE,
+                             env=process.clean_environment(self.faulty_engine("slow:{kernel}:600000")))
+        self.addCleanup(lambda: (process.end(held), held.stderr.close()))
+        journal = output + ".job/journal"
+        self.wait_until(lambda: held.poll() is not None or os.path.exists(journal) and os.stat(journal).st_size > 24 * 100, "rows on record")
+        self.assertIsNone(held.poll())
+        process.end(held)
+        said = self.run_job(output, flags=["--progress", "json"])
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertLess(json.loads(said.stderr.splitlines()[-1])["computed"], 200)
+        self.assertEqual(self.run_job(straight).returncode, 0)
+        self.assertEqual(self.files(output), self.files(straight))
 
     def test_bulk_process_dies_in_the_engine(self):
         self.goes_on("crash", (-9,))
