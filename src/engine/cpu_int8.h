@@ -48,7 +48,8 @@ enum int8_end {
 struct int8_job {
     uint32_t rows;
     const struct int8_weight *weight;
-    struct int8_rows from; /* has no offsets unless sums are all that is wanted */
+    uint32_t first_panel, last_panel; /* of the weight: the outputs that are computed */
+    struct int8_rows from;            /* has no offsets unless sums are all that is wanted */
     enum int8_end end;
     enum activation activation;
     const float *bias; /* [outputs] */

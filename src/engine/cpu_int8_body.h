@@ -335,7 +335,7 @@ INLINE void int8_product_as(const struct int8_job *job, enum int8_end end, enum 
 {
     const struct int8_weight *weight = job->weight;
     size_t from_stride = (size_t)weight->steps * INT8_STEP, sums_stride = (size_t)weight->panels * INT8_PANEL;
-    for (uint32_t panel = 0; panel < weight->panels; panel++) {
+    for (uint32_t panel = job->first_panel; panel < job->last_panel; panel++) {
         const int8_t *packed = weight->packed + panel * from_stride * INT8_PANEL;
         for (uint32_t row = 0; row < job->rows; row += DOT_ROWS) {
             int32_t sums[DOT_ROWS][INT8_PANEL] __attribute__((aligned(64)));

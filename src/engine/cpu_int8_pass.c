@@ -35,6 +35,17 @@ void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weig
              space->hidden);
 }
 
+void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                       enum linear_site site)
+{
+    const struct model *model = weights->backend.model;
+    if (site == LINEAR_ATTENTION_OUTPUT)
+        quantise(weights, work->rows, model->hidden, work->context, space->inner);
+    if (site == LINEAR_OUTPUT)
+        quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
+                 space->inner);
+}
+
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site)
 {
@@ -43,30 +54,22 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
     struct int8_job job = {
         .rows = work->rows,
         .weight = &linear->whole,
+        .first_panel = linear->whole.panels * work->range / work->ranges,
+        .last_panel = linear->whole.panels * (work->range + 1) / work->ranges,
         .from = space->inner,
         .end = INT8_SUMS,
         .activation = model->activation,
         .bias = linear->bias,
         .sums = space->sums,
     };
-    switch (site) {
-    case LINEAR_QKV:
+    if (site == LINEAR_QKV) {
         job.from = space->hidden;
         job.end = work->qkv.bf16 == NULL ? INT8_SCALED : INT8_BIAS;
         job.to = work->qkv;
-        break;
-    case LINEAR_ATTENTION_OUTPUT:
-        quantise(weights, work->rows, model->hidden, work->context, space->inner);
-        break;
-    case LINEAR_INTERMEDIATE:
+    } else if (site == LINEAR_INTERMEDIATE) {
         job.from = space->hidden;
         job.end = INT8_ACTIVATION;
         job.to = (struct activations){.bf16 = work->intermediate};
-        break;
-    case LINEAR_OUTPUT:
-        quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
-                 space->inner);
-        break;
     }
     weights->int8->product(&job);
 }

@@ -19,6 +19,7 @@ struct int8_work {
     struct activations qkv;     /* [rows, 3 hidden]: bf16 with bias for attention on tiles, else f32 without */
     struct activations context; /* [rows, hidden]: one of the two */
     uint16_t *intermediate;     /* [rows, intermediate]; may be qkv's memory */
+    unsigned range, ranges;     /* the part of a product's outputs that int8_pass_linear computes */
 };
 
 /* Lays the buffers for `rows` tokens out in `block`, whose first byte and 64-byte multiples are aligned, or nowhere;
@@ -27,6 +28,9 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 
 /* work->hidden has been written: by the embedding. */
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
+/* Rounds what a product reads, where that has not been done on the way. */
+void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                       enum linear_site site);
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site);
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,

@@ -174,8 +174,8 @@ INLINE void int8_product_as(const struct int8_job *job, enum int8_end end, enum 
     for (unsigned i = 0; i < UNDERWAY; i++)
         flow.blocks[i].rows = 0;
     amx_configure();
-    for (uint32_t first = 0; first < weight->panels; first += chunk) {
-        uint32_t last = weight->panels - first < chunk ? weight->panels : first + chunk;
+    for (uint32_t first = job->first_panel; first < job->last_panel; first += chunk) {
+        uint32_t last = job->last_panel - first < chunk ? job->last_panel : first + chunk;
         for (uint32_t row = 0; row < job->rows; row += INT8_BLOCK)
             for (uint32_t cut = 0; cut < cuts; cut++)
                 for (uint32_t panel = first; panel < last; panel++)

@@ -183,7 +183,28 @@ static struct int8_work int8_work_of(const struct backend_stream *stream)
         .qkv = {.f32 = tiles ? NULL : stream->wide, .bf16 = tiles ? stream->wide16 : NULL},
         .context = stream->context,
         .intermediate = stream->wide16,
+        .ranges = 1,
     };
+}
+
+static void int8_range(void *context, unsigned hand, unsigned range)
+{
+    (void)hand;
+    const struct cpu_step *step = context;
+    struct int8_work work = int8_work_of(step->stream);
+    work.range = range;
+    work.ranges = step->ranges;
+    int8_pass_linear(&step->stream->whole, step->stream->weights, &work, step->layer, (enum linear_site)step->site);
+}
+
+static enum status int8_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    const struct cpu_weights *weights = stream->weights;
+    struct int8_work work = int8_work_of(stream);
+    uint32_t outputs = weights->layers[layer].linear[site].whole.outputs;
+    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
+    int8_pass_prepare(&stream->whole, weights, &work, site);
+    return cpu_do(&step, int8_range, err);
 }
 
 /* ---- what the pass calls ---- */
@@ -198,11 +219,8 @@ void cpu_product_prepare(struct backend_stream *stream)
 enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     const struct cpu_weights *weights = stream->weights;
-    if (weights->int8 != NULL) {
-        struct int8_work work = int8_work_of(stream);
-        int8_pass_linear(&stream->whole, weights, &work, layer, site);
-        return STATUS_OK;
-    }
+    if (weights->int8 != NULL)
+        return int8_product(stream, layer, site, err);
     if (weights->tiles != NULL)
         return tiles_product(stream, layer, site, err);
     struct cpu_step step = {stream, layer, site, matmul_cut(weights->shapes[site], stream->pass->extent).blocks};

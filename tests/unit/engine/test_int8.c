@@ -327,8 +327,12 @@ static void scene_close(struct scene *scene)
 
 static struct int8_job job_of(const struct scene *scene, enum int8_end end)
 {
-    return (struct int8_job){
-        .rows = scene->rows, .weight = &scene->weight, .from = scene->from, .end = end, .bias = scene->bias};
+    return (struct int8_job){.rows = scene->rows,
+                             .weight = &scene->weight,
+                             .from = scene->from,
+                             .end = end,
+                             .bias = scene->bias,
+                             .last_panel = scene->weight.panels};
 }
 
 static void expect_sums(const struct int8_kernels *kernels, const struct scene *scene)
