@@ -35,6 +35,7 @@ enum row_code vector_check(const void *vector, uint32_t dim, float limit);
 
 struct executor;
 
+/* What an executor can do. */
 struct executor_ops {
     /* Whether another batch may be put. */
     bool (*has_room)(const struct executor *executor);

@@ -13,7 +13,7 @@
 
 enum { REPORT_MS = 100 };
 
-enum status job_open(struct job *job, const struct job_options *options, struct err *err)
+static enum status open_job(struct job *job, const struct job_options *options, struct err *err)
 {
     *job = (struct job){.options = options};
     job->digest = XXH3_createState();
@@ -32,7 +32,7 @@ enum status job_open(struct job *job, const struct job_options *options, struct 
     return job_prep_open(job, err);
 }
 
-void job_close(struct job *job)
+static void close_job(struct job *job)
 {
     job_prep_close(job);
     job_commit_close(job);
@@ -171,13 +171,13 @@ enum status job_run(const struct job_options *options, struct job_result *result
     *result = (struct job_result){0};
     if (job == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
-    enum status status = job_open(job, options, err);
+    enum status status = open_job(job, options, err);
     if (status == STATUS_OK)
         status = run_all(job, result, err);
     result->finished = result->finished && status == STATUS_OK;
     job_report(job, true);
     result->progress = job->progress;
-    job_close(job);
+    close_job(job);
     free(job);
     return status;
 }

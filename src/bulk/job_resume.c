@@ -95,7 +95,8 @@ static enum status check_free(const struct output *output, struct err *err)
                    first_file(output, room));
 }
 
-enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
+/* Reads the documents of an earlier run again, without computing anything: they must be the same. */
+static enum status skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
 {
     job->progress.phase = JOB_CHECKING;
     while (job->progress.documents < documents) {
@@ -154,7 +155,7 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     if (status == STATUS_OK && job->options->retry && manifest.at.failed > 0)
         return job_retry_open(job, err);
     if (status == STATUS_OK)
-        status = job_skip(job, manifest.at.documents, manifest.at.digest, err);
+        status = skip(job, manifest.at.documents, manifest.at.digest, err);
     if (status == STATUS_OK && (job->options->stop == NULL || *job->options->stop == 0))
         status = check_end(job, err);
     return status;
@@ -298,5 +299,5 @@ enum status job_resume(struct job *job, struct err *err)
     job->progress.computed = job->at.computed;
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;
-    return job_skip(job, job->at.documents, job->at.digest, err);
+    return skip(job, job->at.documents, job->at.digest, err);
 }

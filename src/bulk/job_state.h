@@ -26,6 +26,7 @@ struct again {
     uint32_t first, count; /* in the window's order */
 };
 
+/* A job while it runs. */
 struct job {
     const struct job_options *options;
     struct source *source;
@@ -69,65 +70,113 @@ struct job {
     uint64_t reported_ns;
 };
 
-/* job_open.c */
-MUST_CHECK enum status job_open(struct job *job, const struct job_options *options, struct err *err);
-void job_close(struct job *job);
+/* All of these are called by the thread of job_run. An error ends the job; what was complete is kept. A stage does a
+ * little, if there is anything for it to do, and sets `*worked` then. */
 
-/* job_resume.c: takes up what an earlier run has left. */
+/* --- job_resume.c --- */
+
+/* Takes up what an earlier run has left: journal, files, and the input up to where it was. */
 MUST_CHECK enum status job_resume(struct job *job, struct err *err);
-MUST_CHECK enum status job_skip(struct job *job, uint64_t documents, struct hash digest, struct err *err);
 
-/* job_commit.c: what is written becomes durable, and the journal says so. */
+/* --- job_commit.c --- */
+
+/* Starts the thread that makes files durable. */
 MUST_CHECK enum status job_commit_open(struct job *job, struct err *err);
+
+/* Lets the commit that is under way end, and joins the thread. */
 void job_commit_close(struct job *job);
+
+/* Begins a commit of what is written when one is due and none is under way. Errors: also those of the last one. */
 MUST_CHECK enum status job_commit_when_due(struct job *job, struct err *err);
-/* Waits for all that is written. */
+
+/* Commits all that is written, and waits for it. */
 MUST_CHECK enum status job_commit_all(struct job *job, struct err *err);
 
-/* job_retry.c: a finished job whose failed rows are tried again. What begins with `job_retry_` and comes while the job
- * runs does nothing without a retry, unless it says otherwise. */
+/* --- job_retry.c: a finished job whose failed rows are tried again. What comes while the job runs does nothing without
+ * a retry, unless it says otherwise --- */
+
+/* Reads which rows had failed, and opens the files for them. */
 MUST_CHECK enum status job_retry_open(struct job *job, struct err *err);
+
+/* Closes the files; without job_retry_end the old ones stand as they were. */
 void job_retry_close(struct job *job);
+
 /* Puts the list of failures of the newest manifest in its place, where a retry was killed before it could. */
 MUST_CHECK enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err);
+
 /* With a retry: whether the document is to be computed, and which rows its chunks have; adds it to the digests. */
 MUST_CHECK enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err);
+
 /* Units of a wanted document, in their order: those whose rows did not fail are kept. Errors: STATUS_BAD_INPUT when
  * there are more chunks than rows. */
 MUST_CHECK enum status job_retry_unit(struct job *job, struct unit *unit, struct err *err);
+
 /* Copies the old lines before that of a row, which is to be written next. */
 MUST_CHECK enum status job_retry_line(struct job *job, int tail, uint64_t row, struct err *err);
+
 /* With a retry: ends the files, before the manifest. */
 MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
 
-/* job_read.c: documents to slices, to the prep threads and into windows. */
+/* --- job_read.c --- */
+
+/* Starts the prep threads. */
 MUST_CHECK enum status job_prep_open(struct job *job, struct err *err);
+
+/* Lets them finish and joins them. */
 void job_prep_close(struct job *job);
+
+/* A stage: documents into slices, and full slices to the prep threads. An input that breaks off is no error here: the
+ * job ends with it once all that was read is complete. */
 MUST_CHECK enum status job_read(struct job *job, bool *worked, struct err *err);
+
+/* A stage: slices back from the prep threads into their windows. */
 MUST_CHECK enum status job_take_prepared(struct job *job, bool *worked, struct err *err);
+
+/* Adds a document to a digest of the input; one that failed counts as that, whatever its bytes are. */
 void job_digest_add(XXH3_state_t *digest, const struct document *document);
+
+/* The digest of all documents that were read so far. */
 struct hash job_digest_now(const struct job *job);
 
-/* job_compute.c: rows to batches, and vectors to their places. */
+/* --- job_compute.c --- */
+
+/* A stage: the rows of a window are numbered, what is known is left out, the rest is sorted by length. */
 MUST_CHECK enum status job_plan(struct job *job, bool *worked, struct err *err);
+
+/* A stage: rows to the executor, as long as it has room. */
 MUST_CHECK enum status job_submit(struct job *job, bool *worked, struct err *err);
+
+/* A stage: batches back from the executor; those that were too large once more in smaller ones. */
 MUST_CHECK enum status job_take_computed(struct job *job, bool *worked, struct err *err);
+
+/* Whether the executor has any batch of ours. */
 bool job_has_batches_out(const struct job *job);
+
 /* All pieces of a unit are computed: it has its vector, or fails. */
 void job_settle(struct job *job, const struct look *window, struct unit *unit);
 
-/* job_write.c: vectors from the windows to the store, many rows at once. Nothing without a store. */
+/* --- job_write.c: vectors from the windows to the store, many rows at once. Nothing without a store --- */
+
 /* Rows of a window that are finished: all of these units have their vectors. */
 MUST_CHECK enum status job_write_finished(struct job *job, struct look *window, uint32_t first, uint32_t count,
                                           struct err *err);
-/* Whether rows that are computed have waited so long for the others of their window that they are written without
- * them. Writes those, or all. */
+
+/* Whether rows that are computed have waited so long for the others of their window that they are to be written without
+ * them. */
 bool job_write_is_due(const struct job *job);
+
+/* Writes those rows, or all that are computed. */
 MUST_CHECK enum status job_write_due(struct job *job, bool all, struct err *err);
 
-/* job_finish.c: windows that are complete, in row order; checkpoints; the end. */
+/* --- job_finish.c --- */
+
+/* A stage: a window whose rows are all computed is given out in row order, and becomes a checkpoint. */
 MUST_CHECK enum status job_finish_rows(struct job *job, bool *worked, struct err *err);
+
+/* All rows are given out: ends the files, makes them durable, writes the manifest, and removes the journal. */
 MUST_CHECK enum status job_end(struct job *job, struct err *err);
+
+/* --- job.c --- */
 
 /* Whether a document may be several rows. */
 static inline bool job_has_chunks(const struct job *job)

@@ -5,6 +5,7 @@
 #include "bulk/executor.h"
 #include "serve/devices.h"
 
+/* What computes, and how much waits for it. */
 struct local_options {
     const struct devices *devices;
     unsigned threads; /* of a CPU */

@@ -5,6 +5,7 @@
 
 #include "bulk/slice.h"
 
+/* What is to become of a unit. */
 enum unit_state {
     UNIT_TODO,
     UNIT_DONE,   /* it was computed, and its vector is in the window */
@@ -30,6 +31,7 @@ struct unit {
     float *parts;         /* [piece_count, dim] the vectors of several pieces */
 };
 
+/* A window. Zero-initialise for an empty one. */
 struct look {
     struct slice *first, *last;
     uint32_t documents;
@@ -97,6 +99,8 @@ float *look_vector(const struct look *window, const struct unit *unit, uint32_t 
 
 /* Empties it; its slices go to the list `*idle`. */
 void look_reset(struct look *window, struct slice **idle);
+
+/* Frees it with its slices. */
 void look_free(struct look *window);
 
 #endif
