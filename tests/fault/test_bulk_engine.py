@@ -1,5 +1,6 @@
 """Bulk jobs over an engine that fails: what has a vector keeps it, what has none says so, and going on ends in the same
 bytes."""
+# ctest: threads
 
 import json
 import math
