@@ -76,12 +76,14 @@ static void look_at_devices(struct server *server)
                                       .left = {.engine_slots = state.threads, .batches_out = state.batches}});
 }
 
-/* Rows that f16 could not hold: a line now and then, with the sums so far. */
-static void log_rows_again(struct server *server)
+/* Rows that f16 could not hold: a line with the sums so far, once a second at most while batches come back, and at the
+ * end. */
+static void log_rows_again(struct server *server, bool at_once)
 {
     struct engine_counters sum = devices_counters(&server->models.devices);
     uint64_t rows = sum.rows_bf16 + sum.rows_f32 + sum.rows_lost, now_ns = clock_now_ns();
-    if (rows == server->rows_again || (server->told_ns != 0 && now_ns < server->told_ns + NS_PER_S))
+    bool just_told = server->told_ns != 0 && now_ns < server->told_ns + NS_PER_S;
+    if (rows == server->rows_again || (just_told && !at_once))
         return;
     server->rows_again = rows;
     server->told_ns = now_ns;
@@ -104,7 +106,7 @@ static void on_wake(void *context)
         lane_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
     look_at_devices(server);
-    log_rows_again(server);
+    log_rows_again(server, false);
     prep_take(server->prep);
     for (size_t i = 0; i < server->lane_count; i++)
         lane_take_prepared(&server->lanes[i]);
@@ -159,6 +161,7 @@ static void on_signal(void *context, int number)
 static void on_period(void *context)
 {
     struct server *server = context;
+    log_rows_again(server, true);
     for (size_t i = 0; i < server->lane_count; i++)
         lane_log_stats(&server->lanes[i], LOG_DEBUG, "stats");
 }
@@ -268,6 +271,7 @@ enum status server_run(struct server *server)
     for (size_t i = 0; i < server->lane_count; i++)
         lane_start(&server->lanes[i]);
     loop_run(server->loop);
+    log_rows_again(server, true);
     for (size_t i = 0; i < server->lane_count; i++)
         lane_log_stats(&server->lanes[i], LOG_INFO, server->lanes[i].clean ? "drained" : "stopped");
     return server->ended_with;

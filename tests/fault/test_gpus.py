@@ -2,9 +2,11 @@
 each, a GPU that is lost under load, and both."""
 
 import json
+import operator
 import os
 import re
 import signal
+import struct
 
 from case import SluiceCase
 from corpus import texts
@@ -26,8 +28,8 @@ class Gpus(SluiceCase):
     def serve(self, *flags):
         return self.make("--backend", "cuda", "--threads", "8", *flags).start().wait_ready(self.client)
 
-    def make(self, *flags):
-        served = self.make_daemon(self.server, *flags, environment={"XDG_CACHE_HOME": self.path("cache")})
+    def make(self, *flags, model=None):
+        served = self.make_daemon(self.server, *flags, model=model, environment={"XDG_CACHE_HOME": self.path("cache")})
         served.argv[0] = ON_GPUS
         return served
 
@@ -61,6 +63,36 @@ class Gpus(SluiceCase):
         self.assertRegex(served.read_log(), r" info start .* backend=cuda precision=f32 devices=2 threads=2 ")
         self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
         self.finish_uncharged()
+        self.assertEqual(served.stop(), 0)
+
+    def test_rows_beyond_f16(self):
+        """Texts with a word that f16 cannot hold are answered like any other, and the log counts them."""
+        model = self.make_model("large", large="kernel")
+        served = self.make("--backend", "cuda", "--precision", "auto", model=model).start().wait_ready(self.client)
+        self.assertIn(" backend=cuda precision=f16 ", served.read_log())
+        wanted = self.reference(model)
+        requests = [self.sender.submit(text, encoding="f32") for text in ("red fish", "the kernel driver", "a blue stream", "my kernel")]
+        self.wait_finished(self.sender)
+        self.wait_empty(self.sender)
+        for request in requests:
+            reply = self.sender.reply(request)
+            got, expected = (struct.unpack("<64f", vector) for vector in (reply[b"embedding"], wanted(request.text)))
+            self.assertGreater(sum(map(operator.mul, got, expected)), 0.999, request.text)
+            self.assertEqual(reply.get(b"attempts", b"1"), b"1")
+        self.assertEqual(served.stop(), 0)
+        self.assertEqual(re.findall(" rows_not_finite (.*)", served.read_log())[-1], "finite_in_bf16=2 finite_in_f32=0 never_finite=0")
+
+    def test_the_program_as_it_is_without_a_gpu(self):
+        """The shipped program, which may or may not have been built with CUDA, on a machine without a GPU or made to see none."""
+        blind = {"CUDA_VISIBLE_DEVICES": "-1"}
+        refused = self.make_daemon(self.server, "--backend", "cuda", environment=blind).start()
+        self.assertEqual(refused.wait_exit(), 65)
+        has_cuda = 'no backend "cuda"' not in refused.read_log()
+        served = self.make_daemon(self.server, environment=blind).start().wait_ready(self.client)
+        self.assertIn(" backend=cpu precision=f32 ", served.read_log())
+        self.assertEqual(" better_backend_passed_over uses=cpu message=" in served.read_log(), has_cuda)
+        self.sender.submit_many(texts(5, seed=2))
+        self.wait_finished(self.sender)
         self.assertEqual(served.stop(), 0)
 
     def test_int8_is_computed_on_the_cpu(self):

@@ -70,6 +70,15 @@ def tensors(shape, seed):
         yield from norm(prefix + "output.LayerNorm")
 
 
+def enlarge(named, word):
+    """The same weights, with the embedding of this word, if any, a million times as large."""
+    for name, dims, values in named:
+        if word is not None and name == "embeddings.word_embeddings.weight":
+            for i in range(word * dims[1], (word + 1) * dims[1]):
+                values[i] *= 1e6
+        yield name, dims, values
+
+
 def write_safetensors(path, named):
     header, blobs, offset = {}, [], 0
     for name, dims, values in named:
@@ -107,8 +116,9 @@ def tokenizer_json(words):
 
 
 def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=128, positions=128, max_tokens=64,
-                words=None, normalize=True, prompts=None):
-    """Writes the model and returns its directory. `words`: another vocabulary than the small one; `prompts`: name -> text."""
+                words=None, normalize=True, prompts=None, large=None):
+    """Writes the model and returns its directory. `words`: another vocabulary than the small one; `prompts`: name -> text;
+    `large`: a word whose embedding is beyond what f16 can hold."""
     words = words or vocabulary()
     shape = {"hidden": hidden, "intermediate": intermediate, "layers": layers, "positions": positions,
              "vocabulary": len(words)}
@@ -143,7 +153,7 @@ def write_model(directory, seed=1, hidden=64, heads=2, layers=2, intermediate=12
     put("tokenizer.json", tokenizer_json(words))
     with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8") as file:
         file.write("\n".join(words) + "\n")
-    write_safetensors(os.path.join(directory, "model.safetensors"), tensors(shape, seed))
+    write_safetensors(os.path.join(directory, "model.safetensors"), enlarge(tensors(shape, seed), large and words.index(large)))
     return directory
 
 

@@ -76,6 +76,41 @@ static void batches_may_be_out_when_it_ends(void **state)
     cuda_host_engine_close();
 }
 
+/* A batch of a size that is known: one copy in, one within the device, one out, a graph and pooling behind it; nothing
+ * is allocated and no stream is waited for. */
+static void a_batch_takes_few_calls(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    static const struct {
+        const char *call;
+        uint64_t a_batch;
+    } calls[] = {
+        {"cudaMemcpyAsync", 3},       {"cudaGraphLaunch", 1},      {"cudaLaunchKernel", 1},
+        {"cublasLtMatmul", 0},        {"cudaMalloc", 0},           {"cudaHostAlloc", 0},
+        {"cudaMemsetAsync", 0},       {"cudaEventRecord", 3},      {"cudaFree", 0},
+        {"cudaStreamSynchronize", 0}, {"cudaGraphInstantiate", 0}, {"cudaStreamBeginCapture", 0},
+    };
+    enum { CALLS = sizeof calls / sizeof calls[0], BATCHES = 5 };
+    const uint32_t lengths[] = {9, 3, 0};
+    uint64_t before[CALLS];
+    cuda_host_engine_open(NULL);
+    struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
+    for (int batch = 0; batch < 2 + BATCHES; batch++) {
+        for (int i = 0; i < CALLS && batch == 2; i++)
+            before[i] = cuda_host_calls(calls[i].call);
+        cuda_rows_make(&rows, opened.model, lengths, 0, (uint64_t)batch);
+        cuda_run(&opened, &rows, STATUS_OK);
+        cuda_expect(&rows, opened.model, cuda_near_f16);
+    }
+    for (int i = 0; i < CALLS; i++)
+        if (cuda_host_calls(calls[i].call) - before[i] != BATCHES * calls[i].a_batch)
+            fail_msg("%s: %u calls of %d batches", calls[i].call,
+                     (unsigned)(cuda_host_calls(calls[i].call) - before[i]), BATCHES);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
 static void two_devices_are_two(void **state)
 {
     (void)state;
@@ -176,10 +211,15 @@ static void an_old_gpu_is_left_alone(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(all_slots_fly_late),         cmocka_unit_test(all_slots_fly_behind_others),
-    cmocka_unit_test(all_slots_fly_in_any_order), cmocka_unit_test(batches_may_be_out_when_it_ends),
-    cmocka_unit_test(two_devices_are_two),        cmocka_unit_test(without_a_driver_auto_is_the_cpu),
-    cmocka_unit_test(int8_is_sent_to_the_cpu),    cmocka_unit_test(an_old_gpu_is_left_alone),
+    cmocka_unit_test(all_slots_fly_late),
+    cmocka_unit_test(all_slots_fly_behind_others),
+    cmocka_unit_test(all_slots_fly_in_any_order),
+    cmocka_unit_test(batches_may_be_out_when_it_ends),
+    cmocka_unit_test(a_batch_takes_few_calls),
+    cmocka_unit_test(two_devices_are_two),
+    cmocka_unit_test(without_a_driver_auto_is_the_cpu),
+    cmocka_unit_test(int8_is_sent_to_the_cpu),
+    cmocka_unit_test(an_old_gpu_is_left_alone),
 };
 
 TEST_MAIN(cases)
