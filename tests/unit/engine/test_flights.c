@@ -1,35 +1,10 @@
 /* Batches in two steps, on a backend whose passes lie there until they are waited for: order, overlap, and whose error
  * an error is. */
-#include "fake_backend.h"
-#include "harness.h"
-
-#include "engine/engine.h"
+#include "fake_engine.h"
 
 enum { DIM = 4, ROWS = 5 };
 
 static const struct model bare = {.vocabulary = 1000, .max_tokens = 16, .layer_count = 2, .hidden = DIM, .dim = DIM};
-
-struct opened {
-    struct engine *engine;
-    struct encoder *encoder;
-};
-
-static struct opened open_fake(void)
-{
-    struct opened opened;
-    struct err err = {0};
-    assert_int_equal(engine_open_with(&fake_backend, &bare, NULL, &opened.engine, &err), STATUS_OK);
-    assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
-    return opened;
-}
-
-static void close_fake(struct opened *opened)
-{
-    encoder_close(opened->encoder);
-    engine_close(opened->engine);
-    assert_int_equal(fake.opened, 0);
-    assert_int_equal(fake.streams, 0);
-}
 
 /* Rows of two tokens each: base, base + row. */
 struct batch {
@@ -80,7 +55,7 @@ static void batches_are_taken_in_the_order_of_putting(void **state)
     (void)state;
     struct batch batches[3];
     fake_reset();
-    struct opened opened = open_fake();
+    struct opened opened = open_fake(&bare, PRECISION_AUTO);
     assert_int_equal(encoder_slots(opened.engine), 3);
     for (int round = 0; round < 5; round++) { /* around the rings, by another distance than their size */
         for (int i = 0; i < 3; i++) {
@@ -105,7 +80,7 @@ static void passes_wait_for_slots(void **state)
     struct batch first, second;
     fake_reset();
     fake.limits.tokens = 2;
-    struct opened opened = open_fake();
+    struct opened opened = open_fake(&bare, PRECISION_AUTO);
     put(&opened, &first, 1);
     put(&opened, &second, 50);
     take(&opened, STATUS_OK, "");
@@ -124,7 +99,7 @@ static void a_pass_has_no_more_rows_than_the_stream_takes(void **state)
     struct batch batch;
     fake_reset();
     fake.limits.rows = 2;
-    struct opened opened = open_fake();
+    struct opened opened = open_fake(&bare, PRECISION_AUTO);
     put(&opened, &batch, 7);
     take(&opened, STATUS_OK, "");
     expect_output(&batch, 7);
@@ -141,7 +116,7 @@ static void an_error_belongs_to_its_batch(void **state)
     for (int step = 0; step < 3; step++) {
         struct batch batches[3];
         fake_reset();
-        struct opened opened = open_fake();
+        struct opened opened = open_fake(&bare, PRECISION_AUTO);
         int32_t *const tokens[] = {&fake.embed_fails, &fake.submit_fails, &fake.wait_fails};
         *tokens[step] = 102;
         for (int i = 0; i < 3; i++)
@@ -163,7 +138,7 @@ static void a_batch_fails_with_its_first_pass_that_does(void **state)
         struct batch bad, good;
         fake_reset();
         fake.limits.tokens = 2;
-        struct opened opened = open_fake();
+        struct opened opened = open_fake(&bare, PRECISION_AUTO);
         int32_t *const tokens[] = {&fake.embed_fails, &fake.submit_fails, &fake.wait_fails};
         *tokens[step] = 61; /* the second row of base 60 */
         fake.failure = STATUS_NO_MEMORY;
@@ -183,7 +158,7 @@ static void what_is_wrong_with_a_batch_is_said_at_once(void **state)
     struct batch good, bad;
     struct err err = {0};
     fake_reset();
-    struct opened opened = open_fake();
+    struct opened opened = open_fake(&bare, PRECISION_AUTO);
     put(&opened, &good, 1);
     fill(&bad, 1);
     bad.ids[3] = 1000;
@@ -199,7 +174,7 @@ static void an_empty_batch_may_be_out(void **state)
     (void)state;
     struct err err = {0};
     fake_reset();
-    struct opened opened = open_fake();
+    struct opened opened = open_fake(&bare, PRECISION_AUTO);
     struct engine_batch nothing = {0};
     assert_int_equal(encoder_put(opened.encoder, &nothing, &err), STATUS_OK);
     assert_int_equal(encoder_out(opened.encoder), 1);

@@ -1,40 +1,15 @@
 /* Rows that f16 cannot hold, on a backend whose precisions overflow by request.
  * ctest: threads */
-#include "fake_backend.h"
-#include "harness.h"
+#include "fake_engine.h"
 
 #include <math.h>
 #include <pthread.h>
 
-#include "engine/engine.h"
 #include "model_builder.h"
 
 enum { DIM = 3, ROWS = 3, OVERFLOWS = 9 };
 
 static const struct model bare = {.vocabulary = 100, .max_tokens = 16, .layer_count = 1, .hidden = DIM, .dim = DIM};
-
-struct opened {
-    struct engine *engine;
-    struct encoder *encoder;
-};
-
-static struct opened open_fake(const struct model *model, enum precision precision)
-{
-    struct opened opened;
-    struct err err = {0};
-    struct engine_options options = {.precision = precision};
-    assert_int_equal(engine_open_with(&fake_backend, model, &options, &opened.engine, &err), STATUS_OK);
-    assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
-    return opened;
-}
-
-static void close_fake(struct opened *opened)
-{
-    encoder_close(opened->encoder);
-    engine_close(opened->engine);
-    assert_int_equal(fake.opened, 0);
-    assert_int_equal(fake.streams, 0);
-}
 
 /* Three rows in a padded batch; the middle one has the token. Its elements are `value`, those of its neighbours
  * 3 and a fraction by the engine's precision. */

@@ -1,5 +1,5 @@
 /* The configuration: sources over each other, the file's checks, and that table and config/sluice.json agree. */
-#include "harness.h"
+#include "config_text.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -7,37 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
-#include "serve/config.h"
 #include "serve/device_list.h"
-
-/* Parses `text` as a file into `config`, which has its defaults before. */
-static enum status parse(struct config *config, const char *text, struct err *err)
-{
-    assert_int_equal(config_init(config, err), STATUS_OK);
-    char *copy = strdup(text);
-    enum status status = config_parse(config, copy, strlen(text), "test.json", err);
-    free(copy);
-    return status;
-}
-
-static void expect_refused(const char *text, const char *message_part)
-{
-    struct config config;
-    struct err err = {0};
-    assert_int_equal(parse(&config, text, &err), STATUS_BAD_INPUT);
-    if (strstr(err.message, message_part) == NULL)
-        fail_msg("\"%s\" does not contain \"%s\"", err.message, message_part);
-    config_free(&config);
-}
-
-static const struct setting *row(const char *key)
-{
-    size_t count;
-    const struct setting *table = config_settings(&count);
-    const struct setting *found = setting_find(table, count, key);
-    assert_non_null(found);
-    return found;
-}
 
 static void defaults_are_in_range(void **state)
 {

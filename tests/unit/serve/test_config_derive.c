@@ -1,43 +1,15 @@
 /* Configurations made from a configuration: one for each of several queues, and a new one on reload. */
-#include "harness.h"
+#include "config_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include "serve/config.h"
-
-static const struct setting *row(const char *key)
-{
-    size_t count;
-    const struct setting *table = config_settings(&count);
-    return setting_find(table, count, key);
-}
-
-static enum status parse(struct config *config, const char *text, struct err *err)
-{
-    assert_int_equal(config_init(config, err), STATUS_OK);
-    char *copy = strdup(text);
-    enum status status = config_parse(config, copy, strlen(text), "test.json", err);
-    free(copy);
-    return status;
-}
 
 static void read_ok(struct config *config, const char *text)
 {
     struct err err;
     if (parse(config, text, &err) != STATUS_OK)
         fail_msg("%s", err.message);
-}
-
-static void expect_refused(const char *text, const char *message_part)
-{
-    struct config config;
-    struct err err = {0};
-    assert_int_equal(parse(&config, text, &err), STATUS_BAD_INPUT);
-    if (strstr(err.message, message_part) == NULL)
-        fail_msg("\"%s\" does not contain \"%s\"", err.message, message_part);
-    config_free(&config);
 }
 
 static void free_all(struct config *configs, size_t count)

@@ -1,0 +1,34 @@
+/* An engine on the fake backend with one encoder: what most tests of the engine need of it. */
+#ifndef TESTS_FAKE_ENGINE_H
+#define TESTS_FAKE_ENGINE_H
+
+#include "fake_backend.h"
+#include "harness.h"
+
+#include "engine/engine.h"
+
+struct opened {
+    struct engine *engine;
+    struct encoder *encoder;
+};
+
+static inline struct opened open_fake(const struct model *model, enum precision precision)
+{
+    struct opened opened;
+    struct err err = {0};
+    struct engine_options options = {.precision = precision};
+    assert_int_equal(engine_open_with(&fake_backend, model, &options, &opened.engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(opened.engine, &opened.encoder, &err), STATUS_OK);
+    return opened;
+}
+
+/* Nothing of it may be left. */
+static inline void close_fake(struct opened *opened)
+{
+    encoder_close(opened->encoder);
+    engine_close(opened->engine);
+    assert_int_equal(fake.opened, 0);
+    assert_int_equal(fake.streams, 0);
+}
+
+#endif
