@@ -16,6 +16,7 @@ struct cost_equations {
     double a[COST_TERMS][COST_TERMS], b[COST_TERMS];
 };
 
+/* What is known of an engine's speed. All zero: nothing. */
 struct cost {
     double terms[COST_TERMS];   /* ns, as calibrated: per pass, per token, per squared token; all 0: not known */
     double pass_tokens;         /* whole rows of up to so many tokens are one pass; 0: all are */
@@ -32,11 +33,13 @@ struct cost_shape {
     double rows;
 };
 
+/* The shape of a batch that an engine takes. */
 struct cost_shape cost_shape_of(const struct engine_batch *batch);
 
 /* A cost with these terms, where every batch is one pass. Units: ns; none may be negative. */
 struct cost cost_from(double pass_ns, double token_ns, double square_ns);
 
+/* Whether there is anything to predict with. */
 bool cost_known(const struct cost *cost);
 
 /* Rows are taken to be alike, which they are where batches are sorted by length. Units: ns; 0 while nothing is known.

@@ -36,7 +36,11 @@ enum precision matmul_native_precision(void);
  * Thread: every thread calls this before it opens or runs anything here. */
 void matmul_single_thread(void);
 
+/* Opens oneDNN's engine of the CPU. Owns: the caller ends it with matmul_device_close, after all else.
+ * Errors: STATUS_INTERNAL with oneDNN's number, STATUS_NO_MEMORY. */
 MUST_CHECK enum status matmul_device_open(struct matmul_device **out, struct err *err);
+
+/* Closes it. NULL is allowed, here and below. */
 void matmul_device_close(struct matmul_device *device);
 
 /* Compiles a shape. With `whole` a product's rows are `outputs` apart and its blocks stand beside each other; else each
@@ -44,26 +48,39 @@ void matmul_device_close(struct matmul_device *device);
  * outlive it. Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_INTERNAL. */
 MUST_CHECK enum status matmul_open(struct matmul_device *device, uint32_t outputs, uint32_t inputs,
                                    enum precision precision, bool whole, struct matmul **out, struct err *err);
+
+/* Frees the compiled shape. */
 void matmul_close(struct matmul *matmul);
 
 /* Packs a weight. Shapes: weight [outputs, inputs] f32, read; to [matmul_packed_bytes], aligned for vectors, written.
  * Owns: the caller ends it with matmul_weights_close; `to` outlives it. */
 MUST_CHECK enum status matmul_pack(const struct matmul *matmul, const float *weight, void *to,
                                    struct matmul_weights **out, struct err *err);
+
+/* Frees the handles; the packed bytes stay the caller's. */
 void matmul_weights_close(struct matmul_weights *weights);
+
+/* What the packed weight of a shape takes. */
 size_t matmul_packed_bytes(const struct matmul *matmul);
 
-/* Makes what one thread needs to run any of `count` matmuls. Thread: one runner, one thread. */
+/* Makes what one thread needs to run any of `count` matmuls. Owns: the caller ends it with matmul_runner_close, before
+ * the matmuls.
+ * Errors: STATUS_NO_MEMORY, STATUS_INTERNAL. Thread: one runner, one thread. */
 MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct matmul *const *matmuls, size_t count,
                                           struct matmul_runner **out, struct err *err);
+
+/* Frees stream, scratchpad and handles. */
 void matmul_runner_close(struct matmul_runner *runner);
 
-uint32_t matmul_block_outputs(const struct matmul *matmul); /* the most that a block has */
+/* The most outputs that a block has. */
+uint32_t matmul_block_outputs(const struct matmul *matmul);
 
 /* How a product of so many rows is cut into blocks: few rows take smaller ones, past oneDNN where that is faster. */
 struct matmul_cut {
     uint32_t blocks, outputs; /* outputs: of each */
 };
+
+/* The cut for so many rows. */
 struct matmul_cut matmul_cut(const struct matmul *matmul, uint32_t rows);
 
 /* Which weights the calling thread will probably want next, so that they are asked for in time: the block before this

@@ -45,6 +45,7 @@ struct backend_stream {
     struct cpu_hand hand[TEAM_HANDS_MAX];
 };
 
+/* The ops stream_open, stream_join and stream_close of struct backend_ops. */
 MUST_CHECK enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err);
 MUST_CHECK enum status cpu_stream_join(struct backend_stream *stream, struct team *team, struct err *err);
 void cpu_stream_close(struct backend_stream *stream);

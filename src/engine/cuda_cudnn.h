@@ -43,6 +43,8 @@ MUST_CHECK enum status cudnn_does(enum kernel_type type, uint32_t heads, uint32_
 /* Opens cuDNN on the device that is current. Owns: the caller ends it with cudnn_close, when nothing runs any more; the
  * tables and the workspace outlive it. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_UNSUPPORTED. */
 MUST_CHECK enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, struct err *err);
+
+/* Frees the plans and closes cuDNN. NULL is allowed. */
 void cudnn_close(struct cudnn *cudnn);
 
 /* The plan for so many rows of at most `longest` tokens, made at the first call; not while the stream is captured.

@@ -64,6 +64,8 @@ struct gemm_options {
 /* Reads what earlier processes found out. A cache that cannot be read or used is logged and ignored.
  * Owns: the caller ends it with gemm_close, after its runners; `api` outlives it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status gemm_open(const struct gemm_options *options, struct gemm **out, struct err *err);
+
+/* Frees what is known of algorithms. NULL is allowed. */
 void gemm_close(struct gemm *gemm);
 
 /* Bytes of device memory that a runner takes for its workspace, for the planner. */
@@ -75,6 +77,8 @@ size_t gemm_workspace_bytes(const struct cuda_device *device);
  * by side. */
 MUST_CHECK enum status gemm_runner_open(struct gemm *gemm, const struct kernel_queue *queue, struct gemm_runner **out,
                                         struct err *err);
+
+/* Frees plans and workspace. NULL is allowed. */
 void gemm_runner_close(struct gemm_runner *runner);
 
 /* Finds the plan of a shape for exactly `rows` rows, and makes it when there is none. Making it may time algorithms:

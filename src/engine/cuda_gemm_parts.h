@@ -39,6 +39,7 @@ struct gemm_runner {
     size_t room;
 };
 
+/* CUDA's name of a type. */
 cudaDataType_t gemm_data_type(enum kernel_type type);
 
 /* Puts the bias into the plan's description; it is another one for each layer. The heuristics look at it too: at how it

@@ -48,6 +48,7 @@ struct gemm_picks {
 /* A file of more picks is not read. */
 enum { GEMM_PICKS_MAX = 1 << 16 };
 
+/* Negative, 0 or positive: the order of the picks. */
 int gemm_key_compare(const struct gemm_key *a, const struct gemm_key *b);
 
 /* The pick of a key, or NULL. Owns: the picks, until they change. */
@@ -55,6 +56,8 @@ const struct gemm_pick *gemm_picks_find(const struct gemm_picks *picks, const st
 
 /* Adds a pick, or replaces that of the same key. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status gemm_picks_put(struct gemm_picks *picks, const struct gemm_pick *pick, struct err *err);
+
+/* Frees the picks and leaves none. */
 void gemm_picks_free(struct gemm_picks *picks);
 
 /* The file's text. The picks that were measured are written; the others are not. */

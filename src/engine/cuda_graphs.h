@@ -31,6 +31,7 @@ struct cuda_graphs {
     size_t count, capacity;
 };
 
+/* Destroys all graphs and frees the buckets; their plans are not its own. */
 void cuda_graphs_close(struct cuda_graphs *graphs);
 
 /* The bucket of that size, made when there is none; it may move when the next one is made.

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The bits of a float. */
 static inline uint32_t float_bits(float value)
 {
     uint32_t bits;
@@ -13,6 +14,7 @@ static inline uint32_t float_bits(float value)
     return bits;
 }
 
+/* The nearest bf16. */
 static inline uint16_t to_bf16(float value)
 {
     uint32_t bits = float_bits(value);
@@ -20,6 +22,7 @@ static inline uint16_t to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded); /* a NaN stays one */
 }
 
+/* The nearest f16. */
 static inline uint16_t to_f16(float value)
 {
     uint32_t bits = float_bits(value), magnitude = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;

@@ -16,6 +16,7 @@
  */
 MUST_CHECK enum status cuda_ops_plan(struct backend_stream *stream, struct err *err);
 
+/* The op of that name. */
 MUST_CHECK enum status cuda_ops_embed(struct backend_stream *stream, struct err *err);
 MUST_CHECK enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site,
                                        struct err *err);

@@ -57,6 +57,8 @@ MUST_CHECK enum status cuda_stream_deliver(struct cuda_stream *stream, struct cu
 
 /* Waits for the oldest slot and writes its pass's output. The slot is free then, whatever the status. */
 MUST_CHECK enum status cuda_stream_wait(struct cuda_stream *stream, struct err *err);
-void cuda_stream_skip(struct cuda_stream *stream); /* frees it without waiting, when the device is lost */
+
+/* Frees that slot without waiting, when the device is lost. */
+void cuda_stream_skip(struct cuda_stream *stream);
 
 #endif

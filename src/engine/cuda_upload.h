@@ -9,11 +9,14 @@
 
 struct cuda_upload;
 
-/* Owns: the caller ends it with cuda_upload_close. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
+/* Makes a stream and pinned memory for an upload. Owns: the caller ends it with cuda_upload_close. Errors:
+ * STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 MUST_CHECK enum status cuda_upload_open(const struct cuda_api *api, struct cuda_upload **out, struct err *err);
 
 /* Waits for what is on its way; nothing more can be put. */
 MUST_CHECK enum status cuda_upload_finish(struct cuda_upload *upload, struct err *err);
+
+/* Waits, whatever has failed, and frees. NULL is allowed. */
 void cuda_upload_close(struct cuda_upload *upload);
 
 /* Copies f32 values times `scale` in the given type. Shapes: values [count], free again when it returns; to [count] in

@@ -60,6 +60,8 @@ size_t cuda_weights_bytes(const struct model *model, enum kernel_type type);
  * belong together), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 MUST_CHECK enum status cuda_weights_open(const struct cuda_api *api, const struct model *model, enum kernel_type type,
                                          struct cuda_weights *out, struct err *err);
+
+/* Frees the device's memory and leaves no weights. */
 void cuda_weights_close(const struct cuda_api *api, struct cuda_weights *weights);
 
 #endif

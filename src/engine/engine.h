@@ -53,18 +53,33 @@ struct engine_batch {
  */
 MUST_CHECK enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
                                    struct err *err);
+
+/* Closes the engine, after its encoders. NULL is allowed. */
 void engine_close(struct engine *engine);
 
 /* How many devices a backend has on this machine, at least 1; `backend` and `precision` as in the options. The null
  * backend has one, and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
 MUST_CHECK enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err);
 
-const char *engine_backend(const struct engine *engine);     /* "cpu", "null" */
-const char *engine_passed_over(const struct engine *engine); /* why "auto" took no better one; "" if it took the best */
-const char *engine_device(const struct engine *engine);      /* what it computes on, and how, in words */
-enum precision engine_precision(const struct engine *engine); /* never PRECISION_AUTO */
-size_t engine_weight_bytes(const struct engine *engine);      /* what the weights take on the device */
-const char *precision_name(enum precision precision);         /* "auto", "f32", "bf16", "f16", "int8" */
+/* The backend's row in the table: "cpu", "cuda", "null". */
+const char *engine_backend(const struct engine *engine);
+
+/* Why "auto" took no better backend; "" when it took the best, or had no choice. */
+const char *engine_passed_over(const struct engine *engine);
+
+/* What it computes on, and how, in words. */
+const char *engine_device(const struct engine *engine);
+
+/* What it computes in: never PRECISION_AUTO. */
+enum precision engine_precision(const struct engine *engine);
+
+/* What the weights take on the device. */
+size_t engine_weight_bytes(const struct engine *engine);
+
+/* What a precision is called: "auto", "f32", "bf16", "f16", "int8". */
+const char *precision_name(enum precision precision);
+
+/* The precision of that name. Errors: STATUS_BAD_INPUT. */
 MUST_CHECK enum status precision_parse(const char *name, enum precision *out, struct err *err);
 
 /* What happened since the engine was opened. Thread: any. */
@@ -77,13 +92,19 @@ struct engine_counters {
     uint64_t cudnn_passes;                    /* CUDA: of the passes, this many took their attention from cuDNN */
     uint64_t halvings; /* CUDA: how often a pass was halved before its memory could be reserved */
 };
+
+/* How it stands now, of all its encoders together. Thread: any. */
 struct engine_counters engine_counters(struct engine *engine);
 
 /* The compute threads that this process should run: what affinity and the cgroup CPU quota allow, at least 1. */
 unsigned engine_default_threads(void);
 
+/* Opens what one thread computes with. Owns: the caller ends it with encoder_close; the engine must outlive it.
+ * Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
 MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err);
-void encoder_close(struct encoder *encoder); /* no batch may be out, unless the device is lost */
+
+/* Ends it; no batch may be out, unless the device is lost. NULL is allowed. */
+void encoder_close(struct encoder *encoder);
 
 /* Lets a team's helpers (engine/team.h) have a part in this encoder's small batches, where the calling thread computes:
  * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, before its first batch.
@@ -103,8 +124,10 @@ MUST_CHECK enum status encoder_run(struct encoder *encoder, const struct engine_
  * Up to encoder_slots batches may be out; a CPU has one slot and computes in encoder_put.
  * Owns: a batch and all that it points to stay as they are until it is taken. Errors and Thread: as encoder_run. */
 unsigned encoder_slots(const struct engine *engine);
-unsigned encoder_out(const struct encoder *encoder); /* put and not taken */
 MUST_CHECK enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
+
+/* Batches that were put and not taken. */
+unsigned encoder_out(const struct encoder *encoder);
 
 #endif

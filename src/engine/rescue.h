@@ -28,8 +28,13 @@ struct rescue_streams {
     struct backend_stream *at[RESCUE_STEPS];
 };
 
+/* Prepares for an engine of these options; nothing is opened. Owns: the caller ends it with rescue_close. */
 void rescue_init(struct rescue *rescue, const struct engine_options *options);
-void rescue_close(struct rescue *rescue); /* after the streams */
+
+/* Closes the wider backends, after all streams. */
+void rescue_close(struct rescue *rescue);
+
+/* Fills the counters of rows. Thread: any. */
 void rescue_count(struct rescue *rescue, struct engine_counters *to);
 
 /* Runs one row again, in each wider precision until its vector is finite. `narrow` is the engine's own backend; unless
@@ -38,6 +43,8 @@ void rescue_count(struct rescue *rescue, struct engine_counters *to);
  * not be opened), STATUS_NO_MEMORY, STATUS_DEVICE_LOST. Thread: any, each with streams of its own. */
 MUST_CHECK enum status rescue_row(struct rescue *rescue, const struct backend *narrow, struct rescue_streams *streams,
                                   const struct pass *pass, struct err *err);
+
+/* Closes the streams that were opened for one encoder. */
 void rescue_streams_close(struct rescue *rescue, struct rescue_streams *streams);
 
 #endif

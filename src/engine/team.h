@@ -18,6 +18,7 @@ struct team;
 /* Threads that one computation has at most, the owner included: each more brings less. */
 enum { TEAM_HANDS_MAX = 8 };
 
+/* Some ranges of work that may be done in any order, at once. */
 struct team_step {
     /* `hand` says who does it: 0 is the owner, 1 up to team_hands - 1 are helpers. A range is done once, on one hand,
      * and a hand does one range at a time. */
@@ -29,7 +30,9 @@ struct team_step {
 /* Starts the helpers for a process that may keep `threads` cores busy. Owns: the caller ends it with team_close, when
  * nothing computes. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
 MUST_CHECK enum status team_open(unsigned threads, struct team **out, struct err *err);
-void team_close(struct team *team); /* NULL is allowed */
+
+/* Ends the helpers and joins them. NULL is allowed. */
+void team_close(struct team *team);
 
 /* Threads that may have a part in a step, the owner included. */
 unsigned team_hands(const struct team *team);
@@ -37,6 +40,7 @@ unsigned team_hands(const struct team *team);
 /* A computation begins. True: it owns the team from now on; false when it does not want to, when another one does, or
  * when no core is left for helpers. Thread: any. */
 bool team_enter(struct team *team, bool wants);
+
 /* It ends. `owns` is what team_enter said. */
 void team_leave(struct team *team, bool owns);
 
