@@ -34,11 +34,11 @@ static float nearest(float value)
     return value + shift - shift;
 }
 
-enum { BINS = 64 }; /* of remainders that go one way; bin 0 has all others */
+enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, in the order in which they go one way */
 
-static unsigned bin_of(float remainder)
+static int bin_of(float value, int way)
 {
-    return remainder > 0 ? 1 + (unsigned)(remainder * (2 * (BINS - 1))) : 0;
+    return (int)(((value - nearest(value)) * (float)way + 0.5f) * BINS);
 }
 
 /* Moves the few weights whose remainders go furthest one way on to the next number that way, so that the remainders of
@@ -49,22 +49,23 @@ static int32_t cancel_remainders(struct int8_weight *weight, uint32_t o, const f
     float sum = 0;
     for (uint32_t i = 0; i < weight->inputs; i++)
         sum += from[i] * inverse - nearest(from[i] * inverse);
-    int32_t way = sum < 0 ? -1 : 1, moves = (int32_t)nearest(fabsf(sum));
+    int way = sum < 0 ? -1 : 1, moved = 0;
     for (uint32_t i = 0; i < weight->inputs; i++)
-        bins[bin_of((from[i] * inverse - nearest(from[i] * inverse)) * (float)way)]++;
-    unsigned edge = BINS; /* all of later bins move, and `more` of this one */
-    uint32_t more = (uint32_t)moves;
-    for (; edge > 1 && more > bins[edge]; edge--)
+        bins[bin_of(from[i] * inverse, way)]++;
+    int edge = BINS; /* all of later bins move, and `more` of this one */
+    uint32_t more = (uint32_t)nearest(fabsf(sum));
+    for (; edge > BINS / 2 && more > bins[edge]; edge--)
         more -= bins[edge];
     for (uint32_t i = 0; i < weight->inputs; i++) {
-        unsigned bin = bin_of((from[i] * inverse - nearest(from[i] * inverse)) * (float)way);
-        if (bin < edge || (bin == edge && more == 0))
+        int bin = bin_of(from[i] * inverse, way);
+        int8_t *to = weight->packed + packed_at(weight, o, i);
+        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST)
             continue;
         more -= bin == edge;
-        int8_t *to = weight->packed + packed_at(weight, o, i);
         *to = (int8_t)(*to + way);
+        moved += way;
     }
-    return way * moves;
+    return moved;
 }
 
 static void pack_output(struct int8_weight *weight, uint32_t o, const float *from, bool cancel)
@@ -73,7 +74,7 @@ static void pack_output(struct int8_weight *weight, uint32_t o, const float *fro
     bool finite = true;
     int32_t total = 0;
     for (uint32_t i = 0; i < weight->inputs; i++) {
-        largest = fmaxf(largest, fabsf(from[i]));
+        largest = fabsf(from[i]) > largest ? fabsf(from[i]) : largest;
         finite = finite && isfinite(from[i]);
     }
     if (!finite)

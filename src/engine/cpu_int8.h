@@ -59,7 +59,8 @@ struct int8_job {
 
 /* x = norm(x + product + bias), where the product is still sums; and x once more in int8. */
 struct int8_norm_job {
-    uint32_t rows;
+    uint32_t rows, outputs;
+    const float *product;             /* [rows, outputs], or NULL: */
     const struct int8_weight *weight; /* of the product */
     const int32_t *sums;
     const float *from_scale, *from_offset; /* [rows]: of the product's input */

@@ -230,28 +230,40 @@ INLINE void int8_end_rows(const struct int8_job *job, const int32_t *sums, uint3
 
 enum { NORM_ROWS = 4 };
 
-/* x + (product + bias); the sums of the rows are put into `mean` as means. */
-INLINE void int8_add_rows(const struct int8_norm_job *job, uint32_t row, uint32_t rows, bool whole, float *mean)
+/* What a product in int8 gives some outputs: the vectors of a job's weight at one place. */
+struct int8_outputs {
+    vec scale, total;
+};
+
+INLINE vec int8_product_of(const struct int8_norm_job *job, struct int8_outputs at, uint32_t row, uint32_t i, vec to)
 {
-    uint32_t width = job->weight->outputs;
-    size_t stride = (size_t)job->weight->panels * INT8_PANEL;
-    const int32_t *sums = job->sums + row * stride;
-    const float *scales = job->weight->scale, *totals = job->weight->total, *biases = job->bias;
+    const int32_t *sums = job->sums + (size_t)row * job->weight->panels * INT8_PANEL;
+    vec y = vec_fma(vec_set(job->from_offset[row]), at.total, to);
+    return vec_fma(vec_mul(vec_from_s32(sums + i), at.scale), vec_set(job->from_scale[row]), y);
+}
+
+/* x + bias + product; the sums of the rows are put into `mean` as means. */
+INLINE void int8_add_rows(const struct int8_norm_job *job, uint32_t row, uint32_t rows, bool whole, bool plain,
+                          float *mean)
+{
+    uint32_t width = job->outputs;
     float *x = job->x + (size_t)row * width;
-    vec all[NORM_ROWS], from_scale[NORM_ROWS], from_offset[NORM_ROWS];
-    for (uint32_t r = 0; r < rows; r++) {
+    struct int8_outputs at = {vec_set(0.0f), vec_set(0.0f)};
+    vec all[NORM_ROWS];
+    for (uint32_t r = 0; r < rows; r++)
         all[r] = vec_set(0.0f);
-        from_scale[r] = vec_set(job->from_scale[row + r]);
-        from_offset[r] = vec_set(job->from_offset[row + r]);
-    }
     for (uint32_t i = 0; i < width; i += VEC) {
         uint32_t left = whole ? VEC : width - i;
-        vec bias = int8_load(biases + i, left), scale = int8_load(scales + i, left);
-        vec total = int8_load(totals + i, left);
+        vec bias = int8_load(job->bias + i, left);
+        if (!plain)
+            at =
+                (struct int8_outputs){int8_load(job->weight->scale + i, left), int8_load(job->weight->total + i, left)};
         for (uint32_t r = 0; r < rows; r++) {
             vec y = vec_add(int8_load(x + (size_t)r * width + i, left), bias);
-            y = vec_fma(from_offset[r], total, y);
-            y = vec_fma(vec_mul(vec_from_s32(sums + r * stride + i), scale), from_scale[r], y);
+            if (plain)
+                y = vec_add(int8_load(job->product + (size_t)(row + r) * width + i, left), y);
+            else
+                y = int8_product_of(job, at, row + r, i, y);
             all[r] = vec_add(all[r], y);
             int8_store(x + (size_t)r * width + i, y, left);
         }
@@ -264,7 +276,7 @@ INLINE void int8_add_rows(const struct int8_norm_job *job, uint32_t row, uint32_
 INLINE void int8_deviations(const struct int8_norm_job *job, uint32_t row, uint32_t rows, const float *mean,
                             float *inverse)
 {
-    uint32_t width = job->weight->outputs, i = 0;
+    uint32_t width = job->outputs, i = 0;
     const float *x = job->x + (size_t)row * width;
     vec total[NORM_ROWS];
     for (uint32_t r = 0; r < rows; r++)
@@ -285,14 +297,17 @@ INLINE void int8_deviations(const struct int8_norm_job *job, uint32_t row, uint3
 
 INLINE void int8_norm_rows(const struct int8_norm_job *job, uint32_t row, uint32_t rows, bool whole)
 {
-    uint32_t width = job->weight->outputs;
+    uint32_t width = job->outputs;
     size_t stride = (size_t)(width + INT8_STEP - 1) / INT8_STEP * INT8_STEP;
     float mean[NORM_ROWS], inverse[NORM_ROWS], *x = job->x + (size_t)row * width;
     const float *gains = job->norm->gain, *biases = job->norm->bias;
     int8_t *to = job->to.value + row * stride;
     struct vec_range range[NORM_ROWS];
     struct int8_fit fit[NORM_ROWS];
-    int8_add_rows(job, row, rows, whole, mean);
+    if (job->product != NULL)
+        int8_add_rows(job, row, rows, whole, true, mean);
+    else
+        int8_add_rows(job, row, rows, whole, false, mean);
     int8_deviations(job, row, rows, mean, inverse);
     for (uint32_t r = 0; r < rows; r++)
         range[r] = vec_range_none();
@@ -316,7 +331,7 @@ INLINE void int8_norm_rows(const struct int8_norm_job *job, uint32_t row, uint32
 
 static void int8_add_norm(const struct int8_norm_job *job)
 {
-    bool whole = job->weight->outputs % VEC == 0;
+    bool whole = job->outputs % VEC == 0;
     uint32_t row = 0;
     for (; whole && row + NORM_ROWS <= job->rows; row += NORM_ROWS)
         int8_norm_rows(job, row, NORM_ROWS, true);

@@ -13,6 +13,7 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
         inner = hidden;
     if (block != NULL) {
         space->sums = (int32_t *)block;
+        space->product = (float *)block;
         space->hidden.scale = (float *)(block + sums * sizeof *space->sums);
         space->hidden.offset = NULL;
         space->inner.scale = (float *)(block + sums * sizeof *space->sums + scales);
@@ -39,11 +40,29 @@ void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weigh
                        enum linear_site site)
 {
     const struct model *model = weights->backend.model;
-    if (site == LINEAR_ATTENTION_OUTPUT)
+    if (site == LINEAR_ATTENTION_OUTPUT && weights->tiles == NULL)
         quantise(weights, work->rows, model->hidden, work->context, space->inner);
     if (site == LINEAR_OUTPUT)
         quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
                  space->inner);
+}
+
+/* The attention's output in bf16. */
+static void half_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                        const struct cpu_linear *linear)
+{
+    uint32_t width = weights->backend.model->hidden, parts = width / TILES_MULTIPLE;
+    struct product_job job = {
+        .rows = work->rows,
+        .outputs = width,
+        .inputs = width,
+        .first_output = parts * work->range / work->ranges * TILES_MULTIPLE,
+        .last_output = parts * (work->range + 1) / work->ranges * TILES_MULTIPLE,
+        .from = work->context.bf16,
+        .packed = linear->tiles,
+        .to = {.f32 = space->product},
+    };
+    weights->tiles->product(&job);
 }
 
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
@@ -62,6 +81,10 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
         .bias = linear->bias,
         .sums = space->sums,
     };
+    if (linear->tiles != NULL) {
+        half_linear(space, weights, work, linear);
+        return;
+    }
     if (site == LINEAR_QKV) {
         job.from = space->hidden;
         job.end = work->qkv.bf16 == NULL ? INT8_SCALED : INT8_BIAS;
@@ -81,6 +104,8 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
     const struct cpu_linear *product = &at->linear[site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT];
     struct int8_norm_job job = {
         .rows = work->rows,
+        .outputs = weights->backend.model->hidden,
+        .product = product->tiles == NULL ? NULL : space->product,
         .weight = &product->whole,
         .sums = space->sums,
         .from_scale = space->inner.scale,

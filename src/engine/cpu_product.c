@@ -201,7 +201,8 @@ static enum status int8_product(struct backend_stream *stream, uint32_t layer, e
 {
     const struct cpu_weights *weights = stream->weights;
     struct int8_work work = int8_work_of(stream);
-    uint32_t outputs = weights->layers[layer].linear[site].whole.outputs;
+    uint32_t outputs, inputs;
+    cpu_weights_shape(weights->backend.model, site, &outputs, &inputs);
     struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
     int8_pass_prepare(&stream->whole, weights, &work, site);
     return cpu_do(&step, int8_range, err);

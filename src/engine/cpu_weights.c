@@ -116,20 +116,26 @@ void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outpu
     *inputs = shapes[site][1];
 }
 
-static size_t packed_bytes(const struct cpu_weights *weights, const struct matmul *shape, uint32_t outputs,
-                           uint32_t inputs)
+/* Whether a linear is kept in int8. The attention's output stays in bf16 where tiles compute it. */
+static bool is_whole(const struct cpu_weights *weights, unsigned site)
 {
-    if (weights->int8 != NULL)
-        return int8_weight_bytes(outputs, inputs);
-    return weights->tiles == NULL ? matmul_packed_bytes(shape) : (size_t)outputs * inputs * sizeof(uint16_t);
+    return weights->int8 != NULL && (weights->tiles == NULL || site != LINEAR_ATTENTION_OUTPUT);
 }
 
-/* Packs linears that share their input as one product with their outputs behind each other; whether the input is
- * `one_sided`, int8 asks. */
-static enum status keep_linear(struct cpu_weights *weights, const struct matmul *shape,
-                               const struct linear *const *parts, unsigned count, uint32_t outputs, uint32_t inputs,
-                               bool one_sided, float *plain, struct cpu_linear *out, struct err *err)
+static size_t packed_bytes(const struct cpu_weights *weights, unsigned site, uint32_t outputs, uint32_t inputs)
 {
+    if (is_whole(weights, site))
+        return int8_weight_bytes(outputs, inputs);
+    if (weights->tiles == NULL)
+        return matmul_packed_bytes(weights->shapes[site]);
+    return (size_t)outputs * inputs * sizeof(uint16_t);
+}
+
+/* Packs linears that share their input as one product with their outputs behind each other. */
+static enum status keep_linear(struct cpu_weights *weights, unsigned site, const struct linear *const *parts,
+                               uint32_t outputs, uint32_t inputs, float *plain, struct cpu_linear *out, struct err *err)
+{
+    unsigned count = site == LINEAR_QKV ? 3 : 1;
     size_t rows = outputs / count, block = rows * inputs;
     out->bias = malloc(outputs * sizeof *out->bias);
     if (out->bias == NULL)
@@ -142,13 +148,13 @@ static enum status keep_linear(struct cpu_weights *weights, const struct matmul 
         tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
     }
     weights->bytes += outputs * sizeof *out->bias;
-    void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, shape, outputs, inputs));
-    if (weights->int8 != NULL) {
-        int8_weight_pack(outputs, inputs, plain, one_sided, to, &out->whole);
+    void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, site, outputs, inputs));
+    if (is_whole(weights, site)) { /* GELU and ReLU give little below zero */
+        int8_weight_pack(outputs, inputs, plain, site == LINEAR_OUTPUT, to, &out->whole);
         return STATUS_OK;
     }
     if (weights->tiles == NULL)
-        return matmul_pack(shape, plain, to, &out->packed, err);
+        return matmul_pack(weights->shapes[site], plain, to, &out->packed, err);
     out->tiles = to;
     weights->tiles->pack(outputs, inputs, plain, to);
     return STATUS_OK;
@@ -166,8 +172,7 @@ static enum status keep_layer(struct cpu_weights *weights, const struct model *m
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         cpu_weights_shape(model, site, &outputs, &inputs);
-        TRY(keep_linear(weights, weights->shapes[site], parts[site], site == LINEAR_QKV ? 3 : 1, outputs, inputs,
-                        site == LINEAR_OUTPUT, plain, &to->linear[site], err)); /* GELU and ReLU give few below zero */
+        TRY(keep_linear(weights, site, parts[site], outputs, inputs, plain, &to->linear[site], err));
     }
     TRY(keep_norm(weights, model, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
     return keep_norm(weights, model, &from->output_norm, &to->norm[NORM_OUTPUT], err);
@@ -184,7 +189,7 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         bool whole = site != LINEAR_INTERMEDIATE;
         if (weights->tiles == NULL && weights->int8 == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
-        cpu_memory_part(NULL, &bytes, packed_bytes(weights, weights->shapes[site], outputs, inputs));
+        cpu_memory_part(NULL, &bytes, packed_bytes(weights, site, outputs, inputs));
     }
     bytes *= model->layer_count;
     weights->packed = cpu_memory(bytes);

@@ -11,7 +11,7 @@ enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     struct matmul_weights *packed; /* for oneDNN, or NULL: */
-    uint16_t *tiles;               /* for cpu_tiles, or NULL: */
+    uint16_t *tiles;               /* for cpu_tiles, in int8 too for the attention's output, or NULL: */
     struct int8_weight whole;
     float *bias;
 };
@@ -25,7 +25,7 @@ struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct cpu_kernels *kernels;
     const struct cpu_tiles *tiles;   /* what computes products and attention, or NULL: oneDNN and the kernels do */
-    const struct int8_kernels *int8; /* what computes products instead, in int8; else NULL */
+    const struct int8_kernels *int8; /* what computes products in int8, all but those that tiles do; else NULL */
     struct matmul_device *device;
     struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL with tiles and in int8 */
     float *word;                       /* [vocabulary, hidden], or NULL: */

@@ -264,6 +264,7 @@ static void rounding_errors_of_an_output_cancel(void **state)
     for (uint32_t i = 0; i < INPUTS; i++) {
         from[7 * INPUTS + i] = i == 100 ? -1.0f : 0.3f / 127; /* would all be rounded down */
         from[9 * INPUTS + i] = i == 0 ? 1.0f : 126.7f / 127;  /* would all be the largest */
+        from[11 * INPUTS + i] = i == 0 ? 1.0f : 0.005f / 127; /* the largest goes no further */
     }
     struct int8_weight packed = pack(OUTPUTS, INPUTS, from, true);
     for (uint32_t o = 0; o < OUTPUTS; o++) {
@@ -450,7 +451,8 @@ static void normed(const struct scene *scene, const struct norm_weights *norm, u
         to[o] = (to[o] - mean) / sqrt(variance + norm->eps) * (double)norm->gain[o] + (double)norm->bias[o];
 }
 
-static void expect_norm(const struct int8_kernels *kernels, const struct scene *scene)
+/* The product is given as sums or, `plain`, as what these mean. */
+static void expect_norm(const struct int8_kernels *kernels, const struct scene *scene, bool plain)
 {
     size_t count = (size_t)scene->rows * scene->outputs;
     float *before = random_floats(count), *x = malloc(count * sizeof *x);
@@ -462,10 +464,25 @@ static void expect_norm(const struct int8_kernels *kernels, const struct scene *
     if (scene->rows > 2)
         before[2 * scene->outputs] = NAN;
     memcpy(x, before, count * sizeof *x);
+    struct int8_job scaled = job_of(scene, INT8_SCALED);
+    float *product = random_floats(count);
+    for (size_t i = 0; plain && i < count; i++)
+        product[i] = (float)ended(scene, &scaled, (uint32_t)(i / scene->outputs), (uint32_t)(i % scene->outputs));
     int32_t *sums = zeros((scene->rows + SLACK) * scene->columns * sizeof *sums);
     memcpy(sums, scene->expected, scene->rows * scene->columns * sizeof *sums);
     struct int8_norm_job job = {
-        scene->rows, &scene->weight, sums, scene->from.scale, scene->from.offset, scene->bias, &norm, x, to};
+        .rows = scene->rows,
+        .outputs = scene->outputs,
+        .product = plain ? product : NULL,
+        .weight = plain ? NULL : &scene->weight,
+        .sums = plain ? NULL : sums,
+        .from_scale = scene->from.scale,
+        .from_offset = scene->from.offset,
+        .bias = scene->bias,
+        .norm = &norm,
+        .x = x,
+        .to = to,
+    };
     kernels->add_norm(&job);
     kernels->quantise(scene->rows, scene->outputs, (struct activations){.f32 = x}, again, row_bytes(scene->outputs));
     for (uint32_t r = 0; r < scene->rows; r++) {
@@ -479,6 +496,7 @@ static void expect_norm(const struct int8_kernels *kernels, const struct scene *
                                 row_bytes(scene->outputs));
     }
     free(sums);
+    free(product);
     rows_close(&to);
     rows_close(&again);
     free(norm.gain);
@@ -495,8 +513,10 @@ static void norms_are_right_and_come_out_whole(void **state)
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s], false, true);
         unsigned at = 0;
-        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at))
-            expect_norm(kernels, &scene);
+        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            expect_norm(kernels, &scene, false);
+            expect_norm(kernels, &scene, true);
+        }
         scene_close(&scene);
     }
 }
