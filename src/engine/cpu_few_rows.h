@@ -13,17 +13,19 @@
 
 enum { FEW_VECS = FEW_STRIP / VEC, FEW_TOGETHER = 6 };
 
-/* A few rows with the whole strip. Of the next one, vectors from `first` up to `last` are asked for with each input. */
+/* A few rows with the whole strip. With each input so many `lines` of the next strip are asked for, from number `first`
+ * on, counted input by input: in this order the processor's own prefetching joins in. */
 static inline __attribute__((always_inline)) void few_group(const struct few_job *job, uint32_t row,
-                                                            const uint32_t rows, uint32_t first, uint32_t last)
+                                                            const uint32_t rows, size_t first, uint32_t lines)
 {
-    const float *from = job->from + row * job->from_stride, *strip = job->strip,
-                *ahead = job->ahead == NULL ? strip : job->ahead;
+    const float *from = job->from + row * job->from_stride, *strip = job->strip;
+    const float *ahead = lines == 0 ? strip : job->ahead + first / FEW_VECS * job->ahead_stride;
+    uint32_t column = first % FEW_VECS;
     vec sums[FEW_TOGETHER][FEW_VECS];
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t v = 0; v < FEW_VECS; v++)
             sums[r][v] = vec_set(0.0f);
-    for (uint32_t i = 0; i < job->inputs; i++, strip += job->strip_stride, ahead += job->ahead_stride) {
+    for (uint32_t i = 0; i < job->inputs; i++, strip += job->strip_stride) {
         vec weight[FEW_VECS];
         for (uint32_t v = 0; v < FEW_VECS; v++)
             weight[v] = vec_load(strip + v * VEC);
@@ -32,8 +34,13 @@ static inline __attribute__((always_inline)) void few_group(const struct few_job
             for (uint32_t v = 0; v < FEW_VECS; v++)
                 sums[r][v] = vec_fma(x, weight[v], sums[r][v]);
         }
-        for (uint32_t v = first; v < last; v++)
-            __builtin_prefetch(ahead + v * VEC, 0, 2);
+        for (uint32_t l = 0; l < lines; l++)
+            __builtin_prefetch(ahead + (column + l) * VEC, 0, 2);
+        column += lines;
+        if (column >= FEW_VECS) {
+            column -= FEW_VECS;
+            ahead += job->ahead_stride;
+        }
     }
     for (uint32_t r = 0; r < rows; r++) {
         float *to = job->to + (row + r) * job->to_stride;
@@ -47,25 +54,26 @@ static void few_rows(const struct few_job *job)
     uint32_t groups = (job->rows + FEW_TOGETHER - 1) / FEW_TOGETHER, asked = job->ahead == NULL ? 0 : FEW_VECS;
     for (uint32_t group = 0, row = 0; group < groups; group++) {
         uint32_t rows = (job->rows - row + groups - group - 1) / (groups - group);
-        uint32_t first = asked * group / groups, last = asked * (group + 1) / groups;
+        uint32_t first = asked * group / groups, lines = asked * (group + 1) / groups - first;
+        size_t line = (size_t)first * job->inputs;
         switch (rows) {
         case 1:
-            few_group(job, row, 1, first, last);
+            few_group(job, row, 1, line, lines);
             break;
         case 2:
-            few_group(job, row, 2, first, last);
+            few_group(job, row, 2, line, lines);
             break;
         case 3:
-            few_group(job, row, 3, first, last);
+            few_group(job, row, 3, line, lines);
             break;
         case 4:
-            few_group(job, row, 4, first, last);
+            few_group(job, row, 4, line, lines);
             break;
         case 5:
-            few_group(job, row, 5, first, last);
+            few_group(job, row, 5, line, lines);
             break;
         default:
-            few_group(job, row, 6, first, last);
+            few_group(job, row, 6, line, lines);
         }
         row += rows;
     }
