@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/json_escape.h"
 #include "base/utf8.h"
 
 struct scanner {
@@ -37,57 +38,17 @@ static bool take(struct scanner *scanner, char expected)
     return true;
 }
 
-/* Four hex digits behind \u. */
-static bool take_hex(struct scanner *scanner, uint32_t *out)
-{
-    uint32_t value = 0;
-    if (scanner->end - scanner->at < 4)
-        return false;
-    for (int i = 0; i < 4; i++) {
-        unsigned c = scanner->at[i], letter = c | 0x20;
-        if (c >= '0' && c <= '9')
-            value = value << 4 | (c - '0');
-        else if (letter >= 'a' && letter <= 'f')
-            value = value << 4 | (letter - 'a' + 10);
-        else
-            return false;
-    }
-    scanner->at += 4;
-    *out = value;
-    return true;
-}
-
-/* What stands behind \u: a code point, or the first half of one whose second half must follow. */
-static enum inputs_problem scan_code_point(struct scanner *scanner)
-{
-    uint32_t first, second;
-    char utf8[4];
-    if (!take_hex(scanner, &first))
-        return INPUTS_BAD_STRING;
-    if (first >= 0xdc00 && first <= 0xdfff)
-        return INPUTS_BAD_UTF8;
-    if (first >= 0xd800 && first <= 0xdbff) {
-        if (!take(scanner, '\\') || !take(scanner, 'u') || !take_hex(scanner, &second))
-            return INPUTS_BAD_UTF8;
-        if (second < 0xdc00 || second > 0xdfff)
-            return INPUTS_BAD_UTF8;
-        first = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-    }
-    put(scanner, utf8, utf8_put(utf8, first));
-    return INPUTS_OK;
-}
-
 /* What stands behind a backslash. */
 static enum inputs_problem scan_escape(struct scanner *scanner)
 {
-    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-    if (take(scanner, 'u'))
-        return scan_code_point(scanner);
-    const char *letter = scanner->at == scanner->end ? NULL : memchr(letters, (char)*scanner->at, sizeof letters - 1);
-    if (letter == NULL)
-        return INPUTS_BAD_STRING;
-    scanner->at++;
-    put(scanner, &meanings[letter - letters], 1);
+    char utf8[4];
+    size_t length;
+    const char *at = (const char *)scanner->at;
+    enum json_escape escape = json_escape_read(&at, (const char *)scanner->end, utf8, &length);
+    scanner->at = (const unsigned char *)at;
+    if (escape != JSON_ESCAPE_OK)
+        return escape == JSON_ESCAPE_HALF ? INPUTS_BAD_UTF8 : INPUTS_BAD_STRING;
+    put(scanner, utf8, length);
     return INPUTS_OK;
 }
 
