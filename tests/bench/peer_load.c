@@ -19,7 +19,7 @@ struct row {
 struct peer_load {
     char name[NAME_BYTES];
     const char *material;
-    uint32_t rows, dim, window;
+    uint32_t rows, dim, window, threads;
     struct row *row; /* [rows] as in the file */
     int32_t *ids;    /* of all rows */
 
@@ -99,7 +99,7 @@ static void parse_ids(struct peer_load *load, const char *text)
     }
 }
 
-struct peer_load *peer_load_open(const char *material, const char *name, uint32_t dim)
+struct peer_load *peer_load_open(const char *material, const char *name, uint32_t dim, unsigned threads)
 {
     struct peer_load *load = peer_need(1, sizeof *load);
     if (strlen(name) >= sizeof load->name)
@@ -107,6 +107,7 @@ struct peer_load *peer_load_open(const char *material, const char *name, uint32_
     memcpy(load->name, name, strlen(name));
     load->material = material;
     load->dim = dim;
+    load->threads = threads;
     struct buffer content = read_file(material, name, "ids");
     load->rows = count_lines(content.data);
     load->row = peer_need(load->rows, sizeof *load->row);
@@ -167,14 +168,26 @@ static int compare_rows(const void *a, const void *b)
     return left->number < right->number ? -1 : 1;
 }
 
+/* Tokens of a batch, so that a window is as many equal batches for every thread: none is left with one at the end. */
+static uint32_t share_of(const struct peer_load *load, uint32_t first, uint32_t end)
+{
+    uint32_t tokens = 0, most = BATCH_TOKENS * load->threads;
+    for (uint32_t r = first; r < end; r++)
+        tokens += load->order[r].length;
+    uint32_t batches = (tokens + most - 1) / most * load->threads;
+    return (tokens + batches - 1) / batches;
+}
+
 /* One window's batches, of the rows from `first` to before `end` of the order; their ids go to `to`. Returns its end.
  */
 static int32_t *cut_window(struct peer_load *load, uint32_t first, uint32_t end, int32_t *to, uint32_t *batches)
 {
     struct engine_batch *batch = NULL;
-    for (uint32_t r = first; r < end; r++) {
+    uint32_t share = share_of(load, first, end), before = 0, until = 0;
+    for (uint32_t r = first; r < end; before += load->order[r++].length) {
         const struct row *row = &load->order[r];
-        if (batch == NULL || batch->extent + row->length > BATCH_TOKENS) {
+        if (before + row->length / 2 >= until || batch->extent + row->length > BATCH_TOKENS) {
+            until += share;
             batch = &load->batches[(*batches)++];
             *batch = (struct engine_batch){
                 .ids = to,

@@ -14,14 +14,15 @@ void peer_must(enum status status, const struct err *err);
 /* Zeroed memory, or the end of the process. Owns: the caller frees it. */
 void *peer_need(size_t count, size_t size);
 
-/* Reads MATERIAL/loads/NAME.ids; its texts are read when they are first asked for.
+/* Reads MATERIAL/loads/NAME.ids, for so many threads; its texts are read when they are first asked for.
  * Owns: the caller ends it with peer_load_close. */
-struct peer_load *peer_load_open(const char *material, const char *name, uint32_t dim);
+struct peer_load *peer_load_open(const char *material, const char *name, uint32_t dim, unsigned threads);
 void peer_load_close(struct peer_load *load);
 const char *peer_load_name(const struct peer_load *load);
 uint32_t peer_load_rows(const struct peer_load *load);
 
-/* Cuts the rows into windows of so many (0: one of all), sorts each by length, longest first, and cuts it into batches.
+/* Cuts the rows into windows of so many (0: one of all), sorts each by length, longest first, and cuts it into batches
+ * of about one size, as many for each thread.
  */
 void peer_load_lay_out(struct peer_load *load, uint32_t window);
 uint32_t peer_load_windows(const struct peer_load *load);

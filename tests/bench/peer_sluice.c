@@ -20,7 +20,7 @@ struct bench {
     struct model *model;
     struct peer_team *team;
     struct peer_load *loads[LOADS_MAX];
-    unsigned load_count;
+    unsigned load_count, threads;
 };
 
 static struct peer_load *load_named(struct bench *bench, const char *name)
@@ -30,7 +30,7 @@ static struct peer_load *load_named(struct bench *bench, const char *name)
             return bench->loads[i];
     if (bench->load_count == LOADS_MAX)
         peer_die("more than %d loads", LOADS_MAX);
-    return bench->loads[bench->load_count++] = peer_load_open(bench->material, name, bench->model->dim);
+    return bench->loads[bench->load_count++] = peer_load_open(bench->material, name, bench->model->dim, bench->threads);
 }
 
 static void print_repeated(unsigned runs, uint64_t ns)
@@ -154,7 +154,8 @@ int main(int argc, char **argv)
     bench.model->read_once = true;
     peer_must(engine_open(bench.model, &options, &engine, &err), &err);
     model_release_weights(bench.model);
-    bench.team = peer_team_open(engine, (unsigned)strtoul(argv[4], NULL, 10));
+    bench.threads = (unsigned)strtoul(argv[4], NULL, 10);
+    bench.team = peer_team_open(engine, bench.threads);
     struct peer_load *first = load_named(&bench, "one");
     peer_load_lay_out(first, 1);
     peer_team_embed_window(bench.team, first, 0);
