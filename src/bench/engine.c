@@ -214,7 +214,7 @@ static const struct column cost_columns[] = {
  * its calibration at start (predicted). */
 static void explain(struct bench *bench, const struct cost *calibrated)
 {
-    struct cost fitted = cost_fit(calibrated->pass_tokens, bench->shapes, bench->took_ns, bench->points);
+    struct cost fitted = cost_fit(calibrated->device, bench->shapes, bench->took_ns, bench->points);
     sheet_table(bench->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
     double worst = 0;
     for (unsigned i = 0; i < bench->points; i++) {

@@ -11,6 +11,9 @@
 #include "engine/cpu_describe.h"
 #include "engine/cpu_stream.h"
 
+/* Where a pass on tiles begins to hide its wait for the weights. In f32 this wait is too short to show. */
+enum { TILES_FADE = 80 };
+
 /* Words that are asked for ahead of their turn. */
 enum { WORDS_AHEAD = 4 };
 
@@ -55,8 +58,9 @@ static void cpu_close(struct backend *backend)
 
 static struct stream_limits cpu_limits(const struct backend_stream *stream)
 {
-    (void)stream;
-    return (struct stream_limits){PASS_TOKENS, UINT32_MAX};
+    bool tiles = stream->weights->tiles != NULL;
+    return (struct stream_limits){
+        .tokens = PASS_TOKENS, .rows = UINT32_MAX, .strip = tiles ? TILES_MULTIPLE : 0, .fade = tiles ? TILES_FADE : 0};
 }
 
 /* --- the forward pass ----------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ static enum status cuda_encoder_open(struct backend *backend, struct backend_str
 
 static struct stream_limits cuda_limits(const struct backend_stream *stream)
 {
-    return (struct stream_limits){stream->device.plan.tokens, stream->device.plan.rows};
+    return (struct stream_limits){.tokens = stream->device.plan.tokens, .rows = stream->device.plan.rows};
 }
 
 const struct backend_ops backend_cuda = {

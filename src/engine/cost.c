@@ -9,9 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-static const double fade = 0.98;  /* of what is known, with each batch: about the last 50 count */
-static const double pull = 0.002; /* towards the common scale, in batches of equal shares */
-static const double weigh = 0.05; /* of the last batch in the moving scale and error */
+static const double fade = 0.98;      /* of what is known, with each batch: about the last 50 count */
+static const double pull = 0.002;     /* towards the common scale, in batches of equal shares */
+static const double half_strip = 0.7; /* of the price of a whole one: its weights are loaded for half the rows */
+static const double weigh = 0.05;     /* of the last batch in the moving scale and error */
 
 struct cost_shape cost_shape_of(const struct engine_batch *batch)
 {
@@ -40,17 +41,28 @@ static double passes(double pass_tokens, struct cost_shape shape)
     return ceil(shape.rows / in_one);
 }
 
-static void features(double pass_tokens, struct cost_shape shape, double x[COST_TERMS])
+/* What so many tokens are to a product that takes them in strips. */
+static double in_strips(double strip, double tokens)
 {
-    x[0] = passes(pass_tokens, shape);
-    x[1] = shape.tokens;
+    if (!(strip > 0))
+        return tokens;
+    double whole = floor(tokens / strip), rest = tokens - whole * strip;
+    return strip * (whole + (rest > strip / 2 ? 1 : rest > 0 ? half_strip : 0));
+}
+
+static void features(const struct cost_device *device, struct cost_shape shape, double x[COST_TERMS])
+{
+    double count = passes(device->pass, shape), f = device->fade;
+    double tokens = in_strips(device->strip, shape.tokens / count);
+    x[0] = f > 0 ? count * (hypot(f, tokens) - tokens) / f : count;
+    x[1] = count * tokens;
     x[2] = shape.squares;
 }
 
 double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
 {
     double x[COST_TERMS], ns = 0;
-    features(cost->pass_tokens, shape, x);
+    features(&cost->device, shape, x);
     for (int i = 0; i < COST_TERMS; i++)
         ns += cost->factors[i] * cost->terms[i] * x[i];
     return ns;
@@ -123,19 +135,19 @@ static void add(struct cost_equations *sums, const double u[COST_TERMS])
     }
 }
 
-struct cost cost_fit(double pass_tokens, const struct cost_shape *shapes, const double *took_ns, unsigned count)
+struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count)
 {
     struct cost_equations sums = {0};
     double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
     for (unsigned k = 0; k < count; k++) { /* the size of each unknown's shares, to make them alike */
         double u[COST_TERMS];
-        features(pass_tokens, shapes[k], u);
+        features(&device, shapes[k], u);
         for (int i = 0; i < COST_TERMS; i++)
             most[i] = fmax(most[i], u[i] / took_ns[k]);
     }
     for (unsigned k = 0; k < count; k++) {
         double u[COST_TERMS];
-        features(pass_tokens, shapes[k], u);
+        features(&device, shapes[k], u);
         for (int i = 0; i < COST_TERMS; i++)
             u[i] = most[i] > 0 ? u[i] / took_ns[k] / most[i] : 0;
         add(&sums, u);
@@ -144,8 +156,12 @@ struct cost cost_fit(double pass_tokens, const struct cost_shape *shapes, const 
         return cost_from(0, 0, 0);
     for (int i = 0; i < COST_TERMS; i++)
         x[i] = most[i] > 0 ? x[i] / most[i] : 0;
+    if (device.fade > 0 && x[0] > device.fade * x[1]) {
+        device.fade = 0;
+        return cost_fit(device, shapes, took_ns, count);
+    }
     struct cost cost = cost_from(x[0], x[1], x[2]);
-    cost.pass_tokens = pass_tokens;
+    cost.device = device;
     for (unsigned k = 0; k < count; k++)
         cost.error += fabs(cost_predict_ns(&cost, shapes[k]) - took_ns[k]) / took_ns[k] / count;
     return cost;
@@ -174,7 +190,7 @@ void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
     if (!cost_known(cost))
         *cost = cost_from(0, took_ns / shape.tokens, 0);
     double x[COST_TERMS], u[COST_TERMS], share = 0;
-    features(cost->pass_tokens, shape, x);
+    features(&cost->device, shape, x);
     for (int i = 0; i < COST_TERMS; i++) {
         u[i] = cost->terms[i] * x[i] / took_ns;
         share += u[i];

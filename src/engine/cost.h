@@ -2,6 +2,9 @@
  * through the device in P passes. The first term is what every pass costs, whatever is in it (all weights come by), the
  * second the matrix products, the third attention.
  *
+ * On tiles the first one fades behind the second: the more rows a weight is for, the less of the wait for it shows.
+ * There a pass of n tokens counts as sqrt(f^2 + n^2) - n over f, which is 1 for none and f / 2n for many.
+ *
  * The three numbers come from a calibration at start (cost_calibrate); each batch that has run then corrects them, more
  * slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate. */
 #ifndef ENGINE_COST_H
@@ -16,10 +19,17 @@ struct cost_equations {
     double a[COST_TERMS][COST_TERMS], b[COST_TERMS];
 };
 
+/* How a device goes through a batch, in tokens. */
+struct cost_device {
+    double pass;  /* whole rows of up to so many are one pass; 0: all are */
+    double strip; /* a product takes so many at a time, and half of them for not much less; 0: any number */
+    double fade;  /* f above; 0: a pass costs the same whatever is in it */
+};
+
 /* What is known of an engine's speed. All zero: nothing. */
 struct cost {
-    double terms[COST_TERMS];   /* ns, as calibrated: per pass, per token, per squared token; all 0: not known */
-    double pass_tokens;         /* whole rows of up to so many tokens are one pass; 0: all are */
+    double terms[COST_TERMS]; /* ns, as calibrated: per pass, per token, per squared token; all 0: not known */
+    struct cost_device device;
     double factors[COST_TERMS]; /* what the batches since have made of each; 1 at first */
     struct cost_equations seen; /* those batches, the older the less */
     double scale;               /* took / calibrated, moving */
@@ -50,8 +60,9 @@ double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
 /* Fits the three terms to measured batches by least squares of the relative error, none below 0; `error` is then
- * what it misses them by, on average. Shapes: shapes, took_ns [count]. */
-struct cost cost_fit(double pass_tokens, const struct cost_shape *shapes, const double *took_ns, unsigned count);
+ * what it misses them by, on average. Without `fade` where with it more tokens would cost less. Shapes: shapes,
+ * took_ns [count]. */
+struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
 /* Runs batches of a few shapes, each up to four times, until about `budget_ns` are used up (what a GPU does in the
  * first passes of a size is not counted), and fits the shortest runs, without the time that the thread waited for a

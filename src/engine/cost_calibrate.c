@@ -90,7 +90,7 @@ static enum status begin_trial(struct encoder *encoder, const struct model *mode
     return run_once(encoder, trial->batch, &trial->took_ns, err);
 }
 
-static struct cost fit(double pass_tokens, const struct trial *trials)
+static struct cost fit(struct cost_device device, const struct trial *trials)
 {
     struct cost_shape shapes[BATCHES];
     double took_ns[BATCHES];
@@ -100,7 +100,7 @@ static struct cost fit(double pass_tokens, const struct trial *trials)
             shapes[count] = trials[i].shape;
             took_ns[count++] = trials[i].took_ns;
         }
-    return cost_fit(pass_tokens, shapes, took_ns, count);
+    return cost_fit(device, shapes, took_ns, count);
 }
 
 /* Rounds over all batches, as at work one comes after another: a batch that runs again and again finds its weights in
@@ -108,7 +108,9 @@ static struct cost fit(double pass_tokens, const struct trial *trials)
 static enum status run_trials(struct encoder *encoder, const struct model *model, double budget_ns,
                               struct trial *trials, struct cost *out, struct err *err)
 {
-    double pass_tokens = encoder->backend->ops->limits(encoder->stream).tokens, spent_ns = 0, took_ns;
+    struct stream_limits limits = encoder->backend->ops->limits(encoder->stream);
+    struct cost_device device = {limits.tokens, limits.strip, limits.fade};
+    double spent_ns = 0, took_ns;
     for (unsigned i = 0; i < BATCHES; i++) {
         uint32_t length = batches[i].length < model->max_tokens ? batches[i].length : model->max_tokens;
         double rows = batches[i].rows, tokens = rows * length;
@@ -117,7 +119,7 @@ static enum status run_trials(struct encoder *encoder, const struct model *model
             continue;
         TRY(begin_trial(encoder, model, &trials[i], err));
         spent_ns += trials[i].took_ns;
-        *out = fit(pass_tokens, trials);
+        *out = fit(device, trials);
     }
     for (unsigned round = 1; round < ROUNDS; round++)
         for (unsigned i = 0; i < BATCHES; i++) {
@@ -127,7 +129,7 @@ static enum status run_trials(struct encoder *encoder, const struct model *model
             trials[i].took_ns = fmin(trials[i].took_ns, took_ns);
             spent_ns += took_ns;
         }
-    *out = fit(pass_tokens, trials);
+    *out = fit(device, trials);
     return STATUS_OK;
 }
 

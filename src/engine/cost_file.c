@@ -15,7 +15,7 @@ enum { NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 
 static void print_head(const struct engine *engine, const struct model *model, struct buffer *out)
 {
-    buffer_format(out, "sluice cost 1\nversion %s\nbackend %s\ndevice %s\nprecision %s\n", SLUICE_VERSION,
+    buffer_format(out, "sluice cost 2\nversion %s\nbackend %s\ndevice %s\nprecision %s\n", SLUICE_VERSION,
                   engine_backend(engine), engine_device(engine), precision_name(engine_precision(engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
                   model->layer_count, model->hidden, model->heads, model->intermediate_size);
@@ -27,8 +27,8 @@ static void print_head(const struct engine *engine, const struct model *model, s
 static void print(const struct engine *engine, const struct model *model, const struct cost *cost, struct buffer *out)
 {
     print_head(engine, model, out);
-    buffer_format(out, "pass %.17g\nterms %.17g %.17g %.17g\n", cost->pass_tokens, cost->terms[0], cost->terms[1],
-                  cost->terms[2]);
+    buffer_format(out, "pass %.17g strip %.17g fade %.17g\nterms %.17g %.17g %.17g\n", cost->device.pass,
+                  cost->device.strip, cost->device.fade, cost->terms[0], cost->terms[1], cost->terms[2]);
     if (buffer_ok(out))
         buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0));
 }
@@ -50,9 +50,12 @@ static enum status file_name(const struct engine *engine, const struct model *mo
 
 static bool sound(const struct cost *cost)
 {
-    bool sound = isfinite(cost->pass_tokens) && cost->pass_tokens >= 0 && cost_known(cost);
-    for (int i = 0; i < COST_TERMS; i++)
-        sound &= isfinite(cost->terms[i]) && cost->terms[i] >= 0;
+    const struct cost_device *device = &cost->device;
+    const double numbers[] = {device->pass,   device->strip,  device->fade,
+                              cost->terms[0], cost->terms[1], cost->terms[2]};
+    bool sound = cost_known(cost);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        sound &= isfinite(numbers[i]) && numbers[i] >= 0;
     return sound;
 }
 
@@ -60,13 +63,15 @@ static bool sound(const struct cost *cost)
 static enum status parse(const struct buffer *text, const struct engine *engine, const struct model *model,
                          const char *path, struct cost *out, struct err *err)
 {
-    double terms[COST_TERMS], pass_tokens;
+    double terms[COST_TERMS];
+    struct cost_device device;
     struct buffer same = {0};
     struct cost cost = cost_from(0, 0, 0);
     const char *at = strstr(text->data, "\npass ");
-    if (at != NULL && sscanf(at, "\npass %lf\nterms %lf %lf %lf", &pass_tokens, &terms[0], &terms[1], &terms[2]) == 4) {
+    if (at != NULL && sscanf(at, "\npass %lf strip %lf fade %lf\nterms %lf %lf %lf", &device.pass, &device.strip,
+                             &device.fade, &terms[0], &terms[1], &terms[2]) == 6) {
         cost = cost_from(terms[0], terms[1], terms[2]);
-        cost.pass_tokens = pass_tokens;
+        cost.device = device;
     }
     bool good = sound(&cost);
     if (good)

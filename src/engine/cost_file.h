@@ -4,13 +4,13 @@
  * any other has another name. The last line is a checksum. What the batches of a run have taught is not kept: they may
  * have run beside anything.
  *
- *     sluice cost 1
+ *     sluice cost 2
  *     version 0.3.0
  *     backend cpu
  *     device Intel(R) Xeon(R) Processor, amx, 2 threads
  *     precision bf16
  *     shape layers 6 hidden 384 heads 12 inner 1536 tokens 256 pooling mean
- *     pass 256
+ *     pass 512 strip 32 fade 80
  *     terms 41000 9800.5 0.75
  *     checksum 1f2e3d4c5b6a7988
  */

@@ -40,7 +40,7 @@ static void fit_finds_the_terms(void **state)
         shapes[i] = i == 0 ? (struct cost_shape){8, 64} : some_shape();
         took[i] = truth(shapes[i]);
     }
-    struct cost cost = cost_fit(0, shapes, took, 9);
+    struct cost cost = cost_fit((struct cost_device){0}, shapes, took, 9);
     assert_near(cost.terms[0], 170000, 1e-6);
     assert_near(cost.terms[1], 105000, 1e-6);
     assert_near(cost.terms[2], 85, 1e-6);
@@ -55,7 +55,7 @@ static void every_pass_pays(void **state)
     } cases[] = {{1, 1, 1},   {1, 256, 1}, {16, 16, 1}, {17, 16, 2}, {2, 128, 1}, {3, 128, 2},
                  {4, 100, 2}, {5, 100, 3}, {3, 129, 3}, {1, 512, 1}, {2, 512, 2}, {0, 0, 1}};
     struct cost cost = cost_from(1, 0, 0);
-    cost.pass_tokens = 256;
+    cost.device.pass = 256;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         double tokens = cases[i].rows * cases[i].length;
         struct cost_shape shape = {tokens, tokens * cases[i].length, cases[i].rows};
@@ -69,17 +69,44 @@ static void fit_knows_passes(void **state)
     struct cost_shape shapes[9];
     double took[9];
     struct cost real = cost_from(170000, 105000, 85);
-    real.pass_tokens = 256;
+    real.device = (struct cost_device){256, 32, 80};
     for (int i = 0; i < 9; i++) {
         shapes[i] = i == 0 ? (struct cost_shape){8, 64, 1} : some_shape();
         took[i] = cost_predict_ns(&real, shapes[i]);
     }
-    struct cost cost = cost_fit(256, shapes, took, 9);
+    struct cost cost = cost_fit(real.device, shapes, took, 9);
     for (int i = 0; i < COST_TERMS; i++)
         assert_near(cost.terms[i], real.terms[i], 1e-6);
-    assert_true(cost.pass_tokens == 256 && cost.error < 1e-6);
+    assert_true(cost.device.pass == 256 && cost.device.strip == 32 && cost.device.fade == 80 && cost.error < 1e-6);
     took[8] *= 1.9;
-    assert_true(cost_fit(256, shapes, took, 9).error > 0.05);
+    assert_true(cost_fit(real.device, shapes, took, 9).error > 0.05);
+}
+
+/* Many tokens hide what a pass costs by itself, and 17 to 32 of them are a strip. */
+static void a_pass_fades_behind_its_tokens(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(60, 1, 0);
+    cost.device = (struct cost_device){512, 32, 60};
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){0}), 60, 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){17, 0, 1}), hypot(60, 32), 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){33, 0, 1}), hypot(60, 54.4), 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){1024, 0, 2}), 2 * hypot(60, 512), 1e-9);
+}
+
+/* A pass that costs as much as many tokens would make more tokens cheaper: it does not fade then. */
+static void more_tokens_never_cost_less(void **state)
+{
+    (void)state;
+    const struct cost_shape shapes[] = {{8, 64, 1}, {64, 4096, 1}, {512, 262144, 1}};
+    const double took[] = {1000, 1010, 1100};
+    struct cost cost = cost_fit((struct cost_device){.pass = 512, .fade = 80}, shapes, took, 3);
+    double before = 0;
+    for (double tokens = 1; tokens <= 512; tokens++) {
+        double now = cost_predict_ns(&cost, (struct cost_shape){tokens, tokens * tokens, 1});
+        assert_true(now >= before);
+        before = now;
+    }
 }
 
 static void fit_has_no_negative_terms(void **state)
@@ -88,7 +115,7 @@ static void fit_has_no_negative_terms(void **state)
     /* Long rows are cheaper than short ones here, which attention cannot be. */
     const struct cost_shape shapes[] = {{8, 64}, {256, 4096}, {256, 65536}, {1024, 1 << 20}};
     const double took[] = {1000, 26000, 25000, 100000};
-    struct cost cost = cost_fit(0, shapes, took, 4);
+    struct cost cost = cost_fit((struct cost_device){0}, shapes, took, 4);
     for (int i = 0; i < COST_TERMS; i++)
         assert_true(cost.terms[i] >= 0);
     assert_near(cost_predict_ns(&cost, shapes[3]), 100000, 0.1);
@@ -99,7 +126,7 @@ static void one_shape_is_enough_to_predict_it(void **state)
     (void)state;
     const struct cost_shape shape = {8, 64};
     const double took = 5000;
-    struct cost cost = cost_fit(0, &shape, &took, 1);
+    struct cost cost = cost_fit((struct cost_device){0}, &shape, &took, 1);
     assert_true(cost_known(&cost));
     assert_near(cost_predict_ns(&cost, shape), 5000, 1e-6);
 }
@@ -209,6 +236,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(fit_finds_the_terms),
     cmocka_unit_test(every_pass_pays),
     cmocka_unit_test(fit_knows_passes),
+    cmocka_unit_test(a_pass_fades_behind_its_tokens),
+    cmocka_unit_test(more_tokens_never_cost_less),
     cmocka_unit_test(fit_has_no_negative_terms),
     cmocka_unit_test(one_shape_is_enough_to_predict_it),
     cmocka_unit_test(nothing_known_predicts_nothing),

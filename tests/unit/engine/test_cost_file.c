@@ -78,7 +78,7 @@ static void what_is_kept_comes_back_as_it_was(void **state)
     const struct cost costs[] = {cost_from(170000.1, 1.0 / 3, 8.5e-5), cost_from(0, 1, 0), cost_from(1e-300, 0, 1e300)};
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct cost cost = costs[i];
-        cost.pass_tokens = i == 0 ? 0 : 256;
+        cost.device = i == 0 ? (struct cost_device){0} : (struct cost_device){256, 32, 80};
         remember(&desk, cost);
         assert_int_equal(recall(&desk, &back), STATUS_OK);
         assert_memory_equal(&back, &cost, sizeof back);

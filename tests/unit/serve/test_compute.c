@@ -91,7 +91,7 @@ static void fake_stream_close(struct backend_stream *stream)
 static struct stream_limits fake_limits(const struct backend_stream *stream)
 {
     (void)stream;
-    return (struct stream_limits){UINT32_MAX, UINT32_MAX};
+    return (struct stream_limits){.tokens = UINT32_MAX, .rows = UINT32_MAX};
 }
 
 static enum status fake_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
