@@ -53,18 +53,59 @@ def ask(client, text):
     return elapsed, float(client.hget(REPLY + entry, "compute_ms"))
 
 
+def threads(pid):
+    return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+
+
+def waited_ms(pids):
+    """How long the threads of these processes have waited for a processor that others had."""
+    waited = 0
+    for pid in pids:
+        for thread in threads(pid):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+                waited += int(file.read().split()[1])
+    return waited / 1e6
+
+
+def schedule(pids, policy, priority):
+    for pid in pids:
+        for thread in threads(pid):
+            os.sched_setscheduler(thread, policy, os.sched_param(priority))
+
+
+def go_first(pids):
+    """Puts these processes before all others of the machine, as if it were idle; False where that is not allowed."""
+    try:
+        schedule(pids, os.SCHED_RR, 2)
+    except PermissionError:
+        return False
+    return True
+
+
+def quantile(values, share):
+    return sorted(values)[int(share * len(values))]
+
+
 def latency():
     text = "the quick brown fox jumps over the lazy dog"
     with minilm() as stage:
-        for precision in ("f32", "bf16"):
-            daemon = stage.daemon("--precision", precision)
-            samples = [ask(stage.client, text) for _ in range(330)][30:]
+        redis = stage.client.info("server")["process_id"]
+        for precision, flags in [(p, f) for p in ("f32", "bf16", "int8") for f in ((), ("--threads", "1"))]:
+            daemon = stage.daemon("--precision", precision, *flags)
+            pids = (daemon.pid, redis, os.getpid())
+            first, rows = go_first(pids), []
+            for _ in range(550):
+                before = waited_ms(pids)
+                rows.append((*ask(stage.client, text), waited_ms(pids) - before))
+            if first:
+                schedule((os.getpid(), redis), os.SCHED_OTHER, 0)
             assert daemon.stop() == 0
-            total, engine = ([row[i] for row in samples] for i in (0, 1))
-            rest = [row[0] - row[1] for row in samples]
-            print(f"latency {precision}: XADD to reply p50 {statistics.median(total):.2f} ms, p99 "
-                  f"{sorted(total)[int(0.99 * len(total))]:.2f}; engine p50 {statistics.median(engine):.2f}; "
-                  f"the rest p50 {statistics.median(rest):.2f}", flush=True)
+            total, engine, waited = zip(*rows[50:])
+            p50, p99 = statistics.median(total), quantile(total, 0.99)
+            print(f"latency {precision} {' '.join(flags)}: XADD to reply p50 {p50:.2f} ms, p99 {p99:.2f} ({p99 / p50:.2f} times); engine p50 "
+                  f"{statistics.median(engine):.2f}, p99 {quantile(engine, 0.99):.2f}; waits for a processor, of all threads together, p50 "
+                  f"{statistics.median(waited):.2f}, p99 {quantile(waited, 0.99):.2f}; {'before all others' if first else 'among the others'}",
+                  flush=True)
 
 
 def status_kb(pid, name):
