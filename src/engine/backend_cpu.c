@@ -163,8 +163,9 @@ static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, 
 {
     uint32_t rows = stream->pass->rows, heads = stream->weights->backend.model->heads;
     uint32_t least = stream->weights->tiles == NULL ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
-    unsigned shares = rows > 1 ? 1 : cpu_ranges(stream, heads * stream->pass->extent, least);
-    struct cpu_step step = {stream, layer, 0, rows * (shares < heads ? shares : heads)};
+    unsigned shares = cpu_ranges(stream, heads * stream->pass->extent, least) / rows;
+    shares = shares < 1 ? 1 : shares < heads ? shares : heads;
+    struct cpu_step step = {stream, layer, 0, rows * shares};
     return ended_by(stream, cpu_do(&step, attention_range, err));
 }
 

@@ -14,8 +14,8 @@
  * these still fit a second-level cache one product at a time. */
 enum { PASS_TOKENS = 512 };
 
-/* The tokens of the largest pass that others help with. */
-enum { HELPED_TOKENS = 128 };
+/* The tokens of the largest pass that others help with: one long text. */
+enum { HELPED_TOKENS = 256 };
 
 /* What a thread has to itself. */
 struct cpu_hand {

@@ -172,6 +172,28 @@ static bool embed(const struct scene *scene, struct encoder *encoder, uint32_t l
     return encoder_run(encoder, &batch, NULL) == STATUS_OK;
 }
 
+/* Several texts in one pass, each of which begins with the same ids. */
+static intptr_t embed_together(const struct scene *scene, struct encoder *encoder)
+{
+    enum { ROWS = 4 };
+    const uint32_t lengths[ROWS] = {40, 3, 17, 100};
+    uint32_t start[ROWS], extent = 0, dim = scene->model->dim;
+    int32_t ids[ROWS * LONGEST];
+    float *vectors = calloc((size_t)ROWS * dim, sizeof *vectors);
+    intptr_t wrong = vectors == NULL;
+    for (uint32_t r = 0; r < ROWS; extent += lengths[r++]) {
+        start[r] = extent;
+        memcpy(ids + extent, scene->ids, lengths[r] * sizeof *ids);
+    }
+    struct engine_batch batch = {ROWS, extent, ids, start, lengths, vectors};
+    wrong += encoder_run(encoder, &batch, NULL) != STATUS_OK;
+    for (uint32_t r = 0; r < ROWS; r++)
+        wrong +=
+            memcmp(vectors + (size_t)r * dim, scene->expected + (size_t)lengths[r] * dim, dim * sizeof *vectors) != 0;
+    free(vectors);
+    return wrong;
+}
+
 /* Runs texts of all lengths in order and again in any, on an encoder of its own that has joined; returns how many
  * vectors are not what they should be. */
 static void *embed_all(void *argument)
@@ -189,6 +211,8 @@ static void *embed_all(void *argument)
         const float *expected = scene->expected + (size_t)length * dim;
         wrong += !embed(scene, encoder, length, vector) || memcmp(vector, expected, dim * sizeof *vector) != 0;
     }
+    for (unsigned i = 0; i < LONGEST / 4; i++)
+        wrong += embed_together(scene, encoder);
     encoder_close(encoder);
     free(vector);
     return (void *)wrong;
