@@ -38,6 +38,7 @@ static void close_job(struct job *job)
     job_commit_close(job);
     job_retry_close(job);
     source_close(job->source);
+    sum_close(job->sum);
     store_close(job->store);
     journal_close(job->journal);
     dedup_close(job->dedup);

@@ -166,6 +166,19 @@ static enum status put_checkpoint(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
+/* Where one file holds everything: it is hashed as far as it is final, once its length is known. */
+static void advance_sum(struct job *job)
+{
+    const struct output *output = job->options->output;
+    bool single = output->kind == OUTPUT_NPY || output->kind == OUTPUT_RAW;
+    if (!single || job->retry != NULL || job->journal == NULL || !job->ended || job->planned < job->read)
+        return;
+    if (job->sum == NULL)
+        job->sum = sum_open(job->store, job->next_row, job->options->wake_fd);
+    if (job->sum != NULL)
+        sum_advance(job->sum, job->at.rows);
+}
+
 enum status job_finish_rows(struct job *job, bool *worked, struct err *err)
 {
     if (job->finished == job->submitted)
@@ -188,6 +201,7 @@ enum status job_finish_rows(struct job *job, bool *worked, struct err *err)
     job->at.digest = window->end_digest;
     job->at.tokens = job->progress.tokens;
     TRY(put_checkpoint(job, err));
+    advance_sum(job);
     look_reset(window, &job->idle);
     job->finished++;
     return STATUS_OK;
@@ -221,7 +235,7 @@ static enum status end_retry(struct job *job, struct err *err)
         TRY(tail_flush(&job->tails[i], err));
     TRY(job_retry_end(job, err));
     TRY(store_sync(job->store, err));
-    TRY(manifest_write(job->options, job->store, &job->at, err));
+    TRY(manifest_write(job->options, job->store, &job->at, NULL, err));
     return job_retry_settle(output, job->at.failed, err);
 }
 
@@ -242,6 +256,8 @@ enum status job_end(struct job *job, struct err *err)
     TRY(job_commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0)
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
-    TRY(manifest_write(job->options, job->store, &job->at, err));
+    char hex[SUM_HEX_BYTES] = "";
+    bool hashed = job->sum != NULL && job->next_row == job->at.rows && sum_end(job->sum, hex);
+    TRY(manifest_write(job->options, job->store, &job->at, hashed ? hex : NULL, err));
     return remove_job(job, err);
 }

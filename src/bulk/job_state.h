@@ -8,6 +8,7 @@
 #include "bulk/job.h"
 #include "bulk/journal.h"
 #include "bulk/look.h"
+#include "bulk/sum.h"
 #include "bulk/tail.h"
 
 /* Of a window: texts at most, and their vectors. */
@@ -33,6 +34,7 @@ struct job {
     struct crew *prep;
     struct prep_thread *prep_threads;
     struct dedup *dedup;
+    struct sum *sum;         /* of the output's only file, once its length is known */
     struct store *store;     /* NULL: the windows keep their vectors */
     struct journal *journal; /* NULL: nothing is to be gone on with */
     struct tail tails[TAILS];

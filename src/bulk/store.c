@@ -96,14 +96,20 @@ static enum status write_at(const struct store *store, const struct open_file *f
     return STATUS_OK;
 }
 
+size_t store_header(const struct store *store, uint64_t rows, char *to)
+{
+    if (store->header_bytes > 0)
+        npy_header(to, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
+    return store->header_bytes;
+}
+
 static enum status put_header(const struct store *store, struct open_file *file, uint64_t rows, struct err *err)
 {
     char header[NPY_HEADER_BYTES];
     if (store->header_bytes == 0)
         return STATUS_OK;
-    npy_header(header, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
     file->dirty = true;
-    return write_at(store, file, header, sizeof header, 0, err);
+    return write_at(store, file, header, store_header(store, rows, header), 0, err);
 }
 
 static enum status close_oldest(struct store *store, struct open_file **out, struct err *err)

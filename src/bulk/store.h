@@ -63,6 +63,9 @@ MUST_CHECK enum status store_sync(struct store *store, struct err *err);
 /* Ends the files: their headers tell of `rows` rows in all. Errors: STATUS_IO. */
 MUST_CHECK enum status store_finish(struct store *store, uint64_t rows, struct err *err);
 
+/* The head of a file of so many rows, as store_finish writes it; how long it is. Shapes: to [NPY_HEADER_BYTES]. */
+size_t store_header(const struct store *store, uint64_t rows, char *to);
+
 /* How many files so many rows are in. */
 uint64_t store_files(const struct store *store, uint64_t rows);
 

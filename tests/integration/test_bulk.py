@@ -74,6 +74,15 @@ class Inputs(BulkCase):
 
 
 class Outputs(BulkCase):
+    def test_a_file_of_many_look_aheads_has_its_sum(self):
+        source = self.write("in.txt", "".join(text + "\n" for text in texts(900, seed=8)))
+        for name, flags in (("v.npy", []), ("h.npy", ["--dtype", "f16"]), ("v.f32", [])):
+            output = self.path(name)
+            self.job(source, "--output", output, "--look-ahead", "64", *flags)
+            (entry,) = self.manifest(output)["files"]
+            self.assertEqual(hashlib.sha256(self.content(output)).hexdigest(), entry["sha256"])
+            self.assertEqual((os.path.getsize(output), 900), (entry["bytes"], entry["rows"]))
+
     def test_shards_and_manifest(self):
         batch = texts(250, seed=4)
         source = self.write("in.txt", "".join(text + "\n" for text in batch))
