@@ -12,8 +12,7 @@
         .help = "write the figures as JSON; - is standard output, in place of the table"                               \
     }
 
-/* Measures and shows; returns the exit code. `json` as given; NULL: none. */
-int bench_run(struct invocation *invocation, const char *json,
-              enum status (*measure)(const struct invocation *invocation, struct sheet *sheet, struct err *err));
+/* The `run` of them all: shows what the command's `measure` finds, as its own option `json` says. */
+int bench_run(struct invocation *invocation);
 
 #endif

@@ -25,12 +25,6 @@ static enum status measure(const struct invocation *invocation, struct sheet *sh
     return bench_ab(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
 }
 
-static int run(struct invocation *invocation)
-{
-    const struct bench_ab_options *own = invocation->own;
-    return bench_run(invocation, own->json, measure);
-}
-
 const struct subcommand command_bench_ab = {
     .name = "bench ab",
     .bit = FOR_SERVE,
@@ -43,5 +37,6 @@ const struct subcommand command_bench_ab = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_ab_options),
-    .run = run,
+    .run = bench_run,
+    .measure = measure,
 };

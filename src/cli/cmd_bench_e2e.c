@@ -22,12 +22,6 @@ static enum status measure(const struct invocation *invocation, struct sheet *sh
     return bench_e2e(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
 }
 
-static int run(struct invocation *invocation)
-{
-    const struct bench_e2e_options *own = invocation->own;
-    return bench_run(invocation, own->json, measure);
-}
-
 const struct subcommand command_bench_e2e = {
     .name = "bench e2e",
     .bit = FOR_SERVE,
@@ -41,5 +35,6 @@ const struct subcommand command_bench_e2e = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_e2e_options),
-    .run = run,
+    .run = bench_run,
+    .measure = measure,
 };

@@ -18,12 +18,6 @@ static enum status measure(const struct invocation *invocation, struct sheet *sh
     return bench_engine(&invocation->config, invocation->own, sheet, err);
 }
 
-static int run(struct invocation *invocation)
-{
-    const struct bench_engine_options *own = invocation->own;
-    return bench_run(invocation, own->json, measure);
-}
-
 const struct subcommand command_bench_engine = {
     .name = "bench engine",
     .bit = FOR_BENCH,
@@ -37,5 +31,6 @@ const struct subcommand command_bench_engine = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_engine_options),
-    .run = run,
+    .run = bench_run,
+    .measure = measure,
 };

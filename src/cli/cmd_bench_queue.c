@@ -20,12 +20,6 @@ static enum status measure(const struct invocation *invocation, struct sheet *sh
     return bench_queue(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
 }
 
-static int run(struct invocation *invocation)
-{
-    const struct bench_queue_options *own = invocation->own;
-    return bench_run(invocation, own->json, measure);
-}
-
 const struct subcommand command_bench_queue = {
     .name = "bench queue",
     .bit = FOR_SERVE,
@@ -37,5 +31,6 @@ const struct subcommand command_bench_queue = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_queue_options),
-    .run = run,
+    .run = bench_run,
+    .measure = measure,
 };

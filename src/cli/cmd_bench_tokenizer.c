@@ -19,12 +19,6 @@ static enum status measure(const struct invocation *invocation, struct sheet *sh
     return bench_tokenizer(&invocation->config, invocation->own, sheet, err);
 }
 
-static int run(struct invocation *invocation)
-{
-    const struct bench_tokenizer_options *own = invocation->own;
-    return bench_run(invocation, own->json, measure);
-}
-
 const struct subcommand command_bench_tokenizer = {
     .name = "bench tokenizer",
     .bit = FOR_TOKENIZE,
@@ -35,5 +29,6 @@ const struct subcommand command_bench_tokenizer = {
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_tokenizer_options),
-    .run = run,
+    .run = bench_run,
+    .measure = measure,
 };

@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "serve/config.h"
 
+struct sheet;
+
 /* What main hands to a command: everything parsed, checked and merged. */
 struct invocation {
     const struct subcommand *command;
@@ -27,6 +29,8 @@ struct subcommand {
     const struct setting *own; /* [own_count] options that stand in no file */
     size_t own_count, own_size;
     int (*run)(struct invocation *invocation); /* returns the exit code */
+    /* NULL but for `bench ...`, whose run is bench_run. */
+    enum status (*measure)(const struct invocation *invocation, struct sheet *sheet, struct err *err);
 };
 
 extern const struct subcommand command_serve, command_submit, command_get, command_cancel, command_stats,
