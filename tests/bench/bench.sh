@@ -34,7 +34,7 @@ for part in "${parts[@]}"; do
       "$sluice" bench queue --model "$(minilm)" --appendonly
       ;;
     growth) # in what waits, and in threads; in tokens: see engine
-      "$sluice" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000
+      "$sluice" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000,10000000 # 1.1 GB in Redis
       for threads in $(seq "$(nproc)"); do
         "$sluice" bench e2e --model "$(minilm)" --threads "$threads" --no-alone
       done
