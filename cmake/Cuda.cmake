@@ -17,6 +17,7 @@ if(SLUICE_NVCC)
   execute_process(COMMAND ${SLUICE_NVCC} -v sluice OUTPUT_VARIABLE said ERROR_VARIABLE said)
   if(said MATCHES "#[$] TOP=([^\n]+)")
     get_filename_component(include ${CMAKE_MATCH_1}/include ABSOLUTE)
+    set(SLUICE_CUDA_TOOLKIT_INCLUDE ${include}) # also where cuBLASLt's headers come from elsewhere
     if(EXISTS ${include}/cuda_runtime_api.h AND EXISTS ${include}/cublasLt.h)
       set(SLUICE_CUDA_INCLUDE ${include})
     endif()
@@ -51,7 +52,7 @@ add_library(engine_table OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/engine/
 target_compile_definitions(engine_table PRIVATE SLUICE_CUDA)
 target_link_libraries(engine_table PRIVATE model)
 function(sluice_cuda_headers include)
-  target_include_directories(cuda_headers SYSTEM INTERFACE ${include})
+  target_include_directories(cuda_headers SYSTEM INTERFACE ${include} ${ARGN})
   target_include_directories(cuda_headers INTERFACE ${CMAKE_SOURCE_DIR})
   add_library(engine_cuda STATIC EXCLUDE_FROM_ALL ${SLUICE_CUDA_SOURCES} ${SLUICE_KERNEL_HOST_SOURCES})
   target_link_libraries(engine_cuda PUBLIC model cuda_headers m)
@@ -77,7 +78,7 @@ set(SLUICE_CUDA_CODE "--generate-code=arch=compute_80,code=[sm_80,sm_86,sm_89]"
 enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
 message(STATUS "CUDA engine: yes (CUDA ${CUDAToolkit_VERSION})")
-sluice_cuda_headers(${SLUICE_CUDA_INCLUDE})
+sluice_cuda_headers(${SLUICE_CUDA_INCLUDE} ${SLUICE_CUDA_TOOLKIT_INCLUDE})
 
 # sluice_kernels(TARGET SOURCES...): a library of kernels by nvcc.
 function(sluice_kernels target)

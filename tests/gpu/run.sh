@@ -18,6 +18,8 @@
 #   --out FOLDER      where tables and JSON go (default: out in it)
 #   --device N        which GPU
 #   --python PROGRAM  which Python (default: python3)
+#   --tools A,B       for sanitizer: memcheck, racecheck, initcheck, synccheck (default: all), for a command each
+#   --limit SECONDS   for sanitizer: the longest that one program may take (default: 240)
 #   --quick           numbers, bench: few texts and short rounds, to see that everything runs
 #   --no-peers, --no-compile      bench: without others, without torch.compile
 #   --built FOLDER    a build that exists; nothing is configured or built
@@ -27,10 +29,11 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
 parts=() out="" python=python3 shapes="" device=0 built="" backend=cuda check_options=()
+tools=memcheck,racecheck,initcheck,synccheck limit=240
 while [ $# -gt 0 ]; do
   case $1 in
     build | kernels | attention | numbers | sanitizer | bench) parts+=("$1") ;;
-    --shapes | --out | --work | --device | --python | --built | --backend | --reference)
+    --shapes | --out | --work | --device | --python | --built | --backend | --reference | --tools | --limit)
       [ $# -ge 2 ] || die "$1 needs a value" 64
       case $1 in
         --shapes) shapes=$2 ;;
@@ -40,6 +43,8 @@ while [ $# -gt 0 ]; do
         --python) python=$2 ;;
         --built) built=$2 ;;
         --backend) backend=$2 ;;
+        --tools) tools=$2 ;;
+        --limit) limit=$2 ;;
         --reference) check_options+=(--reference "$2") ;;
       esac
       shift
@@ -82,14 +87,15 @@ check() {
 
 # run_kernels [COMMAND...]: every program of kernel tests, behind the command.
 run_kernels() {
-  local tests=("$build"/tests/gpu_kernels_*) program bad=0 where=()
+  local tests=("$build"/tests/gpu_kernels_*) program bad=0 failures=0 where=()
   [ "$device" = 0 ] || where=(env "CUDA_VISIBLE_DEVICES=$device")
   [ -x "${tests[0]}" ] || { echo "no kernel tests in $build/tests"; return 1; }
   for program in "${tests[@]}"; do
     echo "-- $(basename "$program")"
-    "${where[@]}" "$@" "${pack_env[@]}" "$program" 2>&1 || bad=1
+    "${where[@]}" "$@" "${pack_env[@]}" "$program" 2>&1 || bad=$?
+    [ "$bad" = 0 ] || { echo "FAILED: $(basename "$program") ended with $bad"; failures=1 bad=0; }
   done
-  return $bad
+  return $failures
 }
 
 run_attention() {
@@ -107,15 +113,16 @@ ours() {
 sanitize() {
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the PATH"; return 1; }
   local tool bad=0 sanitizer
-  for tool in memcheck racecheck initcheck synccheck; do
-    sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 $(ours "$tool"))
-    echo "-- $tool: kernels"
-    run_kernels "${sanitizer[@]}" >"$out/$tool-kernels.txt" || bad=1
-    summary "$out/$tool-kernels.txt"
-    echo "-- $tool: a forward pass"
+  for tool in ${tools//,/ }; do
+    # A program that is cut short fails: timeout ends with 124, or 137.
+    sanitizer=(timeout -k 10 "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 --target-processes all
+      $(ours "$tool"))
+    echo "-- $tool: kernels  ($SECONDS s)"
+    run_kernels "${sanitizer[@]}" >"$out/$tool.txt" || bad=1
+    echo "-- $tool: a forward pass  ($SECONDS s)"
     "$python" "$root/tests/gpu/forward_once.py" --work "$work" --device "$device" --backend "$backend" \
-      --driver "$(quoted "${sanitizer[@]}" "${pack_env[@]}" "$build/tests/gpu_check")" >"$out/$tool-forward.txt" 2>&1 || bad=1
-    summary "$out/$tool-forward.txt"
+      --driver "$(quoted "${sanitizer[@]}" "${pack_env[@]}" "$build/tests/gpu_check")" >>"$out/$tool.txt" 2>&1 || bad=1
+    summary "$out/$tool.txt"
   done
   return $bad
 }

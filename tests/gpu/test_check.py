@@ -105,17 +105,17 @@ class OnTheHost(unittest.TestCase):
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def run_made_up(self, part, kernels, sanitizer="exit 0"):
+    def run_made_up(self, part, kernels, sanitizer="exit 0", *words):
         """run.sh's part with made-up kernel tests and a made-up compute-sanitizer, which runs what it is given."""
         self.made_up("build/tests/gpu_kernels_a", "echo a; exit 0")
         self.made_up("build/tests/gpu_kernels_b", kernels)
         self.made_up("bin/compute-sanitizer", f"""[ "$1" = --help ] && {{ echo ' --kernel-name arg'; exit; }}
-            tool=$2; shift 6; [ "$1" = --kernel-name ] && shift 2
+            tool=$2; while case $1 in --*) true ;; *) false ;; esac; do shift 2; done
             echo "========= COMPUTE-SANITIZER"; "$@" || exit; {sanitizer}""")
         (self.out / "build/tests/gpu_check").symlink_to(GPU_CHECK)
         path = f"{self.out}/bin:{os.environ['PATH']}"
         return self.run_command(["env", f"PATH={path}", HERE / "run.sh", part, "--built", self.out / "build", "--out", self.out,
-                                 "--work", self.out / "work", "--python", sys.executable, "--backend", "cpu"])
+                                 "--work", self.out / "work", "--python", sys.executable, "--backend", "cpu", *words])
 
     def test_kernels_that_fail_fail(self):
         self.assertEqual(self.run_made_up("kernels", "exit 3"), 1, self.text)
@@ -130,6 +130,17 @@ class OnTheHost(unittest.TestCase):
         self.assertEqual(self.run_made_up("sanitizer", "exit 0", spoil), 1, self.text)
         self.assertIn("RACECHECK SUMMARY: 1 hazard", self.text)
         self.assertIn("FAILED: sanitizer", self.text)
+
+    def test_sanitizer_takes_one_tool_at_a_time(self):
+        self.assertEqual(self.run_made_up("sanitizer", "exit 0", "exit 0", "--tools", "initcheck,memcheck"), 0, self.text)
+        self.assertEqual(self.text.count("forward_once: tiny"), 4, self.text)
+        self.assertEqual(sorted(path.name for path in self.out.glob("*check.txt")), ["initcheck.txt", "memcheck.txt"])
+        self.assertIn("-- gpu_kernels_b", (self.out / "initcheck.txt").read_text())
+
+    def test_sanitizer_that_does_not_end_fails(self):
+        spoil = 'case "$*" in *gpu_kernels_b*) exec sleep 100 ;; esac; exit 0'
+        self.assertEqual(self.run_made_up("sanitizer", "exit 0", spoil, "--tools", "memcheck", "--limit", "5"), 1, self.text)
+        self.assertIn("FAILED: gpu_kernels_b ended with 124", self.text)
 
     def test_sanitizer_that_fails_in_the_forward_pass_alone_fails(self):
         spoil = 'case "$*" in *vectors*) exit 9 ;; esac; exit 0'
