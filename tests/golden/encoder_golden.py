@@ -34,7 +34,7 @@ MODELS = {
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12,
                       int8=0.9985),
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="BF16", lengths=FEW, seed=13,
-                      int8=0.996),
+                      int8=0.9965),
 }
 VOCABULARY, POSITIONS, EPS = 30522, 512, 1e-12
 
