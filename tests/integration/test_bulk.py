@@ -5,12 +5,16 @@ import hashlib
 import json
 import math
 import os
+import pty
+import select
 import struct
 import subprocess
 import unittest
 
+import process
 from bulk_case import DATAERR, FAILED, BulkCase, floats
 from corpus import texts
+from daemon import BINARY
 from vectors import read_npy
 
 
@@ -114,6 +118,30 @@ class Outputs(BulkCase):
         wide = floats(self.content(self.path("v.f32")))
         self.assertEqual(self.content(self.path("h.npy"))[128:], struct.pack(f"<{len(wide)}e", *wide))
         self.assertIn("--dtype", self.job(source, "--output", self.path("h.jsonl"), "--dtype", "f16", code=DATAERR))
+
+    def test_progress(self):
+        """A bar on a terminal, lines elsewhere, JSON, or nothing."""
+        source = self.write("in.txt", "".join(text + "\n" for text in texts(200, seed=3)))
+        command = [BINARY, "embed", "--model", self.make_model(), "--precision", "f32", source, "--output", self.path("v.npy"), "--overwrite"]
+        master, terminal = pty.openpty()
+        shown = process.start(command, stderr=terminal, env=process.clean_environment())
+        os.close(terminal)
+        bar = b""
+        while shown.poll() is None or select.select([master], [], [], 0)[0]:
+            if select.select([master], [], [], 0.1)[0]:
+                try:
+                    bar += os.read(master, 4096)
+                except OSError:  # the other end is closed
+                    break
+        os.close(master)
+        self.assertEqual(shown.wait(), 0)
+        self.assertIn(b"[##############################] 100 %  200 texts", bar)
+        end = json.loads(self.job(source, "--output", self.path("v.npy"), "--overwrite", "--progress", "json").splitlines()[-1])
+        self.assertEqual((end["phase"], end["rows"], end["documents"], end["computed"] + end["copied"], end["failed"], end["share"]),
+                         ("finished", 200, 200, 200, 0, 1))
+        self.assertTrue(end["rows_per_s"] > 0 and end["tokens_per_s"] > 0 and end["tokens"] >= 200)
+        self.assertNotIn("[#", self.job(source, "--output", self.path("v.npy"), "--overwrite"))
+        self.assertEqual(self.job(source, "--output", self.path("v.npy"), "--overwrite", "--progress", "none"), "")
 
     def test_equal_texts_are_computed_once(self):
         batch = texts(100, seed=6)
