@@ -135,11 +135,9 @@ class Shares(FeatureCase):
     def test_tenants_that_wait_together_take_turns(self):
         self.serve("--max-batch-rows", "1")
         self.hold()
-        pipe = self.client.pipeline()  # all at once, while the engine is held up
-        for number in range(310):
-            tenant = "big" if number < 300 else "small"
-            pipe.xadd(self.key("requests"), {"text": f"{number} {tenant}", "tenant": tenant, "notify": "stream:order"})
-        names = [entry.decode() for entry in pipe.execute()]
+        tenants = ["big"] * 300 + ["small"] * 10
+        names = self.add_many([("normal", {"text": f"{number} {tenant}", "tenant": tenant, "notify": "stream:order"})
+                               for number, tenant in enumerate(tenants)])
         big, small = names[:300], names[300:]
         order = self.wait_order(310)
         self.assertLess(max(order.index(name) for name in small), 100)

@@ -19,8 +19,9 @@ class Classes(FeatureCase):
     def test_high_overtakes_a_backlog_of_low(self):
         self.serve("--max-batch-rows", "1")
         self.hold()
-        low = [self.add("low", text=f"{number} low", notify="stream:order") for number in range(300)]
-        high = [self.add("high", text=f"{number} high", notify="stream:order") for number in range(30)]
+        names = self.add_many([(klass, {"text": f"{number} {klass}", "notify": "stream:order"})
+                               for number, klass in enumerate(["low"] * 300 + ["high"] * 30)])
+        low, high = names[:300], names[300:]
         order = self.wait_order(330)
         self.assertLess(max(order.index(name) for name in high), 100)
         self.assertEqual(set(order), {*low, *high})
@@ -30,8 +31,9 @@ class Classes(FeatureCase):
         """6:3:1, so that a low one ends long before the high backlog does."""
         self.serve("--max-batch-rows", "1")
         self.hold()
-        high = [self.add("high", text=f"{number} high", notify="stream:order") for number in range(300)]
-        low = [self.add("low", text=f"{number} low", notify="stream:order") for number in range(5)]
+        names = self.add_many([(klass, {"text": f"{number} {klass}", "notify": "stream:order"})
+                               for number, klass in enumerate(["high"] * 300 + ["low"] * 5)])
+        high, low = names[:300], names[300:]
         order = self.wait_order(305)
         self.assertLess(max(order.index(name) for name in low), 100)
         self.assertEqual(set(order), {*low, *high})
