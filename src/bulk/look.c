@@ -2,9 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { LARGE_PAGE = 2 << 20 };
+#include "base/memory.h"
 
 void look_push(struct look *window, struct slice *slice)
 {
@@ -80,16 +79,6 @@ static uint32_t weight(const struct piece *piece)
     return piece->row.tokens > 0 ? piece->row.tokens : piece->row.text_bytes;
 }
 
-/* They are written all over: in large pages, where there are some, that finds its way faster. */
-static float *new_vectors(size_t bytes)
-{
-    size_t whole = (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    void *vectors = bytes < LARGE_PAGE ? malloc(bytes) : aligned_alloc(LARGE_PAGE, whole);
-    if (vectors != NULL && bytes >= LARGE_PAGE)
-        (void)madvise(vectors, whole, MADV_HUGEPAGE); /* small ones will do where it is refused */
-    return vectors;
-}
-
 static enum status make_room(struct look *window, uint32_t pieces, uint32_t dim, struct err *err)
 {
     size_t floats = (size_t)window->unit_count * dim;
@@ -102,7 +91,7 @@ static enum status make_room(struct look *window, uint32_t pieces, uint32_t dim,
     }
     if (floats > window->vectors_room) {
         free(window->vectors);
-        window->vectors = new_vectors(floats * sizeof *window->vectors);
+        window->vectors = memory_aligned(floats * sizeof *window->vectors);
         window->vectors_room = window->vectors == NULL ? 0 : floats;
     }
     if (pieces > window->order_room || floats > window->vectors_room)

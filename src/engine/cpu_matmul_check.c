@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "engine/cpu_matmul_parts.h"
-#include "engine/cpu_memory.h"
 
 enum { CHECK_ROWS = 5 };
 
@@ -139,10 +139,10 @@ enum status matmul_check_bits(struct matmul *matmul, struct err *err)
     size_t weight_bytes = (size_t)matmul->outputs * matmul->inputs * sizeof(float);
     size_t from_bytes = (size_t)MATMUL_ROWS * matmul->inputs * sizeof(float);
     size_t product_bytes = (size_t)(MATMUL_ROWS + CHECK_ROWS) * matmul->outputs * sizeof(float);
-    struct shape_check c = {.weight = cpu_memory(weight_bytes),
-                            .product = cpu_memory(product_bytes),
-                            .from = cpu_memory(from_bytes),
-                            .packed = cpu_memory(matmul_packed_bytes(matmul))};
+    struct shape_check c = {.weight = memory_aligned(weight_bytes),
+                            .product = memory_aligned(product_bytes),
+                            .from = memory_aligned(from_bytes),
+                            .packed = memory_aligned(matmul_packed_bytes(matmul))};
     enum status status = STATUS_NO_MEMORY;
     if (c.weight != NULL && c.product != NULL && c.from != NULL && c.packed != NULL)
         status = check_buckets(matmul, &c, err);

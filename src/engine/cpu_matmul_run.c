@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "engine/cpu_matmul_parts.h"
-#include "engine/cpu_memory.h"
 
 static enum status reorder(const struct matmul *matmul, const dnnl_memory_desc_t *plain, const float *from,
                            dnnl_memory_t to, struct err *err)
@@ -126,7 +126,7 @@ static enum status runner_fill(struct matmul_runner *runner, struct matmul_devic
     }
     dnnl_memory_desc_t flat;
     dnnl_dims_t dims = {(dnnl_dim_t)bytes};
-    runner->scratch = cpu_memory(bytes);
+    runner->scratch = memory_aligned(bytes);
     if (runner->scratch == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for oneDNN's scratchpad (%zu bytes)", bytes);
     TRY(matmul_check(dnnl_memory_desc_init_by_tag(&flat, 1, dims, dnnl_u8, dnnl_a), "scratchpad", err));

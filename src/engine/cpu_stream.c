@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu_memory.h"
+#include "base/memory.h"
 
 /* Ranges of a step for each hand. */
 enum { RANGES_A_HAND = 4 };
@@ -40,8 +40,8 @@ static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, cha
     const struct cpu_weights *weights = stream->weights;
     size_t used = 0, floats = block_floats(weights, rows_for(HELPED_TOKENS));
     for (unsigned hand = 1; hand < hands; hand++) {
-        stream->hand[hand].scratch = cpu_memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
-        stream->hand[hand].block = cpu_memory_part(block, &used, floats * sizeof(float));
+        stream->hand[hand].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
+        stream->hand[hand].block = memory_part(block, &used, floats * sizeof(float));
     }
     return used;
 }
@@ -56,24 +56,24 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     size_t rows = rows_for(longest), used = 0;
     size_t hidden = rows * model->hidden, wide = rows * larger(3 * model->hidden, model->intermediate_size);
 
-    stream->hidden = cpu_memory_part(block, &used, hidden * sizeof(float));
-    stream->product = cpu_memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
+    stream->hidden = memory_part(block, &used, hidden * sizeof(float));
+    stream->product = memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
     stream->hand[0].block = stream->product;
-    stream->hand[0].scratch = cpu_memory_part(block, &used, scratch_bytes(weights, longest));
+    stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->tiles == NULL)
-        stream->wide = cpu_memory_part(block, &used, wide * sizeof(float));
+        stream->wide = memory_part(block, &used, wide * sizeof(float));
     if (weights->int8 != NULL) {
-        stream->wide16 = cpu_memory_part(block, &used, wide * sizeof(uint16_t));
-        used += int8_space_lay_out(&stream->whole, model, rows, cpu_memory_part(block, &used, 0));
+        stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
+        used += int8_space_lay_out(&stream->whole, model, rows, memory_part(block, &used, 0));
     }
     if (weights->int8 != NULL && weights->tiles != NULL) {
-        stream->context.bf16 = cpu_memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
     } else if (half) {
-        stream->hidden16 = cpu_memory_part(block, &used, hidden * sizeof(uint16_t));
-        stream->context.bf16 = cpu_memory_part(block, &used, hidden * sizeof(uint16_t));
-        stream->wide16 = cpu_memory_part(block, &used, wide * sizeof(uint16_t));
+        stream->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
     } else {
-        stream->context.f32 = cpu_memory_part(block, &used, hidden * sizeof(float));
+        stream->context.f32 = memory_part(block, &used, hidden * sizeof(float));
     }
     return used;
 }
@@ -92,7 +92,7 @@ void cpu_stream_close(struct backend_stream *stream)
 /* Memory of that size, all zero: what gaps hold is computed with, so it must be finite. */
 static enum status make_room(size_t bytes, void **out, struct err *err)
 {
-    *out = cpu_memory(bytes);
+    *out = memory_aligned(bytes);
     if (*out == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream (%zu bytes)", bytes);
     memset(*out, 0, bytes);

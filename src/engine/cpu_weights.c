@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu_memory.h"
+#include "base/memory.h"
 
 static enum status no_memory(size_t elements, struct err *err)
 {
@@ -24,7 +24,7 @@ static enum status keep_vector(struct cpu_weights *weights, const struct tensor 
     if (tensor->elements != elements)
         return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements,
                        elements);
-    float *values = cpu_memory(elements * sizeof *values);
+    float *values = memory_aligned(elements * sizeof *values);
     if (values == NULL)
         return no_memory(elements, err);
     tensor_read_f32(tensor, 0, elements, values);
@@ -57,7 +57,7 @@ static enum status keep_words16(struct cpu_weights *weights, const struct model 
 {
     const struct tensor *words = &model->word_embeddings;
     float *row = malloc(model->hidden * sizeof *row);
-    weights->word16 = cpu_memory(words->elements * sizeof *weights->word16);
+    weights->word16 = memory_aligned(words->elements * sizeof *weights->word16);
     if (row == NULL || weights->word16 == NULL) {
         free(row);
         return no_memory(words->elements, err);
@@ -148,7 +148,7 @@ static enum status keep_linear(struct cpu_weights *weights, unsigned site, const
         tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
     }
     weights->bytes += outputs * sizeof *out->bias;
-    void *to = cpu_memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, site, outputs, inputs));
+    void *to = memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, site, outputs, inputs));
     if (is_whole(weights, site)) { /* GELU and ReLU give little below zero */
         int8_weight_pack(outputs, inputs, plain, site == LINEAR_OUTPUT, to, &out->whole);
         return STATUS_OK;
@@ -189,10 +189,10 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         bool whole = site != LINEAR_INTERMEDIATE;
         if (weights->tiles == NULL && weights->int8 == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
-        cpu_memory_part(NULL, &bytes, packed_bytes(weights, site, outputs, inputs));
+        memory_part(NULL, &bytes, packed_bytes(weights, site, outputs, inputs));
     }
     bytes *= model->layer_count;
-    weights->packed = cpu_memory(bytes);
+    weights->packed = memory_aligned(bytes);
     weights->bytes += bytes;
     return weights->packed == NULL ? no_memory(bytes, err) : STATUS_OK;
 }

@@ -5,13 +5,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "model/json.h"
-
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 static const struct dtype_row {
     const char *name;
@@ -211,20 +209,9 @@ static enum status read_header(int fd, uint64_t file_bytes, const char *name, st
     return STATUS_OK;
 }
 
-/* Large weights ask for huge pages: filling fresh 4 KiB pages costs as much as the copy itself. */
-static unsigned char *allocate_data(size_t bytes)
-{
-    size_t unit = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 64;
-    size_t rounded = bytes > 0 ? (bytes + unit - 1) / unit * unit : unit;
-    unsigned char *data = aligned_alloc(unit, rounded);
-    if (data != NULL && unit == HUGE_PAGE_BYTES)
-        (void)madvise(data, rounded, MADV_HUGEPAGE);
-    return data;
-}
-
 static enum status read_data(int fd, const char *name, struct safetensors *out, struct err *err)
 {
-    out->data = allocate_data(out->data_bytes);
+    out->data = memory_aligned(out->data_bytes);
     if (out->data == NULL)
         return err_set(err, STATUS_NO_MEMORY, "%s: no memory for %zu bytes of weights", name, out->data_bytes);
     return read_exact(fd, out->data, out->data_bytes, name, err);
