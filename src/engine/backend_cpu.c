@@ -139,8 +139,8 @@ static void attention_range(void *context, unsigned hand, unsigned range)
     struct attention_job job = {
         .length = pass->length[r],
         .heads = model->heads,
-        .first_head = cpu_range_first(model->heads, share, shares),
-        .last_head = cpu_range_first(model->heads, share + 1, shares),
+        .first_head = team_range_first(model->heads, share, shares),
+        .last_head = team_range_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
         .scale = 1.0f / sqrtf((float)head_dim),
         .scratch = stream->hand[hand].scratch,

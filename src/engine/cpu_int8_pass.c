@@ -1,5 +1,7 @@
 #include "engine/cpu_int8_pass.h"
 
+#include "engine/team.h"
+
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
@@ -56,8 +58,8 @@ static void half_linear(struct int8_space *space, const struct cpu_weights *weig
         .rows = work->rows,
         .outputs = width,
         .inputs = width,
-        .first_output = parts * work->range / work->ranges * TILES_MULTIPLE,
-        .last_output = parts * (work->range + 1) / work->ranges * TILES_MULTIPLE,
+        .first_output = team_range_first(parts, work->range, work->ranges) * TILES_MULTIPLE,
+        .last_output = team_range_first(parts, work->range + 1, work->ranges) * TILES_MULTIPLE,
         .from = work->context.bf16,
         .packed = linear->tiles,
         .to = {.f32 = space->product},
@@ -73,8 +75,8 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
     struct int8_job job = {
         .rows = work->rows,
         .weight = &linear->whole,
-        .first_panel = linear->whole.panels * work->range / work->ranges,
-        .last_panel = linear->whole.panels * (work->range + 1) / work->ranges,
+        .first_panel = team_range_first(linear->whole.panels, work->range, work->ranges),
+        .last_panel = team_range_first(linear->whole.panels, work->range + 1, work->ranges),
         .from = space->inner,
         .end = INT8_SUMS,
         .activation = model->activation,

@@ -45,8 +45,8 @@ static void norm_range(void *context, unsigned hand, unsigned range)
     (void)hand;
     const struct cpu_step *step = context;
     struct backend_stream *stream = step->stream;
-    uint32_t rows = stream->pass->extent, first = cpu_range_first(rows, range, step->ranges);
-    norm_rows(stream, step->layer, (enum norm_site)step->site, first, cpu_range_first(rows, range + 1, step->ranges),
+    uint32_t rows = stream->pass->extent, first = team_range_first(rows, range, step->ranges);
+    norm_rows(stream, step->layer, (enum norm_site)step->site, first, team_range_first(rows, range + 1, step->ranges),
               stream->product + (size_t)first * stream->weights->backend.model->hidden);
 }
 
@@ -89,8 +89,8 @@ static void tiles_range(void *context, unsigned hand, unsigned range)
     const struct cpu_step *step = context;
     struct product_job job = tiles_job(step->stream, step->layer, (enum linear_site)step->site);
     uint32_t parts = job.outputs / TILES_MULTIPLE;
-    job.first_output = cpu_range_first(parts, range, step->ranges) * TILES_MULTIPLE;
-    job.last_output = cpu_range_first(parts, range + 1, step->ranges) * TILES_MULTIPLE;
+    job.first_output = team_range_first(parts, range, step->ranges) * TILES_MULTIPLE;
+    job.last_output = team_range_first(parts, range + 1, step->ranges) * TILES_MULTIPLE;
     step->stream->weights->tiles->product(&job);
 }
 

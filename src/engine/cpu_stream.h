@@ -69,12 +69,6 @@ struct cpu_step {
  * helps, else a few for each hand, so that they end at about the same time. */
 unsigned cpu_ranges(const struct backend_stream *stream, uint32_t parts, uint32_t least);
 
-/* The first of so many parts that belongs to a range; the first of the next range ends it. */
-static inline uint32_t cpu_range_first(uint32_t parts, unsigned range, unsigned ranges)
-{
-    return (uint32_t)((uint64_t)parts * range / ranges);
-}
-
 /* Does a step, alone or with the team; `range` gets it as context. Errors: what the hands met. */
 MUST_CHECK enum status cpu_do(const struct cpu_step *step, void (*range)(void *context, unsigned hand, unsigned range),
                               struct err *err);

@@ -10,6 +10,7 @@
 #define ENGINE_TEAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -33,6 +34,12 @@ MUST_CHECK enum status team_open(unsigned threads, struct team **out, struct err
 
 /* Ends the helpers and joins them. NULL is allowed. */
 void team_close(struct team *team);
+
+/* The first of so many equal parts that belongs to a range; the first of the next range ends it. */
+static inline uint32_t team_range_first(uint32_t parts, unsigned range, unsigned ranges)
+{
+    return (uint32_t)((uint64_t)parts * range / ranges);
+}
 
 /* Threads that may have a part in a step, the owner included. */
 unsigned team_hands(const struct team *team);
