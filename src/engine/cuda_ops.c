@@ -135,6 +135,12 @@ static enum status plan_layer(struct backend_stream *stream, uint32_t layer, str
                         err);
 }
 
+static void log_cudnn_passed_over(const struct cuda_bucket *bucket, const struct err *err)
+{
+    log_warn("cudnn_passed_over", log_int("rows", bucket->rows), log_int("longest", bucket->longest),
+             log_str("reason", err->message));
+}
+
 /* What cuDNN has no plan for, our kernel does. */
 static enum status plan_attention(struct backend_stream *stream, struct err *err)
 {
@@ -145,8 +151,7 @@ static enum status plan_attention(struct backend_stream *stream, struct err *err
     if (status == STATUS_DEVICE_LOST)
         return status;
     if (status != STATUS_OK)
-        log_warn("cudnn_passed_over", log_int("rows", bucket->rows), log_int("longest", bucket->longest),
-                 log_str("reason", err->message));
+        log_cudnn_passed_over(bucket, err);
     return STATUS_OK;
 }
 
@@ -238,8 +243,7 @@ static enum status attend_cudnn(struct backend_stream *stream, struct err *err)
         return status;
     }
     stream->bucket->attention = NULL;
-    log_warn("cudnn_passed_over", log_int("rows", stream->bucket->rows), log_int("longest", stream->bucket->longest),
-             log_str("reason", err->message));
+    log_cudnn_passed_over(stream->bucket, err);
     return STATUS_OK;
 }
 
