@@ -1,16 +1,24 @@
-/* 256 small tables instead of a large one: they grow one by one, so that growing never needs the whole memory twice. */
+/* Some tables instead of one: they grow one by one, so that growing never needs the whole memory twice, and yet become
+ * large enough for huge pages. A text is anywhere in them: with millions of texts, reading its slot is a wait for
+ * memory, which dedup_expect begins early. */
 #include "bulk/dedup.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { TABLES = 256, FIRST_SLOTS = 64, ROW_BITS = 40, CODE_BITS = 8 };
+#include "base/memory.h"
 
-/* 16 bytes: 64 bits of the hash; then 40 of the row, 8 of the code and 15 more of the hash, with a mark that is never
- * 0.
+enum { TABLE_BITS = 5, TABLES = 1 << TABLE_BITS, FIRST_SLOTS = 64, ROW_BITS = 40, CODE_BITS = 5, TAG_BITS = 18 };
+
+/* 16 bytes: 64 bits of the hash; then 40 of the row, 5 of the code, 18 more of the hash and a mark that is never 0.
+ * With the number of its table a text is known by 87 bits.
  */
 struct slot {
     uint64_t key, value;
 };
+
+_Static_assert((int)ROW_CODES <= 1 << CODE_BITS, "every code has room");
+_Static_assert(ROW_BITS + CODE_BITS + TAG_BITS + 1 == 64, "all of a value is used");
 
 struct table {
     struct slot *slots; /* [mask + 1] */
@@ -41,7 +49,7 @@ void dedup_close(struct dedup *dedup)
 
 static uint64_t tag_of(struct hash hash)
 {
-    return (hash.low >> 8 | 1u << 15) & 0xffff;
+    return (hash.low >> TABLE_BITS | 1u << TAG_BITS) & ((2u << TAG_BITS) - 1);
 }
 
 static uint64_t value_of(struct hash hash, struct dedup_entry entry)
@@ -49,14 +57,25 @@ static uint64_t value_of(struct hash hash, struct dedup_entry entry)
     return entry.row | (uint64_t)entry.code << ROW_BITS | tag_of(hash) << (ROW_BITS + CODE_BITS);
 }
 
+static struct slot *first_slot(const struct table *table, uint64_t key)
+{
+    return &table->slots[(uint32_t)key & table->mask];
+}
+
+void dedup_expect(const struct dedup *dedup, struct hash hash)
+{
+    const struct table *table = &dedup->tables[hash.low % TABLES];
+    if (table->slots != NULL)
+        __builtin_prefetch(first_slot(table, hash.high));
+}
+
 /* The slot of a hash: its own, or the empty one where it would go. */
 static struct slot *slot_of(const struct table *table, uint64_t key, uint64_t tag)
 {
-    for (uint32_t at = (uint32_t)key & table->mask;; at = (at + 1) & table->mask) {
-        struct slot *slot = &table->slots[at];
-        if (slot->value == 0 || (slot->key == key && slot->value >> (ROW_BITS + CODE_BITS) == tag))
-            return slot;
-    }
+    struct slot *slot = first_slot(table, key);
+    while (slot->value != 0 && (slot->key != key || slot->value >> (ROW_BITS + CODE_BITS) != tag))
+        slot = slot == table->slots + table->mask ? table->slots : slot + 1;
+    return slot;
 }
 
 struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash)
@@ -77,9 +96,11 @@ static bool grow(struct table *table)
 {
     uint32_t before = table->slots == NULL ? 0 : table->mask + 1;
     uint32_t room = before == 0 ? FIRST_SLOTS : 2 * before;
-    struct table bigger = {.slots = calloc(room, sizeof(struct slot)), .mask = room - 1, .count = table->count};
+    struct table bigger = {
+        .slots = memory_aligned(room * sizeof(struct slot)), .mask = room - 1, .count = table->count};
     if (bigger.slots == NULL)
         return false;
+    memset(bigger.slots, 0, room * sizeof(struct slot));
     for (uint32_t i = 0; i < before; i++)
         if (table->slots[i].value != 0)
             *slot_of(&bigger, table->slots[i].key, table->slots[i].value >> (ROW_BITS + CODE_BITS)) = table->slots[i];
@@ -99,7 +120,8 @@ void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
         bool crowded = table->slots == NULL || table->count >= table->mask - table->mask / 8;
         if (crowded && !grow(table))
             return;
-        slot = slot_of(table, hash.high, tag_of(hash));
+        if (crowded)
+            slot = slot_of(table, hash.high, tag_of(hash));
         table->count++;
         dedup->count++;
     }

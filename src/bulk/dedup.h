@@ -30,6 +30,9 @@ MUST_CHECK enum status dedup_open(uint64_t most_rows, struct dedup **out, struct
 /* Frees it. NULL is allowed. */
 void dedup_close(struct dedup *dedup);
 
+/* The text is asked for soon: what is known of it begins its way into the cache. */
+void dedup_expect(const struct dedup *dedup, struct hash hash);
+
 /* What is known of a text; row is DEDUP_NONE where nothing is. */
 struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash);
 

@@ -8,6 +8,8 @@
 #include "engine/vector.h"
 #include "work/reply.h"
 
+enum { EXPECT = 16 }; /* rows that are looked up ahead: memory answers in the time of some ten of them */
+
 static enum status fail_strictly(const struct document *document, enum row_code code, struct err *err)
 {
     return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file, (unsigned long long)document->line,
@@ -67,6 +69,8 @@ enum status job_plan(struct job *job, bool *worked, struct err *err)
     TRY(look_count(window, job->next_row, numbering, err));
     job->next_row += window->unit_count;
     for (uint32_t i = 0; i < window->unit_count; i++) {
+        if (i + EXPECT < window->unit_count)
+            dedup_expect(job->dedup, window->units[i + EXPECT].hash);
         TRY(decide(job, window, &window->units[i], err));
         bool settled = window->units[i].state != UNIT_TODO && window->units[i].state != UNIT_KEPT;
         job->progress.rows += settled;
