@@ -26,21 +26,19 @@ enum {
 };
 
 struct ceiling {
-    const struct stage *stage;
+    const struct ceiling_run *run;
     struct event_base *base;
     struct resolver *resolver;
     struct link *link;
     struct scripts scripts;
     struct command command; /* kept, so that its memory is */
-    const char *encoding;
     char dim[16];
     struct buffer embedding;
     bool staged;
     size_t per_call;
-    size_t wanted, read, settled;
+    size_t read, settled;
     unsigned out; /* answers to come */
     uint64_t begin_ns, end_ns;
-    bool ready;
     struct err err; /* what went wrong, or STATUS_OK */
 };
 
@@ -58,11 +56,11 @@ static void fail_with(struct ceiling *ceiling, const char *message)
     fail(ceiling, &err);
 }
 
-static void make_embedding(struct ceiling *ceiling, uint32_t dim)
+static void make_embedding(struct ceiling *ceiling)
 {
-    snprintf(ceiling->dim, sizeof ceiling->dim, "%u", dim);
-    bool json = strcmp(ceiling->encoding, "json") == 0;
-    for (uint32_t i = 0; i < dim; i++)
+    snprintf(ceiling->dim, sizeof ceiling->dim, "%u", ceiling->run->dim);
+    bool json = strcmp(ceiling->run->encoding, "json") == 0;
+    for (uint32_t i = 0; i < ceiling->run->dim; i++)
         if (json)
             buffer_format(&ceiling->embedding, "%c0.0%08u", i == 0 ? '[' : ',', 11037041u + i * 12347u % 80000000u);
         else
@@ -102,13 +100,13 @@ static void add_key(struct ceiling *ceiling, const char *kind, const char *entry
 {
     char suffix[STAGE_KEY], key[STAGE_KEY];
     snprintf(suffix, sizeof suffix, "%s%s", kind, entry);
-    command_text(&ceiling->command, stage_key(ceiling->stage, suffix, key));
+    command_text(&ceiling->command, stage_key(ceiling->run->stage, suffix, key));
 }
 
 /* The reply's fields, as they stand in a settle call or are staged. */
 static void add_fields(struct ceiling *ceiling, const char *id)
 {
-    const char *before[] = {"id", id, "dim", ceiling->dim, "encoding", ceiling->encoding, "embedding"};
+    const char *before[] = {"id", id, "dim", ceiling->dim, "encoding", ceiling->run->encoding, "embedding"};
     const char *behind[] = {"tokens", "18", "compute_ms", "1.234"};
     command_list(&ceiling->command, sizeof before / sizeof before[0], before, NULL);
     command_bytes(&ceiling->command, ceiling->embedding.data, ceiling->embedding.length);
@@ -132,23 +130,35 @@ static void send_stages(struct ceiling *ceiling, const struct resp_value *entrie
     send_text(ceiling, "EXEC");
 }
 
+/* Takes an answer: false when something went wrong. */
+static bool take_answer(struct ceiling *ceiling, const struct resp_value *reply, const struct err *err)
+{
+    ceiling->out--;
+    if (reply != NULL && resp_check(reply, &ceiling->err) == STATUS_OK)
+        return true;
+    fail(ceiling, reply == NULL ? err : &ceiling->err);
+    return false;
+}
+
+static void end_if_over(struct ceiling *ceiling)
+{
+    if (ceiling->out == 0)
+        event_base_loopbreak(ceiling->base);
+}
+
 static void on_settled(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct ceiling *ceiling = context;
-    ceiling->out--;
-    if (reply == NULL || resp_check(reply, &ceiling->err) != STATUS_OK) {
-        fail(ceiling, reply == NULL ? err : &ceiling->err);
+    if (!take_answer(ceiling, reply, err))
         return;
-    }
     for (size_t i = 0; i + 2 < reply->count; i++) {
         if (reply->items[i].integer != 1)
             fail_with(ceiling, "settle did not take an entry of the bare client");
         ceiling->settled++;
     }
-    if (ceiling->settled >= ceiling->wanted && ceiling->end_ns == 0)
+    if (ceiling->settled >= ceiling->run->wanted)
         ceiling->end_ns = clock_now_ns();
-    if (ceiling->out == 0)
-        event_base_loopbreak(ceiling->base);
+    end_if_over(ceiling);
 }
 
 static void send_settle(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
@@ -192,25 +202,36 @@ static void send_read(struct ceiling *ceiling)
     send_command(ceiling, on_read);
 }
 
+static void on_filled(void *context, const struct resp_value *reply, const struct err *err)
+{
+    if (take_answer(context, reply, err))
+        end_if_over(context);
+}
+
+/* Adds as many requests as were read. */
+static void send_filling(struct ceiling *ceiling, size_t count)
+{
+    filling_write(ceiling->run->filling, count, &ceiling->command);
+    send_command(ceiling, on_filled);
+}
+
 static void on_read(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct ceiling *ceiling = context;
-    ceiling->out--;
-    if (reply == NULL || resp_check(reply, &ceiling->err) != STATUS_OK) {
-        fail(ceiling, reply == NULL ? err : &ceiling->err);
+    if (!take_answer(ceiling, reply, err))
         return;
-    }
     const struct resp_value *entries = reply->type == RESP_ARRAY ? &reply->items[0].items[1] : NULL;
     size_t count = entries == NULL ? 0 : entries->count;
     for (size_t at = 0; at < count; at += ceiling->per_call)
         send_settle(ceiling, entries->items + at, count - at < ceiling->per_call ? count - at : ceiling->per_call);
     ceiling->read += count;
-    if (count == 0 && ceiling->read < ceiling->wanted)
+    if (ceiling->run->filling != NULL && count > 0)
+        send_filling(ceiling, count);
+    else if (ceiling->run->filling == NULL && count == 0 && ceiling->read < ceiling->run->wanted)
         fail_with(ceiling, "the stream ran empty before all requests were read");
-    if (ceiling->read < ceiling->wanted)
+    if (ceiling->read < ceiling->run->wanted)
         send_read(ceiling);
-    if (ceiling->out == 0)
-        event_base_loopbreak(ceiling->base);
+    end_if_over(ceiling);
 }
 
 static void on_loaded(void *context, const struct err *err)
@@ -239,10 +260,10 @@ static void on_down(void *context, const struct err *err)
     fail(context, err);
 }
 
-static enum status run(struct ceiling *ceiling, struct err *err)
+static enum status settle_all(struct ceiling *ceiling, struct err *err)
 {
     enum { REPLY_BYTES = 64 << 20 };
-    struct link_options options = {.address = &ceiling->stage->address,
+    struct link_options options = {.address = &ceiling->run->stage->address,
                                    .name = "sluice-bench",
                                    .connect_timeout_ms = TIMEOUT_MS,
                                    .max_reply_bytes = REPLY_BYTES,
@@ -256,24 +277,24 @@ static enum status run(struct ceiling *ceiling, struct err *err)
     options.base = ceiling->base;
     options.resolver = ceiling->resolver;
     TRY(link_open(&options, &ceiling->link, err));
-    while (ceiling->err.status == STATUS_OK && ceiling->end_ns == 0 && *ceiling->stage->stop == 0)
+    while (ceiling->err.status == STATUS_OK && (ceiling->end_ns == 0 || ceiling->out > 0) &&
+           *ceiling->run->stage->stop == 0)
         event_base_loop(ceiling->base, EVLOOP_ONCE);
-    TRY(stage_check(ceiling->stage, err));
+    TRY(stage_check(ceiling->run->stage, err));
     return ceiling->err.status == STATUS_OK ? STATUS_OK : err_set(err, ceiling->err.status, "%s", ceiling->err.message);
 }
 
-enum status ceiling_run(const struct stage *stage, size_t wanted, uint32_t dim, const char *encoding, double *rate,
-                        struct err *err)
+enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64_t *took_ns, struct err *err)
 {
-    struct ceiling ceiling = {.stage = stage, .encoding = encoding, .wanted = wanted};
-    if (address_is_plural(&stage->address))
+    struct ceiling ceiling = {.run = run};
+    if (address_is_plural(&run->stage->address))
         return err_set(err, STATUS_UNSUPPORTED, "the bare client needs the address of one Redis");
     ceiling.scripts.context = &ceiling;
     ceiling.scripts.on_loaded = on_loaded;
-    make_embedding(&ceiling, dim);
-    enum status status = run(&ceiling, err);
-    if (status == STATUS_OK)
-        *rate = (double)ceiling.settled * NS_PER_S / (double)(ceiling.end_ns - ceiling.begin_ns);
+    make_embedding(&ceiling);
+    enum status status = settle_all(&ceiling, err);
+    *settled = ceiling.settled;
+    *took_ns = ceiling.end_ns - ceiling.begin_ns;
     link_close(ceiling.link);
     if (ceiling.resolver != NULL)
         resolver_close(ceiling.resolver);

@@ -4,12 +4,21 @@
 #ifndef BENCH_CEILING_H
 #define BENCH_CEILING_H
 
-#include "bench/stage.h"
+#include "bench/filling.h"
 
-/* Reads and settles `wanted` requests that are in the stream already, as replies of `dim` floats in `encoding` ("f32",
- * "json"). `rate`: requests in a second. Errors: those of link_open and link_command; STATUS_UNSUPPORTED (several
- * Redis servers, or sentinels); STATUS_INTERNAL (an entry was not settled). */
-MUST_CHECK enum status ceiling_run(const struct stage *stage, size_t wanted, uint32_t dim, const char *encoding,
-                                   double *rate, struct err *err);
+/* What the bare client does. */
+struct ceiling_run {
+    const struct stage *stage;
+    struct filling *filling; /* adds as many requests as are read; NULL: all are in the stream already */
+    size_t wanted;           /* so many are settled */
+    uint32_t dim;            /* floats of a reply ... */
+    const char *encoding;    /* ... in "f32" or "json" */
+};
+
+/* Reads and settles. `settled`, `took_ns`: how many (up to a flight more than wanted), and how long it took.
+ * Errors: those of link_open and link_command; STATUS_UNSUPPORTED (several Redis servers, or sentinels);
+ * STATUS_INTERNAL (an entry was not settled). */
+MUST_CHECK enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64_t *took_ns,
+                                   struct err *err);
 
 #endif

@@ -16,7 +16,7 @@ struct bench_queue_options {
     char *json;
 };
 
-/* Measures and fills the sheet. `stop`: see stage_open. Errors: those of stage_open, ceiling_run and model_open;
+/* Measures and fills the sheet. `stop`: see stage_open. Errors: those of queue_run and model_open;
  * STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_queue(const struct config *config, const struct bench_queue_options *options,
                                    const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err);

@@ -91,7 +91,7 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
 void stage_close(struct stage *stage)
 {
     struct err err;
-    if (stage->client != NULL && !stage->own && stage_clear(stage, &err) != STATUS_OK)
+    if (stage->client != NULL && !stage->own && stage_clear(stage, "*", &err) != STATUS_OK)
         fprintf(stderr, "the keys of queue %s are still there: %s\n", stage->queue, err.message);
     if (stage->client != NULL)
         client_close(stage->client);
@@ -129,10 +129,10 @@ static enum status clear_some(struct stage *stage, const char *pattern, char cur
     return status == STATUS_OK ? client_receive(stage->client, &deleted, err) : status;
 }
 
-enum status stage_clear(struct stage *stage, struct err *err)
+enum status stage_clear(struct stage *stage, const char *like, struct err *err)
 {
     char pattern[STAGE_KEY], cursor[32] = "0";
-    stage_key(stage, "*", pattern);
+    stage_key(stage, like, pattern);
     do
         TRY(clear_some(stage, pattern, cursor, err));
     while (strcmp(cursor, "0") != 0);

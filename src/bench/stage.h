@@ -44,8 +44,8 @@ const char *stage_key(const struct stage *stage, const char *suffix, char key[ST
     client_command((stage)->client, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                 \
                    (const char *const[]){__VA_ARGS__}, NULL, out, err)
 
-/* Deletes all keys of the queue. Errors: those of client_command. */
-MUST_CHECK enum status stage_clear(struct stage *stage, struct err *err);
+/* Deletes the keys of the queue whose suffix is like this ("*": all). Errors: those of client_command. */
+MUST_CHECK enum status stage_clear(struct stage *stage, const char *like, struct err *err);
 
 /* Whether the user wants it to end: then an error. */
 MUST_CHECK enum status stage_check(const struct stage *stage, struct err *err);

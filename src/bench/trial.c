@@ -26,7 +26,7 @@ static enum status run(const struct trial *trial, struct load *load, struct chil
     out->mean_tokens = out->counts.tokens / out->counts.rows;
     out->cpu_s = daemon->cpu_s;
     out->peak_mb = daemon->peak_mb;
-    return stage_clear(trial->stage, err);
+    return stage_clear(trial->stage, "*", err);
 }
 
 enum status trial_run(const struct trial *trial, struct trial_result *out, struct err *err)

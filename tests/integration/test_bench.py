@@ -154,7 +154,13 @@ class Bench(SluiceCase):
         found = self.figures("queue", "--redis", server.socket, "--model", self.make_model(), "--requests", "2000", "--rounds", "1",
                              "--depths", "500,4000")
         self.assertEqual([row["depth"] for row in found["depths"]], [500, 4000])
-        self.assertEqual(found["depths"][0]["of_first"], 1)
+        for key in ("of_first", "ceiling_of_first"):
+            self.assertEqual(found["depths"][0][key], 1)
+        for row in found["depths"]:
+            for key in ("daemon_per_s", "ceiling_per_s", "share"):
+                self.assertGreater(row[key], 0, key)
+            for kind in ("", "ceiling_"):
+                self.assertGreater(row[f"{kind}user_us"] + row[f"{kind}system_us"], 0)
         self.assertEqual(client.keys(), [])
 
     def test_ab(self):
