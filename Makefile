@@ -30,6 +30,10 @@ demo: ## start everything privately and search 2,000 package summaries; KEEP=1 l
 bench: all ## measure; docs/speed.md says what is measured and how
 	tests/bench/bench.sh $(BUILD)
 
+loaders: all ## run the code of docs/bulk.md that loads vectors into other programs (PyPI packages, 0.6 GB)
+	tests/support/venv.sh build/venv-loaders tests/docs/requirements.txt
+	build/venv-loaders/bin/python -B tests/docs/loaders.py $(BUILD)/sluice
+
 soak: all ## a million requests of every kind while workers and Redis are killed; SOAK_ARGS='--minutes 10'
 	SLUICE_BINARY=$(BUILD)/sluice PYTHONPATH=tests/support /usr/bin/python3 -B tests/soak/soak.py $(SOAK_ARGS)
 
@@ -44,5 +48,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench soak install lint
+.PHONY: help all deps test demo bench loaders soak install lint
 .DEFAULT_GOAL := help
