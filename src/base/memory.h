@@ -9,6 +9,13 @@
  * (more in a virtual machine). Owns: the caller ends it with free. */
 void *memory_aligned(size_t bytes);
 
+/* Zeros in whole pages, huge ones for large blocks, or NULL when there is no memory: for tables that grow, as what is
+ * given back is the system's at once and leaves no gap behind. Owns: the caller ends it with memory_unmap. */
+void *memory_map(size_t bytes);
+
+/* Gives back memory_map's block of so many bytes. NULL is allowed. */
+void memory_unmap(void *memory, size_t bytes);
+
 /* Hands out the next part of a block, aligned for vectors, or only counts when there is no block yet. */
 void *memory_part(char *block, size_t *used, size_t bytes);
 

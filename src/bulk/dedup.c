@@ -4,15 +4,13 @@
 #include "bulk/dedup.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 
-enum { TABLE_BITS = 5, TABLES = 1 << TABLE_BITS, FIRST_SLOTS = 64, ROW_BITS = 40, CODE_BITS = 5, TAG_BITS = 18 };
+enum { TABLE_BITS = 5, TABLES = 1 << TABLE_BITS, FIRST_SLOTS = 256, ROW_BITS = 40, CODE_BITS = 5, TAG_BITS = 18 };
 
 /* 16 bytes: 64 bits of the hash; then 40 of the row, 5 of the code, 18 more of the hash and a mark that is never 0.
- * With the number of its table a text is known by 87 bits.
- */
+ * With the number of its table a text is known by 87 bits. */
 struct slot {
     uint64_t key, value;
 };
@@ -40,10 +38,15 @@ enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err)
     return STATUS_OK;
 }
 
+static size_t slots_bytes(const struct table *table)
+{
+    return table->slots == NULL ? 0 : ((size_t)table->mask + 1) * sizeof *table->slots;
+}
+
 void dedup_close(struct dedup *dedup)
 {
     for (int i = 0; dedup != NULL && i < TABLES; i++)
-        free(dedup->tables[i].slots);
+        memory_unmap(dedup->tables[i].slots, slots_bytes(&dedup->tables[i]));
     free(dedup);
 }
 
@@ -96,15 +99,13 @@ static bool grow(struct table *table)
 {
     uint32_t before = table->slots == NULL ? 0 : table->mask + 1;
     uint32_t room = before == 0 ? FIRST_SLOTS : 2 * before;
-    struct table bigger = {
-        .slots = memory_aligned(room * sizeof(struct slot)), .mask = room - 1, .count = table->count};
+    struct table bigger = {.slots = memory_map(room * sizeof(struct slot)), .mask = room - 1, .count = table->count};
     if (bigger.slots == NULL)
         return false;
-    memset(bigger.slots, 0, room * sizeof(struct slot));
     for (uint32_t i = 0; i < before; i++)
         if (table->slots[i].value != 0)
             *slot_of(&bigger, table->slots[i].key, table->slots[i].value >> (ROW_BITS + CODE_BITS)) = table->slots[i];
-    free(table->slots);
+    memory_unmap(table->slots, slots_bytes(table));
     *table = bigger;
     return true;
 }
