@@ -2,11 +2,14 @@
 """Bulk jobs beside the engine's own ceiling, on the same rows, threads and machine.
 
     bench_bulk.py BUILD rates [ROWS [ROUNDS]]    local and through a queue, in turn with the ceiling
-    bench_bulk.py BUILD flat [ROWS ...]          the job alone (null engine) at several sizes
+    bench_bulk.py BUILD flat [ROWS ...]          the job alone (null engine) at several sizes, without its start
 
 A job's rate is its rows over the wall time of the whole process, from its start (the model is read) to its end (every file is
 on the disk and has its SHA-256). The ceiling has all texts tokenised and sorted beforehand and keeps no vector. Through a
-queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling."""
+queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling.
+
+`flat` says the job's own processor time apart from the kernel's, which is that of writing vectors and of memory that is used for
+the first time: a virtual machine may take many times as long for a page that its host has yet to find."""
 
 import json
 import os
@@ -42,11 +45,11 @@ class Run:
         assert status == 0, said.decode()
         self.said = json.loads(said.splitlines()[-1])
         self.rate = self.said["rows"] / self.wall_s
-        self.processor_s = usage.ru_utime + usage.ru_stime
+        self.user_s, self.kernel_s = usage.ru_utime, usage.ru_stime
         self.peak_mb = usage.ru_maxrss / 1024
 
     def __str__(self):
-        return f"{self.rate:9,.0f} rows/s ({self.said['rows_per_s']:,.0f} by itself), processor {self.processor_s:.1f} s, {self.peak_mb:.0f} MB"
+        return f"{self.rate:9,.0f} rows/s ({self.said['rows_per_s']:,.0f} by itself), processor {self.user_s + self.kernel_s:.1f} s, {self.peak_mb:.0f} MB"
 
 
 def ceiling(texts):
@@ -100,16 +103,42 @@ def rates(rows=1_000_000, rounds=2):
                   f"{', '.join(f'{100 * value:.1f}' for value in values)}), at most {max(peaks[how]):.0f} MB")
 
 
+def write_lines(path, rows):
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(f"{i} the quick brown fox jumps over the lazy dog\n" for i in range(rows))
+
+
+def plain_writing(folder, size):
+    """Seconds of processor time of a program that does nothing but write so many bytes into a file, in pieces as a job's."""
+    path, piece = os.path.join(folder, "plain"), bytes(256 * 192 * 4)
+    started = time.thread_time()
+    with open(path, "wb", buffering=0) as file:
+        for left in range(size, 0, -len(piece)):
+            file.write(piece[:left])
+    spent = time.thread_time() - started
+    os.unlink(path)
+    return spent
+
+
 def flat(*sizes):
     sizes = sizes or (10_000, 100_000, 1_000_000, 10_000_000)
-    line = f"{{}} the quick brown fox jumps over the lazy dog\n"
     with tempfile.TemporaryDirectory() as folder:
-        texts = os.path.join(folder, "texts.txt")
+        texts, output = os.path.join(folder, "texts.txt"), os.path.join(folder, "v.npy")
+        job = [BINARY, "embed", texts, "--backend", "null", "--model", MODEL, "--output", output]
+        write_lines(texts, 1)
+        starts = [Run(job) for _ in range(5)]
+        start_user, start_kernel = (statistics.median(getattr(run, part) for run in starts) for part in ("user_s", "kernel_s"))
+        print(f"a start: {1e3 * start_user:.1f} ms of processor time and {1e3 * start_kernel:.1f} ms of the kernel's, which the rows are without",
+              flush=True)
         for rows in sizes:
-            with open(texts, "w", encoding="ascii") as file:
-                file.writelines(line.format(i) for i in range(rows))
-            run = Run([BINARY, "embed", texts, "--backend", "null", "--model", MODEL, "--output", os.path.join(folder, "v.npy")])
-            print(f"{rows:11,} rows: {1e6 * run.processor_s / rows:.2f} us of processor time a row, {run}", flush=True)
+            write_lines(texts, rows)
+            runs = [Run(job) for _ in range(max(1, min(5, 1_000_000 // rows)))]
+            user, kernel = (statistics.median(getattr(run, part) for run in runs) for part in ("user_s", "kernel_s"))
+            run = runs[-1]
+            size = os.path.getsize(output)
+            os.unlink(output)
+            print(f"{rows:11,} rows: {1e6 * (user - start_user) / rows:.2f} us of processor time a row and {1e6 * (kernel - start_kernel) / rows:.2f} "
+                  f"of the kernel's, plain writing {1e6 * plain_writing(folder, size) / rows:.2f}; {run}", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ def floats(row):
 class BulkCase(SluiceCase):
     def job(self, *arguments, code=0, **options):
         """Runs a local job to its end; what it has said."""
+        options.setdefault("timeout", 300)  # under a sanitizer, on a busy machine
         result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", *arguments, **options)
         self.assertEqual(result.returncode, code, result.stderr.decode("utf-8", "replace"))
         return result.stderr.decode("utf-8", "replace")
