@@ -7,6 +7,7 @@
  * product are done by the pass over memory that comes next anyway: the activation after the intermediate product, the
  * normalisation after the two that end in a residual, attention after queries, keys and values. */
 #include <math.h>
+#include <stdio.h>
 
 #include "engine/cpu_describe.h"
 #include "engine/cpu_stream.h"
@@ -36,6 +37,17 @@ static enum precision cpu_choose(enum precision asked)
     return can ? asked : PRECISION_AUTO;
 }
 
+/* In int8 it is also said how many layers that is, as their time depends on it. */
+static void describe(struct cpu_weights *weights)
+{
+    char kernels[60];
+    uint32_t layers = weights->backend.model->layer_count, whole = layers - weights->first_whole;
+    snprintf(kernels, sizeof kernels, "%s", weights->kernels->name);
+    if (weights->int8 != NULL)
+        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->kernels->name, whole, layers);
+    cpu_describe(kernels, weights->backend.device, sizeof weights->backend.device);
+}
+
 static enum status cpu_open(const struct model *model, const struct engine_options *options, struct backend **out,
                             struct err *err)
 {
@@ -46,7 +58,7 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     TRY(cpu_weights_open(model, options->precision, &weights, err));
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
-    cpu_describe(weights->kernels->name, weights->backend.device, sizeof weights->backend.device);
+    describe(weights);
     *out = &weights->backend;
     return STATUS_OK;
 }

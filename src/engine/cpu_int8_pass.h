@@ -1,6 +1,7 @@
 /* The CPU backend's forward pass in int8: the four products of a layer and what stands between them, on a stream's
- * buffers. Attention, LayerNorm and pooling stay what they are in the other precisions; so does the attention's output
- * product where tiles compute it in bf16: it is a twelfth of the work and a sixth of the error. */
+ * buffers, for those layers that may be in int8 (cpu_int8_trial.h). Attention, LayerNorm and pooling stay what they are
+ * in the other precisions; so does the attention's output product where tiles compute it in bf16: it is a twelfth of
+ * the work and a sixth of the error. */
 #ifndef ENGINE_CPU_INT8_PASS_H
 #define ENGINE_CPU_INT8_PASS_H
 

@@ -17,10 +17,10 @@ static enum norm_site norm_behind(enum linear_site site)
     return site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION;
 }
 
-/* What a product reads. */
+/* What a product reads that is not in int8. */
 static const void *input_of(const struct backend_stream *stream, enum linear_site site)
 {
-    bool half = stream->weights->backend.precision == PRECISION_BF16;
+    bool half = stream->context.bf16 != NULL;
     if (site == LINEAR_ATTENTION_OUTPUT)
         return half ? (const void *)stream->context.bf16 : stream->context.f32;
     if (site == LINEAR_OUTPUT)
@@ -124,14 +124,14 @@ static enum status tiles_product(struct backend_stream *stream, uint32_t layer, 
 
 /* ---- by oneDNN ---- */
 
-/* The product that comes next. */
+/* The product that comes next, if it is oneDNN's too. */
 static struct matmul_way way_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
                                     unsigned hand)
 {
     struct matmul_way way = {.down = team_goes_down(hand)};
     layer += site == LINEAR_OUTPUT;
     enum linear_site next = site == LINEAR_OUTPUT ? LINEAR_QKV : (enum linear_site)(site + 1);
-    if (layer < weights->backend.model->layer_count) {
+    if (layer < weights->first_whole) {
         way.next = weights->shapes[next];
         way.next_weights = weights->layers[layer].linear[next].packed;
     }
@@ -156,7 +156,7 @@ static enum status matmul_block(struct backend_stream *stream, uint32_t layer, e
     uint32_t outputs = matmul_cut(shape, stream->pass->extent).outputs;
     size_t first = (size_t)block * outputs;
     struct activations activated = {.f32 = stream->wide + first};
-    if (stream->wide16 != NULL)
+    if (stream->context.bf16 != NULL)
         activated = (struct activations){.bf16 = stream->wide16 + first};
     weights->kernels->activate(stream->pass->extent, outputs, model->activation, to, linear->bias + first, activated,
                                model->intermediate_size);
@@ -213,14 +213,14 @@ static enum status int8_product(struct backend_stream *stream, uint32_t layer, e
 void cpu_product_prepare(struct backend_stream *stream)
 {
     struct int8_work work = int8_work_of(stream);
-    if (stream->weights->int8 != NULL)
+    if (cpu_weights_whole(stream->weights, 0))
         int8_pass_embedded(&stream->whole, stream->weights, &work);
 }
 
 enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     const struct cpu_weights *weights = stream->weights;
-    if (weights->int8 != NULL)
+    if (cpu_weights_whole(weights, layer))
         return int8_product(stream, layer, site, err);
     if (weights->tiles != NULL)
         return tiles_product(stream, layer, site, err);
@@ -231,10 +231,14 @@ enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum line
 enum status cpu_product_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
 {
     const struct cpu_weights *weights = stream->weights;
-    if (weights->int8 != NULL) {
-        struct int8_work work = int8_work_of(stream);
+    struct int8_work work = int8_work_of(stream);
+    if (cpu_weights_whole(weights, layer)) {
         int8_pass_norm(&stream->whole, weights, &work, layer, site);
         return STATUS_OK;
     }
-    return weights->tiles != NULL ? STATUS_OK : norm_all(stream, layer, site, err);
+    if (weights->tiles == NULL)
+        TRY(norm_all(stream, layer, site, err));
+    if (site == NORM_OUTPUT && layer + 1 == weights->first_whole && weights->int8 != NULL)
+        int8_pass_embedded(&stream->whole, weights, &work);
+    return STATUS_OK;
 }

@@ -68,6 +68,8 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     }
     if (weights->int8 != NULL && weights->tiles != NULL) {
         stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        if (weights->first_whole > 0)
+            stream->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
     } else if (half) {
         stream->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
         stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));

@@ -1,155 +1,39 @@
-/* From the model's tensors, in whatever type the file has, to what the CPU backend computes with. */
-#include "engine/cpu_weights.h"
-
+/* From the model's tensors, in whatever type the file has, to what the CPU backend computes with: the weights of the
+ * products. What else a model has is cpu_weights_vectors.c's. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
-
-static enum status no_memory(size_t elements, struct err *err)
-{
-    return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weights", elements);
-}
-
-static void copied(const struct cpu_weights *weights, const struct tensor *tensor)
-{
-    if (weights->backend.model->read_once)
-        tensor_release(tensor);
-}
-
-/* Vectors are read by whole SIMD registers at most up to their end, so plain malloc's alignment will do. */
-static enum status keep_vector(struct cpu_weights *weights, const struct tensor *tensor, size_t elements, float **out,
-                               struct err *err)
-{
-    if (tensor->elements != elements)
-        return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements,
-                       elements);
-    float *values = memory_aligned(elements * sizeof *values);
-    if (values == NULL)
-        return no_memory(elements, err);
-    tensor_read_f32(tensor, 0, elements, values);
-    copied(weights, tensor);
-    weights->bytes += elements * sizeof *values;
-    *out = values;
-    return STATUS_OK;
-}
-
-static enum status keep_norm(struct cpu_weights *weights, const struct model *model, const struct layer_norm *norm,
-                             struct norm_weights *out, struct err *err)
-{
-    TRY(keep_vector(weights, &norm->gain, model->hidden, &out->gain, err));
-    TRY(keep_vector(weights, &norm->bias, model->hidden, &out->bias, err));
-    out->eps = model->layer_norm_eps;
-    return STATUS_OK;
-}
-
-/* --- embeddings ----------------------------------------------------------------------------------------------------
- */
-
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static enum status keep_words16(struct cpu_weights *weights, const struct model *model, struct err *err)
-{
-    const struct tensor *words = &model->word_embeddings;
-    float *row = malloc(model->hidden * sizeof *row);
-    weights->word16 = memory_aligned(words->elements * sizeof *weights->word16);
-    if (row == NULL || weights->word16 == NULL) {
-        free(row);
-        return no_memory(words->elements, err);
-    }
-    for (size_t at = 0; at < words->elements; at += model->hidden) {
-        tensor_read_f32(words, at, model->hidden, row);
-        for (uint32_t i = 0; i < model->hidden; i++)
-            weights->word16[at + i] = to_bf16(row[i]);
-    }
-    free(row);
-    copied(weights, words);
-    weights->bytes += words->elements * sizeof *weights->word16;
-    return STATUS_OK;
-}
-
-static enum status keep_embeddings(struct cpu_weights *weights, const struct model *model, enum precision precision,
-                                   struct err *err)
-{
-    size_t hidden = model->hidden, words = (size_t)model->vocabulary * hidden;
-    size_t places = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->word_embeddings.elements != words || model->position_embeddings.elements < first + places ||
-        model->type_embeddings.elements < hidden)
-        return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
-    if (precision == PRECISION_BF16 || precision == PRECISION_INT8)
-        TRY(keep_words16(weights, model, err));
-    else
-        TRY(keep_vector(weights, &model->word_embeddings, words, &weights->word, err));
-
-    float *type = malloc(hidden * sizeof *type);
-    weights->place = malloc(places * sizeof *weights->place);
-    if (type == NULL || weights->place == NULL) {
-        free(type);
-        return no_memory(places, err);
-    }
-    weights->bytes += places * sizeof *weights->place;
-    tensor_read_f32(&model->position_embeddings, first, places, weights->place);
-    tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < places; i++)
-        weights->place[i] += type[i % hidden];
-    free(type);
-    return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
-}
-
-/* --- layers --------------------------------------------------------------------------------------------------------
- */
-
-void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs)
-{
-    const uint32_t shapes[CPU_SHAPES][2] = {
-        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
-        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
-        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
-        [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
-    };
-    *outputs = shapes[site][0];
-    *inputs = shapes[site][1];
-}
+#include "engine/cpu_int8_trial.h"
+#include "engine/cpu_weights_parts.h"
 
 /* Whether a linear is kept in int8. The attention's output stays in bf16 where tiles compute it. */
-static bool is_whole(const struct cpu_weights *weights, unsigned site)
+static bool is_whole(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
-    return weights->int8 != NULL && (weights->tiles == NULL || site != LINEAR_ATTENTION_OUTPUT);
+    return cpu_weights_whole(weights, layer) && (weights->tiles == NULL || site != LINEAR_ATTENTION_OUTPUT);
 }
 
-static size_t packed_bytes(const struct cpu_weights *weights, unsigned site, uint32_t outputs, uint32_t inputs)
+static size_t packed_bytes(const struct cpu_weights *weights, bool whole, unsigned site, uint32_t outputs,
+                           uint32_t inputs)
 {
-    if (is_whole(weights, site))
+    if (whole)
         return int8_weight_bytes(outputs, inputs);
     if (weights->tiles == NULL)
         return matmul_packed_bytes(weights->shapes[site]);
     return (size_t)outputs * inputs * sizeof(uint16_t);
 }
 
-/* Packs linears that share their input as one product with their outputs behind each other. */
-static enum status keep_linear(struct cpu_weights *weights, unsigned site, const struct linear *const *parts,
-                               uint32_t outputs, uint32_t inputs, float *plain, struct cpu_linear *out, struct err *err)
+static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
+                                struct err *err)
 {
-    unsigned count = site == LINEAR_QKV ? 3 : 1;
-    size_t rows = outputs / count, block = rows * inputs;
-    out->bias = malloc(outputs * sizeof *out->bias);
-    if (out->bias == NULL)
-        return no_memory(outputs, err);
-    for (unsigned i = 0; i < count; i++) {
-        if (parts[i]->weight.elements != block || parts[i]->bias.elements != rows)
-            return err_set(err, STATUS_UNSUPPORTED, "a linear layer does not have %zu by %u weights", rows, inputs);
-        tensor_read_f32(&parts[i]->weight, 0, block, plain + i * block);
-        copied(weights, &parts[i]->weight);
-        tensor_read_f32(&parts[i]->bias, 0, rows, out->bias + i * rows);
-    }
-    weights->bytes += outputs * sizeof *out->bias;
-    void *to = memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, site, outputs, inputs));
-    if (is_whole(weights, site)) { /* GELU and ReLU give little below zero */
+    struct site_linears from = cpu_weights_linears(weights->backend.model, layer, site);
+    struct cpu_linear *out = &weights->layers[layer].linear[site];
+    uint32_t outputs = from.outputs, inputs = from.inputs;
+    size_t part = (size_t)outputs / from.count * inputs;
+    bool whole = is_whole(weights, layer, site);
+    for (unsigned i = 0; i < from.count; i++)
+        tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part);
+    void *to = memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, whole, site, outputs, inputs));
+    if (whole) { /* GELU and ReLU give little below zero */
         int8_weight_pack(outputs, inputs, plain, site == LINEAR_OUTPUT, to, &out->whole);
         return STATUS_OK;
     }
@@ -160,22 +44,64 @@ static enum status keep_linear(struct cpu_weights *weights, unsigned site, const
     return STATUS_OK;
 }
 
-static enum status keep_layer(struct cpu_weights *weights, const struct model *model, const struct model_layer *from,
-                              float *plain, struct cpu_layer *to, struct err *err)
+static enum status keep_products(struct cpu_weights *weights, uint32_t layer, float *plain, struct err *err)
 {
-    const struct linear *const parts[CPU_SHAPES][3] = {
-        [LINEAR_QKV] = {&from->query, &from->key, &from->value},
-        [LINEAR_ATTENTION_OUTPUT] = {&from->attention_output},
-        [LINEAR_INTERMEDIATE] = {&from->intermediate},
-        [LINEAR_OUTPUT] = {&from->output},
-    };
+    for (unsigned site = 0; site < CPU_SHAPES; site++)
+        TRY(keep_product(weights, layer, site, plain, err));
+    return STATUS_OK;
+}
+
+static void products_copied(struct cpu_weights *weights, uint32_t layer)
+{
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        uint32_t outputs, inputs;
-        cpu_weights_shape(model, site, &outputs, &inputs);
-        TRY(keep_linear(weights, site, parts[site], outputs, inputs, plain, &to->linear[site], err));
+        struct site_linears linears = cpu_weights_linears(weights->backend.model, layer, site);
+        for (unsigned i = 0; i < linears.count; i++)
+            cpu_weights_copied(weights, &linears.part[i]->weight);
     }
-    TRY(keep_norm(weights, model, &from->attention_norm, &to->norm[NORM_ATTENTION], err));
-    return keep_norm(weights, model, &from->output_norm, &to->norm[NORM_OUTPUT], err);
+}
+
+static enum status keep_plain_layers(struct cpu_weights *weights, float *plain, struct err *err)
+{
+    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
+        TRY(keep_products(weights, layer, plain, err));
+        products_copied(weights, layer);
+    }
+    return STATUS_OK;
+}
+
+/* Packs a layer in int8, and leaves it so if the trial is content. */
+static enum status keep_whole(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain,
+                              struct err *err)
+{
+    size_t before = weights->packed_used; /* what a layer in another precision is packed over, if it has to be */
+    weights->first_whole = layer;
+    TRY(keep_products(weights, layer, plain, err));
+    if (int8_trial_passes(trial, layer))
+        return STATUS_OK;
+    weights->first_whole = layer + 1;
+    weights->packed_used = before;
+    return STATUS_OK;
+}
+
+/* In int8: as many layers as may be, from the last one on, and the others as they are in bf16 or f32. */
+static enum status keep_whole_layers(struct cpu_weights *weights, float *plain, struct err *err)
+{
+    struct int8_trial *trial;
+    TRY(int8_trial_open(weights, &trial, err));
+    enum status status = STATUS_OK;
+    for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0 && status == STATUS_OK;) {
+        if (weights->first_whole == layer + 1)
+            status = keep_whole(weights, layer, trial, plain, err);
+        if (weights->first_whole > layer && status == STATUS_OK)
+            status = keep_products(weights, layer, plain, err);
+        products_copied(weights, layer);
+    }
+    int8_trial_close(trial);
+    for (unsigned site = 0; site < CPU_SHAPES && weights->first_whole == 0; site++) {
+        matmul_close(weights->shapes[site]);
+        weights->shapes[site] = NULL;
+    }
+    return status;
 }
 
 /* Compiles the products of a layer, and makes room for the weights of all. */
@@ -183,18 +109,20 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
                                     struct err *err)
 {
     size_t bytes = 0;
+    enum precision kept = precision == PRECISION_INT8 ? PRECISION_F32 : precision;
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
         cpu_weights_shape(model, site, &outputs, &inputs);
-        bool whole = site != LINEAR_INTERMEDIATE;
-        if (weights->tiles == NULL && weights->int8 == NULL)
-            TRY(matmul_open(weights->device, outputs, inputs, precision, whole, &weights->shapes[site], err));
-        memory_part(NULL, &bytes, packed_bytes(weights, site, outputs, inputs));
+        bool together = site != LINEAR_INTERMEDIATE;
+        if (weights->tiles == NULL)
+            TRY(matmul_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
+        size_t plain = packed_bytes(weights, false, site, outputs, inputs);
+        size_t whole = packed_bytes(weights, weights->int8 != NULL, site, outputs, inputs);
+        memory_part(NULL, &bytes, plain > whole ? plain : whole);
     }
-    bytes *= model->layer_count;
+    bytes *= model->layer_count; /* what is not touched in the end takes no memory */
     weights->packed = memory_aligned(bytes);
-    weights->bytes += bytes;
-    return weights->packed == NULL ? no_memory(bytes, err) : STATUS_OK;
+    return weights->packed == NULL ? cpu_weights_no_memory(bytes, err) : STATUS_OK;
 }
 
 static enum status keep_layers(struct cpu_weights *weights, const struct model *model, enum precision precision,
@@ -202,16 +130,19 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
 {
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
     if (weights->layers == NULL)
-        return no_memory(model->layer_count, err);
+        return cpu_weights_no_memory(model->layer_count, err);
+    weights->first_whole = model->layer_count;
     TRY(prepare_products(weights, model, precision, err));
+    for (uint32_t layer = 0; layer < model->layer_count; layer++)
+        TRY(cpu_weights_keep_vectors(weights, layer, err));
     size_t longer = model->intermediate_size > 3 * model->hidden ? model->intermediate_size : 3 * model->hidden;
     size_t largest = longer * model->hidden; /* elements of any product */
     float *plain = malloc(largest * sizeof *plain);
     if (plain == NULL)
-        return no_memory(largest, err);
-    enum status status = STATUS_OK;
-    for (uint32_t layer = 0; layer < model->layer_count && status == STATUS_OK; layer++)
-        status = keep_layer(weights, model, &model->layers[layer], plain, &weights->layers[layer], err);
+        return cpu_weights_no_memory(largest, err);
+    enum status status =
+        weights->int8 != NULL ? keep_whole_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
+    weights->bytes += weights->packed_used;
     free(plain);
     return status;
 }
@@ -227,7 +158,7 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
                 model->hidden / model->heads % TILES_MULTIPLE == 0;
     weights->tiles = precision != PRECISION_F32 && fits ? weights->kernels->tiles : NULL;
     TRY(matmul_device_open(&weights->device, err));
-    TRY(keep_embeddings(weights, model, precision, err));
+    TRY(cpu_weights_keep_embeddings(weights, precision, err));
     return keep_layers(weights, model, precision, err);
 }
 

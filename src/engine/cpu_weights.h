@@ -11,7 +11,7 @@ enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     struct matmul_weights *packed; /* for oneDNN, or NULL: */
-    uint16_t *tiles;               /* for cpu_tiles, in int8 too for the attention's output, or NULL: */
+    uint16_t *tiles;               /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
     struct int8_weight whole;
     float *bias;
 };
@@ -25,9 +25,10 @@ struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct cpu_kernels *kernels;
     const struct cpu_tiles *tiles;   /* what computes products and attention, or NULL: oneDNN and the kernels do */
-    const struct int8_kernels *int8; /* what computes products in int8, all but those that tiles do; else NULL */
+    const struct int8_kernels *int8; /* what computes products in int8, but for those that tiles do; else NULL */
+    uint32_t first_whole;            /* the layers from it on are in int8; layer_count: none */
     struct matmul_device *device;
-    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL with tiles and in int8 */
+    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
     float *word;                       /* [vocabulary, hidden], or NULL: */
     uint16_t *word16;                  /* the same in bf16 */
     float *place;                      /* [max_tokens, hidden]: position plus token type 0 */
@@ -42,6 +43,12 @@ struct cpu_weights {
  * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
 MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
                                         struct err *err);
+/* Whether a layer is computed in int8; where the model is, the others are in bf16 on tiles, or without these in f32. */
+static inline bool cpu_weights_whole(const struct cpu_weights *weights, uint32_t layer)
+{
+    return layer >= weights->first_whole;
+}
+
 /* The sizes of a layer's products; `site` is an enum linear_site. */
 void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs);
 void cpu_weights_close(struct cpu_weights *weights);

@@ -4,8 +4,8 @@
 usage: encoder_golden.py ENCODE_IDS WORK [EVERY]
 ENCODE_IDS is the driver of tests/golden, WORK a folder for checkpoints, EVERY so many texts
 are compared (under a sanitizer). The bars: f32 cosine >= 0.9999999 and no number
-off by more than 1e-6 on normalised vectors; bf16 cosine >= 0.9999; int8 as the shape's row says, as each layer's rounding adds
-to that of the layers before; the same bits alone and packed with all others.
+off by more than 1e-6 on normalised vectors; bf16 cosine >= 0.9999; int8 cosine >= 0.9995; the same bits alone and packed
+with all others.
 """
 import json
 import math
@@ -29,13 +29,11 @@ SOME = [1, 3, 6, 10, 16, 18, 32, 50, 64, 66, 130, 193, 300]
 FEW = [1, 2, 17, 33, 129, 511]
 
 MODELS = {
-    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=LENGTHS, seed=11,
-                   int8=0.9995),
-    "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12,
-                      int8=0.9985),
-    "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="BF16", lengths=FEW, seed=13,
-                      int8=0.9965),
+    "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=LENGTHS, seed=11),
+    "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12),
+    "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="BF16", lengths=FEW, seed=13),
 }
+LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
 VOCABULARY, POSITIONS, EPS = 30522, 512, 1e-12
 
 
@@ -213,7 +211,7 @@ def check_model(driver, work, name, m, every):
         if ours is None:
             print(f"{name} {precision}: this processor cannot; not compared")
             continue
-        good &= compare(name, precision, ours, wanted, texts, {"bf16": 0.9999, "int8": m["int8"]}.get(precision))
+        good &= compare(name, precision, ours, wanted, texts, LEAST.get(precision))
         alone = run(driver, folder, precision, 1, texts, m["hidden"])
         if alone.tobytes() != ours.tobytes():
             print(f"{name} {precision}: a text alone has other bits than in a batch")

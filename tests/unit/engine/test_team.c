@@ -256,6 +256,7 @@ static void check_bits(struct memory_shape shape, enum precision precision)
 
 static const struct memory_shape wide = {100, 130, 128, 2, 4, 256};
 static const struct memory_shape odd = {50, 128, 36, 2, 3, 70};
+static const struct memory_shape deep = {100, 130, 64, 12, 2, 128}; /* in int8 some of its layers are not */
 
 static void f32_bits_do_not_show_who_helped(void **state)
 {
@@ -276,6 +277,7 @@ static void int8_bits_do_not_show_who_helped(void **state)
     (void)state;
     check_bits(wide, PRECISION_INT8);
     check_bits(odd, PRECISION_INT8);
+    check_bits(deep, PRECISION_INT8);
 }
 
 static const struct CMUnitTest cases[] = {
