@@ -8,15 +8,15 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "bench/cost_check.h"
 #include "bench/gemm_peak.h"
 #include "bench/numbers.h"
 #include "bench/passes.h"
 #include "bench/process.h"
-#include "engine/cost.h"
 #include "serve/devices.h"
 #include "serve/start.h"
 
-enum { POINTS = 2 * NUMBERS_MAX, MIXED_ROWS = 32, PASS_TOKENS = 1024 };
+enum { MIXED_ROWS = 32 };
 
 struct bench {
     const struct bench_engine_options *options;
@@ -26,11 +26,7 @@ struct bench {
     struct numbers lengths;
     bool cpu;       /* is the backend */
     bool yardstick; /* there is one for this backend and precision */
-
-    /* What one thread took for batches of these shapes; the cost model is to explain it. */
-    struct cost_shape shapes[POINTS];
-    double took_ns[POINTS];
-    unsigned points;
+    struct cost_check cost;
 };
 
 static double operations_per_token(const struct model *model, double length)
@@ -162,92 +158,8 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     return STATUS_OK;
 }
 
-static const struct column pass_columns[] = {{"tokens", "tokens", 0}, {"rows", "rows", 0},
-                                             {"passes", "passes", 0}, {"p50_ms", "p50 ms", 3},
-                                             {"p99_ms", "p99 ms", 3}, {"least_cpu_ms", "least CPU", 3}};
-
-/* What one thread takes for a pass. The fastest pass, in processor time, is what the cost model is to explain: all else
- * is what other programs did. */
-static enum status measure_pass(struct bench *bench, uint32_t length, uint32_t rows, struct err *err)
-{
-    struct passes passes;
-    struct sample took = {0};
-    double cpu_ms = 0;
-    enum status status = passes_open_even(&passes, bench->engine, bench->model, rows, length, err);
-    if (status == STATUS_OK)
-        status = passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, &took, &cpu_ms, err);
-    if (status == STATUS_OK) {
-        double p50 = sample_quantile(&took, 0.5), took_ms = bench->cpu ? cpu_ms : p50;
-        bench->shapes[bench->points] = cost_shape_of(&passes.batch);
-        bench->took_ns[bench->points++] = took_ms * NS_PER_MS + 1; /* the null engine may be faster than a clock */
-        sheet_row(bench->sheet, (struct cell[]){{NULL, length},
-                                                {NULL, rows},
-                                                {NULL, (double)took.count},
-                                                {NULL, p50},
-                                                {NULL, sample_quantile(&took, 0.99)},
-                                                {NULL, bench->cpu ? cpu_ms : NAN}});
-    }
-    passes_close(&passes);
-    sample_free(&took);
-    return status;
-}
-
-static enum status passes_of_one_thread(struct bench *bench, struct err *err)
-{
-    sheet_table(bench->sheet, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
-    for (size_t i = 0; i < bench->lengths.count; i++)
-        TRY(measure_pass(bench, (uint32_t)bench->lengths.items[i], 1, err));
-    for (size_t i = 0; i < bench->lengths.count; i++) {
-        uint32_t length = (uint32_t)bench->lengths.items[i];
-        TRY(measure_pass(bench, length, length < PASS_TOKENS / 2 ? PASS_TOKENS / length : 2, err));
-    }
-    return STATUS_OK;
-}
-
-static const struct column cost_columns[] = {
-    {"tokens", "tokens", 0},          {"squares", "squares", 0}, {"took_ms", "took ms", 3},
-    {"fitted_ms", "fitted", 3},       {"fit_error", "error", 3}, {"predicted_ms", "predicted", 3},
-    {"prediction_error", "error", 3},
-};
-
-/* How well t = a P + b T + c S explains what was measured (fitted), and how well the daemon would have known it from
- * its calibration at start (predicted). */
-static void explain(struct bench *bench, const struct cost *calibrated)
-{
-    struct cost fitted = cost_fit(calibrated->device, bench->shapes, bench->took_ns, bench->points);
-    sheet_table(bench->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
-    double worst = 0;
-    for (unsigned i = 0; i < bench->points; i++) {
-        double took = bench->took_ns[i], by_fit = cost_predict_ns(&fitted, bench->shapes[i]);
-        double before = cost_predict_ns(calibrated, bench->shapes[i]);
-        worst = fmax(worst, fabs(by_fit / took - 1));
-        sheet_row(bench->sheet, (struct cell[]){{NULL, bench->shapes[i].tokens},
-                                                {NULL, bench->shapes[i].squares},
-                                                {NULL, took / NS_PER_MS},
-                                                {NULL, by_fit / NS_PER_MS},
-                                                {NULL, by_fit / took - 1},
-                                                {NULL, before / NS_PER_MS},
-                                                {NULL, before / took - 1}});
-    }
-    sheet_number(bench->sheet, "worst_fit_error", worst, 3);
-    sheet_number(bench->sheet, "cost_pass_us", fitted.terms[0] / 1e3, 2);
-    sheet_number(bench->sheet, "cost_token_ns", fitted.terms[1], 2);
-    sheet_number(bench->sheet, "cost_square_ps", fitted.terms[2] * 1e3, 3);
-}
-
-static enum status calibrate(struct bench *bench, struct cost *out, struct err *err)
-{
-    struct encoder *encoder = NULL;
-    enum status status = encoder_open(bench->engine, &encoder, err);
-    if (status == STATUS_OK)
-        status = cost_calibrate(encoder, bench->model, COST_CALIBRATE_NS, out, err);
-    encoder_close(encoder);
-    return status;
-}
-
 static enum status run(struct bench *bench, const struct config *config, struct err *err)
 {
-    struct cost calibrated;
     unsigned threads = start_threads(config);
     TRY(numbers_parse("--tokens", bench->options->tokens, 1, 1 << 20, &bench->lengths, err));
     TRY(open_engine(bench, config, err));
@@ -259,12 +171,20 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     bench->cpu = strcmp(engine_backend(bench->engine), "cpu") == 0;
     bench->yardstick = bench->cpu && gemm_peak_knows(precision);
     threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
-    TRY(calibrate(bench, &calibrated, err));
+    bench->cost = (struct cost_check){
+        .sheet = bench->sheet,
+        .engine = bench->engine,
+        .model = bench->model,
+        .lengths = &bench->lengths,
+        .round_ms = bench->options->round_ms,
+        .rounds = bench->options->rounds,
+        .cpu = bench->cpu,
+    };
+    TRY(cost_check_open(&bench->cost, threads, err));
     threads = bench->cpu ? threads : 1;
     TRY(batches(bench, threads, err));
     TRY(mixed(bench, threads, err));
-    TRY(passes_of_one_thread(bench, err));
-    explain(bench, &calibrated);
+    TRY(cost_check_run(&bench->cost, err));
     sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS"), 1);
     sheet_number(bench->sheet, "memory_peak_mb", process_memory_mb(getpid(), "VmHWM"), 1);
     return STATUS_OK;
@@ -275,6 +195,7 @@ enum status bench_engine(const struct config *config, const struct bench_engine_
 {
     struct bench bench = {.options = options, .sheet = sheet};
     enum status status = run(&bench, config, err);
+    cost_check_close(&bench.cost);
     if (bench.engine != NULL)
         engine_close(bench.engine);
     if (bench.model != NULL)

@@ -64,7 +64,8 @@ static enum status open(void *context, void **out, struct err *err)
     lane->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
     if (lane->batch.output == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
-    return encoder_open(passes->engine, &lane->encoder, err);
+    TRY(encoder_open(passes->engine, &lane->encoder, err));
+    return passes->team == NULL ? STATUS_OK : encoder_join(lane->encoder, passes->team, err);
 }
 
 /* What the vectors are does not matter here, so they may be not finite. */

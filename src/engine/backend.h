@@ -42,7 +42,7 @@ struct team;
 /* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
 struct stream_limits {
     uint32_t tokens, rows;
-    uint32_t strip, fade; /* for the cost model: see struct cost_device; 0: none */
+    uint32_t strip, room, helped; /* for the cost model: see struct cost_device; 0: none */
 };
 
 /* One pass: some whole rows of a batch, as they lie there. Row r is ids[start[r] - origin] onwards. */
@@ -83,6 +83,8 @@ struct backend_ops {
     enum status (*stream_open)(struct backend *backend, struct backend_stream **out, struct err *err);
     /* What encoder_join does; NULL where nobody can help. */
     enum status (*stream_join)(struct backend_stream *stream, struct team *team, struct err *err);
+    /* Whether helpers could have a part in the pass that was begun last; NULL where nobody can help. */
+    bool (*helped)(const struct backend_stream *stream);
     void (*stream_close)(struct backend_stream *stream);
     /* Asked before every pass: a stream that had to give memory back takes less from then on. */
     struct stream_limits (*limits)(const struct backend_stream *stream);

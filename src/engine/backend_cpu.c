@@ -12,8 +12,8 @@
 #include "engine/cpu_describe.h"
 #include "engine/cpu_stream.h"
 
-/* Where a pass on tiles begins to hide its wait for the weights. In f32 this wait is too short to show. */
-enum { TILES_FADE = 80 };
+/* The second-level cache of a core that has tiles. */
+enum { CACHE_BYTES = 2 << 20 };
 
 /* Words that are asked for ahead of their turn. */
 enum { WORDS_AHEAD = 4 };
@@ -70,9 +70,18 @@ static void cpu_close(struct backend *backend)
 
 static struct stream_limits cpu_limits(const struct backend_stream *stream)
 {
-    bool tiles = stream->weights->tiles != NULL;
-    return (struct stream_limits){
-        .tokens = PASS_TOKENS, .rows = UINT32_MAX, .strip = tiles ? TILES_MULTIPLE : 0, .fade = tiles ? TILES_FADE : 0};
+    struct stream_limits limits = {.tokens = PASS_TOKENS, .rows = UINT32_MAX};
+    limits.helped = stream->team == NULL ? 0 : HELPED_TOKENS;
+    if (stream->weights->tiles != NULL) {
+        limits.strip = TILES_MULTIPLE;
+        limits.room = (uint32_t)(CACHE_BYTES / stream->row_bytes);
+    }
+    return limits;
+}
+
+static bool cpu_helped(const struct backend_stream *stream)
+{
+    return stream->helped;
 }
 
 /* --- the forward pass ----------------------------------------------------------------------------------------------
@@ -122,7 +131,6 @@ static void end_pass(struct backend_stream *stream)
 {
     if (stream->team != NULL)
         team_leave(stream->team, stream->helped);
-    stream->helped = false;
 }
 
 static enum status ended_by(struct backend_stream *stream, enum status status)
@@ -223,6 +231,7 @@ const struct backend_ops backend_cpu = {
     .close = cpu_close,
     .stream_open = cpu_stream_open,
     .stream_join = cpu_stream_join,
+    .helped = cpu_helped,
     .stream_close = cpu_stream_close,
     .limits = cpu_limits,
     .embed = cpu_embed,

@@ -9,10 +9,15 @@
 #include <math.h>
 #include <string.h>
 
-static const double fade = 0.98;      /* of what is known, with each batch: about the last 50 count */
-static const double pull = 0.002;     /* towards the common scale, in batches of equal shares */
-static const double half_strip = 0.7; /* of the price of a whole one: its weights are loaded for half the rows */
-static const double weigh = 0.05;     /* of the last batch in the moving scale and error */
+static const double fade = 0.98;       /* of what is known, with each batch: about the last 50 count */
+static const double pull = 0.002;      /* towards the common scale, in batches of equal shares */
+static const double half_strip = 0.65; /* of the price of a whole one: its weights are loaded for half the rows */
+static const double crowded = 0.17;    /* more for a token that finds no room in the cache */
+static const double weigh = 0.05;      /* of the last batch in the moving scale, error and help */
+
+/* Where the price of half a strip is looked for when it is all there is. */
+static const double half_least = 0.3, half_most = 0.9;
+enum { HALF_STEPS = 25 };
 
 struct cost_shape cost_shape_of(const struct engine_batch *batch)
 {
@@ -24,7 +29,7 @@ struct cost_shape cost_shape_of(const struct engine_batch *batch)
 
 struct cost cost_from(double pass_ns, double token_ns, double square_ns)
 {
-    return (struct cost){.terms = {pass_ns, token_ns, square_ns}, .factors = {1, 1, 1}, .scale = 1};
+    return (struct cost){.terms = {pass_ns, token_ns, square_ns}, .help = 1, .factors = {1, 1, 1}, .scale = 1};
 }
 
 bool cost_known(const struct cost *cost)
@@ -42,30 +47,43 @@ static double passes(double pass_tokens, struct cost_shape shape)
 }
 
 /* What so many tokens are to a product that takes them in strips. */
-static double in_strips(double strip, double tokens)
+static double in_strips(const struct cost_device *device, double tokens)
 {
-    if (!(strip > 0))
+    if (!(device->strip > 0))
         return tokens;
-    double whole = floor(tokens / strip), rest = tokens - whole * strip;
-    return strip * (whole + (rest > strip / 2 ? 1 : rest > 0 ? half_strip : 0));
+    double whole = floor(tokens / device->strip), rest = tokens - whole * device->strip;
+    double half = whole > 0 ? half_strip : device->half;
+    return device->strip * (whole + (rest > device->strip / 2 ? 1 : rest > 0 ? half : 0));
 }
 
 static void features(const struct cost_device *device, struct cost_shape shape, double x[COST_TERMS])
 {
-    double count = passes(device->pass, shape), f = device->fade;
-    double tokens = in_strips(device->strip, shape.tokens / count);
-    x[0] = f > 0 ? count * (hypot(f, tokens) - tokens) / f : count;
-    x[1] = count * tokens;
+    double count = passes(device->pass, shape);
+    double tokens = in_strips(device, shape.tokens / count);
+    double beyond = device->room > 0 ? fmax(0, tokens - device->room) : 0;
+    x[0] = count;
+    x[1] = count * (tokens + crowded * beyond);
     x[2] = shape.squares;
 }
 
-double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
+/* What is helped is one pass. */
+static bool gets_help(const struct cost *cost, struct cost_shape shape)
+{
+    return shape.helped && shape.tokens <= cost->device.helped;
+}
+
+static double alone_ns(const struct cost *cost, struct cost_shape shape)
 {
     double x[COST_TERMS], ns = 0;
     features(&cost->device, shape, x);
     for (int i = 0; i < COST_TERMS; i++)
         ns += cost->factors[i] * cost->terms[i] * x[i];
     return ns;
+}
+
+double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
+{
+    return alone_ns(cost, shape) * (gets_help(cost, shape) ? cost->help : 1);
 }
 
 /* Solves a * x = b where `free` says so, the other x are 0; symmetric and positive, so that no pivoting is needed.
@@ -135,7 +153,9 @@ static void add(struct cost_equations *sums, const double u[COST_TERMS])
     }
 }
 
-struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count)
+/* The fit for a device of which all is known. */
+static struct cost fit_terms(struct cost_device device, const struct cost_shape *shapes, const double *took_ns,
+                             unsigned count)
 {
     struct cost_equations sums = {0};
     double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
@@ -156,15 +176,56 @@ struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes,
         return cost_from(0, 0, 0);
     for (int i = 0; i < COST_TERMS; i++)
         x[i] = most[i] > 0 ? x[i] / most[i] : 0;
-    if (device.fade > 0 && x[0] > device.fade * x[1]) {
-        device.fade = 0;
-        return cost_fit(device, shapes, took_ns, count);
-    }
     struct cost cost = cost_from(x[0], x[1], x[2]);
     cost.device = device;
-    for (unsigned k = 0; k < count; k++)
-        cost.error += fabs(cost_predict_ns(&cost, shapes[k]) - took_ns[k]) / took_ns[k] / count;
     return cost;
+}
+
+/* Relative errors: their mean, and the sum of their squares. */
+static double errors(const struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count,
+                     double *squares)
+{
+    double sum = 0;
+    *squares = 0;
+    for (unsigned k = 0; k < count; k++) {
+        double error = (cost_predict_ns(cost, shapes[k]) - took_ns[k]) / took_ns[k];
+        sum += fabs(error) / count;
+        *squares += error * error;
+    }
+    return sum;
+}
+
+/* The price of a lonely half strip is looked for in small steps, from where it may be on a guess: where no batch tells,
+ * the guess stays. */
+struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count)
+{
+    struct cost best = {.terms = {0}};
+    double least = INFINITY;
+    for (unsigned i = 0; i <= HALF_STEPS; i++) {
+        double squares;
+        device.half = i == 0 ? half_strip : half_least + (half_most - half_least) * (i - 1) / (HALF_STEPS - 1);
+        struct cost cost = fit_terms(device, shapes, took_ns, count);
+        cost.error = errors(&cost, shapes, took_ns, count, &squares);
+        if (i == 0 || squares < least - 1e-9) {
+            best = cost;
+            least = squares;
+        }
+        if (!(device.strip > 0))
+            break;
+    }
+    return best;
+}
+
+void cost_fit_help(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count)
+{
+    double sum = 0;
+    unsigned helped = 0;
+    for (unsigned k = 0; k < count; k++)
+        if (gets_help(cost, shapes[k]) && alone_ns(cost, shapes[k]) > 0) {
+            sum += took_ns[k] / alone_ns(cost, shapes[k]);
+            helped++;
+        }
+    cost->help = helped > 0 ? sum / helped : 1;
 }
 
 static void refit(struct cost *cost, const double u[COST_TERMS])
@@ -183,22 +244,31 @@ static void refit(struct cost *cost, const double u[COST_TERMS])
     (void)solve_positive(&drawn, cost->factors); /* where it cannot, what was good before still is */
 }
 
-void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
+/* What the batch says of the terms, all together and one by one. */
+static void correct(struct cost *cost, struct cost_shape shape, double took_ns, double part)
 {
-    if (!(took_ns > 0) || !(shape.tokens > 0))
-        return;
-    if (!cost_known(cost))
-        *cost = cost_from(0, took_ns / shape.tokens, 0);
     double x[COST_TERMS], u[COST_TERMS], share = 0;
     features(&cost->device, shape, x);
     for (int i = 0; i < COST_TERMS; i++) {
         u[i] = cost->terms[i] * x[i] / took_ns;
         share += u[i];
     }
-    double error = fabs(cost_predict_ns(cost, shape) - took_ns) / took_ns;
-    double part = cost->batches == 0 ? 1 : fmax(weigh, 1.0 / (double)(cost->batches + 1));
-    cost->error += part * (error - cost->error);
     cost->scale *= pow(share * cost->scale, -part); /* the mean of logarithms */
-    cost->batches++;
     refit(cost, u);
+}
+
+void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
+{
+    if (!(took_ns > 0) || !(shape.tokens > 0))
+        return;
+    if (!cost_known(cost))
+        *cost = cost_from(0, took_ns / shape.tokens, 0);
+    double predicted = cost_predict_ns(cost, shape);
+    double part = cost->batches == 0 ? 1 : fmax(weigh, 1.0 / (double)(cost->batches + 1));
+    cost->error += part * (fabs(predicted - took_ns) / took_ns - cost->error);
+    cost->batches++;
+    if (gets_help(cost, shape))
+        cost->help *= pow(took_ns / predicted, weigh);
+    else
+        correct(cost, shape, took_ns, part);
 }

@@ -1,9 +1,7 @@
 /* What a batch will take: t = a * P + b * T + c * sum of L^2, for T computed tokens (padding too) in rows of L, that go
  * through the device in P passes. The first term is what every pass costs, whatever is in it (all weights come by), the
- * second the matrix products, the third attention.
- *
- * On tiles the first one fades behind the second: the more rows a weight is for, the less of the wait for it shows.
- * There a pass of n tokens counts as sqrt(f^2 + n^2) - n over f, which is 1 for none and f / 2n for many.
+ * second the matrix products, the third attention. What a device does otherwise is named in struct cost_device: tokens
+ * counted in strips, tokens that no longer find room in a cache, and idle threads that help with a short pass.
  *
  * The three numbers come from a calibration at start (cost_calibrate); each batch that has run then corrects them, more
  * slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate. */
@@ -12,7 +10,7 @@
 
 #include "engine/engine.h"
 
-enum { COST_TERMS = 3, COST_CALIBRATE_NS = 200000000 /* for a good fit where a text of 512 tokens takes 50 ms */ };
+enum { COST_TERMS = 3, COST_CALIBRATE_NS = 150000000 /* for a good fit where a text of 512 tokens takes 50 ms */ };
 
 /* Of least squares: a * x = b, symmetric. */
 struct cost_equations {
@@ -21,15 +19,19 @@ struct cost_equations {
 
 /* How a device goes through a batch, in tokens. */
 struct cost_device {
-    double pass;  /* whole rows of up to so many are one pass; 0: all are */
-    double strip; /* a product takes so many at a time, and half of them for not much less; 0: any number */
-    double fade;  /* f above; 0: a pass costs the same whatever is in it */
+    double pass;   /* whole rows of up to so many are one pass; 0: all are */
+    double strip;  /* a product takes so many at a time, and half of them for not much less; 0: any number */
+    double room;   /* the activations of so many stay in a core's cache, those beyond cost more; 0: of any number */
+    double half;   /* what half a strip costs where it is all there is: what is between half and all of one depends on
+                      how long it waits for the weights. Found by the fit */
+    double helped; /* idle threads have a part in a pass of up to so many; 0: they never have */
 };
 
 /* What is known of an engine's speed. All zero: nothing. */
 struct cost {
     double terms[COST_TERMS]; /* ns, as calibrated: per pass, per token, per squared token; all 0: not known */
     struct cost_device device;
+    double help;                /* share of its time that a batch takes with the help of idle threads; of late */
     double factors[COST_TERMS]; /* what the batches since have made of each; 1 at first */
     struct cost_equations seen; /* those batches, the older the less */
     double scale;               /* took / calibrated, moving */
@@ -41,12 +43,13 @@ struct cost {
 struct cost_shape {
     double tokens, squares; /* of all rows */
     double rows;
+    bool helped; /* the cores are idle but for this batch: threads help with it, if it is short */
 };
 
-/* The shape of a batch that an engine takes. */
+/* The shape of a batch that an engine takes, on one thread. */
 struct cost_shape cost_shape_of(const struct engine_batch *batch);
 
-/* A cost with these terms, where every batch is one pass. Units: ns; none may be negative. */
+/* A cost with these terms, where every batch is one pass and nobody helps. Units: ns; none may be negative. */
 struct cost cost_from(double pass_ns, double token_ns, double square_ns);
 
 /* Whether there is anything to predict with. */
@@ -56,19 +59,24 @@ bool cost_known(const struct cost *cost);
  */
 double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
 
-/* One more batch has run. Without a calibration before it, the first one sets the price of a token. */
+/* One more batch has run. Without a calibration before it, the first one sets the price of a token. A batch that was
+ * helped only says what help is worth. */
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
-/* Fits the three terms to measured batches by least squares of the relative error, none below 0; `error` is then
- * what it misses them by, on average. Without `fade` where with it more tokens would cost less. Shapes: shapes,
- * took_ns [count]. */
+/* Fits the three terms to measured batches that nobody helped with, by least squares of the relative error, none below
+ * 0; `error` is then what it misses them by, on average. Shapes: shapes, took_ns [count]. */
 struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
-/* Runs batches of a few shapes, each up to four times, until about `budget_ns` are used up (what a GPU does in the
- * first passes of a size is not counted), and fits the shortest runs, without the time that the thread waited for a
- * processor. Shapes that would take too much of the budget are left out; the first always runs. Errors: those of
- * encoder_run; STATUS_NO_MEMORY. Thread: the encoder's. */
-MUST_CHECK enum status cost_calibrate(struct encoder *encoder, const struct model *model, uint64_t budget_ns,
-                                      struct cost *out, struct err *err);
+/* What help is worth, by batches that were helped and a cost that is fitted: the mean of their shares. Without any,
+ * nothing. */
+void cost_fit_help(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count);
+
+/* Runs batches of a few shapes until about `budget_ns` are used up (what a GPU does in the first passes of a size is
+ * not counted), and fits the shortest runs, without the time that the thread waited for a processor. Shapes that would
+ * take too much of the budget are left out; the first always runs. With a team, the encoder joins it in the end, for a
+ * few short batches that are helped; NULL: nobody helps. Errors: those of encoder_run and encoder_join;
+ * STATUS_NO_MEMORY. Thread: the encoder's. */
+MUST_CHECK enum status cost_calibrate(struct encoder *encoder, struct team *team, const struct model *model,
+                                      uint64_t budget_ns, struct cost *out, struct err *err);
 
 #endif

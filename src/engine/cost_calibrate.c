@@ -1,4 +1,7 @@
-/* The calibration: a few made-up batches, cheap ones first, on the encoder that will do the work. */
+/* The calibration: a few made-up batches on the encoder that will do the work.
+ *
+ * Each runs several times in a row, as batches of a kind come in a row at work: behind a larger one, the next two or
+ * three take a millisecond more each, until the third-level cache has all weights again. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +10,20 @@
 #include "engine/cost.h"
 #include "engine/encoder.h"
 
-/* From what a single query is to several passes, with short and with long rows, those first that tell the terms apart:
- * a slow device gets through few of them. */
+/* From what a single query is to a full pass, with short and with long rows; a slow device does not come to the last
+ * ones. */
 static const struct {
     uint32_t rows, length;
-} batches[] = {{1, 16}, {1, 128}, {1, 256}, {16, 16}, {1, 512}, {4, 128}, {1, 64}, {32, 32}, {2, 512}};
+} batches[] = {{1, 16}, {1, 32}, {1, 64}, {1, 128}, {1, 512}, {16, 16}, {16, 32}, {4, 128}, {1, 256}};
+
+/* What helpers are tried with. */
+static const uint32_t helped_lengths[] = {16, 128};
 
 enum { BATCHES = sizeof batches / sizeof batches[0], ROUNDS = 4 };
+enum { HELPED = sizeof helped_lengths / sizeof helped_lengths[0] };
+
+/* A batch is in turn for so long, but for two runs at least; one run is enough if it is a long one. */
+enum { TURN_NS = 8000000, LONG_NS = 20000000 };
 
 /* A batch that is tried. */
 struct trial {
@@ -81,13 +91,40 @@ static enum status warm_up(struct encoder *encoder, const struct engine_batch *b
     return STATUS_OK;
 }
 
-static enum status begin_trial(struct encoder *encoder, const struct model *model, struct trial *trial, struct err *err)
+static enum status begin_trial(struct encoder *encoder, const struct model *model, struct cost_shape shape,
+                               struct trial *trial, struct err *err)
 {
-    trial->batch = make_batch(model, (uint32_t)trial->shape.rows, (uint32_t)(trial->shape.tokens / trial->shape.rows));
+    *trial = (struct trial){make_batch(model, (uint32_t)shape.rows, (uint32_t)(shape.tokens / shape.rows)), shape};
     if (trial->batch == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %.0f tokens", trial->shape.tokens);
-    TRY(warm_up(encoder, trial->batch, err));
-    return run_once(encoder, trial->batch, &trial->took_ns, err);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %.0f tokens", shape.tokens);
+    trial->took_ns = INFINITY;
+    return warm_up(encoder, trial->batch, err);
+}
+
+/* Runs the batch in a row; adds to what was spent. */
+static enum status take_turn(struct encoder *encoder, struct trial *trial, double *spent_ns, struct err *err)
+{
+    double took_ns = 0, turn_ns = 0;
+    for (int runs = 0; runs < 2 ? took_ns < LONG_NS : turn_ns < TURN_NS; runs++) {
+        TRY(run_once(encoder, trial->batch, &took_ns, err));
+        trial->took_ns = fmin(trial->took_ns, took_ns);
+        turn_ns += took_ns;
+    }
+    *spent_ns += turn_ns;
+    return STATUS_OK;
+}
+
+static struct cost_shape shape_of(const struct model *model, double rows, uint32_t length)
+{
+    length = length < model->max_tokens ? length : model->max_tokens;
+    return (struct cost_shape){rows * length, rows * length * length, rows, false};
+}
+
+static struct cost_device device_of(const struct encoder *encoder)
+{
+    struct stream_limits limits = encoder->backend->ops->limits(encoder->stream);
+    return (struct cost_device){
+        .pass = limits.tokens, .strip = limits.strip, .room = limits.room, .helped = limits.helped};
 }
 
 static struct cost fit(struct cost_device device, const struct trial *trials)
@@ -103,44 +140,68 @@ static struct cost fit(struct cost_device device, const struct trial *trials)
     return cost_fit(device, shapes, took_ns, count);
 }
 
-/* Rounds over all batches, as at work one comes after another: a batch that runs again and again finds its weights in
- * the cache. The first round takes half of the time at most and decides which batches there is time for. */
+/* The first round takes three quarters of the time at most and decides which batches there is time for. */
 static enum status run_trials(struct encoder *encoder, const struct model *model, double budget_ns,
                               struct trial *trials, struct cost *out, struct err *err)
 {
-    struct stream_limits limits = encoder->backend->ops->limits(encoder->stream);
-    struct cost_device device = {limits.tokens, limits.strip, limits.fade};
-    double spent_ns = 0, took_ns;
+    struct cost_device device = device_of(encoder);
+    double spent_ns = 0;
     for (unsigned i = 0; i < BATCHES; i++) {
-        uint32_t length = batches[i].length < model->max_tokens ? batches[i].length : model->max_tokens;
-        double rows = batches[i].rows, tokens = rows * length;
-        trials[i].shape = (struct cost_shape){tokens, tokens * length, rows};
-        if (i > 0 && spent_ns + cost_predict_ns(out, trials[i].shape) > budget_ns / 2)
+        struct cost_shape shape = shape_of(model, batches[i].rows, batches[i].length);
+        double expected_ns = cost_predict_ns(out, shape);
+        if (i > 0 && spent_ns + expected_ns * (expected_ns < LONG_NS ? 2 : 1) > 0.75 * budget_ns)
             continue;
-        TRY(begin_trial(encoder, model, &trials[i], err));
-        spent_ns += trials[i].took_ns;
+        TRY(begin_trial(encoder, model, shape, &trials[i], err));
+        TRY(take_turn(encoder, &trials[i], &spent_ns, err));
         *out = fit(device, trials);
     }
     for (unsigned round = 1; round < ROUNDS; round++)
-        for (unsigned i = 0; i < BATCHES; i++) {
-            if (trials[i].batch == NULL || spent_ns + trials[i].took_ns > budget_ns)
-                continue;
-            TRY(run_once(encoder, trials[i].batch, &took_ns, err));
-            trials[i].took_ns = fmin(trials[i].took_ns, took_ns);
-            spent_ns += took_ns;
-        }
+        for (unsigned i = 0; i < BATCHES; i++)
+            if (trials[i].batch != NULL && spent_ns + 2 * trials[i].took_ns <= budget_ns)
+                TRY(take_turn(encoder, &trials[i], &spent_ns, err));
     *out = fit(device, trials);
     return STATUS_OK;
 }
 
-enum status cost_calibrate(struct encoder *encoder, const struct model *model, uint64_t budget_ns, struct cost *out,
-                           struct err *err)
+/* What help is worth, in a tenth of the time and more where even that is too short for one batch. */
+static enum status run_helped(struct encoder *encoder, const struct model *model, double budget_ns, struct cost *out,
+                              struct err *err)
+{
+    struct cost_shape shapes[HELPED];
+    double took_ns[HELPED], spent_ns = 0;
+    unsigned count = 0;
+    out->device.helped = device_of(encoder).helped;
+    for (unsigned i = 0; i < HELPED; i++) {
+        struct trial trial = {.batch = NULL};
+        struct cost_shape shape = shape_of(model, 1, helped_lengths[i]);
+        if (i > 0 && spent_ns + 2 * cost_predict_ns(out, shape) > 0.1 * budget_ns)
+            break;
+        enum status status = begin_trial(encoder, model, shape, &trial, err);
+        if (status == STATUS_OK)
+            status = take_turn(encoder, &trial, &spent_ns, err);
+        free(trial.batch);
+        if (status != STATUS_OK)
+            return status;
+        shape.helped = encoder_helped(encoder);
+        shapes[count] = shape;
+        took_ns[count++] = trial.took_ns;
+    }
+    cost_fit_help(out, shapes, took_ns, count);
+    return STATUS_OK;
+}
+
+enum status cost_calibrate(struct encoder *encoder, struct team *team, const struct model *model, uint64_t budget_ns,
+                           struct cost *out, struct err *err)
 {
     struct trial trials[BATCHES] = {0};
     *out = cost_from(0, 0, 0);
     enum status status = run_trials(encoder, model, (double)budget_ns, trials, out, err);
     for (unsigned i = 0; i < BATCHES; i++)
         free(trials[i].batch);
+    if (status == STATUS_OK && team != NULL)
+        status = encoder_join(encoder, team, err);
+    if (status == STATUS_OK && team != NULL)
+        status = run_helped(encoder, model, (double)budget_ns, out, err);
     if (status != STATUS_OK)
         *out = cost_from(0, 0, 0);
     return status;

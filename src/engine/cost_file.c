@@ -13,10 +13,12 @@
 
 enum { NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 
-static void print_head(const struct engine *engine, const struct model *model, struct buffer *out)
+static void print_head(const struct cost_source *of, struct buffer *out)
 {
-    buffer_format(out, "sluice cost 2\nversion %s\nbackend %s\ndevice %s\nprecision %s\n", SLUICE_VERSION,
-                  engine_backend(engine), engine_device(engine), precision_name(engine_precision(engine)));
+    const struct model *model = of->model;
+    buffer_format(out, "sluice cost 3\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+                  engine_backend(of->engine), engine_device(of->engine), of->threads,
+                  precision_name(engine_precision(of->engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
                   model->layer_count, model->hidden, model->heads, model->intermediate_size);
     buffer_format(out, " tokens %" PRIu32 " pooling %s\n", model->max_tokens,
@@ -24,21 +26,22 @@ static void print_head(const struct engine *engine, const struct model *model, s
 }
 
 /* 17 digits are enough to read a number back as it was. */
-static void print(const struct engine *engine, const struct model *model, const struct cost *cost, struct buffer *out)
+void cost_print(const struct cost_source *of, const struct cost *cost, struct buffer *out)
 {
-    print_head(engine, model, out);
-    buffer_format(out, "pass %.17g strip %.17g fade %.17g\nterms %.17g %.17g %.17g\n", cost->device.pass,
-                  cost->device.strip, cost->device.fade, cost->terms[0], cost->terms[1], cost->terms[2]);
+    print_head(of, out);
+    buffer_format(out, "pass %.17g strip %.17g room %.17g half %.17g helped %.17g\n", cost->device.pass,
+                  cost->device.strip, cost->device.room, cost->device.half, cost->device.helped);
+    buffer_format(out, "terms %.17g %.17g %.17g help %.17g\n", cost->terms[0], cost->terms[1], cost->terms[2],
+                  cost->help);
     if (buffer_ok(out))
         buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0));
 }
 
 /* One file for each head, so that they do not push each other out. */
-static enum status file_name(const struct engine *engine, const struct model *model, char out[NAME_BYTES],
-                             struct err *err)
+static enum status file_name(const struct cost_source *of, char out[NAME_BYTES], struct err *err)
 {
     struct buffer head = {0};
-    print_head(engine, model, &head);
+    print_head(of, &head);
     enum status status = STATUS_OK;
     if (buffer_ok(&head))
         snprintf(out, NAME_BYTES, "cost-%016" PRIx64 ".txt", (uint64_t)XXH64(head.data, head.length, 0));
@@ -51,63 +54,69 @@ static enum status file_name(const struct engine *engine, const struct model *mo
 static bool sound(const struct cost *cost)
 {
     const struct cost_device *device = &cost->device;
-    const double numbers[] = {device->pass,   device->strip,  device->fade,
-                              cost->terms[0], cost->terms[1], cost->terms[2]};
-    bool sound = cost_known(cost);
+    const double numbers[] = {device->pass,   device->strip,  device->room,   device->half, device->helped,
+                              cost->terms[0], cost->terms[1], cost->terms[2], cost->help};
+    bool sound = cost_known(cost) && cost->help > 0;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         sound &= isfinite(numbers[i]) && numbers[i] >= 0;
     return sound;
 }
 
-/* `text` ends with a NUL. */
-static enum status parse(const struct buffer *text, const struct engine *engine, const struct model *model,
-                         const char *path, struct cost *out, struct err *err)
+/* The numbers of a file; not known where it does not name all of them. */
+static struct cost scan(const char *text)
 {
-    double terms[COST_TERMS];
-    struct cost_device device;
-    struct buffer same = {0};
     struct cost cost = cost_from(0, 0, 0);
-    const char *at = strstr(text->data, "\npass ");
-    if (at != NULL && sscanf(at, "\npass %lf strip %lf fade %lf\nterms %lf %lf %lf", &device.pass, &device.strip,
-                             &device.fade, &terms[0], &terms[1], &terms[2]) == 6) {
-        cost = cost_from(terms[0], terms[1], terms[2]);
-        cost.device = device;
-    }
+    struct cost_device *device = &cost.device;
+    const char *at = strstr(text, "\npass ");
+    if (at == NULL || sscanf(at, "\npass %lf strip %lf room %lf half %lf helped %lf\nterms %lf %lf %lf help %lf",
+                             &device->pass, &device->strip, &device->room, &device->half, &device->helped,
+                             &cost.terms[0], &cost.terms[1], &cost.terms[2], &cost.help) != 9)
+        return cost_from(0, 0, 0);
+    return cost;
+}
+
+enum status cost_parse(const char *text, size_t length, const struct cost_source *of, struct cost *out, struct err *err)
+{
+    struct buffer same = {0};
+    struct cost cost = scan(text);
     bool good = sound(&cost);
+    *out = cost_from(0, 0, 0);
     if (good)
-        print(engine, model, &cost, &same);
+        cost_print(of, &cost, &same);
     bool complete = buffer_ok(&same);
-    good = good && complete && same.length == text->length && memcmp(same.data, text->data, same.length) == 0;
+    good = good && complete && same.length == length && memcmp(same.data, text, length) == 0;
     buffer_free(&same);
     if (good)
         *out = cost;
     if (!complete)
-        return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path);
-    return good ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "%s is damaged", path);
+        return err_set(err, STATUS_NO_MEMORY, "no memory to read a calibration");
+    return good ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "a calibration that is damaged");
 }
 
-enum status cost_recall(const char *directory, const struct engine *engine, const struct model *model, struct cost *out,
-                        struct err *err)
+enum status cost_recall(const char *directory, const struct cost_source *of, struct cost *out, struct err *err)
 {
     char name[NAME_BYTES], path[CACHE_PATH_BYTES];
     struct buffer text = {0};
+    struct err why = {0};
     *out = cost_from(0, 0, 0);
-    TRY(file_name(engine, model, name, err));
+    TRY(file_name(of, name, err));
     TRY(cache_path(directory, name, path, err));
     enum status status = file_read(path, FILE_MAX_BYTES, &text, err);
-    if (status == STATUS_OK)
-        status = parse(&text, engine, model, path, out, err);
+    if (status == STATUS_OK) {
+        status = cost_parse(text.data, text.length, of, out, &why);
+        if (status != STATUS_OK)
+            err_set(err, status, "%s: %s", path, why.message);
+    }
     buffer_free(&text);
     return status;
 }
 
-enum status cost_remember(const char *directory, const struct engine *engine, const struct model *model,
-                          const struct cost *cost, struct err *err)
+enum status cost_remember(const char *directory, const struct cost_source *of, const struct cost *cost, struct err *err)
 {
     char name[NAME_BYTES];
     struct buffer text = {0};
-    TRY(file_name(engine, model, name, err));
-    print(engine, model, cost, &text);
+    TRY(file_name(of, name, err));
+    cost_print(of, cost, &text);
     enum status status = cache_write(directory, name, &text, err);
     buffer_free(&text);
     return status;

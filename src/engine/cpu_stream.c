@@ -117,7 +117,9 @@ enum status cpu_stream_open(struct backend *backend, struct backend_stream **out
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream");
     stream->weights = weights;
     stream->hands = 1;
-    enum status status = make_room(lay_out(stream, NULL), &stream->memory, err);
+    size_t bytes = lay_out(stream, NULL);
+    stream->row_bytes = bytes / rows_for(larger(PASS_TOKENS, weights->backend.model->max_tokens));
+    enum status status = make_room(bytes, &stream->memory, err);
     if (status == STATUS_OK) {
         lay_out(stream, stream->memory);
         status = open_runner(weights, &stream->hand[0], err);

@@ -30,6 +30,7 @@ struct backend_stream {
     const struct cpu_weights *weights;
     const struct pass *pass;
     void *memory;               /* behind all that follows */
+    size_t row_bytes;           /* of it, for each row */
     float *hidden;              /* [rows, hidden] */
     uint16_t *hidden16;         /* [rows, hidden] */
     float *wide;                /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
@@ -39,7 +40,7 @@ struct backend_stream {
     struct int8_space whole;    /* in int8 */
 
     struct team *team; /* NULL: nobody ever helps */
-    bool helped;       /* with the pass that is on */
+    bool helped;       /* with the pass that is on, or was last */
     unsigned hands;
     void *helpers_memory; /* behind the hands of helpers */
     struct cpu_hand hand[TEAM_HANDS_MAX];

@@ -152,6 +152,7 @@ static void begin(struct encoder *encoder, struct flight *flight)
         flight->err.status = status;
         if (status != STATUS_OK)
             return;
+        flight->alone = flight->alone || backend->ops->helped == NULL || !backend->ops->helped(encoder->stream);
         encoder->owners[at] = flight;
         encoder->passes_out++;
         flight->passes++;
@@ -217,6 +218,7 @@ enum status encoder_take(struct encoder *encoder, struct err *err)
         land_pass(encoder);
     encoder->first_flight = (encoder->first_flight + 1) % BACKEND_SLOTS_MAX;
     encoder->flights_out--;
+    encoder->helped = !flight->alone;
     if (flight->err.status == STATUS_OK)
         return finish_rows(encoder, flight->batch, err);
     if (err != NULL)
@@ -239,4 +241,9 @@ unsigned encoder_slots(const struct engine *engine)
 unsigned encoder_out(const struct encoder *encoder)
 {
     return encoder->flights_out;
+}
+
+bool encoder_helped(const struct encoder *encoder)
+{
+    return encoder->helped;
 }

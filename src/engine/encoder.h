@@ -18,6 +18,7 @@ struct engine {
 struct flight {
     const struct engine_batch *batch;
     unsigned passes; /* submitted and not waited for */
+    bool alone;      /* a pass of it had no helpers */
     struct err err;  /* the first thing that went wrong */
 };
 
@@ -29,6 +30,7 @@ struct encoder {
 
     struct flight flights[BACKEND_SLOTS_MAX];
     unsigned first_flight, flights_out;
+    bool helped; /* with the batch that was taken last */
     struct pass passes[BACKEND_SLOTS_MAX];
     struct flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
     unsigned first_pass, passes_out;

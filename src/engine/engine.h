@@ -107,7 +107,7 @@ MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out,
 void encoder_close(struct encoder *encoder);
 
 /* Lets a team's helpers (engine/team.h) have a part in this encoder's small batches, where the calling thread computes:
- * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, before its first batch.
+ * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
  * Owns: the team must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct team *team, struct err *err);
 
@@ -129,5 +129,8 @@ MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 
 /* Batches that were put and not taken. */
 unsigned encoder_out(const struct encoder *encoder);
+
+/* Whether a team's helpers could have a part in all passes of the batch that was taken last: then it took less. */
+bool encoder_helped(const struct encoder *encoder);
 
 #endif

@@ -97,7 +97,9 @@ static void end_oldest(struct compute_thread *thread, struct crew_seat *seat)
     struct compute_job *job = thread->first;
     thread->first = job->next;
     thread->in_flight--;
-    finish(thread, seat, job, encoder_take(thread->encoders[job->engine], &job->batch->err));
+    enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
+    job->batch->helped = encoder_helped(thread->encoders[job->engine]);
+    finish(thread, seat, job, status);
 }
 
 static void serve(void *context, struct crew_seat *seat)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/cost_file.h"
+#include "engine/team.h"
 #include "serve/start.h"
 
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
@@ -38,34 +39,38 @@ static bool same_model(const struct config *a, const struct config *b)
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* What batches take on the first device that works; they are assumed to be alike. */
-static enum status measure(struct engine *engine, const struct model *model, struct cost *cost, struct err *err)
+/* What batches take on the first device that works; they are assumed to be alike. Threads that compute by themselves
+ * help each other, so the measurement has helpers as well. */
+static enum status measure(const struct cost_source *of, struct cost *cost, struct err *err)
 {
+    bool computes = encoder_slots(of->engine) == 1;
     struct encoder *encoder = NULL;
-    enum status status = encoder_open(engine, &encoder, err);
+    struct team *team = NULL;
+    enum status status = computes && of->threads > 1 ? team_open(of->threads, &team, err) : STATUS_OK;
     if (status == STATUS_OK)
-        status = cost_calibrate(encoder, model, COST_CALIBRATE_NS, cost, err);
+        status = encoder_open(of->engine, &encoder, err);
+    if (status == STATUS_OK)
+        status = cost_calibrate(encoder, team, of->model, COST_CALIBRATE_NS, cost, err);
     encoder_close(encoder);
+    team_close(team);
     return status;
 }
 
 /* A machine that did other things meanwhile has no straight line through its times; the next start measures again. */
-static void remember(const char *directory, const struct engine *engine, const struct model *model,
-                     const struct cost *cost)
+static void remember(const char *directory, const struct cost_source *of, const struct cost *cost)
 {
     const double error_most = 0.1;
     struct err err = {0};
-    if (directory[0] != '\0' && cost->error <= error_most &&
-        cost_remember(directory, engine, model, cost, &err) != STATUS_OK)
+    if (directory[0] != '\0' && cost->error <= error_most && cost_remember(directory, of, cost, &err) != STATUS_OK)
         log_warn("calibration_not_kept", log_str("directory", directory), log_str("reason", err.message));
 }
 
-static bool recall(const char *directory, const struct engine *engine, const struct model *model, struct cost *cost)
+static bool recall(const char *directory, const struct cost_source *of, struct cost *cost)
 {
     struct err err = {0};
     enum status status = STATUS_NOT_FOUND;
     if (directory[0] != '\0')
-        status = cost_recall(directory, engine, model, cost, &err);
+        status = cost_recall(directory, of, cost, &err);
     if (status != STATUS_OK && status != STATUS_NOT_FOUND)
         log_warn("calibration_ignored", log_str("directory", directory), log_str("reason", err.message));
     return status == STATUS_OK;
@@ -75,22 +80,24 @@ static bool recall(const char *directory, const struct engine *engine, const str
  * known of its speed. */
 static void calibrate(const struct models *models, unsigned number, struct cost *cost)
 {
-    struct engine *engine = devices_engine(&models->devices, number);
-    const struct model *model = models->items[number].model;
+    const struct config *config = models->items[number].config;
+    const struct cost_source of = {devices_engine(&models->devices, number), models->items[number].model,
+                                   start_threads(config)};
     char directory[CACHE_PATH_BYTES];
     struct err err = {0};
-    cache_directory(models->items[number].config->cache_dir, directory);
+    cache_directory(config->cache_dir, directory);
     *cost = cost_from(0, 0, 0);
-    bool kept = recall(directory, engine, model, cost);
-    if (!kept && measure(engine, model, cost, &err) != STATUS_OK) {
-        log_warn("not_calibrated", log_str("model", model->name), log_str("message", err.message));
+    bool kept = recall(directory, &of, cost);
+    if (!kept && measure(&of, cost, &err) != STATUS_OK) {
+        log_warn("not_calibrated", log_str("model", of.model->name), log_str("message", err.message));
         return;
     }
     if (!kept)
-        remember(directory, engine, model, cost);
-    log_info("calibrated", log_str("model", model->name), log_str("from", kept ? "cache" : "measurement"),
+        remember(directory, &of, cost);
+    log_info("calibrated", log_str("model", of.model->name), log_str("from", kept ? "cache" : "measurement"),
              log_int("pass_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
+             log_int("help_percent", (int64_t)(100 * cost->help + 0.5)),
              log_int("error_percent", (int64_t)(100 * cost->error + 0.5)));
 }
 

@@ -19,6 +19,7 @@ struct batch {
     enum status status; /* of the forward pass, set by the compute thread */
     struct err err;
     uint64_t started_ns, finished_ns; /* set by the compute thread */
+    bool helped;                      /* idle threads could have a part in it; the same */
     uint64_t submitted_ns;            /* by the worker */
     uint64_t watched_ns; /* since when it is being run, as far as can be known: by the worker, or by its executor */
     bool low;            /* some of its rows are of class low */

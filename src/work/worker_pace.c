@@ -47,6 +47,7 @@ void pace_computed(struct worker *worker, const struct batch *batch)
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
+    shape.helped = batch->helped;
     if (mean->tokens == 0)
         *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, 1};
     worker_weigh(&mean->tokens, shape.tokens / rows);

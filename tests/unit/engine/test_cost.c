@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "engine/cost.h"
+#include "engine/team.h"
+#include "memory_model.h"
 
 static uint32_t seed = 1;
 
@@ -63,49 +65,117 @@ static void every_pass_pays(void **state)
     }
 }
 
+static const struct cost_device tiles = {.pass = 256, .strip = 32, .room = 200, .half = 0.5, .helped = 128};
+
 static void fit_knows_passes(void **state)
 {
     (void)state;
     struct cost_shape shapes[9];
     double took[9];
     struct cost real = cost_from(170000, 105000, 85);
-    real.device = (struct cost_device){256, 32, 80};
+    real.device = tiles;
     for (int i = 0; i < 9; i++) {
-        shapes[i] = i == 0 ? (struct cost_shape){8, 64, 1} : some_shape();
+        shapes[i] = i < 2 ? (struct cost_shape){8 + 22 * i, 64, 1} : some_shape();
         took[i] = cost_predict_ns(&real, shapes[i]);
     }
     struct cost cost = cost_fit(real.device, shapes, took, 9);
     for (int i = 0; i < COST_TERMS; i++)
         assert_near(cost.terms[i], real.terms[i], 1e-6);
-    assert_true(cost.device.pass == 256 && cost.device.strip == 32 && cost.device.fade == 80 && cost.error < 1e-6);
+    assert_near(cost.device.half, 0.5, 1e-9);
+    cost.device.half = tiles.half;
+    assert_memory_equal(&cost.device, &tiles, sizeof tiles);
+    assert_true(cost.error < 1e-6);
     took[8] *= 1.9;
     assert_true(cost_fit(real.device, shapes, took, 9).error > 0.05);
 }
 
-/* Many tokens hide what a pass costs by itself, and 17 to 32 of them are a strip. */
-static void a_pass_fades_behind_its_tokens(void **state)
+/* 17 to 32 tokens are a strip, fewer a half one, which has a price of its own if it is the only one. */
+static void tokens_count_in_strips(void **state)
 {
     (void)state;
-    struct cost cost = cost_from(60, 1, 0);
-    cost.device = (struct cost_device){512, 32, 60};
-    assert_near(cost_predict_ns(&cost, (struct cost_shape){0}), 60, 1e-9);
-    assert_near(cost_predict_ns(&cost, (struct cost_shape){17, 0, 1}), hypot(60, 32), 1e-9);
-    assert_near(cost_predict_ns(&cost, (struct cost_shape){33, 0, 1}), hypot(60, 54.4), 1e-9);
-    assert_near(cost_predict_ns(&cost, (struct cost_shape){1024, 0, 2}), 2 * hypot(60, 512), 1e-9);
+    struct cost cost = cost_from(0, 1, 0);
+    cost.device = (struct cost_device){.strip = 32, .half = 0.7};
+    double half = cost_predict_ns(&cost, (struct cost_shape){1, 0, 1});
+    assert_near(half, 0.7 * 32, 1e-9);
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){16, 0, 1}) == half);
+    for (double strips = 1; strips < 20; strips++) {
+        double whole = cost_predict_ns(&cost, (struct cost_shape){32 * strips, 0, 1});
+        double and_half = cost_predict_ns(&cost, (struct cost_shape){32 * strips + 1, 0, 1});
+        assert_true(whole == 32 * strips);
+        assert_true(and_half - whole > 16 && and_half - whole < 32);
+        assert_true(cost_predict_ns(&cost, (struct cost_shape){32 * strips - 15, 0, 1}) == whole);
+        assert_true(cost_predict_ns(&cost, (struct cost_shape){32 * strips + 16, 0, 1}) == and_half);
+    }
 }
 
-/* A pass that costs as much as many tokens would make more tokens cheaper: it does not fade then. */
+/* Two passes of 256 tokens, of which 56 find no room, cost more than four of 128. */
+static void tokens_without_room_cost_more(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(0, 1, 0);
+    cost.device = (struct cost_device){.pass = 256, .room = 200};
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){200, 0, 25}) == 200);
+    double crowded = cost_predict_ns(&cost, (struct cost_shape){512, 0, 64});
+    assert_true(crowded > 512 && crowded < 2 * 400 + 2 * 56 * 2);
+    cost.device.pass = 128;
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){512, 0, 64}) == 512);
+}
+
+/* Whatever a device is like. */
 static void more_tokens_never_cost_less(void **state)
 {
     (void)state;
-    const struct cost_shape shapes[] = {{8, 64, 1}, {64, 4096, 1}, {512, 262144, 1}};
-    const double took[] = {1000, 1010, 1100};
-    struct cost cost = cost_fit((struct cost_device){.pass = 512, .fade = 80}, shapes, took, 3);
-    double before = 0;
-    for (double tokens = 1; tokens <= 512; tokens++) {
-        double now = cost_predict_ns(&cost, (struct cost_shape){tokens, tokens * tokens, 1});
-        assert_true(now >= before);
-        before = now;
+    for (int i = 0; i < 200; i++) {
+        struct cost cost = cost_from(1000 * some(), 100 * some(), some());
+        cost.device = (struct cost_device){512, floor(some() * 2) * 32, floor(600 * some()), 0.3 + 0.6 * some(), 512};
+        cost.help = some();
+        double before = 0;
+        for (double tokens = 1; tokens <= 512; tokens++) {
+            double now = cost_predict_ns(&cost, (struct cost_shape){tokens, tokens * tokens, 1, i % 2});
+            assert_true(now >= before);
+            before = now;
+        }
+    }
+}
+
+/* Help is for one short pass, when the cores are idle. */
+static void help_makes_short_batches_shorter(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(100, 10, 1);
+    cost.device = tiles;
+    const struct cost_shape shapes[] = {{16, 256, 1, true}, {128, 128 * 128, 1, true}, {160, 160 * 160, 1, true}};
+    const struct cost_shape alone = {16, 256, 1, false};
+    double took[3];
+    for (int i = 0; i < 3; i++)
+        took[i] = cost_predict_ns(&cost, shapes[i]) * (i < 2 ? 0.6 : 1);
+    double before = cost_predict_ns(&cost, alone);
+    cost_fit_help(&cost, shapes, took, 3);
+    assert_near(cost.help, 0.6, 1e-9);
+    for (int i = 0; i < 3; i++)
+        assert_near(cost_predict_ns(&cost, shapes[i]), took[i], 1e-9);
+    assert_true(cost_predict_ns(&cost, alone) == before);
+    cost_fit_help(&cost, &alone, took, 1);
+    assert_true(cost.help == 1);
+}
+
+/* What was helped says what help is worth, and nothing of batches that are not. */
+static void helped_batches_correct_help_alone(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(170000, 105000, 85), real = cost;
+    cost.device = real.device = tiles;
+    cost.help = 0.9;
+    real.help = 0.5;
+    for (int i = 0; i < 400; i++) {
+        double tokens = 1 + floor(some() * 128);
+        struct cost_shape shape = i % 2 ? (struct cost_shape){tokens, tokens * tokens, 1, true} : some_shape();
+        cost_observe(&cost, shape, cost_predict_ns(&real, shape));
+    }
+    assert_near(cost.help, 0.5, 0.05);
+    for (int i = 0; i < 20; i++) {
+        struct cost_shape shape = some_shape();
+        assert_near(cost_predict_ns(&cost, shape), cost_predict_ns(&real, shape), 0.01);
     }
 }
 
@@ -224,20 +294,46 @@ static void calibration_knows_an_engine(void **state)
     struct err err = {0};
     assert_int_equal(engine_open(&bare, &options, &engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
-    assert_int_equal(cost_calibrate(encoder, &bare, 0, &cost, &err), STATUS_OK); /* no time: the shortest runs */
+    assert_int_equal(cost_calibrate(encoder, NULL, &bare, 0, &cost, &err), STATUS_OK); /* no time: the shortest runs */
     assert_true(cost_known(&cost));
-    assert_int_equal(cost_calibrate(encoder, &bare, 100000000, &cost, &err), STATUS_OK);
+    assert_int_equal(cost_calibrate(encoder, NULL, &bare, 100000000, &cost, &err), STATUS_OK);
     assert_true(cost_predict_ns(&cost, (struct cost_shape){32, 512}) > 0);
     encoder_close(encoder);
     engine_close(engine);
+}
+
+/* Of a CPU with helpers: what a short batch takes with them is known as well. */
+static void calibration_knows_helpers(void **state)
+{
+    (void)state;
+    static const struct memory_shape shape = {100, 130, 64, 2, 1, 128};
+    struct model *model = memory_model(shape, 3);
+    struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32};
+    struct engine *engine;
+    struct encoder *encoder;
+    struct team *team;
+    struct cost cost;
+    struct err err = {0};
+    assert_int_equal(team_open(2, &team, &err), STATUS_OK);
+    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+    assert_int_equal(cost_calibrate(encoder, team, model, 0, &cost, &err), STATUS_OK);
+    assert_true(cost_known(&cost) && cost.device.helped > 0 && cost.help > 0 && cost.help != 1);
+    encoder_close(encoder);
+    engine_close(engine);
+    team_close(team);
+    memory_model_free(model);
 }
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(fit_finds_the_terms),
     cmocka_unit_test(every_pass_pays),
     cmocka_unit_test(fit_knows_passes),
-    cmocka_unit_test(a_pass_fades_behind_its_tokens),
+    cmocka_unit_test(tokens_count_in_strips),
+    cmocka_unit_test(tokens_without_room_cost_more),
     cmocka_unit_test(more_tokens_never_cost_less),
+    cmocka_unit_test(help_makes_short_batches_shorter),
+    cmocka_unit_test(helped_batches_correct_help_alone),
     cmocka_unit_test(fit_has_no_negative_terms),
     cmocka_unit_test(one_shape_is_enough_to_predict_it),
     cmocka_unit_test(nothing_known_predicts_nothing),
@@ -247,6 +343,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(one_outlier_is_soon_forgotten),
     cmocka_unit_test(shape_counts_padding_as_tokens),
     cmocka_unit_test(calibration_knows_an_engine),
+    cmocka_unit_test(calibration_knows_helpers),
 };
 
 TEST_MAIN(cases)

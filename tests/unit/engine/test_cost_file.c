@@ -14,6 +14,7 @@ struct desk {
     char folder[32];
     struct model model;
     struct engine *engine;
+    unsigned threads;
 };
 
 static struct desk open_desk(void)
@@ -41,10 +42,16 @@ static void close_desk(struct desk *desk)
     assert_int_equal(system(command), 0);
 }
 
+static struct cost_source source(const struct desk *desk)
+{
+    return (struct cost_source){desk->engine, &desk->model, desk->threads};
+}
+
 static enum status recall(const struct desk *desk, struct cost *out)
 {
+    const struct cost_source of = source(desk);
     struct err err = {0};
-    enum status status = cost_recall(desk->folder, desk->engine, &desk->model, out, &err);
+    enum status status = cost_recall(desk->folder, &of, out, &err);
     assert_true(status == STATUS_OK || err.message[0] != '\0');
     assert_true(cost_known(out) == (status == STATUS_OK));
     return status;
@@ -52,8 +59,9 @@ static enum status recall(const struct desk *desk, struct cost *out)
 
 static void remember(const struct desk *desk, struct cost cost)
 {
+    const struct cost_source of = source(desk);
     struct err err;
-    assert_int_equal(cost_remember(desk->folder, desk->engine, &desk->model, &cost, &err), STATUS_OK);
+    assert_int_equal(cost_remember(desk->folder, &of, &cost, &err), STATUS_OK);
 }
 
 /* The one file in the folder. */
@@ -78,7 +86,8 @@ static void what_is_kept_comes_back_as_it_was(void **state)
     const struct cost costs[] = {cost_from(170000.1, 1.0 / 3, 8.5e-5), cost_from(0, 1, 0), cost_from(1e-300, 0, 1e300)};
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct cost cost = costs[i];
-        cost.device = i == 0 ? (struct cost_device){0} : (struct cost_device){256, 32, 80};
+        cost.device = i == 0 ? (struct cost_device){0} : (struct cost_device){256, 32, 80, 1.0 / 3, 128};
+        cost.help = i == 0 ? 1 : 0.3;
         remember(&desk, cost);
         assert_int_equal(recall(&desk, &back), STATUS_OK);
         assert_memory_equal(&back, &cost, sizeof back);
@@ -86,7 +95,7 @@ static void what_is_kept_comes_back_as_it_was(void **state)
     close_desk(&desk);
 }
 
-/* Another shape or precision has another file, and does not push the first out. */
+/* Another shape, precision or number of threads has another file, and does not push the first out. */
 static void another_model_or_precision_has_its_own(void **state)
 {
     (void)state;
@@ -107,6 +116,9 @@ static void another_model_or_precision_has_its_own(void **state)
     desk.model.pooling = POOLING_CLS; /* whose last layer is a shorter one */
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     desk.model.pooling = POOLING_MEAN;
+    desk.threads++; /* that help each other */
+    assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
+    desk.threads--;
     assert_int_equal(engine_open(&desk.model, &options, &desk.engine, &err), STATUS_OK);
     assert_int_equal(recall(&desk, &back), STATUS_NOT_FOUND);
     engine_close(desk.engine);
@@ -161,6 +173,13 @@ static void senseless_numbers_are_not_believed(void **state)
                                cost_from(0, 0, 0)};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         remember(&desk, bad[i]);
+        assert_int_equal(recall(&desk, &back), STATUS_BAD_INPUT);
+    }
+    const double no_help[] = {0, -1, (double)NAN, (double)INFINITY};
+    for (size_t i = 0; i < sizeof no_help / sizeof no_help[0]; i++) {
+        struct cost cost = cost_from(1, 2, 3);
+        cost.help = no_help[i];
+        remember(&desk, cost);
         assert_int_equal(recall(&desk, &back), STATUS_BAD_INPUT);
     }
     close_desk(&desk);

@@ -14,10 +14,11 @@ static double recall(const char *folder, struct engine_options options, const st
     struct cost cost;
     struct err err = {0};
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), &options);
-    enum status status = cost_recall(folder, opened.engine, opened.model, &cost, &err);
+    const struct cost_source of = {opened.engine, opened.model, 1};
+    enum status status = cost_recall(folder, &of, &cost, &err);
     assert_true(status == STATUS_OK || status == STATUS_NOT_FOUND);
     if (to_remember != NULL)
-        assert_int_equal(cost_remember(folder, opened.engine, opened.model, to_remember, &err), STATUS_OK);
+        assert_int_equal(cost_remember(folder, &of, to_remember, &err), STATUS_OK);
     cuda_opened_close(&opened);
     return status == STATUS_OK ? cost.terms[0] : -1;
 }

@@ -254,9 +254,53 @@ static void check_bits(struct memory_shape shape, enum precision precision)
     free(scene.expected);
 }
 
+/* A pass of so many rows of 64 tokens. */
+static bool helped_with(struct encoder *encoder, uint32_t rows)
+{
+    enum { MOST = 8, LENGTH = 64 };
+    int32_t ids[MOST * LENGTH] = {0};
+    uint32_t start[MOST], length[MOST];
+    float vectors[MOST * 128];
+    struct err err;
+    for (uint32_t r = 0; r < rows; r++) {
+        start[r] = r * LENGTH;
+        length[r] = LENGTH;
+    }
+    struct engine_batch batch = {rows, rows * LENGTH, ids, start, length, vectors};
+    assert_int_equal(encoder_run(encoder, &batch, &err), STATUS_OK);
+    return encoder_helped(encoder);
+}
+
 static const struct memory_shape wide = {100, 130, 128, 2, 4, 256};
 static const struct memory_shape odd = {50, 128, 36, 2, 3, 70};
 static const struct memory_shape deep = {100, 130, 64, 12, 2, 128}; /* in int8 some of its layers are not */
+
+/* Short passes are helped with while nothing else computes. */
+static void a_batch_says_whether_it_was_helped(void **state)
+{
+    (void)state;
+    struct model *model = memory_model(wide, 3);
+    struct engine_options options = {"cpu", PRECISION_F32};
+    struct team *team = open_team(2);
+    struct engine *engine;
+    struct encoder *encoder;
+    struct err err;
+    assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
+    assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
+    assert_false(helped_with(encoder, 1));
+    assert_int_equal(encoder_join(encoder, team, &err), STATUS_OK);
+    assert_true(helped_with(encoder, 1));
+    assert_true(helped_with(encoder, 4));
+    assert_false(helped_with(encoder, 5));
+    bool owns = team_enter(team, false);
+    assert_false(helped_with(encoder, 1));
+    team_leave(team, owns);
+    assert_true(helped_with(encoder, 1));
+    encoder_close(encoder);
+    team_close(team);
+    engine_close(engine);
+    memory_model_free(model);
+}
 
 static void f32_bits_do_not_show_who_helped(void **state)
 {
@@ -284,6 +328,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(every_range_is_done_once),
     cmocka_unit_test(helpers_have_a_part),
     cmocka_unit_test(a_team_has_one_owner_and_no_more_hands_than_cores),
+    cmocka_unit_test(a_batch_says_whether_it_was_helped),
     cmocka_unit_test(f32_bits_do_not_show_who_helped),
     cmocka_unit_test(native_bits_do_not_show_who_helped),
     cmocka_unit_test(int8_bits_do_not_show_who_helped),

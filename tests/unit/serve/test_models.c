@@ -6,6 +6,7 @@
 #include "engine/cost_file.h"
 #include "model_builder.h"
 #include "serve/models.h"
+#include "serve/start.h"
 
 static struct config config_for(const char *directory)
 {
@@ -130,8 +131,9 @@ static void a_kept_calibration_is_used(void **state)
         assert_int_equal(models_find(&models, &config, &number, &err), STATUS_OK);
         const struct cost *cost = &models.items[number].cost;
         assert_true(again ? memcmp(cost->terms, kept.terms, sizeof kept.terms) == 0 : cost->terms[1] < 1e11);
-        const struct engine *engine = devices_engine(&models.devices, number);
-        assert_int_equal(cost_remember(folder, engine, models.items[number].model, &kept, &err), STATUS_OK);
+        const struct cost_source of = {devices_engine(&models.devices, number), models.items[number].model,
+                                       start_threads(&config)};
+        assert_int_equal(cost_remember(folder, &of, &kept, &err), STATUS_OK);
         models_close(&models);
         config_free(&config);
     }
