@@ -80,6 +80,11 @@ struct int8_kernels {
     void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct int8_rows to, size_t stride);
     void (*product)(const struct int8_job *job);
     void (*add_norm)(const struct int8_norm_job *job);
+
+    /* A product in f32 of INT8_BLOCK rows by a weight as the model has it, for what is needed only once. Shapes: from
+     * [inputs, INT8_BLOCK]; weight [outputs, inputs]; to [INT8_BLOCK, outputs], rows `stride` apart, written. */
+    void (*plain_product)(uint32_t outputs, uint32_t inputs, const float *from, const float *weight, float *to,
+                          size_t stride);
 };
 
 extern const struct int8_kernels int8_generic;

@@ -382,10 +382,45 @@ static void int8_product(const struct int8_job *job)
         int8_product_as(job, INT8_ACTIVATION, ACTIVATION_RELU);
 }
 
+/* Some outputs together, so that no sum waits for itself. */
+enum { PLAIN_OUTPUTS = 4 };
+
+INLINE void int8_plain_outputs(uint32_t outputs, uint32_t inputs, const float *from, const float *weight, float *to,
+                               size_t stride)
+{
+    enum { VECS = INT8_BLOCK / VEC };
+    vec sum[PLAIN_OUTPUTS][VECS];
+    for (uint32_t o = 0; o < outputs; o++)
+        for (uint32_t v = 0; v < VECS; v++)
+            sum[o][v] = vec_set(0.0f);
+    for (uint32_t i = 0; i < inputs; i++, from += INT8_BLOCK)
+        for (uint32_t o = 0; o < outputs; o++)
+            for (uint32_t v = 0; v < VECS; v++)
+                sum[o][v] = vec_fma(vec_set(weight[(size_t)o * inputs + i]), vec_load(from + v * VEC), sum[o][v]);
+    for (uint32_t o = 0; o < outputs; o++) {
+        float column[INT8_BLOCK];
+        for (uint32_t v = 0; v < VECS; v++)
+            vec_store(column + v * VEC, sum[o][v]);
+        for (uint32_t row = 0; row < INT8_BLOCK; row++)
+            to[row * stride + o] = column[row];
+    }
+}
+
+static void int8_plain_product(uint32_t outputs, uint32_t inputs, const float *from, const float *weight, float *to,
+                               size_t stride)
+{
+    uint32_t o = 0;
+    for (; o + PLAIN_OUTPUTS <= outputs; o += PLAIN_OUTPUTS)
+        int8_plain_outputs(PLAIN_OUTPUTS, inputs, from, weight + (size_t)o * inputs, to + o, stride);
+    for (; o < outputs; o++)
+        int8_plain_outputs(1, inputs, from, weight + (size_t)o * inputs, to + o, stride);
+}
+
 const struct int8_kernels INT8_NAME = {
     .name = INT8_LABEL,
     .runs_here = int8_runs_here,
     .quantise = int8_quantise,
     .product = int8_product,
     .add_norm = int8_add_norm,
+    .plain_product = int8_plain_product,
 };

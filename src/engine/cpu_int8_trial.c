@@ -9,7 +9,8 @@
 #include "engine/cpu_int8_pass.h"
 
 enum {
-    TRIAL_ROWS = 32,                      /* tokens */
+    TRIAL_ROWS = INT8_BLOCK,              /* tokens */
+    PLAIN_OUTPUTS = 64,                   /* of a weight, that are read at once */
     MEAN_TOKENS = 2,                      /* of a text, where it is their mean */
     TRIAL_ROOM = TRIAL_ROWS + INT8_BLOCK, /* rows of a buffer of int8's */
 };
@@ -24,7 +25,8 @@ struct int8_trial {
     float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and behind the last */
     float *product; /* [TRIAL_ROWS, hidden] */
     float *wide;    /* [TRIAL_ROWS, intermediate] */
-    float *plain;   /* [largest product's elements] */
+    float *turned;  /* [longest input, TRIAL_ROWS] */
+    float *plain;   /* [PLAIN_OUTPUTS, longest input] */
     struct int8_space space;
     struct int8_work work;
 };
@@ -45,7 +47,8 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     trial->states = memory_part(block, &used, (model->layer_count + 1) * TRIAL_ROWS * hidden * sizeof(float));
     trial->product = memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float));
     trial->wide = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
-    trial->plain = memory_part(block, &used, longest * hidden * sizeof(float));
+    trial->turned = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
+    trial->plain = memory_part(block, &used, PLAIN_OUTPUTS * longest * sizeof(float));
     work->hidden = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
     work->intermediate = memory_part(block, &used, TRIAL_ROOM * wide * sizeof(uint16_t));
     if (weights->tiles != NULL) {
@@ -74,15 +77,21 @@ static void embed(struct int8_trial *trial)
     }
 }
 
-static enum status multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
-                            const float *from, float *to, struct err *err)
+static void multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
+                     const float *from, float *to)
 {
-    tensor_read_f32(&linear->weight, 0, (size_t)outputs * inputs, trial->plain);
-    return matmul_plain(TRIAL_ROWS, outputs, inputs, from, trial->plain, to, err);
+    for (uint32_t i = 0; i < inputs; i++)
+        for (uint32_t row = 0; row < TRIAL_ROWS; row++)
+            trial->turned[i * TRIAL_ROWS + row] = from[row * inputs + i];
+    for (uint32_t first = 0; first < outputs; first += PLAIN_OUTPUTS) {
+        uint32_t some = outputs - first < PLAIN_OUTPUTS ? outputs - first : PLAIN_OUTPUTS;
+        tensor_read_f32(&linear->weight, (size_t)first * inputs, (size_t)some * inputs, trial->plain);
+        trial->weights->int8->plain_product(some, inputs, trial->turned, trial->plain, to + first, outputs);
+    }
 }
 
 /* One layer, in which each token attends to itself: its context is its value. */
-static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct err *err)
+static void run_exact(struct int8_trial *trial, uint32_t layer)
 {
     const struct cpu_weights *weights = trial->weights;
     const struct cpu_kernels *kernels = weights->kernels;
@@ -92,18 +101,17 @@ static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct er
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
     struct activations x = {.f32 = state(trial, layer + 1)};
     memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
-    TRY(multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide, err));
+    multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
     for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++)
         trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
-    TRY(multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product, err));
+    multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
                       &at->norm[NORM_ATTENTION], x);
-    TRY(multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide, err));
+    multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide);
     kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, at->linear[LINEAR_INTERMEDIATE].bias,
                       (struct activations){.f32 = trial->wide}, inner);
-    TRY(multiply(trial, &from->output, hidden, inner, trial->wide, trial->product, err));
+    multiply(trial, &from->output, hidden, inner, trial->wide, trial->product);
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], x);
-    return STATUS_OK;
 }
 
 static enum status prepare(struct int8_trial *trial, struct err *err)
@@ -116,7 +124,7 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
     lay_out(trial, trial->memory);
     embed(trial);
     for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++)
-        TRY(run_exact(trial, layer, err));
+        run_exact(trial, layer);
     return STATUS_OK;
 }
 

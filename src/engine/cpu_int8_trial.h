@@ -12,7 +12,7 @@ struct int8_trial;
 
 /* Takes the texts through all layers in f32. Of `weights` there have to be embeddings, norms and biases; the model's
  * products fit its sizes, and are read once. Owns: the caller ends it with int8_trial_close.
- * Errors: STATUS_NO_MEMORY, STATUS_INTERNAL (oneDNN's). */
+ * Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial **out, struct err *err);
 
 /* Takes them from what came out of the layers before `first` through the others in int8. Returns whether the vectors

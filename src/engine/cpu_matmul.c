@@ -26,13 +26,6 @@ static dnnl_data_type_t data_type(enum precision precision)
     return precision == PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-enum status matmul_plain(uint32_t rows, uint32_t outputs, uint32_t inputs, const float *from, const float *weight,
-                         float *to, struct err *err)
-{
-    return matmul_check(dnnl_sgemm('N', 'T', rows, outputs, inputs, 1, from, inputs, weight, inputs, 0, to, outputs),
-                        "plain product", err);
-}
-
 enum precision matmul_native_precision(void)
 {
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();

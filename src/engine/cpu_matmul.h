@@ -72,11 +72,6 @@ MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct m
 /* Frees stream, scratchpad and handles. */
 void matmul_runner_close(struct matmul_runner *runner);
 
-/* One product in f32 from a weight as it is, for when it is needed only once. Shapes: from [rows, inputs]; weight
- * [outputs, inputs]; to [rows, outputs], written. */
-MUST_CHECK enum status matmul_plain(uint32_t rows, uint32_t outputs, uint32_t inputs, const float *from,
-                                    const float *weight, float *to, struct err *err);
-
 /* The most outputs that a block has. */
 uint32_t matmul_block_outputs(const struct matmul *matmul);
 

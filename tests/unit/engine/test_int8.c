@@ -521,6 +521,31 @@ static void norms_are_right_and_come_out_whole(void **state)
     }
 }
 
+static void plain_products_are_those_of_plain_loops(void **state)
+{
+    (void)state;
+    enum { OUTPUTS = 7, INPUTS = 131, STRIDE = 9 };
+    random_state = 9;
+    float *from = random_floats(INPUTS * INT8_BLOCK), *weight = random_floats(OUTPUTS * INPUTS);
+    float to[INT8_BLOCK][STRIDE];
+    unsigned at = 0;
+    for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+        memset(to, 0x77, sizeof to);
+        kernels->plain_product(OUTPUTS, INPUTS, from, weight, to[0], STRIDE);
+        for (uint32_t row = 0; row < INT8_BLOCK; row++) {
+            for (uint32_t o = 0; o < OUTPUTS; o++) {
+                double expected = 0;
+                for (uint32_t i = 0; i < INPUTS; i++)
+                    expected += (double)weight[o * INPUTS + i] * (double)from[i * INT8_BLOCK + row];
+                assert_true(fabs((double)to[row][o] - expected) <= 1e-4);
+            }
+            assert_true(to[row][OUTPUTS] > 1e30f); /* left alone */
+        }
+    }
+    free(weight);
+    free(from);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(ties_go_to_the_even_number),
     cmocka_unit_test(rows_of_every_kind_keep_to_themselves),
@@ -530,6 +555,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(sums_are_those_of_plain_loops),
     cmocka_unit_test(what_follows_a_product_is_right),
     cmocka_unit_test(norms_are_right_and_come_out_whole),
+    cmocka_unit_test(plain_products_are_those_of_plain_loops),
 };
 
 TEST_MAIN(cases)
