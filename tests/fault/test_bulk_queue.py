@@ -12,6 +12,13 @@ from corpus import texts
 from daemon import BINARY, SOURCE
 
 
+def catches(child, number):
+    """Whether a process has a handler for a signal."""
+    with open(f"/proc/{child.pid}/status", encoding="ascii") as file:
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return int(caught, 16) >> (number - 1) & 1
+
+
 class BulkQueue(BulkCase):
     def setUp(self):
         super().setUp()
@@ -20,7 +27,8 @@ class BulkQueue(BulkCase):
 
     def local(self, ending=".npy", *flags, source=None, code=FAILED):
         output = self.path("local" + ending)
-        result = self.run_sluice("embed", "--model", self.model, "--precision", "f32", source or self.source, "--output", output, *flags)
+        result = self.run_sluice("embed", "--model", self.model, "--precision", "f32", source or self.source, "--output", output, *flags,
+                                  timeout=300)  # under a sanitizer, on a busy machine
         self.assertEqual(result.returncode, code, result.stderr)
         return self.contents(output)
 
@@ -243,7 +251,8 @@ class BulkQueue(BulkCase):
         self.assertIn("the same command goes on", self.finish_job(child, TEMPFAIL))
         child = self.start_job(server, output)
         before = self.answered(server.client())
-        self.wait_until(lambda: self.answered(server.client()) > before, "answers")
+        self.wait_until(lambda: catches(child, signal.SIGTERM), "the job to listen to signals")
+        self.wait_until(lambda: self.answered(server.client()) > before, "answers")  # they may be those to the first one
         daemon.kill()  # nobody is there to answer
         child.send_signal(signal.SIGTERM)
         self.assertIn("the same command goes on", self.finish_job(child, TEMPFAIL))
