@@ -9,7 +9,8 @@ on the disk and has its SHA-256). The ceiling has all texts tokenised and sorted
 queue, Redis, one daemon and the job share the cores that the engine has for itself in the ceiling.
 
 `flat` says the job's own processor time apart from the kernel's, which is that of writing vectors and of memory that is used for
-the first time: a virtual machine may take many times as long for a page that its host has yet to find."""
+the first time: a virtual machine may take many times as long for a page that its host has yet to find. So a model of few
+floats shows what the job itself does, and writing as many bytes without a job what the rest is."""
 
 import json
 import os
@@ -25,6 +26,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
+import model  # noqa: E402
 from daemon import BINARY, Daemon  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
@@ -120,25 +122,44 @@ def plain_writing(folder, size):
     return spent
 
 
+class Rows:
+    """Jobs with one model (null engine) at several sizes, less what a job of one row takes."""
+
+    def __init__(self, folder, name, place):
+        self.name, self.folder, self.output = name, folder, os.path.join(folder, "v.npy")
+        self.job = [BINARY, "embed", os.path.join(folder, "texts.txt"), "--backend", "null", "--model", place, "--output", self.output]
+        self.start = (0, 0)
+
+    def measure(self, rounds):
+        """Seconds of processor time that are the program's and the kernel's, medians; and the last run."""
+        runs = [Run(self.job) for _ in range(rounds)]
+        spent = [statistics.median(getattr(run, part) for run in runs) for part in ("user_s", "kernel_s")]
+        return [seconds - start for seconds, start in zip(spent, self.start)], runs[-1]
+
+    def measure_start(self):
+        self.start, _ = self.measure(5)
+        print(f"{self.name}, a start: {1e3 * self.start[0]:.1f} + {1e3 * self.start[1]:.1f} ms of processor time (ours + the kernel's)", flush=True)
+
+    def measure_rows(self, rows):
+        (ours, kernel), run = self.measure(max(1, min(5, 1_000_000 // rows)))
+        size = os.path.getsize(self.output)
+        os.unlink(self.output)
+        plain = plain_writing(self.folder, size)
+        print(f"{self.name}, {rows:11,} rows: {1e6 * ours / rows:.2f} + {1e6 * kernel / rows:.2f} us a row without the start, plain writing "
+              f"{1e6 * plain / rows:.2f}; {run}", flush=True)
+
+
 def flat(*sizes):
-    sizes = sizes or (10_000, 100_000, 1_000_000, 10_000_000)
     with tempfile.TemporaryDirectory() as folder:
-        texts, output = os.path.join(folder, "texts.txt"), os.path.join(folder, "v.npy")
-        job = [BINARY, "embed", texts, "--backend", "null", "--model", MODEL, "--output", output]
-        write_lines(texts, 1)
-        starts = [Run(job) for _ in range(5)]
-        start_user, start_kernel = (statistics.median(getattr(run, part) for run in starts) for part in ("user_s", "kernel_s"))
-        print(f"a start: {1e3 * start_user:.1f} ms of processor time and {1e3 * start_kernel:.1f} ms of the kernel's, which the rows are without",
-              flush=True)
-        for rows in sizes:
-            write_lines(texts, rows)
-            runs = [Run(job) for _ in range(max(1, min(5, 1_000_000 // rows)))]
-            user, kernel = (statistics.median(getattr(run, part) for run in runs) for part in ("user_s", "kernel_s"))
-            run = runs[-1]
-            size = os.path.getsize(output)
-            os.unlink(output)
-            print(f"{rows:11,} rows: {1e6 * (user - start_user) / rows:.2f} us of processor time a row and {1e6 * (kernel - start_kernel) / rows:.2f} "
-                  f"of the kernel's, plain writing {1e6 * plain_writing(folder, size) / rows:.2f}; {run}", flush=True)
+        narrow = model.write_model(os.path.join(folder, "narrow"), hidden=16, heads=2, layers=1, intermediate=16)
+        models = (Rows(folder, " 16 floats", narrow), Rows(folder, "192 floats", MODEL))
+        write_lines(os.path.join(folder, "texts.txt"), 1)
+        for one in models:
+            one.measure_start()
+        for rows in sizes or (10_000, 100_000, 1_000_000, 10_000_000):
+            write_lines(os.path.join(folder, "texts.txt"), rows)
+            for one in models:
+                one.measure_rows(rows)
 
 
 if __name__ == "__main__":
