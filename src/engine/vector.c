@@ -3,6 +3,7 @@
 #include "engine/vector.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The sum of squares in f64, in order. */
 void vector_normalize(float *vector, uint32_t dim)
@@ -30,4 +31,17 @@ bool vector_finite(const float *vector, uint32_t dim)
     for (int lane = 0; lane < 8; lane++)
         sum += sums[lane];
     return sum == 0.0f;
+}
+
+/* Sizes of floats are in the order of their bits, and the sum reaches the highest bit from the limit on. */
+bool vector_below(const void *vector, uint32_t dim, float limit)
+{
+    const char *bytes = vector;
+    uint32_t bits, limit_bits, reached = 0;
+    memcpy(&limit_bits, &limit, sizeof limit);
+    for (uint32_t i = 0; i < dim; i++) {
+        memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
+        reached |= (bits & 0x7fffffffu) + (0x80000000u - limit_bits);
+    }
+    return (reached & 0x80000000u) == 0;
 }

@@ -11,4 +11,8 @@ void vector_normalize(float *vector, uint32_t dim);
 /* Whether a vector holds neither NaN nor infinity. Shapes: vector [dim]. */
 bool vector_finite(const float *vector, uint32_t dim);
 
+/* Whether all floats of a vector are smaller in size than `limit`, which is positive and may be INFINITY: NaN and
+ * infinity never are. Shapes: vector [dim] floats, at any address. */
+bool vector_below(const void *vector, uint32_t dim, float limit);
+
 #endif

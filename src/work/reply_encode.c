@@ -165,17 +165,16 @@ static void finish_vectors(struct request *request)
 static bool check_vectors(struct request *request, const struct run *run)
 {
     float limit = request->encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
-    for (uint32_t r = 0; r < run->rows; r++)
-        for (uint32_t i = 0; i < run->dims; i++) {
-            float value = run->floats[(size_t)r * run->dims + i];
-            if (fabsf(value) < limit)
-                continue;
-            if (isfinite(value))
-                request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
-            else
-                request_fail_row(request, r, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
-            return false;
-        }
+    for (uint32_t r = 0; r < run->rows; r++) {
+        const float *vector = run->floats + (size_t)r * run->dims;
+        if (vector_below(vector, run->dims, limit))
+            continue;
+        if (vector_finite(vector, run->dims))
+            request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
+        else
+            request_fail_row(request, r, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
+        return false;
+    }
     return true;
 }
 
