@@ -271,6 +271,15 @@ static enum status open_journal(struct job *job, struct err *err)
     return job_commit_open(job, err);
 }
 
+/* What an earlier run has done is done. */
+static void take_progress(struct job *job)
+{
+    job->progress.rows = job->at.rows;
+    job->progress.failed = job->at.failed;
+    job->progress.copied = job->at.copied;
+    job->progress.computed = job->at.computed;
+}
+
 enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
@@ -281,10 +290,7 @@ enum status job_resume(struct job *job, struct err *err)
         TRY(find_finished(job, &finished, err));
     if (job->retry != NULL)
         return open_store(job, err);
-    job->progress.rows = job->at.rows;
-    job->progress.failed = job->at.failed;
-    job->progress.copied = job->at.copied;
-    job->progress.computed = job->at.computed;
+    take_progress(job);
     job->ended = finished;
     if (finished)
         return STATUS_OK;
@@ -293,10 +299,7 @@ enum status job_resume(struct job *job, struct err *err)
     TRY(open_store(job, err));
     TRY(check_store(job, err));
     TRY(open_tails(job, err));
-    job->progress.rows = job->at.rows;
-    job->progress.failed = job->at.failed;
-    job->progress.copied = job->at.copied;
-    job->progress.computed = job->at.computed;
+    take_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;
     return skip(job, job->at.documents, job->at.digest, err);
