@@ -7,16 +7,15 @@
 #include "base/clock.h"
 #include "bench/passes.h"
 
-enum { POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024 };
+enum { POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024, TIMES = 10 };
 
 /* A pass over and over. */
 struct point {
     uint32_t length, rows;
     struct team *team; /* that helps; NULL: one thread */
-    struct sample took;
-    double least_cpu_ms;
+    struct sample took, cpu;
     struct cost_shape shape;
-    double took_ns; /* the fastest */
+    double least_ns, median_ns;
 };
 
 enum status cost_check_open(struct cost_check *check, unsigned threads, struct err *err)
@@ -54,25 +53,27 @@ static unsigned add_points(const struct cost_check *check, struct point points[P
     return count;
 }
 
-/* A helper's time is no processor time of this thread, so with helpers the clock on the wall counts. */
 static enum status measure(const struct cost_check *check, struct point *point, struct err *err)
 {
     struct passes passes;
-    double cpu_ms = INFINITY;
+    unsigned times = (unsigned)(TIMES / check->rounds) + 1; /* in a round */
     enum status status = passes_open_even(&passes, check->engine, check->model, point->rows, point->length, err);
     passes.team = point->team;
     if (status == STATUS_OK)
-        status = passes_time(&passes, (uint64_t)check->round_ms * NS_PER_MS, &point->took, &cpu_ms, err);
-    if (status == STATUS_OK) {
-        double least_ms = sample_quantile(&point->took, 0), p50_ms = sample_quantile(&point->took, 0.5);
-        point->least_cpu_ms = point->took_ns > 0 ? fmin(point->least_cpu_ms, cpu_ms) : cpu_ms;
-        double took_ms = point->team != NULL ? least_ms : check->cpu ? point->least_cpu_ms : p50_ms;
-        point->took_ns = took_ms * NS_PER_MS + 1; /* the null engine may be faster than a clock */
+        status = passes_time(&passes, (uint64_t)check->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
+    if (status == STATUS_OK)
         point->shape = cost_shape_of(&passes.batch);
-        point->shape.helped = point->team != NULL;
-    }
     passes_close(&passes);
     return status;
+}
+
+/* On one thread of a CPU its processor time counts, with helpers, and on other devices, the clock on the wall. */
+static void conclude(const struct cost_check *check, struct point *point)
+{
+    struct sample *sample = check->cpu && point->team == NULL ? &point->cpu : &point->took;
+    point->shape.helped = point->team != NULL;
+    point->least_ns = sample_quantile(sample, 0) * NS_PER_MS + 1; /* the null engine may be faster than a clock */
+    point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1;
 }
 
 static const struct column pass_columns[] = {
@@ -88,40 +89,47 @@ static void show(const struct cost_check *check, struct point *point)
                                             {NULL, sample_quantile(&point->took, 0.5)},
                                             {NULL, sample_quantile(&point->took, 0.99)},
                                             {NULL, sample_quantile(&point->took, 0)},
-                                            {NULL, check->cpu ? point->least_cpu_ms : NAN}});
+                                            {NULL, check->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
 }
 
 static const struct column cost_columns[] = {
-    {"tokens", "tokens", 0},          {"squares", "squares", 0},        {"helped", "helped", 0},
-    {"took_ms", "took ms", 3},        {"fitted_ms", "fitted", 3},       {"fit_error", "error", 3},
-    {"predicted_ms", "predicted", 3}, {"prediction_error", "error", 3},
+    {"tokens", "tokens", 0},    {"squares", "squares", 0},        {"helped", "helped", 0},
+    {"took_ms", "took ms", 3},  {"fitted_ms", "fitted", 3},       {"fit_error", "error", 3},
+    {"median_ms", "median", 3}, {"predicted_ms", "predicted", 3}, {"prediction_error", "error", 3},
 };
 
-/* How well the model explains what was measured (fitted), and how well the daemon would have known it from its
- * calibration at start (predicted). */
+static double relative(double value, double to)
+{
+    return value / to - 1;
+}
+
+/* How well the model explains the fastest passes (fitted), and how well the daemon would have known from its
+ * calibration at start what the one in the middle takes (predicted). */
 static void explain(const struct cost_check *check, const struct point *points, unsigned alone, unsigned count)
 {
     struct cost_shape shapes[POINTS];
     double took_ns[POINTS], worst = 0, worst_before = 0;
     for (unsigned i = 0; i < count; i++) {
         shapes[i] = points[i].shape;
-        took_ns[i] = points[i].took_ns;
+        took_ns[i] = points[i].least_ns;
     }
     struct cost fitted = cost_fit(check->calibrated.device, shapes, took_ns, alone);
     cost_fit_help(&fitted, shapes + alone, took_ns + alone, count - alone);
     sheet_table(check->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
     for (unsigned i = 0; i < count; i++) {
         double by_fit = cost_predict_ns(&fitted, shapes[i]), before = cost_predict_ns(&check->calibrated, shapes[i]);
-        worst = fmax(worst, i < alone ? fabs(by_fit / took_ns[i] - 1) : 0);
-        worst_before = fmax(worst_before, i < alone ? fabs(before / took_ns[i] - 1) : 0);
+        double median_ns = points[i].median_ns;
+        worst = fmax(worst, i < alone ? fabs(relative(by_fit, took_ns[i])) : 0);
+        worst_before = fmax(worst_before, i < alone ? fabs(relative(before, median_ns)) : 0);
         sheet_row(check->sheet, (struct cell[]){{NULL, shapes[i].tokens},
                                                 {NULL, shapes[i].squares},
                                                 {NULL, shapes[i].helped},
                                                 {NULL, took_ns[i] / NS_PER_MS},
                                                 {NULL, by_fit / NS_PER_MS},
-                                                {NULL, by_fit / took_ns[i] - 1},
+                                                {NULL, relative(by_fit, took_ns[i])},
+                                                {NULL, median_ns / NS_PER_MS},
                                                 {NULL, before / NS_PER_MS},
-                                                {NULL, before / took_ns[i] - 1}});
+                                                {NULL, relative(before, median_ns)}});
     }
     sheet_number(check->sheet, "worst_fit_error", worst, 3);
     sheet_number(check->sheet, "worst_prediction_error", worst_before, 3);
@@ -141,11 +149,15 @@ enum status cost_check_run(struct cost_check *check, struct err *err)
             status = measure(check, &points[i], err);
     if (status == STATUS_OK) {
         sheet_table(check->sheet, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
-        for (unsigned i = 0; i < count; i++)
+        for (unsigned i = 0; i < count; i++) {
+            conclude(check, &points[i]);
             show(check, &points[i]);
+        }
         explain(check, points, alone, count);
     }
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         sample_free(&points[i].took);
+        sample_free(&points[i].cpu);
+    }
     return status;
 }

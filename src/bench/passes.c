@@ -117,26 +117,23 @@ struct turns passes_turns_one_by_one(struct passes *passes)
     return (struct turns){open, turn_one_by_one, close, passes};
 }
 
-enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, double *least_cpu_ms,
-                        struct err *err)
+enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
+                        struct sample *cpu_ms, struct err *err)
 {
-    enum { LEAST = 10 };
     void *lane = NULL;
     enum status status = open(passes, &lane, err);
     if (status == STATUS_OK)
         status = turn(lane, err); /* to warm up */
-    uint64_t now = clock_now_ns(), ends = now + for_ns, least_ns = UINT64_MAX;
-    while (status == STATUS_OK && (now < ends || took_ms->count < LEAST)) {
+    uint64_t now = clock_now_ns(), ends = now + for_ns;
+    for (unsigned count = 0; status == STATUS_OK && (now < ends || count < times); count++) {
         uint64_t begin = now, begin_cpu = clock_thread_ns();
         status = turn(lane, err);
-        uint64_t cpu_ns = clock_thread_ns() - begin_cpu;
+        sample_add(cpu_ms, (double)(clock_thread_ns() - begin_cpu) / NS_PER_MS);
         now = clock_now_ns();
-        least_ns = cpu_ns < least_ns ? cpu_ns : least_ns;
         sample_add(took_ms, (double)(now - begin) / NS_PER_MS);
     }
     close(lane);
-    *least_cpu_ms = (double)least_ns / NS_PER_MS;
-    if (status == STATUS_OK && took_ms->broken)
+    if (status == STATUS_OK && (took_ms->broken || cpu_ms->broken))
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of passes");
     return status;
 }

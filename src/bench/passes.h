@@ -32,9 +32,9 @@ struct turns passes_turns(struct passes *passes);
 /* The rows over and over: a pass for each, one after the other, is a turn. */
 struct turns passes_turns_one_by_one(struct passes *passes);
 
-/* Runs the batch on one thread for `for_ns`, and ten times at least: what each pass took, and what the fastest took of
+/* Runs the batch on one thread for `for_ns`, and so many times at least: adds what each pass took, and what it took of
  * the thread's processor time (0 where a device computes). Units: ms. */
-MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, struct sample *took_ms, double *least_cpu_ms,
-                                   struct err *err);
+MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
+                                   struct sample *cpu_ms, struct err *err);
 
 #endif
