@@ -12,7 +12,7 @@
 static const double fade = 0.98;       /* of what is known, with each batch: about the last 50 count */
 static const double pull = 0.002;      /* towards the common scale, in batches of equal shares */
 static const double half_strip = 0.65; /* of the price of a whole one: its weights are loaded for half the rows */
-static const double crowded = 0.17;    /* more for a token that finds no room in the cache */
+static const double crowded = 0.2;     /* more for a token that finds no room in the cache */
 static const double weigh = 0.05;      /* of the last batch in the moving scale, error and help */
 
 /* Where the price of half a strip is looked for when it is all there is. */
@@ -56,6 +56,16 @@ static double in_strips(const struct cost_device *device, double tokens)
     return device->strip * (whole + (rest > device->strip / 2 ? 1 : rest > 0 ? half : 0));
 }
 
+/* Each token meets the keys of its row, in strips as well. Those of a row that is just a strip long may be a hair more,
+ * where lengths are means. */
+static double squares_in_strips(double strip, struct cost_shape shape)
+{
+    const double hair = 1e-6;
+    if (!(strip > 0) || !(shape.tokens > 0))
+        return shape.squares;
+    return shape.tokens * strip * ceil(shape.squares / shape.tokens / strip - hair);
+}
+
 static void features(const struct cost_device *device, struct cost_shape shape, double x[COST_TERMS])
 {
     double count = passes(device->pass, shape);
@@ -63,7 +73,7 @@ static void features(const struct cost_device *device, struct cost_shape shape, 
     double beyond = device->room > 0 ? fmax(0, tokens - device->room) : 0;
     x[0] = count;
     x[1] = count * (tokens + crowded * beyond);
-    x[2] = shape.squares;
+    x[2] = squares_in_strips(device->strip, shape);
 }
 
 /* What is helped is one pass. */

@@ -20,7 +20,8 @@ struct cost_equations {
 /* How a device goes through a batch, in tokens. */
 struct cost_device {
     double pass;   /* whole rows of up to so many are one pass; 0: all are */
-    double strip;  /* a product takes so many at a time, and half of them for not much less; 0: any number */
+    double strip;  /* a product takes so many rows at a time, and half of them for not much less, and attention so many
+                      keys; 0: any number */
     double room;   /* the activations of so many stay in a core's cache, those beyond cost more; 0: of any number */
     double half;   /* what half a strip costs where it is all there is: what is between half and all of one depends on
                       how long it waits for the weights. Found by the fit */

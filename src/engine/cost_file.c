@@ -16,7 +16,7 @@ enum { NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 static void print_head(const struct cost_source *of, struct buffer *out)
 {
     const struct model *model = of->model;
-    buffer_format(out, "sluice cost 3\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+    buffer_format(out, "sluice cost 4\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
                   engine_backend(of->engine), engine_device(of->engine), of->threads,
                   precision_name(engine_precision(of->engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,

@@ -4,7 +4,7 @@
  * of text that say so; any other has another name. The last line is a checksum. What the batches of a run have taught
  * is not kept: they may have run beside anything.
  *
- *     sluice cost 3
+ *     sluice cost 4
  *     version 0.3.0
  *     backend cpu
  *     device Intel(R) Xeon(R) Processor, amx, 2 threads

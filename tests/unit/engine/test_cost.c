@@ -108,6 +108,23 @@ static void tokens_count_in_strips(void **state)
     }
 }
 
+/* Rows of up to 32 tokens cost attention what 32 keys do for each of them. */
+static void keys_count_in_strips(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(0, 0, 1);
+    cost.device = (struct cost_device){.strip = 32};
+    for (double length = 1; length <= 96; length++) {
+        double keys = ceil(length / 32) * 32;
+        assert_true(cost_predict_ns(&cost, (struct cost_shape){length, length * length, 1}) == length * keys);
+        assert_true(cost_predict_ns(&cost, (struct cost_shape){7 * length, 7 * length * length, 7}) ==
+                    7 * length * keys);
+    }
+    double nearly = 32 * (1 + 1e-12);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){320, 320 * nearly, 10}), 320 * 32, 1e-9);
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){0}) == 0);
+}
+
 /* Two passes of 256 tokens, of which 56 find no room, cost more than four of 128. */
 static void tokens_without_room_cost_more(void **state)
 {
@@ -330,6 +347,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(every_pass_pays),
     cmocka_unit_test(fit_knows_passes),
     cmocka_unit_test(tokens_count_in_strips),
+    cmocka_unit_test(keys_count_in_strips),
     cmocka_unit_test(tokens_without_room_cost_more),
     cmocka_unit_test(more_tokens_never_cost_less),
     cmocka_unit_test(help_makes_short_batches_shorter),
