@@ -142,6 +142,17 @@ static enum status fake_wait(struct backend_stream *stream, struct err *err)
     return lost ? err_set(err, STATUS_DEVICE_LOST, "fell off the bus") : STATUS_OK;
 }
 
+/* Every other row. */
+static bool gets_help(int32_t id)
+{
+    return id % 2 == 1;
+}
+
+static bool fake_helped(const struct backend_stream *stream)
+{
+    return gets_help(stream->next->ids[0]);
+}
+
 static const struct backend_ops fake_ops = {
     .name = "fake",
     .devices = fake_devices,
@@ -149,6 +160,7 @@ static const struct backend_ops fake_ops = {
     .open = fake_open,
     .close = fake_close,
     .stream_open = fake_stream_open,
+    .helped = fake_helped,
     .stream_close = fake_stream_close,
     .limits = fake_limits,
     .embed = fake_embed,
@@ -231,6 +243,7 @@ static void check_back(struct bench *bench, struct batch *batch, const void *own
     bench->back++;
     if (expected == STATUS_OK) {
         assert_true(batch->engine.output[0] == (float)batch->engine.ids[0]);
+        assert_true(batch->helped == gets_help(batch->engine.ids[0]));
         assert_true(batch->started_ns > 0 && batch->finished_ns >= batch->started_ns);
         bench->on[(unsigned)batch->engine.output[1]]++;
     }

@@ -12,16 +12,22 @@ static struct worker_options timed_options(void)
 }
 
 /* The batch that is out comes back after what the cost says, times `factor`. */
-static uint32_t compute(struct bench *bench, double factor)
+static uint32_t compute_with(struct bench *bench, double factor, bool helped)
 {
     struct batch *batch = take(bench, ACTION_SUBMIT).batch;
     uint32_t rows = batch->engine.rows;
+    batch->helped = helped;
     batch->started_ns = bench->now;
     bench->now += (uint64_t)(factor * (1e6 + 1e5 * batch->engine.extent));
     batch->finished_ns = bench->now;
     memset(batch->engine.output, 0, rows * DIM * sizeof(float));
     send(bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
     return rows;
+}
+
+static uint32_t compute(struct bench *bench, double factor)
+{
+    return compute_with(bench, factor, false);
 }
 
 static void finish(struct bench *bench)
@@ -108,6 +114,24 @@ static void the_error_of_the_fit_is_told(void **state)
     (void)compute(&bench, 1.25);
     assert_true(fabs(worker_stats(bench.worker).cost_error - 0.2) < 1e-6);
     finish(&bench);
+    worker_close(bench.worker);
+}
+
+/* A batch that idle threads helped with says nothing against what is known of those that nobody helps with. */
+static void a_helped_batch_is_known_as_such(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.cost.device.helped = 256;
+    options.cost.help = 0.5;
+    struct bench bench = begin(options);
+    for (int helped = 1; helped >= 0; helped--) {
+        read_new(&bench, 1);
+        prepare_all(&bench, 4);
+        (void)compute_with(&bench, helped ? 0.5 : 1, helped);
+        assert_true(worker_stats(bench.worker).cost_error < 1e-6);
+        finish(&bench);
+    }
     worker_close(bench.worker);
 }
 
@@ -240,6 +264,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_slower_machine_gets_shorter_batches),
     cmocka_unit_test(the_speed_is_that_of_full_batches),
     cmocka_unit_test(the_error_of_the_fit_is_told),
+    cmocka_unit_test(a_helped_batch_is_known_as_such),
     cmocka_unit_test(the_latency_is_that_of_the_producer),
     cmocka_unit_test(a_target_makes_batches_shorter),
     cmocka_unit_test(bulk_work_is_brief_beside_online_requests),
