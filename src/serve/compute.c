@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/priority.h"
 #include "engine/team.h"
 #include "serve/crew.h"
 
@@ -35,21 +36,22 @@ struct compute_thread {
     struct encoder **encoders; /* [engine_count] */
     struct compute_job *first, *last;
     unsigned in_flight;
+    bool spare;
     uint64_t free_ns; /* when the last one came back */
 };
 
 struct compute {
-    struct crew *crew;
+    struct crew *crew, *spare_crew; /* spare_crew: NULL where there is none */
     unsigned engine_count, queued;
     struct compute_device *devices; /* [device_count] */
     unsigned device_count;
-    struct compute_thread *threads; /* [thread_count], those of a device side by side */
-    unsigned thread_count;
-    struct encoder **encoders; /* [thread_count][engine_count] */
-    void **contexts;           /* [thread_count] */
-    struct team *team;         /* of the threads that compute by themselves; NULL where they are fewer than two */
+    struct compute_thread *threads;     /* [thread_count], those of a device side by side, then those for spare time */
+    unsigned thread_count, spare_count; /* spare_count: of the thread_count */
+    struct encoder **encoders;          /* [thread_count][engine_count] */
+    void **contexts;                    /* [thread_count] */
+    struct team *team; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
-    unsigned out;
+    unsigned out, spare_out; /* spare_out: not among `out` */
     struct compute_state state;
 };
 
@@ -106,6 +108,8 @@ static void serve(void *context, struct crew_seat *seat)
 {
     struct compute_thread *thread = context;
     const struct compute_device *device = thread->device;
+    if (thread->spare)
+        priority_spare();
     for (;;) {
         bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
         struct compute_job *job = more ? crew_next(seat) : NULL;
@@ -140,6 +144,7 @@ static struct compute_state look(const struct compute *compute)
         state.threads += device->given_up ? 0 : device->threads;
         state.batches += device->given_up ? 0 : device->threads * (device->slots + compute->queued);
     }
+    state.spare = state.devices > 0 ? compute->spare_count : 0;
     return state;
 }
 
@@ -166,8 +171,11 @@ static enum status allocate(struct compute *compute, const struct compute_option
         device->slots = device->given_up ? 0 : least_slots(&options->devices[i], options->engine_count);
         device->threads = device->given_up ? 0 : device->slots > 1 ? 1 : options->threads;
     }
+    if (compute->device_count == 1 && compute->devices[0].slots == 1)
+        compute->spare_count = options->spare;
     compute->state = look(compute);
-    unsigned threads = compute->state.threads, jobs = compute->state.batches;
+    unsigned threads = compute->state.threads + compute->spare_count;
+    unsigned jobs = compute->state.batches + compute->spare_count;
     compute->threads = calloc(threads, sizeof(struct compute_thread));
     compute->encoders = calloc((size_t)threads * options->engine_count, sizeof(struct encoder *));
     compute->contexts = calloc(threads, sizeof(void *));
@@ -187,13 +195,14 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
     unsigned at = compute->thread_count++;
     struct compute_thread *thread = &compute->threads[at];
     thread->device = own;
+    thread->spare = at >= own->threads && compute->spare_count > 0;
     thread->begin = options->begin;
     thread->end = options->end;
     thread->encoders = &compute->encoders[(size_t)at * compute->engine_count];
     compute->contexts[at] = thread;
     for (unsigned i = 0; i < compute->engine_count; i++)
         TRY(encoder_open(device->engines[i], &thread->encoders[i], err));
-    for (unsigned i = 0; i < compute->engine_count && compute->team != NULL; i++)
+    for (unsigned i = 0; i < compute->engine_count && compute->team != NULL && !thread->spare; i++)
         TRY(encoder_join(thread->encoders[i], compute->team, err));
     return STATUS_OK;
 }
@@ -204,7 +213,7 @@ static enum status open_device(struct compute *compute, const struct compute_opt
 {
     unsigned first = compute->thread_count;
     enum status status = STATUS_OK;
-    for (unsigned t = 0; t < own->threads && status == STATUS_OK; t++)
+    for (unsigned t = 0; t < own->threads + compute->spare_count && status == STATUS_OK; t++)
         status = open_thread(compute, options, device, own, err);
     if (status != STATUS_DEVICE_LOST)
         return status;
@@ -234,19 +243,35 @@ static enum status open_threads(struct compute *compute, const struct compute_op
         TRY(open_device(compute, options, &options->devices[i], &compute->devices[i], err));
     if (compute->state.devices == 0)
         return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", compute->device_count);
+    unsigned threads = compute->thread_count - compute->spare_count;
     struct crew_options crew = {.name = "compute",
-                                .threads = compute->thread_count,
+                                .threads = threads,
                                 .capacity = compute->state.batches,
                                 .wake_fd = options->wake_fd,
                                 .wake_below = options->wake_below,
                                 .serve = serve,
                                 .contexts = compute->contexts};
-    return crew_open(&crew, &compute->crew, err);
+    TRY(crew_open(&crew, &compute->crew, err));
+    if (compute->spare_count == 0)
+        return STATUS_OK;
+    crew.name = "spare";
+    crew.threads = crew.capacity = compute->spare_count;
+    crew.contexts = compute->contexts + threads;
+    return crew_open(&crew, &compute->spare_crew, err);
+}
+
+static void stop(struct compute *compute)
+{
+    if (compute->crew != NULL)
+        crew_stop(compute->crew);
+    if (compute->spare_crew != NULL)
+        crew_stop(compute->spare_crew);
 }
 
 static void release(struct compute *compute)
 {
     crew_free(compute->crew);
+    crew_free(compute->spare_crew);
     for (unsigned i = 0; i < compute->thread_count * compute->engine_count; i++)
         encoder_close(compute->encoders[i]);
     team_close(compute->team);
@@ -269,6 +294,7 @@ enum status compute_open(const struct compute_options *options, struct compute *
     if (status == STATUS_OK)
         status = open_threads(compute, options, err);
     if (status != STATUS_OK) {
+        stop(compute);
         release(compute);
         return status;
     }
@@ -288,14 +314,19 @@ bool compute_has_room(const struct compute *compute)
     return compute->out < compute->state.batches;
 }
 
+bool compute_has_spare(const struct compute *compute)
+{
+    return compute->spare_out < compute->state.spare;
+}
+
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch)
 {
     struct compute_job *job = compute->idle;
     assert(job != NULL && engine < compute->engine_count);
     compute->idle = job->next;
-    compute->out++;
+    ++*(batch->spare ? &compute->spare_out : &compute->out);
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
-    crew_put(compute->crew, job);
+    crew_put(batch->spare ? compute->spare_crew : compute->crew, job);
 }
 
 /* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it
@@ -314,15 +345,32 @@ static bool moves(struct compute *compute, struct compute_job *job)
     return true;
 }
 
+/* What no thread has begun. */
+static struct compute_job *take_back(struct compute *compute)
+{
+    struct compute_job *job = crew_take_back(compute->crew);
+    return job == NULL && compute->spare_crew != NULL ? crew_take_back(compute->spare_crew) : job;
+}
+
+static struct compute_job *next_finished(struct compute *compute, bool wait)
+{
+    struct compute_job *job = crew_take(compute->crew);
+    if (job == NULL && compute->spare_crew != NULL)
+        job = crew_take(compute->spare_crew);
+    if (job == NULL && wait)
+        job = crew_wait(compute->crew);
+    return job == NULL && wait && compute->spare_crew != NULL ? crew_wait(compute->spare_crew) : job;
+}
+
 static struct compute_job *next(struct compute *compute, bool wait)
 {
     struct compute_job *job = NULL;
-    if (compute->state.devices == 0 && (job = crew_take_back(compute->crew)) != NULL) {
+    if (compute->state.devices == 0 && (job = take_back(compute)) != NULL) {
         job->batch->status = err_set(&job->batch->err, STATUS_DEVICE_LOST, "the last device was lost before its turn");
         return job;
     }
     do
-        job = wait ? crew_wait(compute->crew) : crew_take(compute->crew);
+        job = next_finished(compute, wait);
     while (job != NULL && moves(compute, job));
     return job;
 }
@@ -336,7 +384,7 @@ static struct batch *take(struct compute *compute, void **owner, bool wait)
         *owner = job->owner;
     job->next = compute->idle;
     compute->idle = job;
-    compute->out--;
+    --*(job->batch->spare ? &compute->spare_out : &compute->out);
     return job->batch;
 }
 
@@ -354,6 +402,6 @@ void compute_close(struct compute *compute)
 {
     if (compute == NULL)
         return;
-    crew_stop(compute->crew);
+    stop(compute);
     release(compute);
 }

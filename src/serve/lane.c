@@ -45,7 +45,7 @@ static void execute(struct lane *lane, struct action *action)
     case ACTION_SUBMIT:
         action->batch->watched_ns = 0; /* it does not hang while it waits for other queues */
         action->batch->waits = true;
-        shares_put(lane->home->shares, lane->number, action->batch);
+        shares_put(action->batch->spare ? lane->home->spare_shares : lane->home->shares, lane->number, action->batch);
         break;
     case ACTION_EXIT:
         if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT)
@@ -145,6 +145,7 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .devices = capacity.devices + capacity.devices_lost,
         .devices_lost = capacity.devices_lost,
         .engine_slots = capacity.threads,
+        .spare_slots = capacity.spare,
         .batches_out = capacity.batches,
         .credit_tokens = (uint32_t)config->credit_tokens,
         .credit_bytes = (uint64_t)config->credit_bytes,
@@ -185,9 +186,12 @@ enum status lane_open(struct lane *lane, const struct lane_home *home, struct er
 {
     lane->home = home;
     lane->deadline_ns = UINT64_MAX;
-    struct share *share = &home->shares->items[lane->number];
-    share->weight = (uint32_t)lane->config->weight;
-    share->token_cost = model_token_cost(lane->model);
+    struct shares *const all[] = {home->shares, home->spare_shares};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct share *share = &all[i]->items[lane->number];
+        share->weight = (uint32_t)lane->config->weight;
+        share->token_cost = model_token_cost(lane->model);
+    }
     prep_add(home->prep, &lane->desk, lane->model);
     struct worker_options options = worker_options_of(lane, lane->config);
     lane->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;

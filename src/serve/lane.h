@@ -26,8 +26,8 @@ struct lane_home {
     const struct address *address;
     struct event_base *base;
     struct prep *prep;
-    struct shares *shares;
-    struct compute_state capacity; /* at the start */
+    struct shares *shares, *spare_shares; /* spare_shares: of the threads for spare time */
+    struct compute_state capacity;        /* at the start */
     void *context;
     void (*on_step)(void *context); /* a lane has moved: batches may wait, its deadline may be another one */
 };

@@ -22,7 +22,8 @@ static void feed_compute(struct server *server)
 {
     size_t who;
     struct batch *batch;
-    while (compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL) {
+    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL) ||
+           (compute_has_spare(server->compute) && (batch = shares_take(&server->spare_shares, &who)) != NULL)) {
         lane_starts(&server->lanes[who], batch);
         compute_put(server->compute, server->lanes[who].engine_number, &server->lanes[who], batch);
     }
@@ -213,6 +214,7 @@ static enum status open_threads(struct server *server, struct err *err)
                                       .engine_count = server->models.count,
                                       .threads = start_threads(config),
                                       .queued = 1,
+                                      .spare = (start_threads(config) + 1) / 2,
                                       .wake_fd = wake_fd};
     TRY(compute_open(&compute, &server->compute, err));
     server->devices_lost = compute_state(server->compute).devices_lost;
@@ -223,10 +225,12 @@ static enum status open_lanes(struct server *server, struct err *err)
 {
     struct compute_state capacity = compute_state(server->compute);
     TRY(shares_open(&server->shares, server->lane_count, capacity.batches, err));
+    TRY(shares_open(&server->spare_shares, server->lane_count, capacity.batches, err));
     server->home = (struct lane_home){.address = &server->address,
                                       .base = loop_base(server->loop),
                                       .prep = server->prep,
                                       .shares = &server->shares,
+                                      .spare_shares = &server->spare_shares,
                                       .capacity = capacity,
                                       .context = server,
                                       .on_step = on_step};
@@ -286,6 +290,7 @@ void server_close(struct server *server)
         lane_close(&server->lanes[i]);
     free(server->lanes);
     shares_close(&server->shares);
+    shares_close(&server->spare_shares);
     loop_close(server->loop);
     models_close(&server->models);
     for (size_t i = 0; i < server->lane_count; i++)

@@ -29,7 +29,7 @@ struct server {
     struct loop *loop;
     struct prep *prep;
     struct compute *compute;
-    struct shares shares;
+    struct shares shares, spare_shares;
     struct lane_home home;
     struct lane *lanes; /* [lane_count] */
     size_t lane_count;

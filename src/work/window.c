@@ -188,20 +188,23 @@ static struct flow *next_flow(struct window_class *class)
     return other != NULL && other->had < plain->had ? other : plain;
 }
 
-/* The first of the overdue, if it may go. */
-static struct row *next_overdue(const struct window *window, bool online_only)
+/* The first of the overdue that may go. */
+static struct row *next_overdue(const struct window *window, enum window_only only)
 {
     struct row *row = window->overdue.first;
-    return row != NULL && online_only && row->request->class == CLASS_LOW ? NULL : row;
+    while (row != NULL && !window_admits(only, row))
+        row = row->next;
+    return row;
 }
 
 struct row *window_next(struct window *window)
 {
     struct window_class *least = NULL;
-    struct row *overdue = next_overdue(window, window->online_only);
+    struct row *overdue = next_overdue(window, window->only);
     if (overdue != NULL)
         return overdue;
-    for (int i = 0; i < (window->online_only ? CLASS_LOW : CLASS_COUNT); i++) {
+    int end = window->only == WINDOW_ONLINE ? CLASS_LOW : CLASS_COUNT;
+    for (int i = window->only == WINDOW_LOW ? CLASS_LOW : 0; i < end; i++) {
         struct window_class *class = &window->classes[i];
         if (waits(class) && (least == NULL || class->had < least->had))
             least = class;
@@ -211,12 +214,12 @@ struct row *window_next(struct window *window)
 
 bool window_has_low(const struct window *window)
 {
-    return next_overdue(window, false) != next_overdue(window, true) || waits(&window->classes[CLASS_LOW]);
+    return next_overdue(window, WINDOW_LOW) != NULL || waits(&window->classes[CLASS_LOW]);
 }
 
 bool window_has_online(const struct window *window)
 {
-    return next_overdue(window, true) != NULL || waits(&window->classes[CLASS_HIGH]) ||
+    return next_overdue(window, WINDOW_ONLINE) != NULL || waits(&window->classes[CLASS_HIGH]) ||
            waits(&window->classes[CLASS_NORMAL]);
 }
 

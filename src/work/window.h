@@ -12,7 +12,8 @@
  *   What does not fit is passed over for younger rows, of any class, but only
  *   WINDOW_PASSED_OVER times: then it is overdue and goes before everybody.
  * - Every tenth batch begins with the oldest row of all.
- * - Beside online requests, rows of class low make short batches, and fill up those of others only so far. */
+ * - Beside online requests, rows of class low make short batches, and fill up those of others only so far; or they have
+ *   batches of their own, which run in spare time. */
 #ifndef WORK_WINDOW_H
 #define WORK_WINDOW_H
 
@@ -37,6 +38,9 @@ struct window_class {
     uint64_t level, most;  /* where a tenant begins to count that did not wait; the most that any has had */
 };
 
+/* Whose rows may go into a batch: of any class, of others than low, of low. */
+enum window_only { WINDOW_ALL, WINDOW_ONLINE, WINDOW_LOW };
+
 /* All zero is an empty one. */
 struct window {
     struct window_class classes[CLASS_COUNT];
@@ -51,7 +55,7 @@ struct window {
     uint32_t rows;
     uint64_t tokens, squares; /* of the tokens */
     uint64_t urgent_ms;       /* of the batch that is being taken, and … */
-    bool online_only;         /* … whether only rows of other classes than low may go */
+    enum window_only only;    /* … whose rows may go */
 };
 
 /* The size of one batch. Padded batches count rows * longest. */
@@ -64,7 +68,7 @@ struct window_limits {
     const struct cost *cost; /* of a batch; may be NULL when there is no limit on its time */
     double most_ns;          /* what a batch may take, by its cost; 0: no limit */
     double low_ns;           /* what it may take before rows of class low no longer join it; 0: as others */
-    bool online_only;        /* no row of class low may go */
+    enum window_only only;
 };
 
 /* Frees what the window has allocated; the rows stay their requests'. */

@@ -4,6 +4,12 @@
 
 #include "work/window.h"
 
+/* Whether a row may go. */
+static inline bool window_admits(enum window_only only, const struct row *row)
+{
+    return only == WINDOW_ALL || (only == WINDOW_LOW) == (row->request->class == CLASS_LOW);
+}
+
 /* The row whose turn it is; NULL when nobody waits. */
 struct row *window_next(struct window *window);
 

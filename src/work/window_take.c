@@ -35,7 +35,7 @@ static void take_equals(struct filling *filling, struct row *row)
                 return;
         } else if (window_row_expired(other, filling->limits->now_ms)) {
             window_leave_expired(window, other);
-        } else {
+        } else if (window_admits(window->only, other)) {
             if (other->in_hand)
                 window_unhold(window, other);
             window_leave(window, other);
@@ -100,7 +100,7 @@ static struct row *hold_next(struct filling *filling)
 static struct row *hold_head(struct filling *filling)
 {
     struct window *window = filling->window;
-    if (window->online_only || window->overdue.first != NULL || window->batches + 1 < WINDOW_OLDEST_EVERY) {
+    if (window->only != WINDOW_ALL || window->overdue.first != NULL || window->batches + 1 < WINDOW_OLDEST_EVERY) {
         window->batches++;
         return hold_next(filling);
     }
@@ -131,7 +131,7 @@ static void take_packed(struct filling *filling, uint32_t look_ahead)
     const struct window_limits *limits = filling->limits;
     for (uint32_t seen = 1; seen < look_ahead; seen++) {
         struct row *row = NULL;
-        bool room = !filling->low_full || window_has_online(filling->window);
+        bool room = !filling->low_full || (limits->only != WINDOW_LOW && window_has_online(filling->window));
         if (room && filling->count < limits->rows && filling->tokens < limits->tokens)
             row = hold_next(filling);
         if (row == NULL)
@@ -192,7 +192,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
 {
     struct filling filling = {.window = window, .limits = limits, .chosen = chosen};
     window->urgent_ms = limits->urgent_ms;
-    window->online_only = limits->online_only;
+    window->only = limits->only;
     struct row *head = hold_head(&filling);
     if (head != NULL) {
         choose(&filling, head);
@@ -206,7 +206,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
         leave_behind(&filling);
     }
     window->urgent_ms = 0;
-    window->online_only = false;
+    window->only = WINDOW_ALL;
     window_taken(window);
     return filling.count;
 }

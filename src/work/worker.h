@@ -39,14 +39,15 @@ struct worker_options {
     uint32_t max_batch_ms;  /* predicted; 0: no limit */
     uint32_t target_p99_ms; /* from XADD to the reply: batches are as long as that allows; 0: off */
     uint32_t window_ms;
-    bool window_fixed;                   /* a plain timer: an idle engine does not cut early */
-    uint32_t devices, devices_lost;      /* what it computes on (all CPUs are one); of these, lost from the start */
-    uint32_t engine_slots;               /* batches that are computed side by side: by threads, or by devices */
-    uint32_t batches_out;                /* that may be out, with those that wait behind the others: no fewer */
-    uint32_t credit_tokens;              /* what may be held for each device: tokens (estimated until known) … */
-    uint64_t credit_bytes;               /* … and bytes */
-    uint32_t lease_ms;                   /* renewed at a third of it */
-    uint32_t read_block_ms;              /* longest XREADGROUP block, <= 2000 */
+    bool window_fixed;              /* a plain timer: an idle engine does not cut early */
+    uint32_t devices, devices_lost; /* what it computes on (all CPUs are one); of these, lost from the start */
+    uint32_t engine_slots;          /* batches that are computed side by side: by threads, or by devices */
+    uint32_t spare_slots;           /* beside them: batches of class low that run in spare time; 0: none can */
+    uint32_t batches_out;   /* that may be out, with those that wait behind the others: no fewer; without spare ones */
+    uint32_t credit_tokens; /* what may be held for each device: tokens (estimated until known) … */
+    uint64_t credit_bytes;  /* … and bytes */
+    uint32_t lease_ms;      /* renewed at a third of it */
+    uint32_t read_block_ms; /* longest XREADGROUP block, <= 2000 */
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
     uint32_t shutdown_timeout_ms;
     uint32_t compute_timeout_ms; /* a batch that takes longer hangs: exit without giving anything back; 0: never */

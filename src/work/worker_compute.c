@@ -110,16 +110,44 @@ void compute_device_lost(struct worker *worker, const struct event *event)
     worker->stats.devices_lost++;
 }
 
+/* What runs, but for what runs in spare time, which is in nobody's way. */
+static uint32_t count_running(const struct worker *worker)
+{
+    uint32_t count = worker->running.count;
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+        count -= batch->spare;
+    return count;
+}
+
+/* Batches of class low that run: in spare time, or in a slot. */
+static uint32_t count_low(const struct worker *worker, bool spare)
+{
+    uint32_t count = 0;
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+        count += batch->low && batch->spare == spare;
+    return count;
+}
+
+/* Whether there is hardly any spare time. */
+static bool spare_is_slow(const struct worker *worker)
+{
+    enum { SLOW_MS = 200 };
+    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
+        if (batch->spare && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS)
+            return true;
+    return false;
+}
+
 /* Where there are several slots, bulk work leaves one of them to online requests, which so seldom wait at all; and in
- * their batches it has no place, but when it is its turn. */
+ * their batches it has no place, but when it is its turn. What it has of spare time it does not need of the slots,
+ * unless that comes to nothing: it still has its turn then. */
 static bool low_may_go(const struct worker *worker)
 {
-    uint32_t slots = worker->options.engine_slots, low = 0;
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        low += batch->low;
+    uint32_t slots = worker->options.engine_slots, spare = spare_is_slow(worker) ? 0 : worker->options.spare_slots;
     if (slots == 1)
-        return true;
-    return low + 1 < slots && (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
+        return spare == 0;
+    return count_low(worker, false) + spare + 1 < slots &&
+           (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
 
 /* Whether a batch is to be cut now. Some are cut ahead, so that no device waits for this thread; ahead of time only a
@@ -127,23 +155,24 @@ static bool low_may_go(const struct worker *worker)
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
 {
     const struct worker_options *options = &worker->options;
-    if (worker->window.rows == 0 || worker->running.count >= options->batches_out)
+    uint32_t running = count_running(worker);
+    if (worker->window.rows == 0 || running >= options->batches_out)
         return false;
     if (limits->low_ns > 0) {
-        bool anyone = window_has_online(&worker->window) || !limits->online_only;
-        return anyone && worker->running.count < options->engine_slots; /* an online request may come meanwhile */
+        bool anyone = window_has_online(&worker->window) || limits->only == WINDOW_ALL;
+        return anyone && running < options->engine_slots; /* an online request may come meanwhile */
     }
     if (window_full(&worker->window, limits))
         return true;
     if (options->window_fixed)
         return worker->now >= window_oldest_ns(&worker->window) + options->window_ms * NS_PER_MS;
-    return worker->running.count < options->engine_slots;
+    return running < options->engine_slots;
 }
 
 /* Idle compute threads share what waits, down to a size that is still efficient. */
 static void share(const struct worker *worker, struct window_limits *limits)
 {
-    uint32_t slots = worker->options.engine_slots, busy = worker->running.count;
+    uint32_t slots = worker->options.engine_slots, busy = count_running(worker);
     uint32_t idle = busy < slots ? slots - busy : 1;
     uint64_t part = (worker->window.tokens + idle - 1) / idle;
     part = part < SHARE_TOKENS ? SHARE_TOKENS : part;
@@ -157,7 +186,8 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
     struct action *action = worker_act(worker, ACTION_SUBMIT);
     if (action == NULL)
         return false;
-    share(worker, &limits);
+    if (limits.only != WINDOW_LOW)
+        share(worker, &limits);
     uint32_t count = window_take(&worker->window, &limits, rows);
     struct batch *batch = count == 0 ? NULL : batch_build(rows, count, limits.layout, rows[0]->request->dim);
     watch_expired(worker);
@@ -168,6 +198,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
         worker->starved |= worker->window.rows > 0;
         return false;
     }
+    batch->spare = limits.only == WINDOW_LOW;
     rows_go(worker, batch);
     compute_submit(worker, action, batch);
     return true;
@@ -175,7 +206,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
 
 static void advance_retries(struct worker *worker)
 {
-    while (worker->retries.first != NULL && worker->running.count < worker->options.batches_out) {
+    while (worker->retries.first != NULL && count_running(worker) < worker->options.batches_out) {
         struct batch *batch = batch_list_pop(&worker->retries);
         if (rows_unwanted(worker, batch))
             continue;
@@ -198,14 +229,23 @@ struct window_limits compute_limits(const struct worker *worker)
     return limits;
 }
 
+/* Beside online requests. */
+static void cut_spare(struct worker *worker, struct window_limits limits)
+{
+    limits.only = WINDOW_LOW;
+    while (count_low(worker, true) < worker->options.spare_slots && window_has_low(&worker->window))
+        if (!cut_batch(worker, limits))
+            return;
+}
+
 static void advance_window(struct worker *worker)
 {
     struct window_limits limits = compute_limits(worker);
-    for (;;) {
-        limits.online_only = limits.low_ns > 0 && !low_may_go(worker);
-        if (!cut_now(worker, &limits) || !cut_batch(worker, limits))
-            return;
-    }
+    do
+        limits.only = limits.low_ns > 0 && !low_may_go(worker) ? WINDOW_ONLINE : WINDOW_ALL;
+    while (cut_now(worker, &limits) && cut_batch(worker, limits));
+    if (limits.low_ns > 0)
+        cut_spare(worker, limits);
 }
 
 /* How many requests of a class may follow to the prep threads in one list: what is there cannot be overtaken. */

@@ -22,6 +22,7 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     worker->options.layout = old.layout;
     worker->options.devices = old.devices;
     worker->options.engine_slots = old.engine_slots;
+    worker->options.spare_slots = old.spare_slots;
     worker->options.batches_out = old.batches_out;
     worker->options.lease_ms = old.lease_ms;
     worker->options.seed = old.seed;

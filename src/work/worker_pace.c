@@ -44,7 +44,6 @@ void pace_computed(struct worker *worker, const struct batch *batch)
     struct cost_shape *mean = &worker->mean_row;
     if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
         return;
-    worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     struct cost_shape shape = cost_shape_of(&batch->engine);
     double rows = batch->engine.rows;
     shape.helped = batch->helped;
@@ -52,6 +51,9 @@ void pace_computed(struct worker *worker, const struct batch *batch)
         *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, 1};
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
+    if (batch->spare) /* that it took long says nothing of the engine */
+        return;
+    worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
 }
 

@@ -9,21 +9,24 @@ enum { HANG_GRACE_MS = 200 };
 void watch_batches(struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots;
-    for (struct batch *batch = worker->running.first; batch != NULL && slots > 0; batch = batch->next, slots--)
-        if (batch->watched_ns == 0 && !batch->waits)
+    for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
+        if (batch->watched_ns == 0 && !batch->waits && (slots > 0 || batch->spare))
             batch->watched_ns = worker->now;
+        slots -= slots > 0 && !batch->spare;
+    }
 }
 
-/* When the first of the batches that are being run has taken too long. */
+/* When the first of the batches that are being run has taken too long. Spare time may be scarce. */
 static uint64_t hangs_at(const struct worker *worker)
 {
-    uint64_t since = NEVER;
-    for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        if (batch->watched_ns != 0 && batch->watched_ns < since)
-            since = batch->watched_ns;
-    if (since == NEVER || worker->options.compute_timeout_ms == 0)
-        return NEVER;
-    return since + worker->options.compute_timeout_ms * NS_PER_MS;
+    enum { SPARE_FACTOR = 10 };
+    uint64_t timeout_ns = worker->options.compute_timeout_ms * NS_PER_MS, first = NEVER;
+    for (const struct batch *batch = worker->running.first; batch != NULL && timeout_ns > 0; batch = batch->next) {
+        uint64_t ends = batch->watched_ns + (batch->spare ? SPARE_FACTOR : 1) * timeout_ns;
+        if (batch->watched_ns != 0 && ends < first)
+            first = ends;
+    }
+    return first;
 }
 
 void watch_slept(struct worker *worker, uint64_t late_ns)

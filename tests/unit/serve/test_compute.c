@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "engine/backend.h"
 #include "idle_ops.h"
@@ -25,6 +26,7 @@ static struct {
         bool held, lost;             /* held: nothing that was begun ends */
         unsigned streams, breaks_at; /* open; breaks_at: opening this one, from 1, finds it lost; 0: none does */
         unsigned begun, ended, most;
+        unsigned idle;    /* begun by threads that only have what time is left */
         unsigned refused; /* begun on a device that was lost */
     } devices[DEVICES];
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
@@ -111,6 +113,7 @@ static enum status fake_submit(struct backend_stream *stream, struct err *err)
     if (!lost) {
         stream->passes[(stream->first + stream->out++) % BACKEND_SLOTS_MAX] = stream->next;
         device->begun++;
+        device->idle += getpriority(PRIO_PROCESS, 0) == 19;
         if (device->begun - device->ended > device->most)
             device->most = device->begun - device->ended;
         pthread_cond_broadcast(&fake.moved);
@@ -183,6 +186,7 @@ struct bench {
     int32_t ids[MOST];
     struct request request;
     unsigned put, back, on[DEVICES]; /* good ones, by device */
+    unsigned spare;                  /* threads for spare time */
 };
 
 /* Engines alone. */
@@ -210,6 +214,7 @@ static enum status open_compute(struct bench *bench, unsigned threads, unsigned 
                                       .engine_count = 1,
                                       .threads = threads,
                                       .queued = queued,
+                                      .spare = bench->spare,
                                       .wake_fd = -1};
     return compute_open(&options, &bench->compute, err);
 }
@@ -222,7 +227,7 @@ static struct bench *open_bench(unsigned count, unsigned slots, unsigned threads
     return bench;
 }
 
-static void put(struct bench *bench)
+static void put_as(struct bench *bench, bool spare)
 {
     unsigned at = bench->put++;
     struct row *row = &bench->rows[at];
@@ -231,8 +236,14 @@ static void put(struct bench *bench)
     *row = (struct row){.request = &bench->request, .ids = &bench->ids[at], .tokens = 1};
     struct batch *batch = batch_build(&row, 1, LAYOUT_PACKED, DIM);
     assert_non_null(batch);
-    assert_true(compute_has_room(bench->compute));
+    batch->spare = spare;
+    assert_true(spare ? compute_has_spare(bench->compute) : compute_has_room(bench->compute));
     compute_put(bench->compute, 0, row, batch);
+}
+
+static void put(struct bench *bench)
+{
+    put_as(bench, false);
 }
 
 static void check_back(struct bench *bench, struct batch *batch, const void *owner, enum status expected)
@@ -400,6 +411,76 @@ static void one_slot_means_several_threads(void **state)
     hold(0, false);
     hold(1, false);
     wait_back(bench, 12, STATUS_OK);
+    close_bench(bench);
+}
+
+/* ---- spare time ---- */
+
+static struct bench *open_with_spare(unsigned count, unsigned slots, unsigned spare)
+{
+    struct bench *bench = open_engines(count, slots);
+    struct err err;
+    bench->spare = spare;
+    assert_int_equal(open_compute(bench, 2, 1, &err), STATUS_OK);
+    return bench;
+}
+
+/* It takes no room from others, and is only done by its own threads, which the kernel passes over for anybody. */
+static void spare_batches_have_threads_of_their_own(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 50; round++) {
+        struct bench *bench = open_with_spare(1, 1, 2);
+        struct compute_state now = compute_state(bench->compute);
+        assert_int_equal(now.threads, 2);
+        assert_int_equal(now.batches, 4);
+        assert_int_equal(now.spare, 2);
+        hold(0, true);
+        for (unsigned i = 0; i < 4; i++)
+            put(bench);
+        assert_false(compute_has_room(bench->compute));
+        wait_begun(0, 2);
+        put_as(bench, true);
+        put_as(bench, true);
+        assert_false(compute_has_spare(bench->compute));
+        wait_begun(0, 4);
+        assert_int_equal(begun(0), 4);
+        hold(0, false);
+        wait_back(bench, 6, STATUS_OK);
+        assert_true(compute_has_spare(bench->compute) && compute_has_room(bench->compute));
+        assert_int_equal(fake.devices[0].idle, 2);
+        put_as(bench, true);
+        wait_back(bench, 1, STATUS_OK);
+        close_bench(bench);
+    }
+}
+
+static void spare_batches_come_back_from_a_lost_device(void **state)
+{
+    (void)state;
+    struct bench *bench = open_with_spare(1, 1, 1);
+    hold(0, true);
+    for (unsigned i = 0; i < 4; i++)
+        put(bench);
+    put_as(bench, true);
+    wait_begun(0, 3);
+    lose(0);
+    wait_back(bench, 5, STATUS_DEVICE_LOST);
+    assert_int_equal(compute_state(bench->compute).spare, 0);
+    assert_false(compute_has_spare(bench->compute));
+    close_bench(bench);
+}
+
+/* A device that works by itself, or that is not the only one, has nothing to spare. */
+static void not_every_device_has_spare_time(void **state)
+{
+    (void)state;
+    struct bench *bench = open_with_spare(1, SLOTS, 2);
+    assert_int_equal(compute_state(bench->compute).spare, 0);
+    close_bench(bench);
+    bench = open_with_spare(2, 1, 2);
+    assert_int_equal(compute_state(bench->compute).spare, 0);
+    assert_int_equal(compute_state(bench->compute).threads, 4);
     close_bench(bench);
 }
 
@@ -660,6 +741,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_free_device_takes_whatever_comes),
     cmocka_unit_test(a_device_has_its_slots_full_and_never_more),
     cmocka_unit_test(one_slot_means_several_threads),
+    cmocka_unit_test(spare_batches_have_threads_of_their_own),
+    cmocka_unit_test(spare_batches_come_back_from_a_lost_device),
+    cmocka_unit_test(not_every_device_has_spare_time),
     cmocka_unit_test(what_a_lost_device_had_runs_on_another),
     cmocka_unit_test(the_others_fill_their_slots_after_a_loss),
     cmocka_unit_test(a_device_that_is_lost_when_idle_is_seen_with_the_next_batch),

@@ -512,6 +512,59 @@ static void a_row_of_low_gives_way_to_online_ones(void **state)
     window_close(&window);
 }
 
+/* Each class by itself; equal rows of the other class stay, and overdue ones are found behind those of the other class.
+ */
+static void a_batch_may_be_of_one_class_only(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
+    for (int layout = 0; layout < 3; layout++) {
+        limits.layout = (enum batch_layout)layout;
+        limits.only = WINDOW_LOW;
+        fill_classes(&window, "nlnll", (uint32_t[]){20, 20, 20, 20, 20});
+        expect_batch(&window, &limits, "1 3");
+        expect_batch(&window, &limits, "4");
+        expect_batch(&window, &limits, "");
+        assert_false(window_has_low(&window));
+        limits.only = WINDOW_ONLINE;
+        expect_batch(&window, &limits, "0 2");
+        expect_batch(&window, &limits, "");
+    }
+    fill_classes(&window, "nln", (uint32_t[]){20, 20, 20});
+    window_remove(&window, &rows[1]);
+    window_remove(&window, &rows[2]);
+    window_remove(&window, &rows[0]);
+    for (uint32_t i = 0; i < 3; i++) {
+        rows[i].ids = ids[0];
+        rows[i].hash = 1;
+        window_push(&window, &rows[i], i);
+    }
+    limits.only = WINDOW_LOW;
+    expect_batch(&window, &limits, "1");
+    assert_null(rows[1].twins);
+    limits.only = WINDOW_ONLINE;
+    expect_batch(&window, &limits, "0");
+    assert_ptr_equal(rows[0].twins, &rows[2]);
+    window_close(&window);
+
+    for (int round = 0; round < 2; round++) {
+        fill_classes(&window, round == 0 ? "ln" : "nl", (uint32_t[]){20, 20});
+        for (int i = 1; i >= 0; i--) {
+            window_hold(&window, &rows[i]);
+            rows[i].passed_over = WINDOW_PASSED_OVER;
+            window_unhold(&window, &rows[i]);
+        }
+        assert_ptr_equal(window.overdue.first, &rows[0]);
+        assert_true(window_has_low(&window) && window_has_online(&window));
+        limits.only = round == 0 ? WINDOW_ONLINE : WINDOW_LOW;
+        expect_batch(&window, &limits, "1");
+        limits.only = WINDOW_ALL;
+        expect_batch(&window, &limits, "0");
+    }
+    window_close(&window);
+}
+
 static void a_window_is_full_by_time_too(void **state)
 {
     (void)state;
@@ -747,6 +800,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_end_at_their_time),
     cmocka_unit_test(rows_of_low_fill_up_only_so_far),
     cmocka_unit_test(a_row_of_low_gives_way_to_online_ones),
+    cmocka_unit_test(a_batch_may_be_of_one_class_only),
     cmocka_unit_test(a_window_is_full_by_time_too),
     cmocka_unit_test(who_would_expire_during_the_batch_goes_first),
     cmocka_unit_test(who_stood_too_far_behind_is_seen_later),

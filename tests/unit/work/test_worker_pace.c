@@ -259,6 +259,104 @@ static void bulk_work_leaves_a_slot_to_online_requests(void **state)
     worker_close(bench.worker);
 }
 
+/* Of the batch that is out and was handed out first. */
+static bool first_is_spare(const struct bench *bench)
+{
+    for (size_t i = 0; i < bench->count; i++)
+        if (bench->out[i].kind == ACTION_SUBMIT)
+            return bench->out[i].batch->spare;
+    fail_msg("no batch is out");
+    return false;
+}
+
+static struct bench begin_spare(uint32_t slots, const struct worker_options *more)
+{
+    struct worker_options options = *more;
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 1000;
+    options.engine_slots = slots;
+    options.batches_out = 2 * slots;
+    options.spare_slots = 1;
+    struct bench bench = begin(options);
+    for (int i = 0; i < 2; i++) {
+        read_new(&bench, 1);
+        prepare_all(&bench, 40);
+        assert_false(first_is_spare(&bench));
+        assert_int_equal(compute(&bench, 1), 1);
+    }
+    return bench;
+}
+
+/* Where there are threads for it: it is in no batch of online requests, and takes none of their slots. */
+static void bulk_work_runs_in_spare_time(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    for (uint32_t slots = 1; slots <= 2; slots++) {
+        struct bench bench = begin_spare(slots, &options);
+        uint64_t busy_ns = worker_stats(bench.worker).busy_ns;
+        read_low(&bench, 12);
+        prepare_all(&bench, 40);
+        assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
+        assert_true(first_is_spare(&bench));
+        for (uint32_t i = 1; i <= slots; i++) {
+            read_new(&bench, 1);
+            prepare_all(&bench, 40);
+            assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1 + i);
+        }
+        assert_int_equal(compute(&bench, 30), 1); /* the first row was alone */
+        assert_int_equal(worker_stats(bench.worker).busy_ns, busy_ns);
+        for (uint32_t i = 0; i < slots; i++) {
+            assert_false(first_is_spare(&bench));
+            assert_int_equal(compute(&bench, 1), 1);
+        }
+        assert_true(first_is_spare(&bench));
+        assert_int_equal(compute(&bench, 1), 6);
+        while (waiting(&bench, ACTION_SUBMIT) > 0)
+            (void)compute(&bench, 1);
+        finish(&bench);
+        bench.now += 11 * NS_PER_S;
+        read_low(&bench, 12);
+        prepare_all(&bench, 40);
+        assert_false(first_is_spare(&bench)); /* nobody is online any more */
+        while (waiting(&bench, ACTION_SUBMIT) > 0)
+            (void)compute(&bench, 1);
+        finish(&bench);
+        worker_close(bench.worker);
+    }
+}
+
+/* Online requests leave no time to spare: bulk work has its share of the slots then, and all of its rows their end. */
+static void bulk_work_without_spare_time_has_its_turn(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    options.compute_timeout_ms = 500;
+    for (uint32_t slots = 1; slots <= 2; slots++) {
+        struct bench bench = begin_spare(slots, &options);
+        read_low(&bench, 1);
+        prepare_all(&bench, 40);
+        struct batch *starved = take(&bench, ACTION_SUBMIT).batch;
+        assert_true(starved->spare);
+        read_low(&bench, 6);
+        prepare_all(&bench, 40);
+        assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);
+        tick_after_ms(&bench, 201);
+        answer_chores(&bench);
+        assert_int_equal(waiting(&bench, ACTION_SUBMIT), 1);
+        assert_false(first_is_spare(&bench));
+        assert_int_equal(compute(&bench, 1), 6);
+        tick_after_ms(&bench, 1000); /* it does not hang, it has had no time */
+        assert_int_equal(waiting(&bench, ACTION_EXIT), 0);
+        starved->started_ns = starved->finished_ns = bench.now;
+        memset(starved->engine.output, 0, DIM * sizeof(float));
+        send(&bench, (struct event){.kind = EVENT_BATCH, .batch = starved});
+        finish(&bench);
+        assert_int_equal(worker_stats(bench.worker).done, 9);
+        worker_close(bench.worker);
+    }
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_end_at_max_batch_ms),
     cmocka_unit_test(a_slower_machine_gets_shorter_batches),
@@ -269,6 +367,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_target_makes_batches_shorter),
     cmocka_unit_test(bulk_work_is_brief_beside_online_requests),
     cmocka_unit_test(bulk_work_leaves_a_slot_to_online_requests),
+    cmocka_unit_test(bulk_work_runs_in_spare_time),
+    cmocka_unit_test(bulk_work_without_spare_time_has_its_turn),
 };
 
 TEST_MAIN(cases)

@@ -408,10 +408,21 @@ static inline void check_time(const struct world *world, const struct request *r
                 now_ms <= item->expires_ms + 70 + (world->faults.stall > 0 ? 2 * LEASE_MS : 0));
 }
 
+/* Batches that are out and, like this one, run in spare time or not. */
+static inline int out_alike(const struct peer *peer, const struct batch *batch)
+{
+    int count = 0;
+    for (int i = 0; i < (int)peer->call_count; i++) {
+        const struct call *call = peer->calls[i];
+        count += call->kind == ACTION_SUBMIT && call->action.batch->spare == batch->spare;
+    }
+    return count;
+}
+
 static inline void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
 {
     uint64_t most = world->options.max_batch_tokens;
-    assert_in_range(out(peer, ACTION_SUBMIT), 0, peer->batches_out - 1);
+    assert_in_range(out_alike(peer, batch), 0, (batch->spare ? world->options.spare_slots : peer->batches_out) - 1);
     assert_true(batch->engine.rows == 1 || batch->engine.extent <= most);
     assert_in_range(batch->engine.rows, 1, world->options.max_batch_rows);
     for (uint32_t i = 0; i < batch->engine.rows; i++)
@@ -419,6 +430,7 @@ static inline void check_batch(struct world *world, struct peer *peer, const str
             const struct item *item = item_of(world, row->request);
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
             check_lonely(peer, row->request);
+            assert_true(!batch->spare || row->request->class == CLASS_LOW);
             if (row->request->started_ns == world->now)
                 check_time(world, row->request);
         }
