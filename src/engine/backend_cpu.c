@@ -169,13 +169,18 @@ static void attention_range(void *context, unsigned hand, unsigned range)
         job.context.f32 = stream->context.f32 + first;
     else
         job.context.bf16 = stream->context.bf16 + first;
-    if (weights->tiles != NULL) {
+    if (weights->tiles != NULL && weights->tiles->attention != NULL) {
         job.qkv16 = stream->wide16 + 3 * first;
         weights->tiles->attention(&job);
     } else {
         job.qkv = stream->wide + 3 * first;
         job.bias = weights->layers[step->layer].linear[LINEAR_QKV].bias;
         weights->kernels->attention(&job);
+    }
+    if (stream->split.context != NULL) {
+        size_t column = (size_t)job.first_head * head_dim;
+        weights->tiles->split(job.length, (job.last_head - job.first_head) * head_dim, model->hidden,
+                              job.context.f32 + column, stream->split.context + first + column, stream->split.plane);
     }
 }
 

@@ -48,7 +48,9 @@ struct product_job {
     uint32_t first_output, last_output; /* those computed */
     const uint16_t *from;
     bool from_tiled, to_tiled;
-    const uint16_t *packed; /* by pack */
+    size_t from_plane, to_plane; /* in f32: elements from a part to the next */
+    const void *packed;          /* by pack */
+    uint16_t *room;              /* in f32: [room(inputs)] bytes of the calling thread's, for parts of the weight */
     enum product_end end;
     enum activation activation;
     const float *bias;
@@ -57,13 +59,20 @@ struct product_job {
 
 enum { TILES_MULTIPLE = 32 };
 
-/* Matrix products in bf16 with f32 sums on the processor's tile registers, where it has them: what follows a product
- * runs in their shadow, and a row's sums never depend on the rows beside it. */
+/* Matrix products with f32 sums on the processor's tile registers, where it has them: what follows a product runs in
+ * their shadow, and a row's sums never depend on the rows beside it. Operands are bf16 numbers; in f32 each number is
+ * the sum of three of them, which stand in planes: all first parts, all second, all third. */
 struct cpu_tiles {
-    /* Shapes: weight [outputs, inputs] f32; packed [outputs * inputs], written. */
-    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, uint16_t *packed);
+    uint32_t parts; /* of a number: 1 in bf16, 3 in f32 */
+    /* Shapes: weight [outputs, inputs] f32; packed [outputs * inputs] bf16 or f32, written. */
+    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, void *packed);
     void (*product)(const struct product_job *job);
-    /* As cpu_kernels.attention, on qkv16; the head dimension is a multiple of TILES_MULTIPLE. */
+    /* Splits numbers in f32; NULL in bf16. Shapes: from [rows, columns], rows `stride` apart; to the same, `plane`
+     * from part to part, written; columns a multiple of TILES_MULTIPLE. */
+    void (*split)(uint32_t rows, uint32_t columns, size_t stride, const float *from, uint16_t *to, size_t plane);
+    size_t (*room)(uint32_t inputs); /* NULL in bf16 */
+    /* NULL: cpu_kernels.attention is to be used. As cpu_kernels.attention, on qkv16; the head dimension is a multiple
+     * of TILES_MULTIPLE. */
     void (*attention)(const struct attention_job *job);
 };
 
@@ -79,14 +88,14 @@ struct few_job {
     size_t strip_stride;
     const float *ahead; /* the strip that will be needed next, inputs ahead_stride apart; NULL: not known */
     size_t ahead_stride;
-    float *to;          /* [rows, FEW_STRIP], rows to_stride apart */
+    float *to; /* [rows, FEW_STRIP], rows to_stride apart */
     size_t to_stride;
     bool adds;
 };
 
 struct cpu_kernels {
     const char *name;
-    const struct cpu_tiles *tiles; /* NULL where the processor has none */
+    const struct cpu_tiles *tiles, *tiles_f32; /* NULL where the processor has none */
 
     /* The product, fast where it is for few rows; NULL where there is none. */
     void (*few_rows)(const struct few_job *job);

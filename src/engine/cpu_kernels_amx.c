@@ -7,14 +7,24 @@
 #include "engine/cpu_tiles_product.h"
 
 static const struct cpu_tiles tiles_amx = {
+    .parts = 1,
     .pack = tiles_pack,
     .product = tiles_product,
     .attention = tiles_attention,
+};
+
+static const struct cpu_tiles tiles_amx_f32 = {
+    .parts = AMX_PARTS,
+    .pack = tiles_pack_f32,
+    .product = tiles_product_f32,
+    .split = tiles_split,
+    .room = tiles_room,
 };
 
 #define KERNELS_NAME kernels_amx
 #define KERNELS_LABEL "amx"
 #define KERNELS_FEW_ROWS few_rows
 #define KERNELS_TILES &tiles_amx
+#define KERNELS_TILES_F32 &tiles_amx_f32
 #include "engine/cpu_kernels_body.h"
 #endif

@@ -5,4 +5,5 @@
 #define KERNELS_LABEL "generic"
 #define KERNELS_FEW_ROWS NULL
 #define KERNELS_TILES NULL
+#define KERNELS_TILES_F32 NULL
 #include "engine/cpu_kernels_body.h"

@@ -28,6 +28,36 @@ static const void *input_of(const struct backend_stream *stream, enum linear_sit
     return half ? (const void *)stream->hidden16 : stream->hidden;
 }
 
+/* ---- f32 on tiles ---- */
+
+/* The rows of `hidden` as the next product wants them. */
+static void split_hidden(struct backend_stream *stream, uint32_t first, uint32_t last)
+{
+    const struct cpu_weights *weights = stream->weights;
+    if (stream->split.hidden == NULL)
+        return;
+    uint32_t width = weights->backend.model->hidden;
+    size_t at = (size_t)first * width;
+    weights->tiles->split(last - first, width, width, stream->hidden + at, stream->split.hidden + at,
+                          stream->split.plane);
+}
+
+/* Where a product finds its parts, and where they go. */
+static void split_job(struct backend_stream *stream, unsigned hand, enum linear_site site, struct product_job *job)
+{
+    struct cpu_split *split = &stream->split;
+    job->from = site == LINEAR_ATTENTION_OUTPUT ? split->context : site == LINEAR_OUTPUT ? split->wide : split->hidden;
+    job->room = stream->hand[hand].room;
+    job->from_plane = site == LINEAR_OUTPUT ? split->wide_plane : split->plane;
+    job->to_plane = split->wide_plane;
+    if (site == LINEAR_QKV) {
+        job->end = END_NOTHING;
+        job->to = (struct activations){.f32 = stream->wide};
+    } else if (site == LINEAR_INTERMEDIATE) {
+        job->to.bf16 = split->wide;
+    }
+}
+
 /* ---- normalisation of f32 products ---- */
 
 static void norm_rows(struct backend_stream *stream, uint32_t layer, enum norm_site site, uint32_t first, uint32_t last,
@@ -38,6 +68,7 @@ static void norm_rows(struct backend_stream *stream, uint32_t layer, enum norm_s
     enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
     weights->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
                                &at->norm[site], cpu_hidden_row(stream, first));
+    split_hidden(stream, first, last);
 }
 
 static void norm_range(void *context, unsigned hand, unsigned range)
@@ -58,7 +89,7 @@ static enum status norm_all(struct backend_stream *stream, uint32_t layer, enum 
 
 /* ---- on tiles ---- */
 
-static struct product_job tiles_job(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+static struct product_job tiles_job(struct backend_stream *stream, unsigned hand, uint32_t layer, enum linear_site site)
 {
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
@@ -80,14 +111,15 @@ static struct product_job tiles_job(struct backend_stream *stream, uint32_t laye
         job.end = site == LINEAR_QKV ? END_BIAS : END_BIAS_ACTIVATION;
         job.to.bf16 = stream->wide16;
     }
+    if (stream->split.hidden != NULL)
+        split_job(stream, hand, site, &job);
     return job;
 }
 
 static void tiles_range(void *context, unsigned hand, unsigned range)
 {
-    (void)hand;
     const struct cpu_step *step = context;
-    struct product_job job = tiles_job(step->stream, step->layer, (enum linear_site)step->site);
+    struct product_job job = tiles_job(step->stream, hand, step->layer, (enum linear_site)step->site);
     uint32_t parts = job.outputs / TILES_MULTIPLE;
     job.first_output = team_range_first(parts, range, step->ranges) * TILES_MULTIPLE;
     job.last_output = team_range_first(parts, range + 1, step->ranges) * TILES_MULTIPLE;
@@ -98,9 +130,10 @@ static void tiles_range(void *context, unsigned hand, unsigned range)
  * they are there. */
 static void tiles_strips(struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
-    struct product_job job = tiles_job(stream, layer, site);
+    struct product_job job = tiles_job(stream, 0, layer, site);
     const uint16_t *from = job.from;
-    uint32_t rows = job.rows, strip = (size_t)job.outputs * job.inputs > STRIP_WEIGHTS ? rows : TILES_MULTIPLE;
+    bool stays = stream->weights->tiles->parts == 1 && (size_t)job.outputs * job.inputs <= STRIP_WEIGHTS;
+    uint32_t rows = job.rows, strip = stays ? TILES_MULTIPLE : rows;
     for (uint32_t row = 0; row < rows; row += strip) {
         job.rows = rows - row < strip ? rows - row : strip;
         job.from = from + (size_t)row * job.inputs;
@@ -215,6 +248,7 @@ void cpu_product_prepare(struct backend_stream *stream)
     struct int8_work work = int8_work_of(stream);
     if (cpu_weights_whole(stream->weights, 0))
         int8_pass_embedded(&stream->whole, stream->weights, &work);
+    split_hidden(stream, 0, stream->pass->extent);
 }
 
 enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)

@@ -34,6 +34,12 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     return sizeof(float) * weights->kernels->attention_scratch(longest, model->hidden / model->heads);
 }
 
+static size_t room_bytes(const struct cpu_weights *weights)
+{
+    bool splits = weights->tiles != NULL && weights->tiles->room != NULL;
+    return splits ? weights->tiles->room(weights->backend.model->hidden) : 0;
+}
+
 /* Lays out what helpers have to themselves, as lay_out does. */
 static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, char *block)
 {
@@ -42,8 +48,22 @@ static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, cha
     for (unsigned hand = 1; hand < hands; hand++) {
         stream->hand[hand].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
         stream->hand[hand].block = memory_part(block, &used, floats * sizeof(float));
+        stream->hand[hand].room = memory_part(block, &used, room_bytes(weights));
     }
     return used;
+}
+
+/* Those of f32 on tiles. */
+static void lay_out_split(struct backend_stream *stream, size_t rows, char *block, size_t *used)
+{
+    const struct model *model = stream->weights->backend.model;
+    struct cpu_split *split = &stream->split;
+    size_t part = stream->weights->tiles->parts * sizeof(uint16_t);
+    split->plane = rows * model->hidden + 32;
+    split->wide_plane = rows * model->intermediate_size + 32;
+    split->hidden = memory_part(block, used, split->plane * part);
+    split->context = memory_part(block, used, split->plane * part);
+    split->wide = memory_part(block, used, split->wide_plane * part);
 }
 
 /* Lays the stream's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
@@ -62,6 +82,11 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->tiles == NULL)
         stream->wide = memory_part(block, &used, wide * sizeof(float));
+    if (weights->backend.precision == PRECISION_F32 && weights->tiles != NULL) {
+        stream->wide = memory_part(block, &used, 3 * hidden * sizeof(float));
+        stream->hand[0].room = memory_part(block, &used, room_bytes(weights));
+        lay_out_split(stream, rows, block, &used);
+    }
     if (weights->int8 != NULL) {
         stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
         used += int8_space_lay_out(&stream->whole, model, rows, memory_part(block, &used, 0));

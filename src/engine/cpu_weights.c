@@ -19,7 +19,7 @@ static size_t packed_bytes(const struct cpu_weights *weights, bool whole, unsign
         return int8_weight_bytes(outputs, inputs);
     if (weights->tiles == NULL)
         return matmul_packed_bytes(weights->shapes[site]);
-    return (size_t)outputs * inputs * sizeof(uint16_t);
+    return (size_t)outputs * inputs * (weights->tiles->parts == 1 ? sizeof(uint16_t) : sizeof(float));
 }
 
 static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
@@ -156,7 +156,8 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     weights->int8 = precision == PRECISION_INT8 ? int8_pick() : NULL;
     bool fits = model->hidden % TILES_MULTIPLE == 0 && model->intermediate_size % TILES_MULTIPLE == 0 &&
                 model->hidden / model->heads % TILES_MULTIPLE == 0;
-    weights->tiles = precision != PRECISION_F32 && fits ? weights->kernels->tiles : NULL;
+    if (fits)
+        weights->tiles = precision == PRECISION_F32 ? weights->kernels->tiles_f32 : weights->kernels->tiles;
     TRY(matmul_device_open(&weights->device, err));
     TRY(cpu_weights_keep_embeddings(weights, precision, err));
     return keep_layers(weights, model, precision, err);

@@ -11,7 +11,7 @@ enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     struct matmul_weights *packed; /* for oneDNN, or NULL: */
-    uint16_t *tiles;               /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
+    void *tiles;                   /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
     struct int8_weight whole;
     float *bias;
 };
