@@ -131,7 +131,7 @@ static uint32_t count_low(const struct worker *worker, bool spare)
 /* Whether there is hardly any spare time. */
 static bool spare_is_slow(const struct worker *worker)
 {
-    enum { SLOW_MS = 200 };
+    enum { SLOW_MS = 50 }; /* a short batch takes one or two where it has a core */
     for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
         if (batch->spare && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS)
             return true;
