@@ -2,8 +2,8 @@
  * weight while it is used. Included by cpu_kernels_amx.c alone.
  *
  * The weight is kept whole, in the order of the tiles: its parts would be half as much again to read, and reading the
- * weight is what a short text waits for. It is split a few steps ahead of the tiles; splitting a step takes the vector
- * units about as long as the tiles take for 16 rows. */
+ * weight is what a short text waits for. It is split a step ahead of the tiles; splitting a step takes the vector units
+ * about as long as the tiles take for 16 rows. */
 #ifndef ENGINE_CPU_TILES_SPLIT_H
 #define ENGINE_CPU_TILES_SPLIT_H
 
@@ -51,8 +51,9 @@ struct splitting {
 };
 
 enum {
-    STEPS_AHEAD = 2, /* are split before they are needed: what was just written would have to be waited for */
-    STEPS_KEPT = 4,  /* for a lone strip */
+    STEPS_AHEAD = 1,        /* of the tiles */
+    FLOATS_ASKED = 4 << 10, /* so far ahead the weight is asked for: the processor itself does not look beyond a page */
+    STEPS_KEPT = 2,         /* for a lone strip */
     STEP_LINES = 2 * AMX_ROWS,
     STEP_PARTS = AMX_PARTS * 2 * AMX_TILE,
     STEP_PRODUCTS = 6,
@@ -70,9 +71,12 @@ INLINE void split_some(struct splitting *splitting, const uint32_t number)
     if (splitting->left == 0)
         return;
     const uint32_t first = number * STEP_LINES / STEP_PRODUCTS, last = (number + 1) * STEP_LINES / STEP_PRODUCTS;
-    for (uint32_t line = first; line < last; line++)
-        split_line(splitting->from + (size_t)line * AMX_PAIRED, splitting->to + (size_t)line * AMX_PAIRED,
-                   2 * AMX_TILE);
+    for (uint32_t line = first; line < last; line++) {
+        const float *from = splitting->from + (size_t)line * AMX_PAIRED;
+        __builtin_prefetch(from + FLOATS_ASKED, 0, 2);
+        __builtin_prefetch(from + FLOATS_ASKED + VEC, 0, 2);
+        split_line(from, splitting->to + (size_t)line * AMX_PAIRED, 2 * AMX_TILE);
+    }
     if (last < STEP_LINES)
         return;
     splitting->from += STEP_LINES * AMX_PAIRED;
