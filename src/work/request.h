@@ -179,7 +179,7 @@ struct request {
     enum verdict verdict;              /* of the last script call for it */
     uint32_t refusals;                 /* how often that was VERDICT_AGAIN */
     uint64_t again_ns;                 /* after it: when to try once more, monotonic */
-    bool delivered_again;              /* while it was held: its group is a new one, and "late" may mean the old one */
+    bool delivered_again;              /* while it was held: in a new group, or taken again after it was given back */
     uint32_t unknown_fields;
     const char *meta; /* [meta_bytes], echoed in the reply; NULL when there is none */
     uint32_t meta_bytes;

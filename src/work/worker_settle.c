@@ -13,8 +13,10 @@ enum {
 
 void settle_forget(struct worker *worker, struct request *request)
 {
-    /* Delivered once more after the script had found it gone: it is pending with us, and nobody else will look. */
-    if (request->verdict == VERDICT_LATE && request->delivered_again)
+    /* Delivered once more after the script had found it gone, or had given it back: it is pending with us, and nobody
+     * else will look. */
+    bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
+    if (gone && request->delivered_again)
         read_own_again(worker);
     lonely_leave(worker, request);
     held_remove(&worker->held, request);

@@ -613,6 +613,37 @@ static void a_lost_lease_gives_back_what_has_not_started(void **state)
     worker_close(bench.worker);
 }
 
+/* The connection breaks before it is known, so the worker keeps its name; and then it is the first to find them. */
+static void what_was_given_back_may_be_taken_again_at_once(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 20); /* 8 and 8 go, 4 wait */
+    prepare_all(&bench, 4);
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    struct action release = take(&bench, ACTION_RELEASE);
+    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests, .failed = true});
+    break_connection(&bench);
+    connected(&bench);
+    release = take(&bench, ACTION_RELEASE);
+    assert_int_equal(release.requests.count, 4);
+    answer_own(&bench);
+    pulse(&bench, (struct pulse){0});
+    (void)take(&bench, ACTION_RECLAIM);
+    bench.next_entry = 16;
+    give(&bench, READ_RECLAIM, ORIGIN_RELEASED, 4); /* it overtakes the answer to the release */
+    assert_int_equal(worker_stats(bench.worker).held, 20);
+    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
+    assert_int_equal(worker_stats(bench.worker).held, 16);
+    (void)take(&bench, ACTION_UNBLOCK);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_int_equal(waiting(&bench, ACTION_READ_OWN), 1);
+    worker_close(bench.worker);
+}
+
 static void a_stopped_process_does_not_blame_its_batch(void **state)
 {
     (void)state;
@@ -651,6 +682,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(what_a_lost_answer_brought_is_looked_for),
     cmocka_unit_test(what_is_delivered_again_is_held_once_and_not_forgotten),
     cmocka_unit_test(a_lost_lease_gives_back_what_has_not_started),
+    cmocka_unit_test(what_was_given_back_may_be_taken_again_at_once),
     cmocka_unit_test(a_stopped_process_does_not_blame_its_batch),
 };
 
