@@ -360,7 +360,7 @@ static struct worker_options options_for(struct world *world)
         .window_fixed = chance(world, 4) == 0,
         .devices = devices,
         .engine_slots = slots,
-        .spare_slots = world->random % 3,
+        .spare_slots = chance(world, 3),
         .batches_out = slots * (1 + chance(world, 3)),
         .credit_tokens = 30 + chance(world, 500),
         .credit_bytes = 2000 + chance(world, 100000),

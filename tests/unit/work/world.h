@@ -58,6 +58,7 @@ struct item {
     uint64_t promotes_ms;
     int open[8]; /* names of workers whose lonely runs of it are open */
     int open_count;
+    int claimed_by, crashed; /* who was told last how many are open, and how many of these had crashed by then */
 
     int ends;
     enum outcome outcome;
@@ -73,6 +74,7 @@ struct call {
     bool ran, failed;
     int got[READ_CAP]; /* items, when it ran */
     enum entry_origin origins[READ_CAP];
+    uint32_t lonely_runs[READ_CAP];
     int got_count;
     bool more, held;
     struct entry_id last;

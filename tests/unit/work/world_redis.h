@@ -74,12 +74,29 @@ static inline void check_vectors(const struct item *item, const struct request *
     }
 }
 
-/* A poison verdict needs three processes that ended inside lonely runs of this very entry, or were as good as dead. */
-static inline void check_poison(struct world *world, const struct item *item)
+/* Lonely runs of this very entry in which a process ended, or was as good as dead: stopped for longer than its lease.
+ */
+static inline int count_crashed(const struct world *world, const struct item *item)
 {
     int dead = 0;
     for (int i = 0; i < item->open_count; i++)
         dead += world->dead[item->open[i]] || !alive(world, item->open[i]);
+    return dead;
+}
+
+/* A worker is told how many runs are open, and judges by that. */
+static inline void tell(const struct world *world, struct item *item, int name)
+{
+    item->claimed_by = name;
+    item->crashed = count_crashed(world, item);
+}
+
+/* A poison verdict needs three of them, now or when this worker was told: who was stopped may be back since then. */
+static inline void check_poison(struct world *world, const struct peer *peer, const struct item *item)
+{
+    int dead = count_crashed(world, item);
+    if (item->claimed_by == peer->name && item->crashed > dead)
+        dead = item->crashed;
     assert_in_range(dead, 3, 8);
     world->counts.poisoned++;
 }
@@ -151,7 +168,7 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
     if (request->outcome == OUTCOME_DONE)
         check_vectors(item, request);
     if (request->code == CODE_POISON)
-        check_poison(world, item);
+        check_poison(world, peer, item);
     if (request->code == CODE_EXPIRED) {
         assert_true(item->expires_ms != 0 && (redis_ms(world) + 1 >= item->expires_ms || world->faults.clock_jump > 0));
         world->counts.expired++;
@@ -187,6 +204,7 @@ static inline void run_charge(struct world *world, struct peer *peer, struct req
         request->verdict = VERDICT_NOT_ITS_NAME;
     } else {
         uncharge(item, peer->name);
+        tell(world, item, peer->name);
         assert_in_range(item->open_count, 0, 7);
         item->open[item->open_count++] = peer->name;
         request->lonely_runs = (uint32_t)item->open_count;
@@ -225,6 +243,10 @@ static inline void take(struct world *world, struct call *call, int name, int in
     assert_true(call->got_count < READ_CAP);
     if (!world->items[index].deleted)
         world->items[index].owner = name;
+    if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP says nothing of it */
+        call->lonely_runs[call->got_count] = (uint32_t)world->items[index].open_count;
+        tell(world, &world->items[index], name);
+    }
     call->origins[call->got_count] = origin;
     call->got[call->got_count++] = index;
 }

@@ -229,12 +229,11 @@ static inline void write_fields(const struct world *world, const struct item *it
 static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
 {
     const struct item *item = &world->items[call->got[i]];
-    bool told = call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP; /* XREADGROUP says nothing of it */
     write_fields(world, item, to);
     return (struct entry){.class = item->class,
                           .id = {item->entry_ms, item->entry_seq},
                           .origin = call->origins[i],
-                          .lonely_runs = told ? (uint32_t)item->open_count : 0,
+                          .lonely_runs = call->lonely_runs[i],
                           .vanished = item->deleted,
                           .fields = to->fields,
                           .field_count = item->deleted ? 0 : to->count};
