@@ -97,7 +97,10 @@ def capacity(online, count):
 
 
 def percentile(values, share):
-    return sorted(values)[int(share * len(values))]
+    """Of whole milliseconds, as if those of one were spread evenly over it."""
+    rank = int(share * len(values))
+    found = sorted(values)[rank]
+    return found - 0.5 + (rank - sum(value < found for value in values)) / values.count(found)
 
 
 def main():
@@ -137,12 +140,12 @@ def main():
                         busy_s += time.monotonic() - begin
                     latencies[beside] += found
                     p99[beside] = percentile(found, 0.99)
-                ratios.append(p99[True] / max(1, p99[False]))
+                ratios.append(p99[True] / p99[False])
                 assert job.poll() is None, "the job has ended: it needs more rows"
             for beside, values in latencies.items():
-                print(f"{'beside the job' if beside else 'alone':15} {len(values):7,} requests: p50 {percentile(values, 0.5)} ms, "
-                      f"p90 {percentile(values, 0.9)}, p99 {percentile(values, 0.99)}, p99.9 {percentile(values, 0.999)}")
-            whole = percentile(latencies[True], 0.99) / max(1, percentile(latencies[False], 0.99))
+                print(f"{'beside the job' if beside else 'alone':15} {len(values):7,} requests: p50 {percentile(values, 0.5):.1f} ms, "
+                      f"p90 {percentile(values, 0.9):.1f}, p99 {percentile(values, 0.99):.1f}, p99.9 {percentile(values, 0.999):.1f}")
+            whole = percentile(latencies[True], 0.99) / percentile(latencies[False], 0.99)
             print(f"p99 beside the job is {whole:.2f} of its value without; by interval {', '.join(f'{ratio:.2f}' for ratio in ratios)}, "
                   f"median {statistics.median(ratios):.2f}. The job had {64 * batches / busy_s:,.0f} rows/s at most")
         finally:
