@@ -20,15 +20,7 @@ struct point {
 
 enum status cost_check_open(struct cost_check *check, unsigned threads, struct err *err)
 {
-    struct encoder *encoder = NULL;
-    bool computes = encoder_slots(check->engine) == 1;
-    enum status status = computes && threads > 1 ? team_open(threads, &check->team, err) : STATUS_OK;
-    if (status == STATUS_OK)
-        status = encoder_open(check->engine, &encoder, err);
-    if (status == STATUS_OK)
-        status = cost_calibrate(encoder, check->team, check->model, COST_CALIBRATE_NS, &check->calibrated, err);
-    encoder_close(encoder);
-    return status;
+    return cost_calibrate_engine(check->engine, check->model, threads, &check->team, &check->calibrated, err);
 }
 
 void cost_check_close(struct cost_check *check)

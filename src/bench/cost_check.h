@@ -20,7 +20,7 @@ struct cost_check {
 };
 
 /* Calibrates as a start does; threads help each other where they compute by themselves. Owns: the caller ends it with
- * cost_check_close. Errors: those of team_open, encoder_open and cost_calibrate. */
+ * cost_check_close. Errors: those of cost_calibrate_engine. */
 MUST_CHECK enum status cost_check_open(struct cost_check *check, unsigned threads, struct err *err);
 
 /* Measures passes, and fills two tables and what was fitted into the sheet. Errors: those of encoder_run. */

@@ -4,7 +4,7 @@
  * counted in strips, tokens that no longer find room in a cache, and idle threads that help with a short pass.
  *
  * The three numbers come from a calibration at start (cost_calibrate); each batch that has run then corrects them, more
- * slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate. */
+ * slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate*. */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
 
@@ -79,5 +79,11 @@ void cost_fit_help(struct cost *cost, const struct cost_shape *shapes, const dou
  * STATUS_NO_MEMORY. Thread: the encoder's. */
 MUST_CHECK enum status cost_calibrate(struct encoder *encoder, struct team *team, const struct model *model,
                                       uint64_t budget_ns, struct cost *out, struct err *err);
+
+/* Calibrates an engine as a daemon's start does: where as many threads as that compute by themselves, they help each
+ * other, so the measurement has helpers as well. Owns: `team` is those, or NULL; the caller ends it with team_close,
+ * after an error too. Errors: those of team_open, encoder_open and cost_calibrate. Thread: any. */
+MUST_CHECK enum status cost_calibrate_engine(struct engine *engine, const struct model *model, unsigned threads,
+                                             struct team **team, struct cost *out, struct err *err);
 
 #endif

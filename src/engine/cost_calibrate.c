@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "engine/cost.h"
 #include "engine/encoder.h"
+#include "engine/team.h"
 
 /* From what a single query is to a full pass, with short and with long rows; a slow device does not come to the last
  * ones. */
@@ -204,5 +205,18 @@ enum status cost_calibrate(struct encoder *encoder, struct team *team, const str
         status = run_helped(encoder, model, (double)budget_ns, out, err);
     if (status != STATUS_OK)
         *out = cost_from(0, 0, 0);
+    return status;
+}
+
+enum status cost_calibrate_engine(struct engine *engine, const struct model *model, unsigned threads,
+                                  struct team **team, struct cost *out, struct err *err)
+{
+    struct encoder *encoder = NULL;
+    *team = NULL;
+    if (threads > 1 && encoder_slots(engine) == 1)
+        TRY(team_open(threads, team, err));
+    TRY(encoder_open(engine, &encoder, err));
+    enum status status = cost_calibrate(encoder, *team, model, COST_CALIBRATE_NS, out, err);
+    encoder_close(encoder);
     return status;
 }

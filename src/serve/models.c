@@ -39,19 +39,11 @@ static bool same_model(const struct config *a, const struct config *b)
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* What batches take on the first device that works; they are assumed to be alike. Threads that compute by themselves
- * help each other, so the measurement has helpers as well. */
+/* What batches take on the first device that works; they are assumed to be alike. */
 static enum status measure(const struct cost_source *of, struct cost *cost, struct err *err)
 {
-    bool computes = encoder_slots(of->engine) == 1;
-    struct encoder *encoder = NULL;
-    struct team *team = NULL;
-    enum status status = computes && of->threads > 1 ? team_open(of->threads, &team, err) : STATUS_OK;
-    if (status == STATUS_OK)
-        status = encoder_open(of->engine, &encoder, err);
-    if (status == STATUS_OK)
-        status = cost_calibrate(encoder, team, of->model, COST_CALIBRATE_NS, cost, err);
-    encoder_close(encoder);
+    struct team *team;
+    enum status status = cost_calibrate_engine(of->engine, of->model, of->threads, &team, cost, err);
     team_close(team);
     return status;
 }
