@@ -3,9 +3,9 @@
  * registers and the model's sizes suit them, products run on those (struct cpu_tiles), in f32 as well, and attention in
  * bf16, because what follows a product then costs next to nothing.
  *
- * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded, in f32 nothing is. Bias and what follows a
- * product are done by the pass over memory that comes next anyway: the activation after the intermediate product, the
- * normalisation after the two that end in a residual, attention after queries, keys and values. */
+ * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded, in f32 nothing is. Bias and
+ * what follows a product are done by the pass over memory that comes next anyway: the activation after the intermediate
+ * product, the normalisation after the two that end in a residual, attention after queries, keys and values. */
 #include <math.h>
 #include <stdio.h>
 

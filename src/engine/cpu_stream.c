@@ -9,6 +9,9 @@
 /* Ranges of a step for each hand. */
 enum { RANGES_A_HAND = 4 };
 
+/* Elements between planes of parts, so that those of a number are not a multiple of 4 KB apart. */
+enum { PLANES_APART = 32 };
+
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
@@ -34,10 +37,15 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     return sizeof(float) * weights->kernels->attention_scratch(longest, model->hidden / model->heads);
 }
 
+/* Whether products are f32 on tiles. */
+static bool splits(const struct cpu_weights *weights)
+{
+    return weights->tiles != NULL && weights->tiles->parts > 1;
+}
+
 static size_t room_bytes(const struct cpu_weights *weights)
 {
-    bool splits = weights->tiles != NULL && weights->tiles->room != NULL;
-    return splits ? weights->tiles->room(weights->backend.model->hidden) : 0;
+    return splits(weights) ? weights->tiles->room(weights->backend.model->hidden) : 0;
 }
 
 /* Lays out what helpers have to themselves, as lay_out does. */
@@ -59,8 +67,8 @@ static void lay_out_split(struct backend_stream *stream, size_t rows, char *bloc
     const struct model *model = stream->weights->backend.model;
     struct cpu_split *split = &stream->split;
     size_t part = stream->weights->tiles->parts * sizeof(uint16_t);
-    split->plane = rows * model->hidden + 32;
-    split->wide_plane = rows * model->intermediate_size + 32;
+    split->plane = rows * model->hidden + PLANES_APART;
+    split->wide_plane = rows * model->intermediate_size + PLANES_APART;
     split->hidden = memory_part(block, used, split->plane * part);
     split->context = memory_part(block, used, split->plane * part);
     split->wide = memory_part(block, used, split->wide_plane * part);
@@ -82,7 +90,7 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->tiles == NULL)
         stream->wide = memory_part(block, &used, wide * sizeof(float));
-    if (weights->backend.precision == PRECISION_F32 && weights->tiles != NULL) {
+    if (splits(weights)) {
         stream->wide = memory_part(block, &used, 3 * hidden * sizeof(float));
         stream->hand[0].room = memory_part(block, &used, room_bytes(weights));
         lay_out_split(stream, rows, block, &used);
