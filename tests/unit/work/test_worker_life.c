@@ -598,16 +598,22 @@ static void what_is_delivered_again_is_held_once_and_not_forgotten(void **state)
 
 /* --- leases and stopped processes --- */
 
+/* Twenty rows, of which 8 and 8 go and 4 wait, and then the lease is lost. Returns the release of those that wait. */
+static struct action lose_lease(struct bench *bench)
+{
+    read_new(bench, 20);
+    prepare_all(bench, 4);
+    tick_after_ms(bench, 1000);
+    (void)take(bench, ACTION_RENEW);
+    send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    return take(bench, ACTION_RELEASE);
+}
+
 static void a_lost_lease_gives_back_what_has_not_started(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
-    read_new(&bench, 20); /* 8 and 8 go, 4 wait */
-    prepare_all(&bench, 4);
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_RENEW);
-    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    struct action release = take(&bench, ACTION_RELEASE);
+    struct action release = lose_lease(&bench);
     assert_int_equal(release.requests.count, 4);
     assert_false(release.last);
     worker_close(bench.worker);
@@ -618,12 +624,7 @@ static void what_was_given_back_may_be_taken_again_at_once(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
-    read_new(&bench, 20); /* 8 and 8 go, 4 wait */
-    prepare_all(&bench, 4);
-    tick_after_ms(&bench, 1000);
-    (void)take(&bench, ACTION_RENEW);
-    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    struct action release = take(&bench, ACTION_RELEASE);
+    struct action release = lose_lease(&bench);
     send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests, .failed = true});
     break_connection(&bench);
     connected(&bench);
