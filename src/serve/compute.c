@@ -1,44 +1,15 @@
-/* Two sides: the threads, which see only their own device, and the owner, who takes what comes back and decides. A
- * batch that comes back from a lost device is put once more there, in front of all others. */
+/* The owner's side of the threads (serve/compute_thread): it opens them, hands batches over, takes what comes back and
+ * decides. A batch that comes back from a lost device is put once more, in front of all others. */
 #include "serve/compute.h"
 
 #include <assert.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/priority.h"
 #include "engine/team.h"
-#include "serve/crew.h"
-
-/* A batch on its way through the threads. The jobs are a fixed set, as many as may be out. */
-struct compute_job {
-    struct batch *batch;
-    unsigned engine;
-    void *owner;
-    struct compute_device *device; /* that it comes back from */
-    struct compute_job *next;      /* among the idle ones, or those in flight */
-};
-
-struct compute_device {
-    uint32_t number;
-    unsigned threads, slots; /* slots: batches that each thread may have in flight */
-    atomic_bool lost;        /* as its threads see it */
-    bool given_up;           /* as the owner sees it */
-};
-
-struct compute_thread {
-    struct compute_device *device;
-    enum status (*begin)(void *owner, struct batch *batch);
-    void (*end)(void *owner, struct batch *batch);
-    struct encoder **encoders; /* [engine_count] */
-    struct compute_job *first, *last;
-    unsigned in_flight;
-    bool spare;
-    uint64_t free_ns; /* when the last one came back */
-};
+#include "serve/compute_thread.h"
 
 struct compute {
     struct crew *crew, *spare_crew; /* spare_crew: NULL where there is none */
@@ -47,80 +18,12 @@ struct compute {
     unsigned device_count;
     struct compute_thread *threads;     /* [thread_count], those of a device side by side, then those for spare time */
     unsigned thread_count, spare_count; /* spare_count: of the thread_count */
-    struct encoder **encoders;          /* [thread_count][engine_count] */
-    void **contexts;                    /* [thread_count] */
+    void **contexts;                    /* [thread_count]: the threads, for their crew */
     struct team *team; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
     unsigned out, spare_out; /* spare_out: not among `out` */
     struct compute_state state;
 };
-
-/* ---- a thread ---- */
-
-static void finish(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job, enum status status)
-{
-    struct batch *batch = job->batch;
-    batch->status = status;
-    batch->finished_ns = clock_now_ns();
-    if (batch->started_ns < thread->free_ns) /* it waited for the one before it */
-        batch->started_ns = thread->free_ns;
-    thread->free_ns = batch->finished_ns;
-    if (status == STATUS_DEVICE_LOST) {
-        atomic_store(&thread->device->lost, true);
-        crew_leave(seat);
-    }
-    if (thread->end != NULL)
-        thread->end(job->owner, batch);
-    job->device = thread->device;
-    crew_finish(seat, job);
-}
-
-static void begin(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job)
-{
-    struct batch *batch = job->batch;
-    batch->started_ns = clock_now_ns();
-    enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
-    if (status == STATUS_OK)
-        status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
-    if (status != STATUS_OK) {
-        finish(thread, seat, job, status);
-        return;
-    }
-    job->next = NULL;
-    if (thread->in_flight++ == 0)
-        thread->first = job;
-    else
-        thread->last->next = job;
-    thread->last = job;
-}
-
-static void end_oldest(struct compute_thread *thread, struct crew_seat *seat)
-{
-    struct compute_job *job = thread->first;
-    thread->first = job->next;
-    thread->in_flight--;
-    enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
-    job->batch->helped = encoder_helped(thread->encoders[job->engine]);
-    finish(thread, seat, job, status);
-}
-
-static void serve(void *context, struct crew_seat *seat)
-{
-    struct compute_thread *thread = context;
-    const struct compute_device *device = thread->device;
-    if (thread->spare)
-        priority_spare();
-    for (;;) {
-        bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
-        struct compute_job *job = more ? crew_next(seat) : NULL;
-        if (job != NULL)
-            begin(thread, seat, job);
-        else if (thread->in_flight > 0)
-            end_oldest(thread, seat);
-        else
-            return;
-    }
-}
 
 /* ---- opening ---- */
 
@@ -177,10 +80,9 @@ static enum status allocate(struct compute *compute, const struct compute_option
     unsigned threads = compute->state.threads + compute->spare_count;
     unsigned jobs = compute->state.batches + compute->spare_count;
     compute->threads = calloc(threads, sizeof(struct compute_thread));
-    compute->encoders = calloc((size_t)threads * options->engine_count, sizeof(struct encoder *));
     compute->contexts = calloc(threads, sizeof(void *));
     compute->jobs = calloc(jobs, sizeof(struct compute_job));
-    if (compute->threads == NULL || compute->encoders == NULL || compute->contexts == NULL || compute->jobs == NULL)
+    if (compute->threads == NULL || compute->contexts == NULL || compute->jobs == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u compute threads", threads);
     for (unsigned i = 0; i < jobs; i++) {
         compute->jobs[i].next = compute->idle;
@@ -194,17 +96,12 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
 {
     unsigned at = compute->thread_count++;
     struct compute_thread *thread = &compute->threads[at];
-    thread->device = own;
-    thread->spare = at >= own->threads && compute->spare_count > 0;
-    thread->begin = options->begin;
-    thread->end = options->end;
-    thread->encoders = &compute->encoders[(size_t)at * compute->engine_count];
+    *thread = (struct compute_thread){.device = own,
+                                      .spare = at >= own->threads && compute->spare_count > 0,
+                                      .begin = options->begin,
+                                      .end = options->end};
     compute->contexts[at] = thread;
-    for (unsigned i = 0; i < compute->engine_count; i++)
-        TRY(encoder_open(device->engines[i], &thread->encoders[i], err));
-    for (unsigned i = 0; i < compute->engine_count && compute->team != NULL && !thread->spare; i++)
-        TRY(encoder_join(thread->encoders[i], compute->team, err));
-    return STATUS_OK;
+    return compute_thread_open(thread, device->engines, compute->engine_count, compute->team, err);
 }
 
 /* A device that is lost here is left out, with what was opened on it; the others go on. */
@@ -217,11 +114,8 @@ static enum status open_device(struct compute *compute, const struct compute_opt
         status = open_thread(compute, options, device, own, err);
     if (status != STATUS_DEVICE_LOST)
         return status;
-    for (unsigned i = first * compute->engine_count; i < compute->thread_count * compute->engine_count; i++) {
-        encoder_close(compute->encoders[i]);
-        compute->encoders[i] = NULL;
-    }
-    compute->thread_count = first;
+    while (compute->thread_count > first)
+        compute_thread_close(&compute->threads[--compute->thread_count]);
     give_up(compute, own, err->message);
     return STATUS_OK;
 }
@@ -249,7 +143,7 @@ static enum status open_threads(struct compute *compute, const struct compute_op
                                 .capacity = compute->state.batches,
                                 .wake_fd = options->wake_fd,
                                 .wake_below = options->wake_below,
-                                .serve = serve,
+                                .serve = compute_thread_serve,
                                 .contexts = compute->contexts};
     TRY(crew_open(&crew, &compute->crew, err));
     if (compute->spare_count == 0)
@@ -272,12 +166,11 @@ static void release(struct compute *compute)
 {
     crew_free(compute->crew);
     crew_free(compute->spare_crew);
-    for (unsigned i = 0; i < compute->thread_count * compute->engine_count; i++)
-        encoder_close(compute->encoders[i]);
+    for (unsigned i = 0; i < compute->thread_count; i++)
+        compute_thread_close(&compute->threads[i]);
     team_close(compute->team);
     free(compute->devices);
     free(compute->threads);
-    free(compute->encoders);
     free(compute->contexts);
     free(compute->jobs);
     free(compute);

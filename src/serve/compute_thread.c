@@ -1,0 +1,94 @@
+/* A thread begins batches until its device's slots are full or nothing waits, and then ends the oldest one: so the
+ * device always has the next batch at hand while the thread waits for this one. */
+#include "serve/compute_thread.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/priority.h"
+
+enum status compute_thread_open(struct compute_thread *thread, struct engine *const *engines, unsigned engine_count,
+                                struct team *team, struct err *err)
+{
+    thread->encoders = calloc(engine_count, sizeof(struct encoder *));
+    if (thread->encoders == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread");
+    thread->engine_count = engine_count;
+    for (unsigned i = 0; i < engine_count; i++)
+        TRY(encoder_open(engines[i], &thread->encoders[i], err));
+    for (unsigned i = 0; i < engine_count && team != NULL && !thread->spare; i++)
+        TRY(encoder_join(thread->encoders[i], team, err));
+    return STATUS_OK;
+}
+
+void compute_thread_close(struct compute_thread *thread)
+{
+    for (unsigned i = 0; i < thread->engine_count; i++)
+        encoder_close(thread->encoders[i]);
+    free(thread->encoders);
+}
+
+static void finish(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job, enum status status)
+{
+    struct batch *batch = job->batch;
+    batch->status = status;
+    batch->finished_ns = clock_now_ns();
+    if (batch->started_ns < thread->free_ns) /* it waited for the one before it */
+        batch->started_ns = thread->free_ns;
+    thread->free_ns = batch->finished_ns;
+    if (status == STATUS_DEVICE_LOST) {
+        atomic_store(&thread->device->lost, true);
+        crew_leave(seat);
+    }
+    if (thread->end != NULL)
+        thread->end(job->owner, batch);
+    job->device = thread->device;
+    crew_finish(seat, job);
+}
+
+static void begin(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job)
+{
+    struct batch *batch = job->batch;
+    batch->started_ns = clock_now_ns();
+    enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
+    if (status == STATUS_OK)
+        status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
+    if (status != STATUS_OK) {
+        finish(thread, seat, job, status);
+        return;
+    }
+    job->next = NULL;
+    if (thread->in_flight++ == 0)
+        thread->first = job;
+    else
+        thread->last->next = job;
+    thread->last = job;
+}
+
+static void end_oldest(struct compute_thread *thread, struct crew_seat *seat)
+{
+    struct compute_job *job = thread->first;
+    thread->first = job->next;
+    thread->in_flight--;
+    enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
+    job->batch->helped = encoder_helped(thread->encoders[job->engine]);
+    finish(thread, seat, job, status);
+}
+
+void compute_thread_serve(void *context, struct crew_seat *seat)
+{
+    struct compute_thread *thread = context;
+    const struct compute_device *device = thread->device;
+    if (thread->spare)
+        priority_spare();
+    for (;;) {
+        bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
+        struct compute_job *job = more ? crew_next(seat) : NULL;
+        if (job != NULL)
+            begin(thread, seat, job);
+        else if (thread->in_flight > 0)
+            end_oldest(thread, seat);
+        else
+            return;
+    }
+}
