@@ -11,6 +11,15 @@ static struct worker_options timed_options(void)
     return options;
 }
 
+/* Likewise; only what it takes ends a batch. */
+static struct worker_options wide_options(void)
+{
+    struct worker_options options = timed_options();
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 1000;
+    return options;
+}
+
 /* The batch that is out comes back after what the cost says, times `factor`. */
 static uint32_t compute_with(struct bench *bench, double factor, bool helped)
 {
@@ -36,6 +45,14 @@ static void finish(struct bench *bench)
     while (waiting(bench, ACTION_SETTLE) > 0)
         (void)settle(bench, false);
     answer_chores(bench);
+}
+
+/* What is out, and what is cut behind it. */
+static void finish_all(struct bench *bench)
+{
+    while (waiting(bench, ACTION_SUBMIT) > 0)
+        (void)compute(bench, 1);
+    finish(bench);
 }
 
 static struct heartbeat heartbeat(struct bench *bench)
@@ -156,9 +173,7 @@ static void the_latency_is_that_of_the_producer(void **state)
 static void a_target_makes_batches_shorter(void **state)
 {
     (void)state;
-    struct worker_options options = timed_options();
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 1000;
+    struct worker_options options = wide_options();
     options.target_p99_ms = 40; /* 10 ms at first: 90 tokens */
     struct bench bench = begin(options);
     read_new(&bench, 40);
@@ -180,14 +195,19 @@ static void read_low(struct bench *bench, int count)
         read_one(bench, CLASS_LOW, FIELDS("text", "word"));
 }
 
+/* After so long without an online request that none is expected. */
+static void read_low_when_quiet(struct bench *bench)
+{
+    bench->now += 11 * NS_PER_S;
+    read_low(bench, 12);
+    prepare_all(bench, 40);
+}
+
 /* Batches of class low are short from the second online request on, until none has come for a while. */
 static void bulk_work_is_brief_beside_online_requests(void **state)
 {
     (void)state;
-    struct worker_options options = timed_options();
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 1000;
-    struct bench bench = begin(options);
+    struct bench bench = begin(wide_options());
     read_new(&bench, 1);
     prepare_all(&bench, 40);
     (void)compute(&bench, 1);
@@ -213,9 +233,7 @@ static void bulk_work_is_brief_beside_online_requests(void **state)
     assert_int_equal(compute(&bench, 1), 2);
     finish(&bench);
 
-    bench.now += 11 * NS_PER_S;
-    read_low(&bench, 12);
-    prepare_all(&bench, 40);
+    read_low_when_quiet(&bench);
     assert_int_equal(compute(&bench, 1), 1);
     assert_int_equal(compute(&bench, 1), 11);
     finish(&bench);
@@ -226,9 +244,7 @@ static void bulk_work_is_brief_beside_online_requests(void **state)
 static void bulk_work_leaves_a_slot_to_online_requests(void **state)
 {
     (void)state;
-    struct worker_options options = timed_options();
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 1000;
+    struct worker_options options = wide_options();
     options.engine_slots = 2;
     struct bench bench = begin(options);
     for (int i = 0; i < 2; i++) {
@@ -246,16 +262,10 @@ static void bulk_work_leaves_a_slot_to_online_requests(void **state)
     assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* at once, and by itself */
     assert_int_equal(compute(&bench, 1), 6);
     assert_int_equal(compute(&bench, 1), 1);
-    while (waiting(&bench, ACTION_SUBMIT) > 0)
-        (void)compute(&bench, 1);
-    finish(&bench);
-    bench.now += 11 * NS_PER_S;
-    read_low(&bench, 12);
-    prepare_all(&bench, 40);
+    finish_all(&bench);
+    read_low_when_quiet(&bench);
     assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* nobody is online any more */
-    while (waiting(&bench, ACTION_SUBMIT) > 0)
-        (void)compute(&bench, 1);
-    finish(&bench);
+    finish_all(&bench);
     worker_close(bench.worker);
 }
 
@@ -272,8 +282,6 @@ static bool first_is_spare(const struct bench *bench)
 static struct bench begin_spare(uint32_t slots, const struct worker_options *more)
 {
     struct worker_options options = *more;
-    options.max_batch_rows = 64;
-    options.max_batch_tokens = 1000;
     options.engine_slots = slots;
     options.batches_out = 2 * slots;
     options.spare_slots = 1;
@@ -291,7 +299,7 @@ static struct bench begin_spare(uint32_t slots, const struct worker_options *mor
 static void bulk_work_runs_in_spare_time(void **state)
 {
     (void)state;
-    struct worker_options options = timed_options();
+    struct worker_options options = wide_options();
     for (uint32_t slots = 1; slots <= 2; slots++) {
         struct bench bench = begin_spare(slots, &options);
         uint64_t busy_ns = worker_stats(bench.worker).busy_ns;
@@ -312,16 +320,10 @@ static void bulk_work_runs_in_spare_time(void **state)
         }
         assert_true(first_is_spare(&bench));
         assert_int_equal(compute(&bench, 1), 6);
-        while (waiting(&bench, ACTION_SUBMIT) > 0)
-            (void)compute(&bench, 1);
-        finish(&bench);
-        bench.now += 11 * NS_PER_S;
-        read_low(&bench, 12);
-        prepare_all(&bench, 40);
+        finish_all(&bench);
+        read_low_when_quiet(&bench);
         assert_false(first_is_spare(&bench)); /* nobody is online any more */
-        while (waiting(&bench, ACTION_SUBMIT) > 0)
-            (void)compute(&bench, 1);
-        finish(&bench);
+        finish_all(&bench);
         worker_close(bench.worker);
     }
 }
@@ -330,7 +332,7 @@ static void bulk_work_runs_in_spare_time(void **state)
 static void bulk_work_without_spare_time_has_its_turn(void **state)
 {
     (void)state;
-    struct worker_options options = timed_options();
+    struct worker_options options = wide_options();
     options.compute_timeout_ms = 500;
     for (uint32_t slots = 1; slots <= 2; slots++) {
         struct bench bench = begin_spare(slots, &options);
