@@ -20,12 +20,12 @@ static void check_one_bad(uint32_t n, uint32_t position, bool one_request, uint3
     struct worker_options options = wide_options();
     options.engine_slots = slots;
     options.batches_out = 2 * slots;
-    struct bench *bench = rows_begin(options);
+    struct rows_bench *bench = rows_begin(options);
     struct asked asked = {.rows = one_request ? n : 1, .tokens = 3, .step = 1};
     bench->bad[position] = true;
     rows_ask(bench, CLASS_NORMAL, one_request ? 1 : n, asked);
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 5);
+    tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
     assert_true(bench->forwards - 1 <= 2 * log2(n)); /* the promise is one more */
     for (uint32_t i = 0; i < bench->entries; i++)
@@ -53,7 +53,7 @@ static void only_bad_rows_are_charged_however_many(void **state)
         struct worker_options options = wide_options();
         options.engine_slots = 1 + round % 3;
         options.batches_out = (1 + round % 4) * options.engine_slots;
-        struct bench *bench = rows_begin(options);
+        struct rows_bench *bench = rows_begin(options);
         bench->random = round;
         bench->shuffled = true;
         uint32_t n = 1 + rows_chance(bench, 60);
@@ -61,7 +61,7 @@ static void only_bad_rows_are_charged_however_many(void **state)
             bench->bad[i] = rows_chance(bench, 6) == 0;
         rows_ask(bench, CLASS_NORMAL, n, (struct asked){.rows = 1, .tokens = 2, .step = 1});
         rows_prepare_all(bench);
-        rows_tick_ms(bench, 5);
+        tick_after_ms(&bench->basic, 5);
         rows_run_all(bench);
         for (uint32_t i = 0; i < n; i++)
             rows_expect(bench, i, 1, bench->bad[i] ? OUTCOME_DEFER : OUTCOME_DONE);
@@ -73,11 +73,11 @@ static void only_bad_rows_are_charged_however_many(void **state)
 static void a_fault_that_does_not_come_back_charges_nobody(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(wide_options());
+    struct rows_bench *bench = rows_begin(wide_options());
     bench->flaky[5] = 1;
     rows_ask(bench, CLASS_NORMAL, 20, (struct asked){.rows = 1, .tokens = 2, .step = 1});
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 5);
+    tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
     rows_expect(bench, 0, 20, OUTCOME_DONE);
     rows_end(bench);
@@ -87,12 +87,12 @@ static void a_fault_that_does_not_come_back_charges_nobody(void **state)
 static void a_request_that_is_bad_throughout_ends_at_once(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(wide_options());
+    struct rows_bench *bench = rows_begin(wide_options());
     for (int i = 0; i < 64; i++)
         bench->bad[i] = true;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 64, .tokens = 2, .step = 1});
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 5);
+    tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DEFER);
     assert_in_range(bench->forwards, 1, 1 + 2 * 6);
@@ -104,21 +104,21 @@ static void a_request_that_is_bad_throughout_ends_at_once(void **state)
 static void out_of_memory_halves_first_and_grows_back(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 20;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DONE);
-    assert_int_equal(worker_stats(bench->worker).bisected, 0);
-    assert_in_range(worker_stats(bench->worker).out_of_memory, 1, 2);
-    assert_int_equal(worker_stats(bench->worker).batch_tokens, 16); /* half of 32, the extent that did not fit */
+    assert_int_equal(worker_stats(bench->basic.worker).bisected, 0);
+    assert_in_range(worker_stats(bench->basic.worker).out_of_memory, 1, 2);
+    assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 16); /* half of 32, the extent that did not fit */
     bench->memory = UINT32_MAX;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 4 * 16, .tokens = 4, .number = 100, .step = 1});
     rows_run_all(bench);
-    assert_int_equal(worker_stats(bench->worker).batch_tokens, 32); /* after 16 good batches */
+    assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 32); /* after 16 good batches */
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8 * 16, .tokens = 4, .number = 200, .step = 1});
     rows_run_all(bench);
-    assert_int_equal(worker_stats(bench->worker).batch_tokens, 64);
+    assert_int_equal(worker_stats(bench->basic.worker).batch_tokens, 64);
     rows_expect(bench, 0, 3, OUTCOME_DONE);
     rows_end(bench);
 }
@@ -126,7 +126,7 @@ static void out_of_memory_halves_first_and_grows_back(void **state)
 static void one_row_that_needs_too_much_is_charged(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 0; /* no two rows fit together */
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 2, .tokens = 4, .step = 1});
     rows_run_all(bench);
@@ -137,7 +137,7 @@ static void one_row_that_needs_too_much_is_charged(void **state)
 static void what_is_not_finite_is_never_done(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     bench->infinite[13] = true;
     rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 5, .tokens = 4, .step = 1, .hashed = true});
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 4, .number = 13, .hashed = true});
@@ -155,17 +155,17 @@ static void what_is_not_finite_is_never_done(void **state)
 static void a_request_spans_batches_and_shares_them(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 100, .tokens = 4, .step = 1});
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 4, .number = 500});
     rows_prepare_all(bench);
     for (int i = 0; i < 4; i++) { /* one runs, one is cut ahead: the third has the other request's row */
         assert_int_equal(bench->asked[1].ends, 0);
-        rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
-        while (rows_waiting(bench, ACTION_FORMAT) > 0)
-            rows_answer(bench, rows_take(bench, ACTION_FORMAT));
-        while (rows_waiting(bench, ACTION_SETTLE) > 0)
-            rows_answer(bench, rows_take(bench, ACTION_SETTLE));
+        rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
+        while (waiting(&bench->basic, ACTION_FORMAT) > 0)
+            rows_answer(bench, take(&bench->basic, ACTION_FORMAT));
+        while (waiting(&bench->basic, ACTION_SETTLE) > 0)
+            rows_answer(bench, take(&bench->basic, ACTION_SETTLE));
         if (bench->asked[1].ends == 1)
             break;
     }
@@ -184,7 +184,7 @@ static void a_row_larger_than_the_budget_runs_alone(void **state)
     (void)state;
     struct worker_options options = rows_options();
     options.max_batch_tokens = 10;
-    struct bench *bench = rows_begin(options);
+    struct rows_bench *bench = rows_begin(options);
     rows_ask(bench, CLASS_NORMAL, 2, (struct asked){.rows = 3, .tokens = 30, .step = 1});
     rows_run_all(bench);
     rows_expect(bench, 0, 2, OUTCOME_DONE);
@@ -197,15 +197,15 @@ static void the_first_bad_row_ends_the_whole_request(void **state)
     (void)state;
     struct worker_options options = rows_options();
     options.max_batch_rows = 1;
-    struct bench *bench = rows_begin(options);
+    struct rows_bench *bench = rows_begin(options);
     bench->bad[2] = bench->bad[7] = true;
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1000, .tokens = 4, .step = 1});
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DEFER);
     assert_int_equal(bench->asked[0].failed_index, 2);
     assert_in_range(bench->forwards, 3, 4); /* one was out already; the other 996 need not run */
-    assert_int_equal(worker_stats(bench->worker).waiting, 0);
-    assert_int_equal(worker_stats(bench->worker).held, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).waiting, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
     rows_end(bench);
 }
 
@@ -214,33 +214,33 @@ static void the_first_bad_row_ends_the_whole_request(void **state)
 static void equal_texts_are_computed_once(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(wide_options());
+    struct rows_bench *bench = rows_begin(wide_options());
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 10, .tokens = 4, .number = 9, .hashed = true});
     rows_ask(bench, CLASS_LOW, 2, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true, .tenant = "t"});
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 4, .tokens = 4, .number = 8, .step = 1, .hashed = true});
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 1, .tokens = 5, .number = 9, .hashed = true}); /* longer */
     rows_ask(bench, CLASS_HIGH, 1, (struct asked){.rows = 2, .tokens = 4, .number = 9}); /* nobody knows what it is */
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 5);
-    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 1);
+    tick_after_ms(&bench->basic, 5);
+    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 1);
     rows_run_all(bench);
     rows_expect(bench, 0, 8, OUTCOME_DONE);
     assert_int_equal(bench->forwards, 1);
-    assert_int_equal(worker_stats(bench->worker).rows, 4 + 1 + 2); /* 8 to 11, the longer one, the unknown ones */
-    assert_int_equal(worker_stats(bench->worker).rows_shared, 30 + 2);
+    assert_int_equal(worker_stats(bench->basic.worker).rows, 4 + 1 + 2); /* 8 to 11, the longer one, the unknown ones */
+    assert_int_equal(worker_stats(bench->basic.worker).rows_shared, 30 + 2);
     rows_end(bench);
 }
 
 static void a_bad_text_is_charged_to_each_that_brought_it(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(wide_options());
+    struct rows_bench *bench = rows_begin(wide_options());
     bench->bad[9] = true;
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 5, .tokens = 4, .number = 9, .hashed = true});
     rows_ask(bench, CLASS_NORMAL, 3, (struct asked){.rows = 1, .tokens = 4, .number = 20, .step = 1, .hashed = true});
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 5);
+    tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
     rows_expect(bench, 0, 4, OUTCOME_DEFER);
     rows_expect(bench, 4, 3, OUTCOME_DONE);
@@ -252,11 +252,11 @@ static void a_bad_text_is_charged_to_each_that_brought_it(void **state)
 static void twins_of_a_row_that_failed_try_it_themselves(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(wide_options());
+    struct rows_bench *bench = rows_begin(wide_options());
     bench->flaky[9] = 1;
     rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 9, .hashed = true});
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 5);
+    tick_after_ms(&bench->basic, 5);
     rows_run_all(bench);
     int deferred = 0;
     for (int i = 0; i < 4; i++) {
@@ -273,19 +273,19 @@ static void twins_of_a_row_that_failed_try_it_themselves(void **state)
 static void rows_expire_in_the_window(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
-    uint64_t now_ms = bench->now / NS_PER_MS;
+    struct rows_bench *bench = rows_begin(rows_options());
+    uint64_t now_ms = redis_now(&bench->basic);
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .step = 1});
     rows_ask(bench, CLASS_NORMAL, 3,
              (struct asked){.rows = 3, .tokens = 4, .number = 100, .step = 1, .expires_at_ms = now_ms + 100});
     rows_ask(bench, CLASS_NORMAL, 1,
              (struct asked){.rows = 3, .tokens = 4, .number = 200, .step = 1, .expires_at_ms = now_ms + 5000});
     rows_prepare_all(bench);
-    assert_true(bench->wakes_at <= bench->now + 100 * NS_PER_MS);
-    rows_tick_ms(bench, 99);
-    assert_int_equal(rows_waiting(bench, ACTION_SETTLE), 0);
-    rows_tick_ms(bench, 1);
-    rows_answer(bench, rows_take(bench, ACTION_SETTLE)); /* though no batch was cut */
+    assert_true(bench->basic.wakes_at <= bench->basic.now + 100 * NS_PER_MS);
+    tick_after_ms(&bench->basic, 99);
+    assert_int_equal(waiting(&bench->basic, ACTION_SETTLE), 0);
+    tick_after_ms(&bench->basic, 1);
+    rows_answer(bench, take(&bench->basic, ACTION_SETTLE)); /* though no batch was cut */
     rows_expect(bench, 1, 1, OUTCOME_ERROR);
     rows_run_all(bench);
     for (int i = 1; i < 4; i++)
@@ -300,8 +300,8 @@ static void rows_expire_in_the_window(void **state)
 static void nothing_is_started_after_it_expired(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
-    uint64_t now_ms = bench->now / NS_PER_MS;
+    struct rows_bench *bench = rows_begin(rows_options());
+    uint64_t now_ms = redis_now(&bench->basic);
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 16, .tokens = 4, .step = 1, .hashed = true});
     rows_ask(bench, CLASS_NORMAL, 1,
              (struct asked){.rows = 1, .tokens = 4, .number = 100, .expires_at_ms = now_ms + 10});
@@ -309,15 +309,15 @@ static void nothing_is_started_after_it_expired(void **state)
     rows_ask(bench, CLASS_NORMAL, 1,
              (struct asked){.rows = 1, .tokens = 4, .number = 200, .hashed = true, .expires_at_ms = now_ms + 30});
     rows_prepare_all(bench);
-    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 2);
-    rows_tick_ms(bench, 10); /* the next look is due after 50 ms */
-    bench->now += 25 * NS_PER_MS;
+    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 2);
+    tick_after_ms(&bench->basic, 10); /* the next look is due after 50 ms */
+    bench->basic.now += 25 * NS_PER_MS;
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DONE);
     rows_expect(bench, 1, 1, OUTCOME_ERROR);
     rows_expect(bench, 2, 1, OUTCOME_DONE);
     rows_expect(bench, 3, 1, OUTCOME_ERROR);
-    assert_int_equal(worker_stats(bench->worker).rows_shared, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).rows_shared, 0);
     rows_end(bench);
 }
 
@@ -325,11 +325,11 @@ static void nothing_is_started_after_it_expired(void **state)
 static void what_has_started_does_not_expire(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1,
-             (struct asked){.rows = 40, .tokens = 4, .step = 1, .expires_at_ms = bench->now / NS_PER_MS + 50});
+             (struct asked){.rows = 40, .tokens = 4, .step = 1, .expires_at_ms = redis_now(&bench->basic) + 50});
     rows_prepare_all(bench);
-    rows_tick_ms(bench, 100);
+    tick_after_ms(&bench->basic, 100);
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DONE);
     rows_end(bench);
@@ -340,14 +340,14 @@ static void what_has_started_does_not_expire(void **state)
 static void a_drain_releases_each_request_once_when_its_last_row_is_back(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 8, .tokens = 4, .step = 1});                 /* out */
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 20, .tokens = 4, .number = 50, .step = 1});  /* half out */
     rows_ask(bench, CLASS_NORMAL, 2, (struct asked){.rows = 20, .tokens = 4, .number = 100, .step = 1}); /* waiting */
     rows_prepare_all(bench);
-    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 2);
-    rows_send(bench, (struct event){.kind = EVENT_DRAIN});
-    rows_answer(bench, rows_take(bench, ACTION_RELEASE));
+    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 2);
+    send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
+    rows_answer(bench, take(&bench->basic, ACTION_RELEASE));
     assert_int_equal(bench->asked[0].released + bench->asked[1].released, 0);
     assert_int_equal(bench->asked[2].released + bench->asked[3].released, 2);
     rows_run_all(bench);
@@ -355,7 +355,7 @@ static void a_drain_releases_each_request_once_when_its_last_row_is_back(void **
     assert_int_equal(bench->asked[1].released, 1);
     assert_int_equal(bench->asked[1].ends, 0);
     assert_int_equal(bench->forwards, 2);
-    assert_int_equal(worker_stats(bench->worker).held, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
     rows_end(bench);
 }
 
@@ -364,19 +364,19 @@ static void a_drain_between_two_halves_releases_what_is_left(void **state)
 {
     (void)state;
     for (int steps = 1; steps < 8; steps++) {
-        struct bench *bench = rows_begin(wide_options());
+        struct rows_bench *bench = rows_begin(wide_options());
         bench->bad[11] = true;
         rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 4, .tokens = 4, .step = 1, .hashed = true});
         rows_ask(bench, CLASS_NORMAL, 4, (struct asked){.rows = 1, .tokens = 4, .number = 11, .hashed = true});
         rows_prepare_all(bench);
-        rows_tick_ms(bench, 5);
-        for (int i = 0; i < steps && rows_waiting(bench, ACTION_SUBMIT) > 0; i++)
-            rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
-        rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+        tick_after_ms(&bench->basic, 5);
+        for (int i = 0; i < steps && waiting(&bench->basic, ACTION_SUBMIT) > 0; i++)
+            rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
+        send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
         rows_run_all(bench);
         for (int i = 0; i < 8; i++)
             assert_int_equal(bench->asked[i].ends + bench->asked[i].released, 1);
-        assert_int_equal(worker_stats(bench->worker).held, 0);
+        assert_int_equal(worker_stats(bench->basic.worker).held, 0);
         rows_end(bench);
     }
 }
@@ -390,21 +390,21 @@ static void with_a_device_less_fewer_batches_are_out(void **state)
     options.engine_slots = 2;
     options.batches_out = 8;
     options.max_batch_rows = 4;
-    struct bench *bench = rows_begin(options);
+    struct rows_bench *bench = rows_begin(options);
     rows_ask(bench, CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
     rows_prepare_all(bench);
-    assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 8);
-    rows_send(bench, (struct event){.kind = EVENT_DEVICE_LOST, .left = {.engine_slots = 1, .batches_out = 4}});
+    assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 8);
+    send(&bench->basic, (struct event){.kind = EVENT_DEVICE_LOST, .left = {.engine_slots = 1, .batches_out = 4}});
     for (int out = 7; out >= 4; out--) {
-        rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
-        assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), out);
+        rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
+        assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), out);
     }
     for (int i = 0; i < 3; i++) {
-        rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
-        assert_int_equal(rows_waiting(bench, ACTION_SUBMIT), 4);
+        rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
+        assert_int_equal(waiting(&bench->basic, ACTION_SUBMIT), 4);
     }
-    assert_int_equal(worker_stats(bench->worker).devices, 1);
-    assert_int_equal(worker_stats(bench->worker).devices_lost, 1);
+    assert_int_equal(worker_stats(bench->basic.worker).devices, 1);
+    assert_int_equal(worker_stats(bench->basic.worker).devices_lost, 1);
     rows_run_all(bench);
     for (uint32_t i = 0; i < bench->entries; i++)
         assert_int_equal(bench->asked[i].ends, 1);
@@ -418,12 +418,12 @@ static void with_no_device_left_everything_is_given_back(void **state)
     struct worker_options options = rows_options();
     options.devices = 2;
     options.devices_lost = 1; /* from the start */
-    struct bench *bench = rows_begin(options);
-    assert_int_equal(worker_stats(bench->worker).devices, 1);
+    struct rows_bench *bench = rows_begin(options);
+    assert_int_equal(worker_stats(bench->basic.worker).devices, 1);
     rows_ask(bench, CLASS_NORMAL, 100, (struct asked){.rows = 1, .tokens = 4, .step = 1});
     rows_prepare_all(bench);
-    rows_send(bench, (struct event){.kind = EVENT_DEVICE_LOST});
-    assert_int_equal(worker_stats(bench->worker).devices, 0);
+    send(&bench->basic, (struct event){.kind = EVENT_DEVICE_LOST});
+    assert_int_equal(worker_stats(bench->basic.worker).devices, 0);
     bench->device_lost = true;
     rows_run_all(bench);
     for (uint32_t i = 0; i < bench->entries; i++) {
@@ -441,14 +441,14 @@ static void credit_counts_for_each_device(void **state)
     for (uint32_t devices = 1; devices <= 4; devices++) {
         struct worker_options options = rows_options();
         options.devices = devices;
-        options.batches_out = 1000; /* so that class low has as much */
+        options.batches_out = 1000;      /* so that class low has as much */
         options.credit_tokens = 64 * 20; /* 20 entries, each guessed to be of max_tokens */
-        struct bench *bench = rows_begin(options);
-        struct action read = rows_take(bench, ACTION_READ);
+        struct rows_bench *bench = rows_begin(options);
+        struct action read = take(&bench->basic, ACTION_READ);
         of_one = devices == 1 ? read.read.counts[CLASS_NORMAL] : of_one;
         assert_in_range(of_one, 2, 20); /* a reclaim that is on its way takes some of it */
         assert_int_equal(read.read.counts[CLASS_NORMAL], of_one * devices);
-        bench->out[bench->count++] = read;
+        bench->basic.out[bench->basic.count++] = read;
         rows_end(bench);
     }
 }
@@ -459,7 +459,7 @@ static void a_lost_device_gives_every_request_back_once(void **state)
     struct worker_options options = rows_options();
     options.engine_slots = 2;
     options.batches_out = 4;
-    struct bench *bench = rows_begin(options);
+    struct rows_bench *bench = rows_begin(options);
     rows_ask(bench, CLASS_NORMAL, 5, (struct asked){.rows = 7, .tokens = 4, .number = 3, .hashed = true, .step = 1});
     rows_prepare_all(bench);
     bench->device_lost = true;
@@ -468,7 +468,7 @@ static void a_lost_device_gives_every_request_back_once(void **state)
         assert_int_equal(bench->asked[i].released, 1);
         assert_int_equal(bench->asked[i].ends, 0);
     }
-    assert_int_equal(worker_stats(bench->worker).held, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
     rows_end(bench);
 }
 
@@ -476,20 +476,20 @@ static void a_lost_device_gives_every_request_back_once(void **state)
 static void rows_given_up_for_a_lost_lease_do_not_linger(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 40, .tokens = 4, .step = 1});
     rows_prepare_all(bench);
-    while (rows_waiting(bench, ACTION_RENEW) == 0)
-        rows_tick_ms(bench, 100);
-    (void)rows_take(bench, ACTION_RENEW);
-    rows_send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    assert_int_equal(worker_stats(bench->worker).waiting, 0);
-    rows_send(bench, (struct event){.kind = EVENT_DISCONNECTED});
-    rows_send(bench, (struct event){.kind = EVENT_CONNECTED, .redis_ms = bench->now / NS_PER_MS});
+    while (waiting(&bench->basic, ACTION_RENEW) == 0)
+        tick_after_ms(&bench->basic, 100);
+    (void)take(&bench->basic, ACTION_RENEW);
+    send(&bench->basic, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    assert_int_equal(worker_stats(bench->basic.worker).waiting, 0);
+    send(&bench->basic, (struct event){.kind = EVENT_DISCONNECTED});
+    connected(&bench->basic);
     rows_run_all(bench);
     assert_int_equal(bench->forwards, 2);
     assert_int_equal(bench->asked[0].released, 1);
-    assert_int_equal(worker_stats(bench->worker).held, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).held, 0);
     rows_end(bench);
 }
 
@@ -498,22 +498,23 @@ static void a_batch_that_hangs_ends_the_worker(void **state)
     (void)state;
     struct worker_options options = rows_options();
     options.compute_timeout_ms = 1000;
-    struct bench *bench = rows_begin(options);
+    struct rows_bench *bench = rows_begin(options);
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 30, .tokens = 4, .step = 1});
     rows_prepare_all(bench);
-    assert_true(bench->wakes_at <= bench->now + 1000 * NS_PER_MS);
-    bench->now += 900 * NS_PER_MS;
-    rows_answer(bench, rows_take(bench, ACTION_SUBMIT)); /* the second one runs from now on */
-    uint64_t since = bench->now;
+    assert_true(bench->basic.wakes_at <= bench->basic.now + 1000 * NS_PER_MS);
+    bench->basic.now += 900 * NS_PER_MS;
+    rows_answer(bench, take(&bench->basic, ACTION_SUBMIT)); /* the second one runs from now on */
+    uint64_t since = bench->basic.now;
     struct actions actions = {0};
     const struct action *last = NULL;
     while (last == NULL || last->kind != ACTION_EXIT) {
-        bench->now = bench->wakes_at;
-        assert_true(bench->now <= since + 1200 * NS_PER_MS);
-        bench->wakes_at = worker_step(bench->worker, &(struct event){.kind = EVENT_TICK}, bench->now, &actions);
+        bench->basic.now = bench->basic.wakes_at;
+        assert_true(bench->basic.now <= since + 1200 * NS_PER_MS);
+        bench->basic.wakes_at =
+            worker_step(bench->basic.worker, &(struct event){.kind = EVENT_TICK}, bench->basic.now, &actions);
         last = actions.count > 0 ? &actions.items[actions.count - 1] : NULL;
     }
-    assert_true(bench->now >= since + 1000 * NS_PER_MS);
+    assert_true(bench->basic.now >= since + 1000 * NS_PER_MS);
     assert_int_equal(last->exit.status, STATUS_TIMEOUT);
     assert_false(last->exit.clean);
     for (size_t i = 0; i < actions.count; i++)
@@ -524,10 +525,10 @@ static void a_batch_that_hangs_ends_the_worker(void **state)
 
 /* --- suspects --- */
 
-static void rows_suspect(struct bench *bench, struct asked asked)
+static void rows_suspect(struct rows_bench *bench, struct asked asked)
 {
-    while (rows_waiting(bench, ACTION_RECLAIM) == 0)
-        rows_tick_ms(bench, 100);
+    while (waiting(&bench->basic, ACTION_RECLAIM) == 0)
+        tick_after_ms(&bench->basic, 100);
     asked.origin = ORIGIN_RECLAIMED;
     rows_ask(bench, CLASS_NORMAL, 1, asked);
 }
@@ -536,26 +537,26 @@ static void rows_suspect(struct bench *bench, struct asked asked)
 static void a_suspect_of_many_rows_runs_in_slices(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 40;
     rows_suspect(bench, (struct asked){.rows = 50, .tokens = 6, .number = 7, .hashed = true}); /* equal ones, even */
-    rows_answer(bench, rows_take(bench, ACTION_CHARGE));
+    rows_answer(bench, take(&bench->basic, ACTION_CHARGE));
     rows_ask(bench, CLASS_NORMAL, 1, (struct asked){.rows = 1, .tokens = 6, .number = 7, .hashed = true});
     rows_prepare_all(bench);
     uint32_t rows = 0;
     while (bench->asked[0].ends == 0) {
-        assert_in_range(rows_waiting(bench, ACTION_SUBMIT), 0, 1);
-        for (size_t i = 0; i < bench->count; i++)
-            if (bench->out[i].kind == ACTION_SUBMIT) {
-                rows += bench->out[i].batch->engine.rows;
-                for (uint32_t r = 0; r < bench->out[i].batch->engine.rows; r++)
-                    assert_int_equal(bench->out[i].batch->rows[r]->request->entry.ms, 1);
+        assert_in_range(waiting(&bench->basic, ACTION_SUBMIT), 0, 1);
+        for (size_t i = 0; i < bench->basic.count; i++)
+            if (bench->basic.out[i].kind == ACTION_SUBMIT) {
+                rows += bench->basic.out[i].batch->engine.rows;
+                for (uint32_t r = 0; r < bench->basic.out[i].batch->engine.rows; r++)
+                    assert_int_equal(bench->basic.out[i].batch->rows[r]->request->entry.ms, 1);
             }
         assert_true(rows_answer_one(bench));
     }
     assert_int_equal(rows, 50 + 8); /* the first 8 twice: they were too much for memory */
     assert_int_equal(bench->charges, 1);
-    assert_int_equal(worker_stats(bench->worker).rows_shared, 0);
+    assert_int_equal(worker_stats(bench->basic.worker).rows_shared, 0);
     rows_run_all(bench);
     rows_expect(bench, 0, 2, OUTCOME_DONE);
     rows_end(bench);
@@ -565,11 +566,11 @@ static void a_suspect_of_many_rows_runs_in_slices(void **state)
 static void a_suspect_that_expired_is_not_run(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     rows_suspect(bench, (struct asked){.rows = 2, .tokens = 6, .step = 1});
-    uint64_t soon_ms = bench->now / NS_PER_MS + 1000;
+    uint64_t soon_ms = redis_now(&bench->basic) + 1000;
     rows_suspect(bench, (struct asked){.rows = 2, .tokens = 6, .step = 1, .expires_at_ms = soon_ms});
-    rows_tick_ms(bench, 1000);
+    tick_after_ms(&bench->basic, 1000);
     rows_run_all(bench);
     rows_expect(bench, 0, 1, OUTCOME_DONE);
     rows_expect(bench, 1, 1, OUTCOME_ERROR);
@@ -581,7 +582,7 @@ static void a_suspect_that_expired_is_not_run(void **state)
 static void a_bad_row_of_a_suspect_is_found(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     bench->bad[13] = true;
     rows_suspect(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
     rows_run_all(bench);
@@ -594,12 +595,12 @@ static void a_bad_row_of_a_suspect_is_found(void **state)
 static void a_drain_ends_a_suspect_after_its_slice(void **state)
 {
     (void)state;
-    struct bench *bench = rows_begin(rows_options());
+    struct rows_bench *bench = rows_begin(rows_options());
     rows_suspect(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
-    rows_answer(bench, rows_take(bench, ACTION_CHARGE));
+    rows_answer(bench, take(&bench->basic, ACTION_CHARGE));
     rows_prepare_all(bench);
-    rows_answer(bench, rows_take(bench, ACTION_SUBMIT));
-    rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+    rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
+    send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
     rows_run_all(bench);
     assert_int_equal(bench->forwards, 2);
     assert_int_equal(bench->asked[0].released, 1);
@@ -609,7 +610,7 @@ static void a_drain_ends_a_suspect_after_its_slice(void **state)
 
 /* --- everything at once --- */
 
-static void ask_at_random(struct bench *bench)
+static void ask_at_random(struct rows_bench *bench)
 {
     struct asked asked = {.rows = 1 + rows_chance(bench, rows_chance(bench, 4) == 0 ? 60 : 3),
                           .tokens = 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 60 : 10),
@@ -620,12 +621,12 @@ static void ask_at_random(struct bench *bench)
                                     : rows_chance(bench, 2) == 0 ? "a"
                                                                  : "b"};
     if (rows_chance(bench, 5) == 0)
-        asked.expires_at_ms = bench->now / NS_PER_MS + rows_chance(bench, 50);
-    if (rows_waiting(bench, ACTION_READ) > 0)
+        asked.expires_at_ms = redis_now(&bench->basic) + rows_chance(bench, 50);
+    if (waiting(&bench->basic, ACTION_READ) > 0)
         rows_ask(bench, (enum request_class)rows_chance(bench, CLASS_COUNT), 1 + rows_chance(bench, 3), asked);
     asked.expires_at_ms = 0;
     asked.origin = ORIGIN_RECLAIMED;
-    if (rows_waiting(bench, ACTION_RECLAIM) > 0)
+    if (waiting(&bench->basic, ACTION_RECLAIM) > 0)
         rows_ask(bench, CLASS_NORMAL, 1, asked);
 }
 
@@ -637,7 +638,7 @@ static bool has_number(const struct asked *asked, const bool numbers[NUMBERS])
     return has;
 }
 
-static void check_end(const struct bench *bench, const struct asked *asked, bool drained)
+static void check_end(const struct rows_bench *bench, const struct asked *asked, bool drained)
 {
     assert_int_equal(asked->ends + asked->released, 1);
     assert_true(drained || asked->released == 0);
@@ -663,7 +664,7 @@ static void random_histories_end_every_request_once(void **state)
         options.layout = seed % 4 == 0 ? LAYOUT_PADDED : LAYOUT_PACKED;
         options.max_batch_rows = 1 + seed % 20;
         options.window_fixed = seed % 5 == 0;
-        struct bench *bench = rows_begin(options);
+        struct rows_bench *bench = rows_begin(options);
         bench->random = seed * 977 + 5;
         bench->shuffled = true;
         bench->memory = 20 + rows_chance(bench, 200);
@@ -674,18 +675,18 @@ static void random_histories_end_every_request_once(void **state)
         bool drain = rows_chance(bench, 2) == 0;
         for (int i = 0; i < 300; i++) {
             if (rows_chance(bench, 10) == 0)
-                rows_tick_ms(bench, 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 200 : 20));
+                tick_after_ms(&bench->basic, 1 + rows_chance(bench, rows_chance(bench, 5) == 0 ? 200 : 20));
             if (rows_chance(bench, 4) == 0 && i < 200 && !bench->device_lost)
                 ask_at_random(bench);
             rows_answer_one(bench);
             if (rows_chance(bench, 300) == 0)
                 bench->device_lost = drain;
             if (i == 250 && drain)
-                rows_send(bench, (struct event){.kind = EVENT_DRAIN});
+                send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
         }
         for (int i = 0; i < 60; i++) { /* suspects and others take turns */
             rows_run_all(bench);
-            rows_tick_ms(bench, 20);
+            tick_after_ms(&bench->basic, 20);
         }
         for (uint32_t i = 0; i < bench->entries; i++) {
             check_end(bench, &bench->asked[i], drain);
@@ -693,7 +694,7 @@ static void random_histories_end_every_request_once(void **state)
             expired += bench->asked[i].code == CODE_EXPIRED;
             failed += bench->asked[i].outcome == OUTCOME_DEFER;
         }
-        struct worker_stats stats = worker_stats(bench->worker);
+        struct worker_stats stats = worker_stats(bench->basic.worker);
         assert_int_equal(stats.held, 0);
         shared += stats.rows_shared;
         bisected += stats.bisected;

@@ -8,7 +8,7 @@
 #include "harness.h"
 #include "work/worker.h"
 
-enum { DIM = 3, MOST = 64, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
+enum { DIM = 3, MOST = 256, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
 
 /* A worker whose actions wait in `out` until a test answers them. */
 struct bench {
@@ -69,15 +69,19 @@ static inline int waiting(const struct bench *bench, enum action_kind kind)
     return count;
 }
 
+static inline struct action take_at(struct bench *bench, size_t at)
+{
+    struct action action = bench->out[at];
+    memmove(&bench->out[at], &bench->out[at + 1], (--bench->count - at) * sizeof(action));
+    return action;
+}
+
 /* Takes the oldest action of a kind that is out; it must be there. */
 static inline struct action take(struct bench *bench, enum action_kind kind)
 {
     for (size_t i = 0; i < bench->count; i++)
-        if (bench->out[i].kind == kind) {
-            struct action action = bench->out[i];
-            memmove(&bench->out[i], &bench->out[i + 1], (--bench->count - i) * sizeof(action));
-            return action;
-        }
+        if (bench->out[i].kind == kind)
+            return take_at(bench, i);
     fail_msg("no action of kind %d", kind);
     return (struct action){0};
 }
