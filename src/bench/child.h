@@ -36,7 +36,7 @@ void child_stop(struct child *child, int signal, uint32_t timeout_ms);
 /* What its log says from its last `most` bytes on. Errors: those of file_read. */
 MUST_CHECK enum status child_read_log(const struct child *child, struct buffer *out, struct err *err);
 
-/* An error that says that it has ended when it should not, with the end of its log. */
+/* Says that it has ended when it should not, with the end of its log. Errors: always STATUS_UNAVAILABLE. */
 enum status child_gone(const struct child *child, struct err *err);
 
 #endif

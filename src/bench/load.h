@@ -36,7 +36,7 @@ struct load_result {
  * reply for a minute, or interrupted); STATUS_UNAVAILABLE (the daemon has ended). */
 MUST_CHECK enum status load_run(const struct load *load, struct load_result *out, struct err *err);
 
-/* Sends one request and waits for its reply: the daemon is ready then. */
+/* Sends one request and waits for its reply: the daemon is ready then. Errors: as load_run. */
 MUST_CHECK enum status load_warm_up(const struct load *load, struct err *err);
 
 #endif

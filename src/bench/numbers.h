@@ -20,7 +20,7 @@ struct numbers {
 MUST_CHECK enum status numbers_parse(const char *option, const char *text, int64_t least, int64_t most,
                                      struct numbers *out, struct err *err);
 
-/* Reads a list of words, each one of `known` (ended by NULL), into their places there. */
+/* Reads a list of words, each one of `known` (ended by NULL), into their places there. Errors: STATUS_BAD_INPUT. */
 MUST_CHECK enum status numbers_parse_words(const char *option, const char *text, const char *const *known,
                                            struct numbers *out, struct err *err);
 

@@ -19,7 +19,7 @@ struct passes {
  * caller ends it with passes_close; engine and model must outlive it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
                                    const uint32_t *lengths, uint32_t rows, bool padded, struct err *err);
-/* The same with all rows of one length. */
+/* The same with all rows of one length. Owns and Errors: as passes_open. */
 MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model,
                                         uint32_t rows, uint32_t length, struct err *err);
 
@@ -33,7 +33,7 @@ struct turns passes_turns(struct passes *passes);
 struct turns passes_turns_one_by_one(struct passes *passes);
 
 /* Runs the batch on one thread for `for_ns`, and so many times at least: adds what each pass took, and what it took of
- * the thread's processor time (0 where a device computes). Units: ms. */
+ * the thread's processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
 MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
                                    struct sample *cpu_ms, struct err *err);
 

@@ -47,7 +47,7 @@ const char *stage_key(const struct stage *stage, const char *suffix, char key[ST
 /* Deletes the keys of the queue whose suffix is like this ("*": all). Errors: those of client_command. */
 MUST_CHECK enum status stage_clear(struct stage *stage, const char *like, struct err *err);
 
-/* Whether the user wants it to end: then an error. */
+/* Whether it may go on. Errors: STATUS_TIMEOUT once the user wants it to end. */
 MUST_CHECK enum status stage_check(const struct stage *stage, struct err *err);
 
 /* Starts a daemon with our settings and these flags over them ("--window-ms", "5", NULL).

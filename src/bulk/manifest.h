@@ -21,7 +21,7 @@ struct manifest {
  * Errors: STATUS_BAD_INPUT naming file and field; those of file_read. Thread: one at a time (cJSON). */
 MUST_CHECK enum status manifest_read(const char *path, struct manifest *out, bool *found, struct err *err);
 
-/* The same with bytes in memory; `bytes[length]` must be a NUL. */
+/* The same with bytes in memory; `bytes[length]` must be a NUL. Errors: STATUS_BAD_INPUT, with `name` for the file. */
 MUST_CHECK enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out,
                                       struct err *err);
 

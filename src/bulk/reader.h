@@ -25,7 +25,8 @@ struct record {
     bool too_large; /* then `length` is 0: it was skipped */
 };
 
-/* Opens the file (see stream_open). Owns: the caller ends it with reader_close. */
+/* Opens the file; `limit` is what a record may have in bytes. Owns: the caller ends it with reader_close; `path` must
+ * outlive it. Errors: those of stream_open. */
 MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size_t limit,
                                    const volatile sig_atomic_t *stop, struct err *err);
 
@@ -36,14 +37,14 @@ void reader_close(struct reader *reader);
  * Errors: those of stream_read, with the line before the message. */
 MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
 
-/* The rest of the file as one record; NULL when it was given out. */
+/* The rest of the file as one record; NULL when it was given out. Errors: as reader_line. */
 MUST_CHECK enum status reader_whole(struct reader *reader, struct record *out, struct err *err);
 
 /* What lies unread in memory, for who looks for the end of a record himself. */
 struct record reader_ahead(struct reader *reader);
 
 /* Reads one more piece behind it; `reader->ended` says that there is no more. A byte order mark at the beginning of the
- * file is left out. */
+ * file is left out. Errors: as reader_line. */
 MUST_CHECK enum status reader_more(struct reader *reader, struct err *err);
 
 /* Takes `length` bytes, with `lines` line feeds among them, off what lies ahead. */

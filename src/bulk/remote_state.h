@@ -33,11 +33,13 @@ struct remote {
     uint64_t published_ms;                             /* by ours */
 };
 
-/* remote_pace.c: how many requests are out, and which of them Redis has forgotten. */
+/* remote_pace.c: how many requests are out, and which of them Redis has forgotten. All of it is the thread's. */
+/* Half as many from now on: more wait than need be. */
 void remote_shrink(struct remote *remote);
 /* A request has ended. */
 void remote_heard(struct remote *remote, const struct ask *ask, uint64_t now_ms);
-/* Once a second: all requests are to be looked at, and what seems forgotten is to be sent again. */
+/* Once a second: all requests are to be looked at, and what seems forgotten is to be sent again. Errors: those of the
+ * client. */
 MUST_CHECK enum status remote_look_around(struct remote *remote, uint64_t now_ms, struct err *err);
 
 /* remote_turn.c; all of it is the thread's. */

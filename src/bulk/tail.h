@@ -29,7 +29,7 @@ void tail_close(struct tail *tail);
 /* Writes what is pending; nothing happens to one that is not open. Errors: STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status tail_flush(struct tail *tail, struct err *err);
 
-/* Likewise, and waits until it would survive a power cut. */
+/* Likewise, and waits until it would survive a power cut. Errors: as tail_flush. */
 MUST_CHECK enum status tail_sync(struct tail *tail, struct err *err);
 
 #endif

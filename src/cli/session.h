@@ -31,8 +31,8 @@ int session_run(struct invocation *invocation,
 /* Writes sluice:{queue}:<suffix><more>; returns `key`. */
 const char *session_key(const struct session *session, const char *suffix, const char *more, char key[SESSION_KEY]);
 
-/* Sends words and waits for the answer, as client_command does; an error reply is named with the command's first word.
- */
+/* Sends words and waits for the answer; an error reply is named with the command's first word. Owns: `*out` lives until
+ * the next call with this session. Errors: those of client_command. */
 MUST_CHECK enum status session_ask(struct session *session, size_t count, const char *const *words,
                                    const struct resp_value **out, struct err *err);
 
@@ -41,14 +41,14 @@ MUST_CHECK enum status session_ask(struct session *session, size_t count, const 
     session_ask(session, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                            \
                 (const char *const[]){__VA_ARGS__}, out, err)
 
-/* The same for an answer that must be a whole number; a missing key counts as 0. */
+/* The same for a command whose answer is a whole number. Errors: also STATUS_INTERNAL when it is none. */
 MUST_CHECK enum status session_ask_number(struct session *session, size_t count, const char *const *words,
                                           long long *out, struct err *err);
 #define SESSION_ASK_NUMBER(session, out, err, ...)                                                                     \
     session_ask_number(session, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *),                     \
                        (const char *const[]){__VA_ARGS__}, out, err)
 
-/* Loads a script and writes its digest. */
+/* Loads a script and writes its digest. Errors: as session_ask_number. */
 MUST_CHECK enum status session_load(struct session *session, enum script script, char digest[SCRIPT_DIGEST + 1],
                                     struct err *err);
 

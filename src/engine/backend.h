@@ -117,7 +117,7 @@ MUST_CHECK enum status backend_choose(const struct backend_ops *ops, enum precis
                                       struct err *err);
 
 /* engine_open on a given backend, also one that stands in no table: tests inject faults this way. `options` may be
- * NULL; its backend is not looked at. */
+ * NULL; its backend is not looked at. Owns and Errors: as engine_open. */
 MUST_CHECK enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
                                         const struct engine_options *options, struct engine **out, struct err *err);
 

@@ -31,9 +31,12 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 
 /* work->hidden has been written: by the embedding. */
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
+
 /* Rounds what a product reads, where that has not been done on the way. */
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        enum linear_site site);
+
+/* The op of that name, see struct backend_ops: of the linear one, only work->range of its outputs. */
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site);
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,

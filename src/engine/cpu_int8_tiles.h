@@ -42,12 +42,13 @@ struct int8_depth {
     bool adds; /* to what stands in the sums */
 };
 
+/* The block that was begun so many before the one that is being summed. */
 INLINE struct int8_block *int8_before(struct int8_flow *flow, unsigned blocks)
 {
     return &flow->blocks[(flow->now + UNDERWAY - blocks) % UNDERWAY];
 }
 
-/* Puts sums 0 and 1 of the block before away, or 2 and 3 of its lower half, and begins those of this one. */
+/* Puts the sums in tiles 0 and 1 of the block before away, and begins those of this one. */
 INLINE void int8_turn_upper(const struct int8_block *last, const struct int8_block *block, bool adds)
 {
     if (last->rows > 0) {
@@ -63,11 +64,13 @@ INLINE void int8_turn_upper(const struct int8_block *last, const struct int8_blo
     }
 }
 
+/* Where the sums of its lower half begin. */
 INLINE int32_t *int8_lower(const struct int8_block *block)
 {
     return block->to + AMX_ROWS * block->stride / sizeof *block->to;
 }
 
+/* Likewise those of the lower halves, in tiles 2 and 3: a block of few rows has none. */
 INLINE void int8_turn_lower(const struct int8_block *last, const struct int8_block *block, bool adds)
 {
     if (last->rows > AMX_ROWS) {
@@ -83,6 +86,7 @@ INLINE void int8_turn_lower(const struct int8_block *last, const struct int8_blo
     }
 }
 
+/* Ends a block's rows first..last - 1: what follows the product is done to their sums. */
 INLINE void int8_end_block(const struct int8_flow *flow, const struct int8_block *block, uint32_t first, uint32_t last,
                            enum int8_end end, enum activation activation)
 {

@@ -53,7 +53,7 @@ MUST_CHECK enum status matmul_open(struct matmul_device *device, uint32_t output
 void matmul_close(struct matmul *matmul);
 
 /* Packs a weight. Shapes: weight [outputs, inputs] f32, read; to [matmul_packed_bytes], aligned for vectors, written.
- * Owns: the caller ends it with matmul_weights_close; `to` outlives it. */
+ * Owns: the caller ends it with matmul_weights_close; `to` outlives it. Errors: STATUS_NO_MEMORY, STATUS_INTERNAL. */
 MUST_CHECK enum status matmul_pack(const struct matmul *matmul, const float *weight, void *to,
                                    struct matmul_weights **out, struct err *err);
 
@@ -93,7 +93,8 @@ struct matmul_way {
 
 /* Computes one block of a product, of those of matmul_cut. Shapes: from [rows, inputs] f32 or bf16 as the matmul's
  * precision; to: see matmul_open, written, the whole product's beginning or the block's own. Both have room for whole
- * multiples of MATMUL_ROWS rows: what stands behind the last row is read, and overwritten. */
+ * multiples of MATMUL_ROWS rows: what stands behind the last row is read, and overwritten. Errors: STATUS_INTERNAL,
+ * STATUS_NO_MEMORY. */
 MUST_CHECK enum status matmul_run(struct matmul_runner *runner, const struct matmul *matmul,
                                   const struct matmul_weights *weights, uint32_t block, const struct matmul_way *way,
                                   uint32_t rows, const void *from, float *to, struct err *err);

@@ -70,7 +70,7 @@ struct matmul_runner {
     struct runner_shape *shapes;
 };
 
-/* oneDNN's status in our words. */
+/* oneDNN's status in our words. Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_INTERNAL with its number. */
 MUST_CHECK enum status matmul_check(dnnl_status_t status, const char *what, struct err *err);
 
 /* The product of few rows, if it is for this layout; whether its bits are right, matmul_check_bits looks. */
@@ -85,7 +85,7 @@ size_t matmul_part_bytes(const struct matmul *matmul);
 /* The bytes of an input element. */
 size_t matmul_element_bytes(const struct matmul *matmul);
 
-/* Runs all panels of one block for the rows of one bucket. */
+/* Runs all panels of one block for the rows of one bucket. Errors: as matmul_check. */
 MUST_CHECK enum status matmul_run_bucket(struct matmul_runner *runner, struct runner_shape *shape,
                                          const struct matmul_weights *weights, uint32_t block, uint32_t bucket,
                                          const char *from, float *to, struct err *err);

@@ -9,11 +9,13 @@
 #include "engine/cpu_kernels.h"
 #include "engine/vec_math.h"
 
+/* The next `left` floats of a row, or VEC of them where there are more; what is missing is 0. */
 INLINE vec load_upto(const float *from, uint32_t left)
 {
     return left >= VEC ? vec_load(from) : vec_load_part(from, left);
 }
 
+/* Likewise written, in each of the two forms that there is. */
 INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
 {
     if (to.f32 != NULL) {

@@ -17,7 +17,7 @@ struct site_linears cpu_weights_linears(const struct model *model, uint32_t laye
 /* What a tensor holds has been copied: its pages are given back where nobody else will read them. */
 void cpu_weights_copied(const struct cpu_weights *weights, const struct tensor *tensor);
 
-/* The error of that name. */
+/* Says that a weight of so many elements finds no memory. Errors: always STATUS_NO_MEMORY. */
 enum status cpu_weights_no_memory(size_t elements, struct err *err);
 
 /* Keeps the embeddings and their norm. Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (not of the model's sizes). */

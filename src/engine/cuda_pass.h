@@ -8,10 +8,10 @@
 
 #include "engine/cuda_backend.h"
 
-/* Makes the backend's GPU this thread's current one. */
+/* Makes the backend's GPU this thread's current one. Errors: those of cuda_check. */
 MUST_CHECK enum status cuda_select(const struct cuda_backend *cuda, struct err *err);
 
-/* The ops of struct backend_ops, with their errors. */
+/* The ops of struct backend_ops. Errors: those of cuda_ops.h; once the device is lost, STATUS_DEVICE_LOST for all. */
 enum status cuda_pass_embed(struct backend_stream *stream, const struct pass *pass, struct err *err);
 enum status cuda_pass_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err);
 enum status cuda_pass_attention(struct backend_stream *stream, uint32_t layer, struct err *err);

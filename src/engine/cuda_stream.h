@@ -6,7 +6,8 @@
  *     out      vectors to pinned memory
  *
  * A slot's buffers are written again only after its batch was waited for; within a pass the streams wait for each other
- * by events. Thread: one at a time, with the device current. */
+ * by events. Thread: one at a time, with the device current. Errors, of all: STATUS_DEVICE_LOST, STATUS_NO_MEMORY,
+ * STATUS_INTERNAL (see cuda_check). */
 #ifndef ENGINE_CUDA_STREAM_H
 #define ENGINE_CUDA_STREAM_H
 
@@ -34,7 +35,7 @@ struct cuda_stream {
 };
 
 /* Makes all of it for a plan; while memory does not suffice, for half the plan.
- * Owns: the caller ends it with cuda_stream_close. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
+ * Owns: the caller ends it with cuda_stream_close. */
 MUST_CHECK enum status cuda_stream_open(const struct cuda_api *api, const struct cuda_plan_request *request,
                                         const struct cuda_plan *plan, struct cuda_stream *out, struct err *err);
 

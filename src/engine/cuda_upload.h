@@ -1,5 +1,6 @@
 /* Carries weights to the device: read from the model's tensors, changed on the way, narrowed to the device's type, and
- * copied while the next piece is made ready. */
+ * copied while the next piece is made ready.
+ * Errors, of all: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_INTERNAL (see cuda_check). */
 #ifndef ENGINE_CUDA_UPLOAD_H
 #define ENGINE_CUDA_UPLOAD_H
 
@@ -9,8 +10,7 @@
 
 struct cuda_upload;
 
-/* Makes a stream and pinned memory for an upload. Owns: the caller ends it with cuda_upload_close. Errors:
- * STATUS_NO_MEMORY, STATUS_DEVICE_LOST. */
+/* Makes a stream and pinned memory for an upload. Owns: the caller ends it with cuda_upload_close. */
 MUST_CHECK enum status cuda_upload_open(const struct cuda_api *api, struct cuda_upload **out, struct err *err);
 
 /* Waits for what is on its way; nothing more can be put. */

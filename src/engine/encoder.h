@@ -36,7 +36,8 @@ struct encoder {
     unsigned first_pass, passes_out;
 };
 
-/* Begins one pass on a backend's stream: all ops from embed to submit. */
+/* Begins one pass on a backend's stream: all ops from embed to submit. Errors: that of the op that failed; the
+ * stream is ready for the next pass then. */
 MUST_CHECK enum status encoder_enqueue(const struct backend *backend, struct backend_stream *stream,
                                        const struct pass *pass, struct err *err);
 

@@ -53,7 +53,7 @@ MUST_CHECK enum status link_command(struct link *link, size_t count, const char 
                                     const size_t *lengths, uint32_t timeout_ms, link_reply_fn *reply, void *context,
                                     struct err *err);
 
-/* The same for a command that command_finish has written already. */
+/* The same for a command that command_finish has written already; its bytes are copied. */
 MUST_CHECK enum status link_send(struct link *link, const char *bytes, size_t length, uint32_t timeout_ms,
                                  link_reply_fn *reply, void *context, struct err *err);
 

@@ -35,7 +35,8 @@ struct link {
     unsigned busy;
 };
 
-/* Between these two a link is not freed, although a callback may close it. */
+/* Between these two a link is not freed, although a callback may close it: then link_leave frees it, so it may not be
+ * touched behind that. They nest. */
 void link_enter(struct link *link);
 void link_leave(struct link *link);
 

@@ -127,7 +127,7 @@ MUST_CHECK enum status model_read_again(const struct model *model, struct model 
 MUST_CHECK enum status prompt_put(const char *prompt, size_t prompt_bytes, struct buffer *scratch, const char **text,
                                   size_t *length, struct err *err);
 
-/* The same with the prompt that the model puts before every text. */
+/* The same with the prompt that the model puts before every text. Owns and Errors: as prompt_put. */
 MUST_CHECK enum status model_put_prompt(const struct model *model, struct buffer *scratch, const char **text,
                                         size_t *length, struct err *err);
 

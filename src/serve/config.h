@@ -86,7 +86,8 @@ enum config_window { WINDOW_IDLE, WINDOW_FIXED };
 /* The table. Thread: any. */
 const struct setting *config_settings(size_t *count);
 
-/* Fills `config` with the defaults. Owns: the caller ends it with config_free, also after an error. */
+/* Fills `config` with the defaults. Owns: the caller ends it with config_free, also after an error.
+ * Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status config_init(struct config *config, struct err *err);
 
 /* Frees all texts; the config must be made anew before it is used again. */
@@ -104,7 +105,8 @@ enum config_source config_source_of(const struct config *config, const char *key
  * Errors: those of file_read; STATUS_BAD_INPUT naming file, line or field. Thread: one at a time (cJSON). */
 MUST_CHECK enum status config_read(struct config *config, const char *path, struct err *err);
 
-/* Likewise from bytes in memory, which are changed; a NUL must stand behind them. */
+/* Likewise from bytes in memory, which are changed; a NUL must stand behind them. Errors: STATUS_BAD_INPUT, with `name`
+ * for the file; STATUS_NO_MEMORY. */
 MUST_CHECK enum status config_parse(struct config *config, char *bytes, size_t length, const char *name,
                                     struct err *err);
 
