@@ -38,7 +38,7 @@ const struct setting submit_settings[] = {
         .help = "tries before it becomes a dead letter; 0: as the daemon says"},
     {OWN(tenant), .type = SETTING_TEXT, .value = "NAME", .help = "whose it is: tenants of a class take turns"},
     {OWN(meta), .type = SETTING_TEXT, .value = "TEXT", .most = 4096, .help = "comes back with the reply"},
-    {OWN(results), .type = SETTING_TEXT, .value = "NAME", .help = "add an entry to the queue's stream results:NAME when it is finished"},
+    {OWN(results), .type = SETTING_TEXT, .value = "NAME", .help = "add an entry to the queue's stream results:NAME when it is finished; not with --wait"},
     {OWN(track), .type = SETTING_SWITCH, .fallback = "false", .help = "let the reply say `queued` until it is there"},
 };
 /* clang-format on */
