@@ -13,6 +13,11 @@
 #include "bulk/json_text.h"
 #include "bulk/source_state.h"
 
+const char *const source_format_names[] = {
+    [FORMAT_AUTO] = "auto", [FORMAT_LINES] = "lines",       [FORMAT_JSONL] = "jsonl",     [FORMAT_CSV] = "csv",
+    [FORMAT_TSV] = "tsv",   [FORMAT_DOCUMENT] = "document", [FORMAT_DOCUMENT + 1] = NULL,
+};
+
 enum status source_open(const struct source_options *options, struct source **out, struct err *err)
 {
     struct source *source = calloc(1, sizeof *source);

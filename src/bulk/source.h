@@ -17,6 +17,9 @@ enum source_format {
     FORMAT_DOCUMENT, /* the whole file is one text */
 };
 
+/* What they are called: by that number, and NULL behind the last. */
+extern const char *const source_format_names[];
+
 /* Which files, and what in them is a document. All pointers must outlive the source. */
 struct source_options {
     char *const *operands; /* [operand_count], see files_open */

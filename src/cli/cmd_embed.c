@@ -22,7 +22,6 @@ enum { EXIT_ROWS_FAILED = 1 };
 /* A CPU gains nothing from larger batches, and threads that end at different times wait for less at the end. */
 enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
 
-static const char *const formats[] = {"auto", "lines", "jsonl", "csv", "tsv", "document", NULL};
 static const char *const dtypes[] = {"f32", "f16", NULL};
 static const char *const styles[] = {"auto", "bar", "lines", "json", "none", NULL};
 
@@ -34,7 +33,7 @@ static const struct setting own_settings[] = {
         .help = "instead of INPUT: one text per line, in one pass; - is standard input"},
     {OWN(output, SETTING_TEXT), .fallback = "-", .value = "FILE",
         .help = "FILE.npy, FILE.jsonl, FILE.f32, DIR/ for .npy files of some rows each, or - for JSON lines on standard output"},
-    {OWN(format, SETTING_CHOICE), .fallback = "auto", .choices = formats, .help = "what the inputs are, when their names do not say it"},
+    {OWN(format, SETTING_CHOICE), .fallback = "auto", .choices = source_format_names, .help = "what the inputs are, when their names do not say it"},
     {OWN(field, SETTING_TEXT), .fallback = "text", .most = 1024, .value = "NAME", .help = "where the text is in JSON or CSV: text, meta.title"},
     {OWN(template, SETTING_TEXT), .most = 65536, .value = "TEXT", .help = "the text out of several fields: \"{title}. {body}\""},
     {OWN(id_field, SETTING_TEXT), .most = 1024, .value = "NAME", .help = "the field that is a row's id [its number]"},

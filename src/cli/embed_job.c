@@ -97,7 +97,6 @@ struct vector_terms {
 static void put_terms(struct embed_job *job, const struct vector_terms *terms)
 {
     static const char *const kinds[] = {"npy", "f32", "jsonl", "shards"};
-    static const char *const formats[] = {"auto", "lines", "jsonl", "csv", "tsv", "document"};
     const struct embed_options *options = job->options;
     struct buffer *to = &job->terms;
     put_term(to, "model", terms->model_id);
@@ -109,7 +108,7 @@ static void put_terms(struct embed_job *job, const struct vector_terms *terms)
     put_term(to, "output", kinds[job->output.kind]);
     put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
     buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
-    put_term(to, "format", formats[job->job.source.format]);
+    put_term(to, "format", source_format_names[job->job.source.format]);
     put_term(to, "field", options->template == NULL ? options->field : NULL);
     put_term(to, "template", options->template);
     put_term(to, "id_field", options->id_field);
