@@ -5,7 +5,7 @@
 enum { STRIP_WEIGHTS = 3 << 18 };
 
 /* What a range has at least: of a product on tiles that many outputs, of a normalisation that many rows. */
-enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 32 };
+enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 8 };
 
 static bool ends_in_residual(enum linear_site site)
 {

@@ -55,6 +55,12 @@ static inline __m512i amx_in_turn(const __m512i x[2])
     return _mm512_or_si512(_mm512_and_si512(x[1], _mm512_set1_epi32((int)0xffff0000)), _mm512_srli_epi32(x[0], 16));
 }
 
+/* The number without what a bf16 number has no room for. */
+static inline __m512 amx_upper(__m512i bits)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+}
+
 /* Writes the three parts of two vectors, `plane` elements apart, the numbers of the two in turn. Each part is the
  * nearest bf16 number to what is left, half-way the larger one; the last one is exact. */
 static inline void amx_store_parts(__m512 x[2], uint16_t *to, size_t plane)
@@ -65,8 +71,7 @@ static inline void amx_store_parts(__m512 x[2], uint16_t *to, size_t plane)
             bits[i] = _mm512_add_epi32(bits[i], _mm512_set1_epi32(0x8000));
         _mm512_storeu_si512(to, amx_in_turn(bits));
         for (unsigned i = 0; i < 2; i++) {
-            __m512i upper = _mm512_and_si512(bits[i], _mm512_set1_epi32((int)0xffff0000));
-            x[i] = _mm512_sub_ps(x[i], _mm512_castsi512_ps(upper));
+            x[i] = _mm512_sub_ps(x[i], amx_upper(bits[i]));
             bits[i] = _mm512_castps_si512(x[i]);
         }
     }
