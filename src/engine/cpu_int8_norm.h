@@ -36,9 +36,10 @@ INLINE void int8_add_rows(const struct int8_norm_job *job, uint32_t row, uint32_
     for (uint32_t i = 0; i < width; i += VEC) {
         uint32_t left = whole ? VEC : width - i;
         vec bias = load_upto(job->bias + i, left);
-        if (!plain)
-            at =
-                (struct int8_outputs){load_upto(job->weight->scale + i, left), load_upto(job->weight->total + i, left)};
+        if (!plain) {
+            at.scale = load_upto(job->weight->scale + i, left);
+            at.total = load_upto(job->weight->total + i, left);
+        }
         for (uint32_t r = 0; r < rows; r++) {
             vec y = vec_add(load_upto(x + (size_t)r * width + i, left), bias);
             if (plain)
