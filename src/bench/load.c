@@ -39,22 +39,15 @@ struct run {
 
 /* ---- the receiver's ---- */
 
-static const struct resp_value *field(const struct resp_value *fields, const char *name)
-{
-    for (size_t i = 0; i + 1 < fields->count; i += 2)
-        if (resp_equals(&fields->items[i], name) && fields->items[i + 1].bytes != NULL)
-            return &fields->items[i + 1];
-    return NULL;
-}
-
 static void take_result(struct run *run, const struct resp_value *entry, uint64_t now_ns)
 {
     if (entry->count != 2 || entry->items[0].bytes == NULL)
         return;
     snprintf(run->last, sizeof run->last, "%s", entry->items[0].bytes);
-    const struct resp_value *id = field(&entry->items[1], "id"), *status = field(&entry->items[1], "status");
+    const struct resp_value *id = resp_field(&entry->items[1], "id");
+    const struct resp_value *status = resp_field(&entry->items[1], "status");
     size_t prefix = strlen(run->prefix);
-    if (id == NULL || status == NULL || strncmp(id->bytes, run->prefix, prefix) != 0)
+    if (id == NULL || id->bytes == NULL || status == NULL || strncmp(id->bytes, run->prefix, prefix) != 0)
         return;
     size_t number = strtoull(id->bytes + prefix, NULL, 10);
     if (number >= run->capacity)

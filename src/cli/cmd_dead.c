@@ -41,9 +41,9 @@ static enum status list_letter(void *context, const struct letter *letter, struc
     (void)err;
     struct work *work = context;
     char age[SPAN_TEXT];
-    const struct resp_value *message = letter_field(letter, "_message");
-    printf("%-20s %-14s %-24s %s attempts, %s ago: ", letter->id, session_text(letter_field(letter, "_code")),
-           session_text(letter_field(letter, "_entry")), session_text(letter_field(letter, "_attempts")),
+    const struct resp_value *message = resp_field(letter->fields, "_message");
+    printf("%-20s %-14s %-24s %s attempts, %s ago: ", letter->id, session_text(resp_field(letter->fields, "_code")),
+           session_text(resp_field(letter->fields, "_entry")), session_text(resp_field(letter->fields, "_attempts")),
            span_format(letter->age_ms, age));
     if (message != NULL && message->bytes != NULL)
         print_bytes(stdout, message->bytes, message->length);

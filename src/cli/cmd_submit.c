@@ -80,12 +80,12 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     status = client_command(submission->client, 2, (const char *const[]){"HGETALL", key}, NULL, &reply, err);
     if (status != STATUS_OK)
         return status;
-    const struct resp_value *of = reply_field(reply, "entry");
+    const struct resp_value *of = resp_field(reply, "entry");
     if (!reply_is_final(reply) || (!told && (of == NULL || !resp_equals(of, name))))
         return err_set(err, STATUS_TIMEOUT,
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
                        (long long)submission->own->timeout_s, submission->queue, id);
-    submission->failed += !resp_equals(reply_field(reply, "status"), "done");
+    submission->failed += !resp_equals(resp_field(reply, "status"), "done");
     return reply_print(stdout, id, reply, err);
 }
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "cli/reply_print.h"
 #include "model/model.h"
 #include "work/reply.h"
 
@@ -68,13 +67,13 @@ static bool is_json_array(const struct resp_value *value)
 /* Floats of one text in a reply to several; 0 in a reply to one. */
 static size_t floats_per_text(const struct resp_value *reply)
 {
-    const struct resp_value *count = reply_field(reply, "count"), *dim = reply_field(reply, "dim");
+    const struct resp_value *count = resp_field(reply, "count"), *dim = resp_field(reply, "dim");
     return count == NULL || dim == NULL || dim->bytes == NULL ? 0 : strtoul(dim->bytes, NULL, 10);
 }
 
 enum status embedding_print(FILE *to, const struct resp_value *reply, const struct resp_value *value, struct err *err)
 {
-    const struct resp_value *named = reply_field(reply, "encoding");
+    const struct resp_value *named = resp_field(reply, "encoding");
     const char *encoding = named == NULL || named->bytes == NULL ? "json" : named->bytes;
     struct buffer floats = {0};
     if (strcmp(encoding, "json") == 0 && is_json_array(value)) {

@@ -7,18 +7,9 @@
 
 enum { PAGE = 100 };
 
-const struct resp_value *letter_field(const struct letter *letter, const char *name)
-{
-    const struct resp_value *fields = letter->fields;
-    for (size_t i = 0; i + 1 < fields->count; i += 2)
-        if (resp_equals(&fields->items[i], name))
-            return &fields->items[i + 1];
-    return NULL;
-}
-
 static bool field_is(const struct letter *letter, const char *name, const char *wanted)
 {
-    const struct resp_value *value = letter_field(letter, name);
+    const struct resp_value *value = resp_field(letter->fields, name);
     return value != NULL && resp_equals(value, wanted);
 }
 

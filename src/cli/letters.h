@@ -15,12 +15,9 @@ struct letter_filter {
 /* A dead letter, as long as `visit` runs. */
 struct letter {
     const char *id; /* the dead letter's own; its time is when it was buried */
-    const struct resp_value *fields;
+    const struct resp_value *fields; /* names and values in turn, see resp_field */
     uint64_t age_ms;
 };
-
-/* A field of a letter (`_code`, `_entry`, `text`); NULL when it has none of that name. */
-const struct resp_value *letter_field(const struct letter *letter, const char *name);
 
 /* Shows each letter that the filter lets through, the oldest first, up to those buried when this began; `visit` may
  * remove letters. Errors: those of the commands and of `visit`, which ends the walk. */
@@ -28,7 +25,7 @@ MUST_CHECK enum status letters_walk(struct session *session, const struct letter
                                     enum status (*visit)(void *context, const struct letter *letter, struct err *err),
                                     struct err *err);
 
-/* Shows one letter by its id. Errors: STATUS_NOT_FOUND. */
+/* Shows one letter by its id. Errors: STATUS_NOT_FOUND; else as letters_walk. */
 MUST_CHECK enum status letters_find(struct session *session, const char *id, void *context,
                                     enum status (*visit)(void *context, const struct letter *letter, struct err *err),
                                     struct err *err);

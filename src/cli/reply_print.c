@@ -6,17 +6,9 @@
 #include "base/utf8.h"
 #include "cli/embedding_print.h"
 
-const struct resp_value *reply_field(const struct resp_value *reply, const char *name)
-{
-    for (size_t i = 0; reply->type == RESP_ARRAY && i + 1 < reply->count; i += 2)
-        if (resp_equals(&reply->items[i], name))
-            return &reply->items[i + 1];
-    return NULL;
-}
-
 bool reply_is_final(const struct resp_value *reply)
 {
-    const struct resp_value *status = reply_field(reply, "status");
+    const struct resp_value *status = resp_field(reply, "status");
     return status != NULL &&
            (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
 }

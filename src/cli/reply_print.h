@@ -8,10 +8,7 @@
 #include "base/err.h"
 #include "io/resp.h"
 
-/* The value of a field of an HGETALL answer, or NULL. */
-const struct resp_value *reply_field(const struct resp_value *reply, const char *name);
-
-/* Whether the answer holds a reply that will not change any more. */
+/* Whether an answer to HGETALL holds a reply that will not change any more. */
 bool reply_is_final(const struct resp_value *reply);
 
 /* Prints {"id": ..., every field of the reply}: the vector as an array of numbers, counts as numbers, the rest as

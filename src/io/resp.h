@@ -73,6 +73,10 @@ bool resp_is_error(const struct resp_value *value, const char *word);
 /* Whether a value is a string or status equal to `text`. */
 bool resp_equals(const struct resp_value *value, const char *text);
 
+/* The value behind that name in an array of names and values in turn (an answer to HGETALL, an entry's fields). NULL
+ * when there is none, or `list` is no array. */
+const struct resp_value *resp_field(const struct resp_value *list, const char *name);
+
 /* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM, DENIED: protected mode),
  * STATUS_UNAVAILABLE (LOADING, BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, ASK, MOVED, OOM,
  * too many clients: later, or elsewhere, it may work), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK

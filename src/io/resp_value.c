@@ -71,6 +71,14 @@ bool resp_equals(const struct resp_value *value, const char *text)
            memcmp(value->bytes, text, length) == 0;
 }
 
+const struct resp_value *resp_field(const struct resp_value *list, const char *name)
+{
+    for (size_t i = 0; list->type == RESP_ARRAY && i + 1 < list->count; i += 2)
+        if (resp_equals(&list->items[i], name))
+            return &list->items[i + 1];
+    return NULL;
+}
+
 enum status resp_check(const struct resp_value *value, struct err *err)
 {
     static const struct {

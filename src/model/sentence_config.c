@@ -3,7 +3,6 @@
  * Source: what sentence-transformers 2.x to 6.2 writes (Transformer, Pooling, Normalize; config_sentence_transformers).
  */
 #include "model/sentence_config.h"
-#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -273,6 +273,26 @@ static void a_command_of_thousands_of_words(void **state)
     command_free(&command);
 }
 
+static void a_field_is_found_by_its_name(void **state)
+{
+    (void)state;
+    struct resp_value items[] = {
+        {.type = RESP_STRING, .bytes = "a", .length = 1},
+        {.type = RESP_STRING, .bytes = "b", .length = 1},
+        {.type = RESP_NIL},
+        {.type = RESP_INTEGER, .integer = 7},
+        {.type = RESP_STRING, .bytes = "b", .length = 1},
+        {.type = RESP_INTEGER, .integer = 8},
+        {.type = RESP_STRING, .bytes = "c", .length = 1},
+    };
+    struct resp_value list = {.type = RESP_ARRAY, .items = items, .count = 7}, none = {.type = RESP_NIL};
+    assert_ptr_equal(resp_field(&list, "a"), &items[1]);
+    assert_ptr_equal(resp_field(&list, "b"), &items[5]); /* a value is no name */
+    assert_null(resp_field(&list, "c"));                 /* nothing is behind it */
+    assert_null(resp_field(&list, "ab"));
+    assert_null(resp_field(&none, "a"));
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(one_byte_at_a_time),
     cmocka_unit_test(cut_at_every_place),
@@ -284,6 +304,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_large_number_in_two_pieces_is_no_announcement),
     cmocka_unit_test(the_cap_begins_anew_with_each_answer),
     cmocka_unit_test(clones_outlive_the_reader),
+    cmocka_unit_test(a_field_is_found_by_its_name),
     cmocka_unit_test(error_words_have_a_status),
     cmocka_unit_test(commands_are_words_by_length),
     cmocka_unit_test(a_command_of_thousands_of_words),
