@@ -14,7 +14,7 @@ struct letter_filter {
 
 /* A dead letter, as long as `visit` runs. */
 struct letter {
-    const char *id; /* the dead letter's own; its time is when it was buried */
+    const char *id;                  /* the dead letter's own; its time is when it was buried */
     const struct resp_value *fields; /* names and values in turn, see resp_field */
     uint64_t age_ms;
 };
