@@ -46,8 +46,8 @@ enum status err_set(struct err *err, enum status status, const char *format, ...
 /* Like err_set for STATUS_IO or the status that fits errno, with strerror(errno) behind the message. */
 enum status err_set_errno(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Puts a formatted "where: " before the message that is already there; keeps and returns the status, which is in `err`: it
- * may not be NULL here. */
+/* Puts a formatted "where: " before the message that is already there; keeps and returns the status, which is in `err`:
+ * it may not be NULL here. */
 enum status err_prefix(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* The status in one lower-case word, e.g. "bad_input". */

@@ -8,11 +8,8 @@
 #include "engine/encoder.h"
 
 static const char *const precision_names[] = {
-    [PRECISION_AUTO] = "auto",
-    [PRECISION_F32] = "f32",
-    [PRECISION_BF16] = "bf16",
-    [PRECISION_F16] = "f16",
-    [PRECISION_INT8] = "int8",
+    [PRECISION_AUTO] = "auto", [PRECISION_F32] = "f32",   [PRECISION_BF16] = "bf16",
+    [PRECISION_F16] = "f16",   [PRECISION_INT8] = "int8",
 };
 
 const char *precision_name(enum precision precision)
