@@ -36,20 +36,23 @@ static void greeted(struct link *link)
     }
 }
 
-/* AUTH and SELECT have to succeed. */
-static void on_login(void *context, const struct resp_value *reply, const struct err *err)
+/* Whether an answer of the login lets us go on; the link is dead where it does not. */
+static bool allowed(struct link *link, const struct resp_value *reply)
 {
-    struct link *link = context;
     struct err refused;
-    (void)err;
-    if (!reply) {
-        return;
-    }
     enum status status = resp_check(reply, &refused);
     if (status) {
         link_die_because(link, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
-    } else {
-        greeted(link);
+    }
+    return status == STATUS_OK;
+}
+
+/* AUTH and SELECT have to succeed. */
+static void on_login(void *context, const struct resp_value *reply, const struct err *err)
+{
+    (void)err;
+    if (reply && allowed(context, reply)) {
+        greeted(context);
     }
 }
 
@@ -57,16 +60,12 @@ static void on_login(void *context, const struct resp_value *reply, const struct
 static void on_role(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct link *link = context;
-    struct err refused;
     char text[ADDRESS_TEXT];
     (void)err;
-    if (!reply) {
+    if (!reply || !allowed(link, reply)) {
         return;
     }
-    enum status status = resp_check(reply, &refused);
-    if (status) {
-        link_die_because(link, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
-    } else if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
+    if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
         greeted(link);
     } else if (reply->type == RESP_ARRAY && reply->count > 2 && resp_equals(&reply->items[0], "slave") &&
                reply->items[1].bytes) {
