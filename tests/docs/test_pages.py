@@ -1,0 +1,82 @@
+"""The pages of docs/ beside the code: what they name is there, and what users meet in the log is named."""
+
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
+OPERATIONS = (SOURCE / "docs/operations.md").read_text()
+
+
+def sources(*patterns):
+    return "".join(path.read_text() for pattern in patterns for path in sorted(SOURCE.glob(pattern)))
+
+
+def sluice(*arguments):
+    return subprocess.run([os.environ["SLUICE_BINARY"], *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def anchors(page):
+    """The names by which a page's headings are linked to."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Pages(unittest.TestCase):
+    def test_links_lead_somewhere(self):
+        for page in PAGES:
+            for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+                if link.startswith("https://"):
+                    continue
+                path, _, anchor = link.partition("#")
+                target = page.parent / path if path else page
+                with self.subTest(page=page.name, link=link):
+                    self.assertTrue(target.exists())
+                    if anchor:
+                        self.assertIn(anchor, anchors(target))
+
+    def test_named_cases_are_there(self):
+        """`file: case` names one of tests/integration or tests/fault."""
+        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS)) - {("attention", "cudnn")}  # a setting
+        self.assertGreater(len(named), 30)
+        for file, case in sorted(named):
+            with self.subTest(file=file, case=case):
+                tests = sources(f"tests/integration/test_{file}.py", f"tests/fault/test_{file}.py")
+                self.assertIn(f"def test_{case}(", tests)
+
+    def test_warnings_and_errors_are_explained(self):
+        events = set(re.findall(r'log_(?:warn|error)\((?:[^"()]*\? )?"([a-z_]+)"', sources("src/*/*.c")))
+        self.assertGreater(len(events), 20)
+        for event in sorted(events | {"redis_unavailable", "dead_letter"}):
+            with self.subTest(event=event):
+                self.assertIn(f"`{event}`", OPERATIONS)
+
+    def test_counters_are_explained(self):
+        code = (SOURCE / "src/serve/lane.c").read_text()
+        line = code[code.index("void lane_log_stats(") : code.index("struct held_dump")]
+        counters = set(re.findall(r'log_int\("([a-z0-9_]+)"', line))
+        self.assertGreater(len(counters), 15)
+        for counter in sorted(counters):
+            with self.subTest(counter=counter):
+                self.assertRegex(OPERATIONS, rf"(?m)^\| `[^|]*\b{counter}`")
+
+    def test_options_are_those_of_their_command(self):
+        """What stands behind `sluice COMMAND` on a line of a page."""
+        commands = re.findall(r"^  ([a-z0-9 ]*[a-z0-9]) +[A-Z]", sluice("--help"), re.MULTILINE)
+        self.assertGreater(len(commands), 15)
+        helps = {command: sluice(*command.split(), "--help") for command in commands}
+        seen = 0
+        for page in PAGES:
+            for command, rest in re.findall(rf"\bsluice ({'|'.join(commands)})\b([^`|#\n]*)", page.read_text()):
+                for option in re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", rest):
+                    seen += 1
+                    with self.subTest(page=page.name, command=command):
+                        self.assertIn(option, [*re.findall(r"--[a-z][a-z0-9-]*", helps[command]), "--help"])
+        self.assertGreater(seen, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()
