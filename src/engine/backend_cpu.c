@@ -68,13 +68,16 @@ static void cpu_close(struct backend *backend)
     cpu_weights_close((struct cpu_weights *)backend);
 }
 
+/* In f32 a block of rows keeps the tiles busy for six times as long, and activations come in time from anywhere. */
 static struct stream_limits cpu_limits(const struct backend_stream *stream)
 {
+    const struct cpu_tiles *tiles = stream->weights->tiles;
     struct stream_limits limits = {.tokens = PASS_TOKENS, .rows = UINT32_MAX};
     limits.helped = stream->team == NULL ? 0 : HELPED_TOKENS;
-    if (stream->weights->tiles != NULL) {
+    if (tiles != NULL) {
         limits.strip = TILES_MULTIPLE;
-        limits.room = (uint32_t)(CACHE_BYTES / stream->row_bytes);
+        limits.keys = tiles->attention == NULL ? 0 : TILES_MULTIPLE;
+        limits.room = tiles->parts > 1 ? 0 : (uint32_t)(CACHE_BYTES / stream->row_bytes);
     }
     return limits;
 }

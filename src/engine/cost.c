@@ -11,13 +11,13 @@
 
 static const double fade = 0.98;       /* of what is known, with each batch: about the last 50 count */
 static const double pull = 0.002;      /* towards the common scale, in batches of equal shares */
-static const double half_strip = 0.65; /* of the price of a whole one: its weights are loaded for half the rows */
+static const double half_strip = 0.65; /* of a whole one: its weights are loaded for half the rows */
+static const double least_lone = 0.1;  /* strips */
 static const double crowded = 0.2;     /* more for a token that finds no room in the cache */
 static const double weigh = 0.05;      /* of the last batch in the moving scale, error and help */
 
-/* Where the price of half a strip is looked for when it is all there is. */
-static const double half_least = 0.3, half_most = 0.9;
-enum { HALF_STEPS = 25 };
+/* Where lengths are means, what is just a strip long may be a hair more. */
+static const double hair = 1e-6;
 
 struct cost_shape cost_shape_of(const struct engine_batch *batch)
 {
@@ -37,43 +37,48 @@ bool cost_known(const struct cost *cost)
     return cost->terms[0] > 0 || cost->terms[1] > 0 || cost->terms[2] > 0;
 }
 
-/* A row that is longer than a pass may be is one of its own. */
-static double passes(double pass_tokens, struct cost_shape shape)
+/* Of a pass, begun ones too; 0: the device has none. */
+static double half_strips(const struct cost_device *device, double tokens)
 {
-    if (!(pass_tokens > 0) || !(shape.rows > 0))
-        return 1;
-    double in_one = fmax(1, floor(pass_tokens * shape.rows / fmax(1, shape.tokens)));
-    return ceil(shape.rows / in_one);
+    return device->strip > 0 ? ceil(2 * tokens / device->strip - hair) : 0;
 }
 
-/* What so many tokens are to a product that takes them in strips. */
-static double in_strips(const struct cost_device *device, double tokens)
+/* No more than one strip. */
+static bool is_lone(double halves)
 {
-    if (!(device->strip > 0))
-        return tokens;
-    double whole = floor(tokens / device->strip), rest = tokens - whole * device->strip;
-    double half = whole > 0 ? half_strip : device->half;
-    return device->strip * (whole + (rest > device->strip / 2 ? 1 : rest > 0 ? half : 0));
+    return halves == 1 || halves == 2;
 }
 
-/* Each token meets the keys of its row, in strips as well. Those of a row that is just a strip long may be a hair more,
- * where lengths are means. */
-static double squares_in_strips(double strip, struct cost_shape shape)
+/* What the tokens of a pass are to its products. */
+static double in_products(const struct cost_device *device, double tokens)
 {
-    const double hair = 1e-6;
-    if (!(strip > 0) || !(shape.tokens > 0))
+    double halves = half_strips(device, tokens), whole = floor(halves / 2);
+    if (is_lone(halves))
+        tokens = device->strip * device->lone[halves > 1];
+    else if (halves > 2)
+        tokens = device->strip * (whole + half_strip * (halves - 2 * whole));
+    return tokens + crowded * (device->room > 0 ? fmax(0, tokens - device->room) : 0);
+}
+
+/* Each token meets the keys of its row. */
+static double in_attention(const struct cost_device *device, struct cost_shape shape)
+{
+    if (!(device->keys > 0) || !(shape.tokens > 0))
         return shape.squares;
-    return shape.tokens * strip * ceil(shape.squares / shape.tokens / strip - hair);
+    return shape.tokens * device->keys * ceil(shape.squares / shape.tokens / device->keys - hair);
 }
 
+/* Passes are as full as whole rows make them, but for the last one; a row that is longer than a pass may be is one of
+ * its own. */
 static void features(const struct cost_device *device, struct cost_shape shape, double x[COST_TERMS])
 {
-    double count = passes(device->pass, shape);
-    double tokens = in_strips(device, shape.tokens / count);
-    double beyond = device->room > 0 ? fmax(0, tokens - device->room) : 0;
-    x[0] = count;
-    x[1] = count * (tokens + crowded * beyond);
-    x[2] = squares_in_strips(device->strip, shape);
+    double rows = shape.rows > 0 ? shape.rows : 1, length = shape.tokens / rows, at_once = rows;
+    if (device->pass > 0)
+        at_once = fmin(rows, fmax(1, floor(device->pass * rows / fmax(1, shape.tokens))));
+    double full = floor(rows / at_once), rest = rows - full * at_once;
+    x[0] = full + (rest > 0 ? 1 : 0);
+    x[1] = full * in_products(device, at_once * length) + in_products(device, rest * length);
+    x[2] = in_attention(device, shape);
 }
 
 /* What is helped is one pass. */
@@ -163,9 +168,9 @@ static void add(struct cost_equations *sums, const double u[COST_TERMS])
     }
 }
 
-/* The fit for a device of which all is known. */
+/* The fit of the terms to batches of more tokens than that, for a device of which all is known. */
 static struct cost fit_terms(struct cost_device device, const struct cost_shape *shapes, const double *took_ns,
-                             unsigned count)
+                             unsigned count, double more_than)
 {
     struct cost_equations sums = {0};
     double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
@@ -180,7 +185,8 @@ static struct cost fit_terms(struct cost_device device, const struct cost_shape 
         features(&device, shapes[k], u);
         for (int i = 0; i < COST_TERMS; i++)
             u[i] = most[i] > 0 ? u[i] / took_ns[k] / most[i] : 0;
-        add(&sums, u);
+        if (shapes[k].tokens > more_than)
+            add(&sums, u);
     }
     if (!solve_positive(&sums, x))
         return cost_from(0, 0, 0);
@@ -191,39 +197,52 @@ static struct cost fit_terms(struct cost_device device, const struct cost_shape 
     return cost;
 }
 
-/* Relative errors: their mean, and the sum of their squares. */
-static double errors(const struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count,
-                     double *squares)
+/* What the terms leave of batches of so many half strips, one or two, in strips and on average. Without any, what the
+ * device says. */
+static double fit_lone(const struct cost *cost, double halves, const struct cost_shape *shapes, const double *took_ns,
+                       unsigned count)
+{
+    const struct cost_device *device = &cost->device;
+    double sum = 0, strip_ns = cost->terms[1] * device->strip;
+    unsigned found = 0;
+    for (unsigned k = 0; k < count; k++) {
+        double x[COST_TERMS];
+        if (half_strips(device, shapes[k].tokens) != halves)
+            continue;
+        features(device, shapes[k], x);
+        sum += (took_ns[k] - cost->terms[0] * x[0] - cost->terms[2] * x[2]) / strip_ns;
+        found++;
+    }
+    return found > 0 && strip_ns > 0 ? sum / found : device->lone[halves > 1];
+}
+
+/* The mean of the relative errors. */
+static double mean_error(const struct cost *cost, const struct cost_shape *shapes, const double *took_ns,
+                         unsigned count)
 {
     double sum = 0;
-    *squares = 0;
-    for (unsigned k = 0; k < count; k++) {
-        double error = (cost_predict_ns(cost, shapes[k]) - took_ns[k]) / took_ns[k];
-        sum += fabs(error) / count;
-        *squares += error * error;
-    }
+    for (unsigned k = 0; k < count; k++)
+        sum += fabs(cost_predict_ns(cost, shapes[k]) - took_ns[k]) / took_ns[k] / count;
     return sum;
 }
 
-/* The price of a lonely half strip is looked for in small steps, from where it may be on a guess: where no batch tells,
- * the guess stays. */
+/* A lone pass says nothing of the terms, as it has a price of its own; but where there are fewer others than terms, a
+ * guess at that price is the better way. */
 struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count)
 {
-    struct cost best = {.terms = {0}};
-    double least = INFINITY;
-    for (unsigned i = 0; i <= HALF_STEPS; i++) {
-        double squares;
-        device.half = i == 0 ? half_strip : half_least + (half_most - half_least) * (i - 1) / (HALF_STEPS - 1);
-        struct cost cost = fit_terms(device, shapes, took_ns, count);
-        cost.error = errors(&cost, shapes, took_ns, count, &squares);
-        if (i == 0 || squares < least - 1e-9) {
-            best = cost;
-            least = squares;
-        }
-        if (!(device.strip > 0))
-            break;
+    unsigned longer = 0;
+    for (unsigned k = 0; k < count; k++)
+        longer += !is_lone(half_strips(&device, shapes[k].tokens));
+    device.lone[0] = half_strip;
+    device.lone[1] = 1;
+    struct cost cost = fit_terms(device, shapes, took_ns, count, longer < COST_TERMS ? 0 : device.strip);
+    if (longer >= COST_TERMS) {
+        double half = fit_lone(&cost, 1, shapes, took_ns, count), one = fit_lone(&cost, 2, shapes, took_ns, count);
+        cost.device.lone[1] = fmax(least_lone, fmin(one, 1 + half_strip));
+        cost.device.lone[0] = fmax(least_lone, fmin(half, cost.device.lone[1]));
     }
-    return best;
+    cost.error = mean_error(&cost, shapes, took_ns, count);
+    return cost;
 }
 
 void cost_fit_help(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count)

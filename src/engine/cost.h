@@ -1,10 +1,14 @@
 /* What a batch will take: t = a * P + b * T + c * sum of L^2, for T computed tokens (padding too) in rows of L, that go
  * through the device in P passes. The first term is what every pass costs, whatever is in it (all weights come by), the
- * second the matrix products, the third attention. What a device does otherwise is named in struct cost_device: tokens
- * counted in strips, tokens that no longer find room in a cache, and idle threads that help with a short pass.
+ * second the matrix products, the third attention.
  *
- * The three numbers come from a calibration at start (cost_calibrate); each batch that has run then corrects them, more
- * slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate*. */
+ * Where a device counts otherwise, struct cost_device says so. A product on tiles takes tokens in strips, and half a
+ * strip for 0.65 of one; a pass that is no more than a strip has a price of its own. Attention on tiles takes keys in
+ * strips. A token that finds no room in a core's cache counts for 1.2. And idle threads help with short passes.
+ *
+ * The numbers come from a calibration at start (cost_calibrate); each batch that has run then corrects the three terms,
+ * more slowly the less its shape can tell: batches of one shape move all three together. Pure but for cost_calibrate*.
+ */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
 
@@ -20,12 +24,15 @@ struct cost_equations {
 /* How a device goes through a batch, in tokens. */
 struct cost_device {
     double pass;   /* whole rows of up to so many are one pass; 0: all are */
-    double strip;  /* a product takes so many rows at a time, and half of them for not much less, and attention so many
-                      keys; 0: any number */
-    double room;   /* the activations of so many stay in a core's cache, those beyond cost more; 0: of any number */
-    double half;   /* what half a strip costs where it is all there is: what is between half and all of one depends on
-                      how long it waits for the weights. Found by the fit */
+    double strip;  /* a product takes so many rows at a time; 0: any number */
+    double keys;   /* attention takes so many keys at a time; 0: any number */
+    double room;   /* the activations of so many stay in a core's cache; 0: of any number */
     double helped; /* idle threads have a part in a pass of up to so many; 0: they never have */
+
+    /* The strips that a pass counts for which is no more than half of one, and no more than one. Nothing hides the wait
+     * for its weights, but it leaves nothing for other strips, as the first of several does (in f32 the split weight).
+     * Found by the fit. */
+    double lone[2];
 };
 
 /* What is known of an engine's speed. All zero: nothing. */
@@ -64,8 +71,9 @@ double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
  * helped only says what help is worth. */
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
-/* Fits the three terms to measured batches that nobody helped with, by least squares of the relative error, none below
- * 0; `error` is then what it misses them by, on average. Shapes: shapes, took_ns [count]. */
+/* Fits the three terms, none below 0, to measured batches that nobody helped with, by least squares of the relative
+ * error, then `lone` to those of up to a strip; `error` is what it misses all of them by, on average. Where too few
+ * batches are longer, `lone` is a guess. Shapes: shapes, took_ns [count]. */
 struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
 /* What help is worth, by batches that were helped and a cost that is fitted: the mean of their shares. Without any,

@@ -124,8 +124,11 @@ static struct cost_shape shape_of(const struct model *model, double rows, uint32
 static struct cost_device device_of(const struct encoder *encoder)
 {
     struct stream_limits limits = encoder->backend->ops->limits(encoder->stream);
-    return (struct cost_device){
-        .pass = limits.tokens, .strip = limits.strip, .room = limits.room, .helped = limits.helped};
+    return (struct cost_device){.pass = limits.tokens,
+                                .strip = limits.strip,
+                                .keys = limits.keys,
+                                .room = limits.room,
+                                .helped = limits.helped};
 }
 
 static struct cost fit(struct cost_device device, const struct trial *trials)

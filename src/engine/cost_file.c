@@ -13,10 +13,13 @@
 
 enum { NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 
+/* Strips that a lone pass counts for. */
+enum { LONE_MOST = 2 };
+
 static void print_head(const struct cost_source *of, struct buffer *out)
 {
     const struct model *model = of->model;
-    buffer_format(out, "sluice cost 4\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+    buffer_format(out, "sluice cost 5\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
                   engine_backend(of->engine), engine_device(of->engine), of->threads,
                   precision_name(engine_precision(of->engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
@@ -29,8 +32,9 @@ static void print_head(const struct cost_source *of, struct buffer *out)
 void cost_print(const struct cost_source *of, const struct cost *cost, struct buffer *out)
 {
     print_head(of, out);
-    buffer_format(out, "pass %.17g strip %.17g room %.17g half %.17g helped %.17g\n", cost->device.pass,
-                  cost->device.strip, cost->device.room, cost->device.half, cost->device.helped);
+    const struct cost_device *device = &cost->device;
+    buffer_format(out, "pass %.17g strip %.17g keys %.17g room %.17g helped %.17g lone %.17g %.17g\n", device->pass,
+                  device->strip, device->keys, device->room, device->helped, device->lone[0], device->lone[1]);
     buffer_format(out, "terms %.17g %.17g %.17g help %.17g\n", cost->terms[0], cost->terms[1], cost->terms[2],
                   cost->help);
     if (buffer_ok(out))
@@ -51,14 +55,18 @@ static enum status file_name(const struct cost_source *of, char out[NAME_BYTES],
     return status;
 }
 
+/* No number but such as a device has and a fit finds: then nothing that is computed with them is not a number. */
 static bool sound(const struct cost *cost)
 {
     const struct cost_device *device = &cost->device;
-    const double numbers[] = {device->pass,   device->strip,  device->room,   device->half, device->helped,
-                              cost->terms[0], cost->terms[1], cost->terms[2], cost->help};
-    bool sound = cost_known(cost) && cost->help > 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        sound &= isfinite(numbers[i]) && numbers[i] >= 0;
+    const double counts[] = {device->pass, device->strip, device->keys, device->room, device->helped};
+    const double shares[] = {device->lone[0], device->lone[1], cost->terms[0],
+                             cost->terms[1],  cost->terms[2],  cost->help};
+    bool sound = cost_known(cost) && cost->help > 0 && device->lone[0] <= LONE_MOST && device->lone[1] <= LONE_MOST;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        sound &= counts[i] >= 0 && counts[i] <= UINT32_MAX && counts[i] == floor(counts[i]);
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        sound &= isfinite(shares[i]) && shares[i] >= 0;
     return sound;
 }
 
@@ -68,9 +76,12 @@ static struct cost scan(const char *text)
     struct cost cost = cost_from(0, 0, 0);
     struct cost_device *device = &cost.device;
     const char *at = strstr(text, "\npass ");
-    if (at == NULL || sscanf(at, "\npass %lf strip %lf room %lf half %lf helped %lf\nterms %lf %lf %lf help %lf",
-                             &device->pass, &device->strip, &device->room, &device->half, &device->helped,
-                             &cost.terms[0], &cost.terms[1], &cost.terms[2], &cost.help) != 9)
+    if (at == NULL ||
+        sscanf(at,
+               "\npass %lf strip %lf keys %lf room %lf helped %lf lone %lf %lf\n"
+               "terms %lf %lf %lf help %lf",
+               &device->pass, &device->strip, &device->keys, &device->room, &device->helped, &device->lone[0],
+               &device->lone[1], &cost.terms[0], &cost.terms[1], &cost.terms[2], &cost.help) != 11)
         return cost_from(0, 0, 0);
     return cost;
 }

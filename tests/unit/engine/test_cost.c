@@ -65,7 +65,8 @@ static void every_pass_pays(void **state)
     }
 }
 
-static const struct cost_device tiles = {.pass = 256, .strip = 32, .room = 200, .half = 0.5, .helped = 128};
+static const struct cost_device tiles = {
+    .pass = 256, .strip = 32, .keys = 32, .room = 200, .helped = 128, .lone = {0.5, 0.9}};
 
 static void fit_knows_passes(void **state)
 {
@@ -81,24 +82,25 @@ static void fit_knows_passes(void **state)
     struct cost cost = cost_fit(real.device, shapes, took, 9);
     for (int i = 0; i < COST_TERMS; i++)
         assert_near(cost.terms[i], real.terms[i], 1e-6);
-    assert_near(cost.device.half, 0.5, 1e-9);
-    cost.device.half = tiles.half;
+    for (int i = 0; i < 2; i++) {
+        assert_near(cost.device.lone[i], tiles.lone[i], 1e-6);
+        cost.device.lone[i] = tiles.lone[i];
+    }
     assert_memory_equal(&cost.device, &tiles, sizeof tiles);
     assert_true(cost.error < 1e-6);
     took[8] *= 1.9;
     assert_true(cost_fit(real.device, shapes, took, 9).error > 0.05);
 }
 
-/* 17 to 32 tokens are a strip, fewer a half one, which has a price of its own if it is the only one. */
+/* 17 to 32 tokens are a strip, fewer a half one; what is all that a pass has has a price of its own. */
 static void tokens_count_in_strips(void **state)
 {
     (void)state;
     struct cost cost = cost_from(0, 1, 0);
-    cost.device = (struct cost_device){.strip = 32, .half = 0.7};
-    double half = cost_predict_ns(&cost, (struct cost_shape){1, 0, 1});
-    assert_near(half, 0.7 * 32, 1e-9);
-    assert_true(cost_predict_ns(&cost, (struct cost_shape){16, 0, 1}) == half);
-    for (double strips = 1; strips < 20; strips++) {
+    cost.device = (struct cost_device){.strip = 32, .lone = {0.7, 0.8}};
+    for (double tokens = 1; tokens <= 32; tokens++)
+        assert_near(cost_predict_ns(&cost, (struct cost_shape){tokens, 0, 1}), (tokens <= 16 ? 0.7 : 0.8) * 32, 1e-9);
+    for (double strips = 2; strips < 20; strips++) {
         double whole = cost_predict_ns(&cost, (struct cost_shape){32 * strips, 0, 1});
         double and_half = cost_predict_ns(&cost, (struct cost_shape){32 * strips + 1, 0, 1});
         assert_true(whole == 32 * strips);
@@ -106,6 +108,75 @@ static void tokens_count_in_strips(void **state)
         assert_true(cost_predict_ns(&cost, (struct cost_shape){32 * strips - 15, 0, 1}) == whole);
         assert_true(cost_predict_ns(&cost, (struct cost_shape){32 * strips + 16, 0, 1}) == and_half);
     }
+    double nearly = 64 * (1 + 1e-12); /* where lengths are means */
+    assert_true(cost_predict_ns(&cost, (struct cost_shape){nearly, 0, 1}) == 64);
+}
+
+/* f32 on tiles, in us as they were measured: the first of several strips costs more than each of the others, and more
+ * than one that is alone. */
+static void fit_finds_the_prices_of_lone_passes(void **state)
+{
+    (void)state;
+    enum { COUNT = 8 };
+    struct cost_shape shapes[COUNT];
+    double took[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        double tokens = i < 2 ? 16 * (i + 1) : 64 * (i - 1);
+        shapes[i] = (struct cost_shape){tokens, tokens * tokens, 1};
+        took[i] = 0.08 * tokens * tokens + (i == 0 ? 2440 : i == 1 ? 3300 : 1850 + 2610 * tokens / 32);
+    }
+    struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        assert_near(cost_predict_ns(&cost, shapes[i]), took[i], 1e-6);
+    assert_near(cost.terms[0], 1850, 1e-6);
+    assert_near(cost.device.lone[0], (2440 - 1850) / 2610.0, 1e-6);
+    assert_near(cost.device.lone[1], (3300 - 1850) / 2610.0, 1e-6);
+}
+
+/* Whatever short batches took, a longer one is not predicted to take less. */
+static void lone_prices_stay_in_order(void **state)
+{
+    (void)state;
+    const double short_ones[][2] = {{100, 50}, {1, 1}, {90000, 90000}, {50, 90000}, {90000, 50}};
+    for (size_t k = 0; k < sizeof short_ones / sizeof short_ones[0]; k++) {
+        struct cost_shape shapes[6];
+        double took[6], before = 0;
+        for (int i = 0; i < 6; i++) {
+            double tokens = i < 2 ? 16 * (i + 1) : 64 * (i - 1);
+            shapes[i] = (struct cost_shape){tokens, tokens * tokens, 1};
+            took[i] = i < 2 ? short_ones[k][i] : 1000 + 100 * tokens;
+        }
+        struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, 6);
+        for (double tokens = 1; tokens <= 256; tokens++) {
+            double now = cost_predict_ns(&cost, (struct cost_shape){tokens, tokens * tokens, 1});
+            assert_true(now > 0 && now >= before);
+            before = now;
+        }
+    }
+}
+
+/* A slow device, of which the calibration has seen short batches alone: these tell of longer ones as well. */
+static void few_batches_do_without_the_prices_of_lone_passes(void **state)
+{
+    (void)state;
+    const struct cost_shape shapes[] = {{16, 256, 1}, {32, 1024, 1}, {64, 4096, 1}};
+    const double took[] = {650, 1000, 2000};
+    for (unsigned count = 2; count <= 3; count++) {
+        struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, count);
+        assert_true(cost.device.lone[0] == 0.65 && cost.device.lone[1] == 1);
+        assert_near(cost_predict_ns(&cost, (struct cost_shape){128, 128 * 128, 1}), 4000, 1e-6);
+    }
+}
+
+/* 17 rows of 16 are a pass of 256 tokens and one of half a strip. */
+static void the_last_pass_has_what_is_left(void **state)
+{
+    (void)state;
+    struct cost cost = cost_from(1000, 1, 0);
+    cost.device = (struct cost_device){.pass = 256, .strip = 32, .lone = {0.5, 0.9}};
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){17 * 16, 0, 17}), 2 * 1000 + 256 + 16, 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){34 * 16, 0, 34}), 3 * 1000 + 2 * 256 + 0.9 * 32, 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){32 * 16, 0, 32}), 2 * 1000 + 2 * 256, 1e-9);
 }
 
 /* Rows of up to 32 tokens cost attention what 32 keys do for each of them. */
@@ -113,7 +184,7 @@ static void keys_count_in_strips(void **state)
 {
     (void)state;
     struct cost cost = cost_from(0, 0, 1);
-    cost.device = (struct cost_device){.strip = 32};
+    cost.device = (struct cost_device){.keys = 32};
     for (double length = 1; length <= 96; length++) {
         double keys = ceil(length / 32) * 32;
         assert_true(cost_predict_ns(&cost, (struct cost_shape){length, length * length, 1}) == length * keys);
@@ -144,7 +215,12 @@ static void more_tokens_never_cost_less(void **state)
     (void)state;
     for (int i = 0; i < 200; i++) {
         struct cost cost = cost_from(1000 * some(), 100 * some(), some());
-        cost.device = (struct cost_device){512, floor(some() * 2) * 32, floor(600 * some()), 0.3 + 0.6 * some(), 512};
+        cost.device = (struct cost_device){.pass = 512,
+                                           .strip = floor(some() * 2) * 32,
+                                           .keys = floor(some() * 2) * 32,
+                                           .room = floor(600 * some()),
+                                           .helped = 512,
+                                           .lone = {0.6 * some(), 0.6 + some()}};
         cost.help = some();
         double before = 0;
         for (double tokens = 1; tokens <= 512; tokens++) {
@@ -336,6 +412,7 @@ static void calibration_knows_helpers(void **state)
     assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
     assert_int_equal(cost_calibrate(encoder, team, model, 0, &cost, &err), STATUS_OK);
     assert_true(cost_known(&cost) && cost.device.helped > 0 && cost.help > 0 && cost.help != 1);
+    assert_true(cost.device.keys == 0 && cost.device.room == 0); /* f32, on any processor */
     encoder_close(encoder);
     engine_close(engine);
     team_close(team);
@@ -347,6 +424,10 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(every_pass_pays),
     cmocka_unit_test(fit_knows_passes),
     cmocka_unit_test(tokens_count_in_strips),
+    cmocka_unit_test(fit_finds_the_prices_of_lone_passes),
+    cmocka_unit_test(lone_prices_stay_in_order),
+    cmocka_unit_test(few_batches_do_without_the_prices_of_lone_passes),
+    cmocka_unit_test(the_last_pass_has_what_is_left),
     cmocka_unit_test(keys_count_in_strips),
     cmocka_unit_test(tokens_without_room_cost_more),
     cmocka_unit_test(more_tokens_never_cost_less),
