@@ -14,7 +14,7 @@
 
 #include "engine/engine.h"
 
-enum { COST_TERMS = 3, COST_CALIBRATE_NS = 150000000 /* for a good fit where a text of 512 tokens takes 50 ms */ };
+enum { COST_TERMS = 3, COST_CALIBRATE_NS = 200000000 /* for a good fit where 512 tokens take 60 ms */ };
 
 /* Of least squares: a * x = b, symmetric. */
 struct cost_equations {
@@ -81,10 +81,10 @@ struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes,
 void cost_fit_help(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
 /* Runs batches of a few shapes until about `budget_ns` are used up (what a GPU does in the first passes of a size is
- * not counted), and fits the shortest runs, without the time that the thread waited for a processor. Shapes that would
- * take too much of the budget are left out; the first always runs. With a team, the encoder joins it in the end, for a
- * few short batches that are helped; NULL: nobody helps. Errors: those of encoder_run and encoder_join;
- * STATUS_NO_MEMORY. Thread: the encoder's. */
+ * not counted), and fits the lower quartile of the runs of each, without the time that the thread waited for a
+ * processor. Shapes that would take too much of the budget are left out; the first always runs. With a team, the
+ * encoder joins it in the end, for a few short batches that are helped; NULL: nobody helps. Errors: those of
+ * encoder_run and encoder_join; STATUS_NO_MEMORY. Thread: the encoder's. */
 MUST_CHECK enum status cost_calibrate(struct encoder *encoder, struct team *team, const struct model *model,
                                       uint64_t budget_ns, struct cost *out, struct err *err);
 

@@ -1,7 +1,8 @@
 /* The calibration: a few made-up batches on the encoder that will do the work.
  *
- * Each runs several times in a row, as batches of a kind come in a row at work: behind a larger one, the next two or
- * three take a millisecond more each, until the third-level cache has all weights again. */
+ * Each runs several times in a row, as batches of a kind come in a row at work, the small ones first: behind a pass of
+ * 512 tokens, whose activations took the caches, smaller ones are up to 15 % slower for a tenth of a second, until the
+ * weights are back. For the same reason the first one runs for a while before it is measured. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,27 +12,42 @@
 #include "engine/encoder.h"
 #include "engine/team.h"
 
-/* From what a single query is to a full pass, with short and with long rows; a slow device does not come to the last
- * ones. */
+/* From what a single query is to a full pass, of long and of short rows; a slow device does not come to the last ones.
+ * The first two have prices of their own where products take 32 rows at a time. */
 static const struct {
     uint32_t rows, length;
-} batches[] = {{1, 16}, {1, 32}, {1, 64}, {1, 128}, {1, 512}, {16, 16}, {16, 32}, {4, 128}, {1, 256}};
+} batches[] = {{1, 16}, {1, 32}, {1, 64}, {16, 16}, {1, 256}, {1, 512}, {16, 32}};
 
 /* What helpers are tried with. */
 static const uint32_t helped_lengths[] = {16, 128};
 
-enum { BATCHES = sizeof batches / sizeof batches[0], ROUNDS = 4 };
+enum { BATCHES = sizeof batches / sizeof batches[0] };
 enum { HELPED = sizeof helped_lengths / sizeof helped_lengths[0] };
 
-/* A batch is in turn for so long, but for two runs at least; one run is enough if it is a long one. */
-enum { TURN_NS = 8000000, LONG_NS = 20000000 };
+/* A batch runs for so long, and twice at least; once is enough if that is long. */
+enum { TURN_NS = 15000000, LONG_NS = 20000000, TURN_RUNS = 32 };
 
 /* A batch that is tried. */
 struct trial {
     struct engine_batch *batch; /* NULL: there is no time for it */
     struct cost_shape shape;
-    double took_ns; /* the shortest run */
+    double runs_ns[TURN_RUNS]; /* the shortest first */
+    unsigned runs;
 };
+
+static void add_run(struct trial *trial, double took_ns)
+{
+    unsigned at = trial->runs++;
+    for (; at > 0 && trial->runs_ns[at - 1] > took_ns; at--)
+        trial->runs_ns[at] = trial->runs_ns[at - 1];
+    trial->runs_ns[at] = took_ns;
+}
+
+/* The lower quartile: what is much slower waited for something else. */
+static double typical_ns(const struct trial *trial)
+{
+    return trial->runs_ns[(trial->runs - 1) / 4];
+}
 
 /* Rows of equal length, packed, of ids that are all over the vocabulary. */
 static struct engine_batch *make_batch(const struct model *model, uint32_t rows, uint32_t length)
@@ -95,23 +111,24 @@ static enum status warm_up(struct encoder *encoder, const struct engine_batch *b
 static enum status begin_trial(struct encoder *encoder, const struct model *model, struct cost_shape shape,
                                struct trial *trial, struct err *err)
 {
-    *trial = (struct trial){make_batch(model, (uint32_t)shape.rows, (uint32_t)(shape.tokens / shape.rows)), shape};
+    trial->batch = make_batch(model, (uint32_t)shape.rows, (uint32_t)(shape.tokens / shape.rows));
+    trial->shape = shape;
+    trial->runs = 0;
     if (trial->batch == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %.0f tokens", shape.tokens);
-    trial->took_ns = INFINITY;
     return warm_up(encoder, trial->batch, err);
 }
 
 /* Runs the batch in a row; adds to what was spent. */
-static enum status take_turn(struct encoder *encoder, struct trial *trial, double *spent_ns, struct err *err)
+static enum status run_trial(struct encoder *encoder, struct trial *trial, double *spent_ns, struct err *err)
 {
-    double took_ns = 0, turn_ns = 0;
-    for (int runs = 0; runs < 2 ? took_ns < LONG_NS : turn_ns < TURN_NS; runs++) {
+    double took_ns = 0, all_ns = 0;
+    while (trial->runs < 2 ? took_ns < LONG_NS : all_ns < TURN_NS && trial->runs < TURN_RUNS) {
         TRY(run_once(encoder, trial->batch, &took_ns, err));
-        trial->took_ns = fmin(trial->took_ns, took_ns);
-        turn_ns += took_ns;
+        add_run(trial, took_ns);
+        all_ns += took_ns;
     }
-    *spent_ns += turn_ns;
+    *spent_ns += all_ns;
     return STATUS_OK;
 }
 
@@ -139,35 +156,40 @@ static struct cost fit(struct cost_device device, const struct trial *trials)
     for (unsigned i = 0; i < BATCHES; i++)
         if (trials[i].batch != NULL) {
             shapes[count] = trials[i].shape;
-            took_ns[count++] = trials[i].took_ns;
+            took_ns[count++] = typical_ns(&trials[i]);
         }
     return cost_fit(device, shapes, took_ns, count);
 }
 
-/* The first round takes three quarters of the time at most and decides which batches there is time for. */
-static enum status run_trials(struct encoder *encoder, const struct model *model, double budget_ns,
-                              struct trial *trials, struct cost *out, struct err *err)
+/* Whether there is time for a batch that takes as much for each token as the one before it did. */
+static bool has_time(struct cost_shape shape, const struct trial *before, double left_ns)
 {
-    struct cost_device device = device_of(encoder);
+    double expected_ns = typical_ns(before) / before->shape.tokens * shape.tokens;
+    return expected_ns * (expected_ns < LONG_NS ? 2 : 1) <= left_ns;
+}
+
+static enum status run_trials(struct encoder *encoder, const struct model *model, double budget_ns,
+                              struct trial *trials, struct err *err)
+{
+    const struct trial *before = NULL;
     double spent_ns = 0;
     for (unsigned i = 0; i < BATCHES; i++) {
+        struct trial *trial = &trials[i];
         struct cost_shape shape = shape_of(model, batches[i].rows, batches[i].length);
-        double expected_ns = cost_predict_ns(out, shape);
-        if (i > 0 && spent_ns + expected_ns * (expected_ns < LONG_NS ? 2 : 1) > 0.75 * budget_ns)
+        if (before != NULL && !has_time(shape, before, budget_ns - spent_ns))
             continue;
-        TRY(begin_trial(encoder, model, shape, &trials[i], err));
-        TRY(take_turn(encoder, &trials[i], &spent_ns, err));
-        *out = fit(device, trials);
+        TRY(begin_trial(encoder, model, shape, trial, err));
+        TRY(run_trial(encoder, trial, &spent_ns, err));
+        if (before == NULL && spent_ns < 2 * TURN_NS) { /* so far it brought the weights into the caches */
+            trial->runs = 0;
+            TRY(run_trial(encoder, trial, &spent_ns, err));
+        }
+        before = trial;
     }
-    for (unsigned round = 1; round < ROUNDS; round++)
-        for (unsigned i = 0; i < BATCHES; i++)
-            if (trials[i].batch != NULL && spent_ns + 2 * trials[i].took_ns <= budget_ns)
-                TRY(take_turn(encoder, &trials[i], &spent_ns, err));
-    *out = fit(device, trials);
     return STATUS_OK;
 }
 
-/* What help is worth, in a tenth of the time and more where even that is too short for one batch. */
+/* What help is worth, in a fifth of the time and more where even that is too short for one batch. */
 static enum status run_helped(struct encoder *encoder, const struct model *model, double budget_ns, struct cost *out,
                               struct err *err)
 {
@@ -178,17 +200,17 @@ static enum status run_helped(struct encoder *encoder, const struct model *model
     for (unsigned i = 0; i < HELPED; i++) {
         struct trial trial = {.batch = NULL};
         struct cost_shape shape = shape_of(model, 1, helped_lengths[i]);
-        if (i > 0 && spent_ns + 2 * cost_predict_ns(out, shape) > 0.1 * budget_ns)
+        if (i > 0 && spent_ns + 2 * cost_predict_ns(out, shape) > 0.2 * budget_ns)
             break;
         enum status status = begin_trial(encoder, model, shape, &trial, err);
         if (status == STATUS_OK)
-            status = take_turn(encoder, &trial, &spent_ns, err);
+            status = run_trial(encoder, &trial, &spent_ns, err);
         free(trial.batch);
         if (status != STATUS_OK)
             return status;
         shape.helped = encoder_helped(encoder);
         shapes[count] = shape;
-        took_ns[count++] = trial.took_ns;
+        took_ns[count++] = typical_ns(&trial);
     }
     cost_fit_help(out, shapes, took_ns, count);
     return STATUS_OK;
@@ -199,7 +221,9 @@ enum status cost_calibrate(struct encoder *encoder, struct team *team, const str
 {
     struct trial trials[BATCHES] = {0};
     *out = cost_from(0, 0, 0);
-    enum status status = run_trials(encoder, model, (double)budget_ns, trials, out, err);
+    enum status status = run_trials(encoder, model, (double)budget_ns, trials, err);
+    if (status == STATUS_OK)
+        *out = fit(device_of(encoder), trials);
     for (unsigned i = 0; i < BATCHES; i++)
         free(trials[i].batch);
     if (status == STATUS_OK && team != NULL)
