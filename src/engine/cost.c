@@ -12,9 +12,9 @@
 static const double fade = 0.98;       /* of what is known, with each batch: about the last 50 count */
 static const double pull = 0.002;      /* towards the common scale, in batches of equal shares */
 static const double half_strip = 0.65; /* of a whole one: its weights are loaded for half the rows */
-static const double least_lone = 0.1;  /* strips */
-static const double crowded = 0.2;     /* more for a token that finds no room in the cache */
-static const double weigh = 0.05;      /* of the last batch in the moving scale, error and help */
+static const double least_lone = 0.1;
+static const double crowded = 0.2; /* more for a token that finds no room in the cache */
+static const double weigh = 0.05;  /* of the last batch in the moving scale, error and help */
 
 /* Where lengths are means, what is just a strip long may be a hair more. */
 static const double hair = 1e-6;
@@ -49,15 +49,19 @@ static bool is_lone(double halves)
     return halves == 1 || halves == 2;
 }
 
-/* What the tokens of a pass are to its products. */
-static double in_products(const struct cost_device *device, double tokens)
+/* Adds so many passes of as many tokens, without their attention. */
+static void add_passes(const struct cost_device *device, double count, double tokens, double x[COST_TERMS])
 {
     double halves = half_strips(device, tokens), whole = floor(halves / 2);
-    if (is_lone(halves))
-        tokens = device->strip * device->lone[halves > 1];
-    else if (halves > 2)
+    if (is_lone(halves) && device->lone[halves > 1] > 0) {
+        count *= device->lone[halves > 1];
+        tokens = device->strip;
+    } else if (halves > 0) {
         tokens = device->strip * (whole + half_strip * (halves - 2 * whole));
-    return tokens + crowded * (device->room > 0 ? fmax(0, tokens - device->room) : 0);
+    }
+    double beyond = device->room > 0 ? fmax(0, tokens - device->room) : 0;
+    x[0] += count;
+    x[1] += count * (tokens + crowded * beyond);
 }
 
 /* Each token meets the keys of its row. */
@@ -76,9 +80,10 @@ static void features(const struct cost_device *device, struct cost_shape shape, 
     if (device->pass > 0)
         at_once = fmin(rows, fmax(1, floor(device->pass * rows / fmax(1, shape.tokens))));
     double full = floor(rows / at_once), rest = rows - full * at_once;
-    x[0] = full + (rest > 0 ? 1 : 0);
-    x[1] = full * in_products(device, at_once * length) + in_products(device, rest * length);
+    x[0] = x[1] = 0;
     x[2] = in_attention(device, shape);
+    add_passes(device, full, at_once * length, x);
+    add_passes(device, rest > 0 ? 1 : 0, rest * length, x);
 }
 
 /* What is helped is one pass. */
@@ -137,11 +142,12 @@ static double residual(const struct cost_equations *sums, const double x[COST_TE
     return sum;
 }
 
-/* The best x without a negative one: the best of all choices of which are free, for there are only seven. */
-static bool solve_positive(const struct cost_equations *sums, double best[COST_TERMS])
+/* The best x without a negative one, of which only the first `terms` may be above 0: the best of all choices of which
+ * are free, for there are only seven. */
+static bool solve_positive(const struct cost_equations *sums, unsigned terms, double best[COST_TERMS])
 {
     double least = INFINITY;
-    for (unsigned set = 1; set < 1u << COST_TERMS; set++) {
+    for (unsigned set = 1; set < 1u << terms; set++) {
         bool free[COST_TERMS], good = true;
         double x[COST_TERMS];
         for (unsigned i = 0; i < COST_TERMS; i++)
@@ -168,9 +174,10 @@ static void add(struct cost_equations *sums, const double u[COST_TERMS])
     }
 }
 
-/* The fit of the terms to batches of more tokens than that, for a device of which all is known. */
-static struct cost fit_terms(struct cost_device device, const struct cost_shape *shapes, const double *took_ns,
-                             unsigned count, double more_than)
+/* The fit of the terms, for a device of which all is known. With enough batches it goes by those that are longer than a
+ * strip alone, else by all, and squares are left out: they would take what is noise for attention. */
+static struct cost fit_terms(struct cost_device device, bool enough, const struct cost_shape *shapes,
+                             const double *took_ns, unsigned count)
 {
     struct cost_equations sums = {0};
     double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
@@ -185,10 +192,10 @@ static struct cost fit_terms(struct cost_device device, const struct cost_shape 
         features(&device, shapes[k], u);
         for (int i = 0; i < COST_TERMS; i++)
             u[i] = most[i] > 0 ? u[i] / took_ns[k] / most[i] : 0;
-        if (shapes[k].tokens > more_than)
+        if (!enough || shapes[k].tokens > device.strip)
             add(&sums, u);
     }
-    if (!solve_positive(&sums, x))
+    if (!solve_positive(&sums, enough ? COST_TERMS : COST_TERMS - 1, x))
         return cost_from(0, 0, 0);
     for (int i = 0; i < COST_TERMS; i++)
         x[i] = most[i] > 0 ? x[i] / most[i] : 0;
@@ -197,23 +204,32 @@ static struct cost fit_terms(struct cost_device device, const struct cost_shape 
     return cost;
 }
 
-/* What the terms leave of batches of so many half strips, one or two, in strips and on average. Without any, what the
- * device says. */
+/* What passes of so many half strips, one or two, take without their attention, on average. Without any, what the terms
+ * say. */
 static double fit_lone(const struct cost *cost, double halves, const struct cost_shape *shapes, const double *took_ns,
                        unsigned count)
 {
-    const struct cost_device *device = &cost->device;
-    double sum = 0, strip_ns = cost->terms[1] * device->strip;
-    unsigned found = 0;
-    for (unsigned k = 0; k < count; k++) {
-        double x[COST_TERMS];
-        if (half_strips(device, shapes[k].tokens) != halves)
-            continue;
-        features(device, shapes[k], x);
-        sum += (took_ns[k] - cost->terms[0] * x[0] - cost->terms[2] * x[2]) / strip_ns;
-        found++;
-    }
-    return found > 0 && strip_ns > 0 ? sum / found : device->lone[halves > 1];
+    double sum = 0, found = 0;
+    for (unsigned k = 0; k < count; k++)
+        if (half_strips(&cost->device, shapes[k].tokens) == halves) {
+            sum += took_ns[k] - cost->terms[2] * in_attention(&cost->device, shapes[k]);
+            found++;
+        }
+    if (found > 0)
+        return sum / found;
+    return cost->terms[0] + cost->terms[1] * cost->device.strip * (halves > 1 ? 1 : half_strip);
+}
+
+/* Fits the prices of lone passes, the shorter not above the longer, and neither above that of a strip and a half. */
+static void fit_both_lone(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count)
+{
+    double strip_ns = cost->terms[1] * cost->device.strip, all_ns = cost->terms[0] + strip_ns;
+    double half_ns = fit_lone(cost, 1, shapes, took_ns, count), one_ns = fit_lone(cost, 2, shapes, took_ns, count);
+    if (!(all_ns > 0))
+        return;
+    one_ns = fmin(one_ns, all_ns + half_strip * strip_ns);
+    cost->device.lone[1] = fmax(least_lone, one_ns / all_ns);
+    cost->device.lone[0] = fmax(least_lone, fmin(half_ns, one_ns) / all_ns);
 }
 
 /* The mean of the relative errors. */
@@ -226,21 +242,18 @@ static double mean_error(const struct cost *cost, const struct cost_shape *shape
     return sum;
 }
 
-/* A lone pass says nothing of the terms, as it has a price of its own; but where there are fewer others than terms, a
- * guess at that price is the better way. */
+/* A lone pass says nothing of the terms, as it has a price of its own; but where there are fewer others than terms, it
+ * is better taken for one of several strips. */
 struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count)
 {
     unsigned longer = 0;
     for (unsigned k = 0; k < count; k++)
         longer += !is_lone(half_strips(&device, shapes[k].tokens));
-    device.lone[0] = half_strip;
-    device.lone[1] = 1;
-    struct cost cost = fit_terms(device, shapes, took_ns, count, longer < COST_TERMS ? 0 : device.strip);
-    if (longer >= COST_TERMS) {
-        double half = fit_lone(&cost, 1, shapes, took_ns, count), one = fit_lone(&cost, 2, shapes, took_ns, count);
-        cost.device.lone[1] = fmax(least_lone, fmin(one, 1 + half_strip));
-        cost.device.lone[0] = fmax(least_lone, fmin(half, cost.device.lone[1]));
-    }
+    bool enough = longer >= COST_TERMS;
+    device.lone[0] = device.lone[1] = 0;
+    struct cost cost = fit_terms(device, enough, shapes, took_ns, count);
+    if (device.strip > 0 && enough)
+        fit_both_lone(&cost, shapes, took_ns, count);
     cost.error = mean_error(&cost, shapes, took_ns, count);
     return cost;
 }
@@ -270,7 +283,7 @@ static void refit(struct cost *cost, const double u[COST_TERMS])
         drawn.a[i][i] += pull;
         drawn.b[i] += pull * cost->scale;
     }
-    (void)solve_positive(&drawn, cost->factors); /* where it cannot, what was good before still is */
+    (void)solve_positive(&drawn, COST_TERMS, cost->factors); /* where it cannot, what was good before still is */
 }
 
 /* What the batch says of the terms, all together and one by one. */

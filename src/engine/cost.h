@@ -29,9 +29,9 @@ struct cost_device {
     double room;   /* the activations of so many stay in a core's cache; 0: of any number */
     double helped; /* idle threads have a part in a pass of up to so many; 0: they never have */
 
-    /* The strips that a pass counts for which is no more than half of one, and no more than one. Nothing hides the wait
-     * for its weights, but it leaves nothing for other strips, as the first of several does (in f32 the split weight).
-     * Found by the fit. */
+    /* What a pass of up to half a strip takes, and one of up to a whole one, without its attention, as a share of what
+     * the terms say of a strip. Nothing hides its wait for the weights, but it leaves nothing behind for other strips,
+     * as the first of several does (in f32 the split weight). Found by the fit; 0: as the terms say. */
     double lone[2];
 };
 
@@ -72,8 +72,8 @@ double cost_predict_ns(const struct cost *cost, struct cost_shape shape);
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns);
 
 /* Fits the three terms, none below 0, to measured batches that nobody helped with, by least squares of the relative
- * error, then `lone` to those of up to a strip; `error` is what it misses all of them by, on average. Where too few
- * batches are longer, `lone` is a guess. Shapes: shapes, took_ns [count]. */
+ * error, then `lone` to those of up to a strip; `error` is what it misses all of them by, on average. Where fewer
+ * than three batches are longer, the first two terms stand for all. Shapes: shapes, took_ns [count]. */
 struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count);
 
 /* What help is worth, by batches that were helped and a cost that is fitted: the mean of their shares. Without any,

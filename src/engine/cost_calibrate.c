@@ -16,7 +16,7 @@
  * The first two have prices of their own where products take 32 rows at a time. */
 static const struct {
     uint32_t rows, length;
-} batches[] = {{1, 16}, {1, 32}, {1, 64}, {16, 16}, {1, 256}, {1, 512}, {16, 32}};
+} batches[] = {{1, 16}, {1, 32}, {1, 64}, {1, 256}, {16, 16}, {1, 512}, {16, 32}};
 
 /* What helpers are tried with. */
 static const uint32_t helped_lengths[] = {16, 128};
@@ -25,7 +25,7 @@ enum { BATCHES = sizeof batches / sizeof batches[0] };
 enum { HELPED = sizeof helped_lengths / sizeof helped_lengths[0] };
 
 /* A batch runs for so long, and twice at least; once is enough if that is long. */
-enum { TURN_NS = 15000000, LONG_NS = 20000000, TURN_RUNS = 32 };
+enum { TURN_NS = 15000000, LONG_NS = 10000000, TURN_RUNS = 32 };
 
 /* A batch that is tried. */
 struct trial {
@@ -180,7 +180,7 @@ static enum status run_trials(struct encoder *encoder, const struct model *model
             continue;
         TRY(begin_trial(encoder, model, shape, trial, err));
         TRY(run_trial(encoder, trial, &spent_ns, err));
-        if (before == NULL && spent_ns < 2 * TURN_NS) { /* so far it brought the weights into the caches */
+        if (before == NULL && trial->runs > 2) { /* so far it brought the weights into the caches */
             trial->runs = 0;
             TRY(run_trial(encoder, trial, &spent_ns, err));
         }

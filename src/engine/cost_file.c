@@ -13,7 +13,7 @@
 
 enum { NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 
-/* Strips that a lone pass counts for. */
+/* What a lone pass costs, in strips. */
 enum { LONE_MOST = 2 };
 
 static void print_head(const struct cost_source *of, struct buffer *out)

@@ -97,9 +97,11 @@ static void tokens_count_in_strips(void **state)
 {
     (void)state;
     struct cost cost = cost_from(0, 1, 0);
+    cost.terms[0] = 100;
     cost.device = (struct cost_device){.strip = 32, .lone = {0.7, 0.8}};
     for (double tokens = 1; tokens <= 32; tokens++)
-        assert_near(cost_predict_ns(&cost, (struct cost_shape){tokens, 0, 1}), (tokens <= 16 ? 0.7 : 0.8) * 32, 1e-9);
+        assert_near(cost_predict_ns(&cost, (struct cost_shape){tokens, 0, 1}), (tokens <= 16 ? 0.7 : 0.8) * 132, 1e-9);
+    cost.terms[0] = 0;
     for (double strips = 2; strips < 20; strips++) {
         double whole = cost_predict_ns(&cost, (struct cost_shape){32 * strips, 0, 1});
         double and_half = cost_predict_ns(&cost, (struct cost_shape){32 * strips + 1, 0, 1});
@@ -129,8 +131,8 @@ static void fit_finds_the_prices_of_lone_passes(void **state)
     for (int i = 0; i < COUNT; i++)
         assert_near(cost_predict_ns(&cost, shapes[i]), took[i], 1e-6);
     assert_near(cost.terms[0], 1850, 1e-6);
-    assert_near(cost.device.lone[0], (2440 - 1850) / 2610.0, 1e-6);
-    assert_near(cost.device.lone[1], (3300 - 1850) / 2610.0, 1e-6);
+    assert_near(cost.device.lone[0], 2440 / (1850 + 2610.0), 1e-6);
+    assert_near(cost.device.lone[1], 3300 / (1850 + 2610.0), 1e-6);
 }
 
 /* Whatever short batches took, a longer one is not predicted to take less. */
@@ -149,7 +151,7 @@ static void lone_prices_stay_in_order(void **state)
         struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, 6);
         for (double tokens = 1; tokens <= 256; tokens++) {
             double now = cost_predict_ns(&cost, (struct cost_shape){tokens, tokens * tokens, 1});
-            assert_true(now > 0 && now >= before);
+            assert_true(now > 0 && now >= before * (1 - 1e-12));
             before = now;
         }
     }
@@ -160,11 +162,11 @@ static void few_batches_do_without_the_prices_of_lone_passes(void **state)
 {
     (void)state;
     const struct cost_shape shapes[] = {{16, 256, 1}, {32, 1024, 1}, {64, 4096, 1}};
-    const double took[] = {650, 1000, 2000};
+    const double took[] = {650, 1000, 2040}; /* of which 40 are noise, not attention */
     for (unsigned count = 2; count <= 3; count++) {
         struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, count);
-        assert_true(cost.device.lone[0] == 0.65 && cost.device.lone[1] == 1);
-        assert_near(cost_predict_ns(&cost, (struct cost_shape){128, 128 * 128, 1}), 4000, 1e-6);
+        assert_true(cost.device.lone[0] == 0 && cost.device.lone[1] == 0 && cost.terms[2] == 0);
+        assert_near(cost_predict_ns(&cost, (struct cost_shape){512, 512 * 512, 1}), 16000, 0.03);
     }
 }
 
@@ -174,8 +176,8 @@ static void the_last_pass_has_what_is_left(void **state)
     (void)state;
     struct cost cost = cost_from(1000, 1, 0);
     cost.device = (struct cost_device){.pass = 256, .strip = 32, .lone = {0.5, 0.9}};
-    assert_near(cost_predict_ns(&cost, (struct cost_shape){17 * 16, 0, 17}), 2 * 1000 + 256 + 16, 1e-9);
-    assert_near(cost_predict_ns(&cost, (struct cost_shape){34 * 16, 0, 34}), 3 * 1000 + 2 * 256 + 0.9 * 32, 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){17 * 16, 0, 17}), 1000 + 256 + 0.5 * 1032, 1e-9);
+    assert_near(cost_predict_ns(&cost, (struct cost_shape){34 * 16, 0, 34}), 2 * 1000 + 2 * 256 + 0.9 * 1032, 1e-9);
     assert_near(cost_predict_ns(&cost, (struct cost_shape){32 * 16, 0, 32}), 2 * 1000 + 2 * 256, 1e-9);
 }
 
@@ -220,7 +222,7 @@ static void more_tokens_never_cost_less(void **state)
                                            .keys = floor(some() * 2) * 32,
                                            .room = floor(600 * some()),
                                            .helped = 512,
-                                           .lone = {0.6 * some(), 0.6 + some()}};
+                                           .lone = {0.6 * some(), 0.6 + 0.4 * some()}};
         cost.help = some();
         double before = 0;
         for (double tokens = 1; tokens <= 512; tokens++) {
