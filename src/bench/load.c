@@ -264,10 +264,10 @@ enum status load_run(const struct load *load, struct load_result *out, struct er
     snprintf(run.prefix, sizeof run.prefix, "b%llx.", (unsigned long long)clock_now_ns());
     run.intended_ns = calloc(run.capacity, sizeof *run.intended_ns);
     run.answered_ns = calloc(run.capacity, sizeof *run.answered_ns);
-    enum status status = run.intended_ns != NULL && run.answered_ns != NULL
-                             ? run_threads(&run, err)
-                             : err_set(err, STATUS_NO_MEMORY, "no memory for %zu requests", run.capacity);
-    if (status == STATUS_OK)
+    enum status status;
+    if (run.intended_ns == NULL || run.answered_ns == NULL)
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for %zu requests", run.capacity);
+    else if ((status = run_threads(&run, err)) == STATUS_OK)
         summarize(&run);
     if (status == STATUS_OK && out->latency_ms.broken)
         status = err_set(err, STATUS_NO_MEMORY, "no memory for %zu latencies", out->sent);

@@ -9,8 +9,6 @@
 
 enum { ENVIRONMENT_MAX = 512, ARGUMENTS_MAX = 40, SETTING_TEXT_MAX = 4200, STOP_MS = 60000 };
 
-extern char **environ;
-
 struct environment {
     char *items[ENVIRONMENT_MAX + 1];
     size_t count, inherited; /* the first so many are our own environment's */
@@ -124,7 +122,7 @@ enum status stage_end_daemon(struct child *daemon, struct daemon_counts *out, st
     const char *line = status == STATUS_OK && log.data != NULL ? strstr(log.data, " drained ") : NULL;
     if (status == STATUS_OK && line == NULL)
         status = err_set(err, STATUS_INTERNAL, "the log of a daemon has no counters");
-    if (status == STATUS_OK)
+    else if (status == STATUS_OK)
         *out = (struct daemon_counts){.done = number_of(line, "done"),
                                       .errors = number_of(line, "errors"),
                                       .batches = number_of(line, "batches"),

@@ -180,7 +180,8 @@ static enum status load_attention(const struct loader *loader, const struct mode
     const struct cuda_linear *queries = &to->linear[LINEAR_QKV], *output = &to->linear[LINEAR_ATTENTION_OUTPUT];
     char *keys = to->keys_values.weight;
     size_t hidden = model->hidden, block = hidden * hidden, element = kernel_type_bytes(loader->type);
-    float scale = (float)(1.0 / sqrt((double)(model->hidden / model->heads)));
+    uint32_t head_dim = model->hidden / model->heads;
+    float scale = (float)(1.0 / sqrt((double)head_dim));
     float *scratch = calloc(5 * hidden, sizeof *scratch), *zeros = scratch, *bias = scratch + 2 * hidden;
     if (scratch == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
