@@ -65,6 +65,9 @@ enum linear_site {
 
 enum norm_site { NORM_ATTENTION, NORM_OUTPUT };
 
+/* How many outputs and inputs the product of that site has, in every layer. */
+void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);
+
 struct backend_ops {
     const char *name;
 

@@ -102,7 +102,7 @@ static struct product_job tiles_job(struct backend_stream *stream, unsigned hand
         .activation = weights->backend.model->activation,
         .bias = linear->bias,
     };
-    cpu_weights_shape(weights->backend.model, site, &job.outputs, &job.inputs);
+    backend_linear_shape(weights->backend.model, site, &job.outputs, &job.inputs);
     job.last_output = job.outputs;
     if (ends_in_residual(site)) {
         job.end = END_NOTHING;
@@ -149,7 +149,7 @@ static enum status tiles_product(struct backend_stream *stream, uint32_t layer, 
         return STATUS_OK;
     }
     uint32_t outputs, inputs;
-    cpu_weights_shape(stream->weights->backend.model, site, &outputs, &inputs);
+    backend_linear_shape(stream->weights->backend.model, site, &outputs, &inputs);
     struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
     TRY(cpu_do(&step, tiles_range, err));
     return ends_in_residual(site) ? norm_all(stream, layer, norm_behind(site), err) : STATUS_OK;
@@ -235,7 +235,7 @@ static enum status int8_product(struct backend_stream *stream, uint32_t layer, e
     const struct cpu_weights *weights = stream->weights;
     struct int8_work work = int8_work_of(stream);
     uint32_t outputs, inputs;
-    cpu_weights_shape(weights->backend.model, site, &outputs, &inputs);
+    backend_linear_shape(weights->backend.model, site, &outputs, &inputs);
     struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
     int8_pass_prepare(&stream->whole, weights, &work, site);
     return cpu_do(&step, int8_range, err);

@@ -112,7 +112,7 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
     enum precision kept = precision == PRECISION_INT8 ? PRECISION_F32 : precision;
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         uint32_t outputs, inputs;
-        cpu_weights_shape(model, site, &outputs, &inputs);
+        backend_linear_shape(model, site, &outputs, &inputs);
         bool together = site != LINEAR_INTERMEDIATE;
         if (weights->tiles == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));

@@ -43,14 +43,14 @@ struct cpu_weights {
  * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
 MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
                                         struct err *err);
+
+/* Frees them. NULL is allowed. */
+void cpu_weights_close(struct cpu_weights *weights);
+
 /* Whether a layer is computed in int8; where the model is, the others are in bf16 on tiles, or without these in f32. */
 static inline bool cpu_weights_whole(const struct cpu_weights *weights, uint32_t layer)
 {
     return layer >= weights->first_whole;
 }
-
-/* The sizes of a layer's products; `site` is an enum linear_site. */
-void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs);
-void cpu_weights_close(struct cpu_weights *weights);
 
 #endif

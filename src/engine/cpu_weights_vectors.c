@@ -103,18 +103,6 @@ enum status cpu_weights_keep_embeddings(struct cpu_weights *weights, enum precis
 /* --- layers --------------------------------------------------------------------------------------------------------
  */
 
-void cpu_weights_shape(const struct model *model, unsigned site, uint32_t *outputs, uint32_t *inputs)
-{
-    const uint32_t shapes[CPU_SHAPES][2] = {
-        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
-        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
-        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
-        [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
-    };
-    *outputs = shapes[site][0];
-    *inputs = shapes[site][1];
-}
-
 struct site_linears cpu_weights_linears(const struct model *model, uint32_t layer, unsigned site)
 {
     const struct model_layer *from = &model->layers[layer];
@@ -126,7 +114,7 @@ struct site_linears cpu_weights_linears(const struct model *model, uint32_t laye
     };
     struct site_linears linears = {.count = site == LINEAR_QKV ? 3 : 1};
     memcpy(linears.part, parts[site], sizeof linears.part);
-    cpu_weights_shape(model, site, &linears.outputs, &linears.inputs);
+    backend_linear_shape(model, site, &linears.outputs, &linears.inputs);
     return linears;
 }
 

@@ -101,7 +101,7 @@ static struct product product_of(const struct backend_stream *stream, uint32_t l
         .operands = {.from = extent.x, .weight = linear->weight, .bias = linear->bias, .count = extent.count},
         .rows = extent.bound,
     };
-    cuda_linear_shape(model_of(stream), site, &product.shape.outputs, &product.shape.inputs);
+    backend_linear_shape(model_of(stream), site, &product.shape.outputs, &product.shape.inputs);
     if (site == LINEAR_QKV || site == LINEAR_INTERMEDIATE) {
         product.operands.to = place(stream, places->wide);
     } else {

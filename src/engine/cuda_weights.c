@@ -11,18 +11,6 @@ bool cuda_first_tokens_only(const struct model *model, uint32_t layer)
     return model->pooling == POOLING_CLS && layer + 1 == model->layer_count;
 }
 
-void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
-{
-    const uint32_t shapes[CUDA_LINEARS][2] = {
-        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
-        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
-        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
-        [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
-    };
-    *outputs = shapes[site][0];
-    *inputs = shapes[site][1];
-}
-
 /* --- where everything lies -----------------------------------------------------------------------------------------
  */
 
@@ -71,7 +59,7 @@ static struct cuda_layer place_layer(struct layout *layout, const struct model *
     size_t hidden = model->hidden;
     for (unsigned site = 0; site < CUDA_LINEARS; site++) {
         uint32_t outputs, inputs;
-        cuda_linear_shape(model, (enum linear_site)site, &outputs, &inputs);
+        backend_linear_shape(model, (enum linear_site)site, &outputs, &inputs);
         bool queries = first_tokens && site == LINEAR_QKV;
         layer.linear[site] = place_linear(layout, queries ? hidden : outputs, inputs);
     }
@@ -148,7 +136,7 @@ static enum status load_linear(const struct loader *loader, const struct linear 
                                const struct cuda_linear *to, struct err *err)
 {
     uint32_t outputs, inputs;
-    cuda_linear_shape(loader->model, site, &outputs, &inputs);
+    backend_linear_shape(loader->model, site, &outputs, &inputs);
     TRY(load(loader, loader->type, &linear->weight, (size_t)outputs * inputs, 1, to->weight, err));
     return load(loader, loader->type, &linear->bias, outputs, 1, to->bias, err);
 }

@@ -48,9 +48,6 @@ struct cuda_weights {
 /* Whether a layer gives nothing but the first token of each row. */
 bool cuda_first_tokens_only(const struct model *model, uint32_t layer);
 
-/* The outputs and inputs of a product. */
-void cuda_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs);
-
 /* What they will take in device memory. */
 size_t cuda_weights_bytes(const struct model *model, enum kernel_type type);
 

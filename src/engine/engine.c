@@ -47,6 +47,18 @@ enum status engine_open(const struct model *model, const struct engine_options *
     return STATUS_OK;
 }
 
+void backend_linear_shape(const struct model *model, enum linear_site site, uint32_t *outputs, uint32_t *inputs)
+{
+    const uint32_t shapes[][2] = {
+        [LINEAR_QKV] = {3 * model->hidden, model->hidden},
+        [LINEAR_ATTENTION_OUTPUT] = {model->hidden, model->hidden},
+        [LINEAR_INTERMEDIATE] = {model->intermediate_size, model->hidden},
+        [LINEAR_OUTPUT] = {model->hidden, model->intermediate_size},
+    };
+    *outputs = shapes[site][0];
+    *inputs = shapes[site][1];
+}
+
 enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
                              const struct engine_options *options, struct engine **out, struct err *err)
 {
