@@ -1,14 +1,10 @@
-/* Under SCHED_IDLE whoever wakes up has the thread's core at once, and, which matters as much, that core counts as idle
- * when the kernel looks where to put them. With a nice value alone they may be put behind another one of their kind,
- * and wait there for a slice, while the nice thread has the other core for itself.
- *
- * Its price is that such a thread waits long for its turn on a busy machine, and it has to have one even to die:
- * SIGKILL took seconds. It comes the sooner the shorter the slice, whose length (0.1 ms is the least) Linux takes
- * from 6.12 on, and only from a thread that is not idle yet.
+/* A nice value alone does not do: who wakes up waits until the one that runs has had its slice, and that ends with a
+ * tick of the clock, 4 ms on many kernels. On Linux 6.12 and later a thread is left at once by who has a longer slice,
+ * so this one asks for one that is just longer than the kernel's own (2.8 ms at most). SCHED_IDLE would do for all
+ * kernels, but such a thread is so rarely run on a busy machine that not even SIGKILL ends its process within seconds.
  */
 #include "base/priority.h"
 
-#include <sched.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -23,13 +19,11 @@ struct attributes {
     uint64_t slice_ns, deadline_ns, period_ns;
 };
 
-enum { NICE = 19, SHORTEST_NS = 100 * 1000 };
+enum { NICE = 19, SLICE_NS = 3 * 1000 * 1000 };
 
 void priority_spare(void)
 {
-    struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SHORTEST_NS};
-    struct sched_param none = {0};
+    struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SLICE_NS};
     if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0)
         (void)setpriority(PRIO_PROCESS, 0, NICE);
-    (void)sched_setscheduler(0, SCHED_IDLE, &none);
 }

@@ -3,8 +3,8 @@
 #ifndef BASE_PRIORITY_H
 #define BASE_PRIORITY_H
 
-/* The calling thread takes what is left of its core: next to nothing where others want it, and it leaves it
- * at once to whoever wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
+/* The calling thread takes what is left of its core: a sixtieth where others want it, and it leaves it at once to
+ * whoever wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
 void priority_spare(void);
 
 #endif
