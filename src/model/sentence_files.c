@@ -238,8 +238,7 @@ static enum status keep_prompts(const cJSON *prompts, struct sentence_config *ou
         if (cJSON_IsNull(entry)) /* counts as absent */
             continue;
         if (!cJSON_IsString(entry))
-            return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts: %.60s must be a string",
-                           entry->string);
+            return err_set(err, STATUS_BAD_INPUT, PROMPTS_FILE ": prompts: %.60s must be a string", entry->string);
         struct model_prompt *prompt = &out->prompts[out->prompt_count++];
         prompt->name = strdup(entry->string);
         prompt->text = strdup(entry->valuestring);

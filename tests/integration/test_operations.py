@@ -1,12 +1,9 @@
 """What an operator does to a running queue, and what comes of it: docs/operations.md, sentence by sentence."""
 
 import json
-import os
-import re
 
 from case import SluiceCase
 from corpus import texts
-from daemon import SOURCE
 from producer import Journal
 
 WORD = "kernel"  # the word at which the faulty engine hangs
@@ -239,19 +236,3 @@ class Operations(SluiceCase):
         self.wait_finished(other)
         self.assert_clean(self.server, queue="other", journal=journal)
         self.assertEqual(served.stop(), 0)
-
-
-class Guide(SluiceCase):
-    def test_the_guide_names_tests_that_exist(self):
-        """Behind each behaviour in docs/operations.md stands a file and a case, or a file for all of it."""
-        tests = os.path.join(SOURCE, "tests")
-        with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
-            guide = file.read()
-        named = re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", guide)
-        self.assertGreater(len(named), 20)
-        for name, case in named:
-            paths = [path for path in (os.path.join(tests, folder, f"test_{name}.py") for folder in ("integration", "fault"))
-                     if os.path.exists(path)]
-            self.assertEqual(len(paths), 1, name)
-            with open(paths[0], encoding="utf-8") as file:
-                self.assertIn(f"def test_{case}(self)", file.read(), f"{name}: {case}")

@@ -15,7 +15,8 @@ struct fake_backend fake;
 
 void fake_reset(void)
 {
-    fake = (struct fake_backend){.slots = 3, .limits = {.tokens = UINT32_MAX, .rows = UINT32_MAX}, .failure = STATUS_INTERNAL};
+    fake = (struct fake_backend){
+        .slots = 3, .limits = {.tokens = UINT32_MAX, .rows = UINT32_MAX}, .failure = STATUS_INTERNAL};
 }
 
 static enum status fake_devices(unsigned *count, struct err *err)
