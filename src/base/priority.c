@@ -19,11 +19,18 @@ struct attributes {
     uint64_t slice_ns, deadline_ns, period_ns;
 };
 
-enum { NICE = 19, SLICE_NS = 3 * 1000 * 1000 };
+enum { NICE = 19, BACKGROUND_NICE = 10, SLICE_NS = 3 * 1000 * 1000 };
 
 void priority_spare(void)
 {
     struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SLICE_NS};
     if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0)
         (void)setpriority(PRIO_PROCESS, 0, NICE);
+}
+
+/* Ten more than it was, so that somebody's own `nice` still counts. */
+void priority_background(void)
+{
+    if (nice(BACKGROUND_NICE) == -1)
+        return; /* refused, or a value of -1 */
 }

@@ -7,4 +7,7 @@
  * whoever wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
 void priority_spare(void);
 
+/* The calling thread, and those that it starts from now on, take a tenth of a core where others want all of it. */
+void priority_background(void);
+
 #endif

@@ -6,6 +6,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/priority.h"
 #include "bulk/local.h"
 #include "bulk/remote.h"
 #include "cli/command.h"
@@ -166,6 +167,8 @@ static enum status run_through_queue(struct embed_job *job, struct job_result *r
     queue->job = embed_job_number(job);
     job->job.batch_rows = REMOTE_BATCH_ROWS;
     job->job.batch_tokens = REMOTE_BATCH_BYTES; /* without token ids a text weighs its bytes */
+    /* Who waits for an answer may be on this machine, too. */
+    priority_background();
     TRY(remote_open(queue, &job->job.executor, err));
     enum status status = run_job(job, result, config, err);
     job->job.executor->ops->close(job->job.executor);
