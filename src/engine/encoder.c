@@ -102,12 +102,14 @@ static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, st
 }
 
 enum status encoder_enqueue(const struct backend *backend, struct backend_stream *stream, const struct pass *pass,
-                            struct err *err)
+                            const struct encoder_pause *pause, struct err *err)
 {
     const struct backend_ops *ops = backend->ops;
     atomic_fetch_add(&backend->counters->passes, 1);
     TRY(ops->embed(stream, pass, err));
     for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
+        if (pause != NULL && pause->wait != NULL)
+            pause->wait(pause->context);
         TRY(ops->linear(stream, layer, LINEAR_QKV, err));
         TRY(ops->attention(stream, layer, err));
         TRY(ops->linear(stream, layer, LINEAR_ATTENTION_OUTPUT, err));
@@ -148,7 +150,7 @@ static void begin(struct encoder *encoder, struct flight *flight)
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
         *pass = cut_pass(batch, first, backend->ops->limits(encoder->stream), backend->model->dim);
-        enum status status = encoder_enqueue(backend, encoder->stream, pass, &flight->err);
+        enum status status = encoder_enqueue(backend, encoder->stream, pass, &encoder->pause, &flight->err);
         flight->err.status = status;
         if (status != STATUS_OK)
             return;
@@ -231,6 +233,11 @@ enum status encoder_run(struct encoder *encoder, const struct engine_batch *batc
     assert(encoder->flights_out == 0);
     TRY(encoder_put(encoder, batch, err));
     return encoder_take(encoder, err);
+}
+
+void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause)
+{
+    encoder->pause = pause;
 }
 
 unsigned encoder_slots(const struct engine *engine)

@@ -31,14 +31,15 @@ struct encoder {
     struct flight flights[BACKEND_SLOTS_MAX];
     unsigned first_flight, flights_out;
     bool helped; /* with the batch that was taken last */
+    struct encoder_pause pause;
     struct pass passes[BACKEND_SLOTS_MAX];
     struct flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
     unsigned first_pass, passes_out;
 };
 
-/* Begins one pass on a backend's stream: all ops from embed to submit. Errors: that of the op that failed; the
- * stream is ready for the next pass then. */
+/* Begins one pass on a backend's stream: all ops from embed to submit, with that pause, or NULL. Errors: that of the op
+ * that failed; the stream is ready for the next pass then. */
 MUST_CHECK enum status encoder_enqueue(const struct backend *backend, struct backend_stream *stream,
-                                       const struct pass *pass, struct err *err);
+                                       const struct pass *pass, const struct encoder_pause *pause, struct err *err);
 
 #endif

@@ -111,6 +111,16 @@ void encoder_close(struct encoder *encoder);
  * Owns: the team must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct team *team, struct err *err);
 
+/* What the calling thread does before every layer of a pass, so that it can let others go first; `wait` NULL: nothing.
+ */
+struct encoder_pause {
+    void (*wait)(void *context);
+    void *context;
+};
+
+/* Sets an encoder's pause, while no batch is out. What is run again in a wider precision has none. */
+void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause);
+
 /* Runs one forward pass. A row's vector has the same bits alone or in any batch, packed or padded (CPU backend).
  * A row that f16 cannot hold is run again alone in bf16, then in f32: its vector does not depend on what else was run.
  * Shapes: see struct engine_batch. Errors: STATUS_BAD_INPUT (an id or a length out of range; nothing was computed),

@@ -75,7 +75,7 @@ static enum status step_run(struct rescue *rescue, int number, struct rescue_str
     struct backend *backend = rescue->steps[number].backend; /* does not change once it is open */
     if (streams->at[number] == NULL)
         TRY(backend->ops->stream_open(backend, &streams->at[number], err));
-    TRY(encoder_enqueue(backend, streams->at[number], pass, err));
+    TRY(encoder_enqueue(backend, streams->at[number], pass, NULL, err));
     return backend->ops->wait(streams->at[number], err);
 }
 

@@ -22,6 +22,7 @@ struct compute {
     struct team *team; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
     unsigned out, spare_out; /* spare_out: not among `out` */
+    atomic_uint ordinary;    /* `out`, as the threads see it */
     struct compute_state state;
 };
 
@@ -98,6 +99,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
     struct compute_thread *thread = &compute->threads[at];
     *thread = (struct compute_thread){.device = own,
                                       .spare = at >= own->threads && compute->spare_count > 0,
+                                      .ordinary = &compute->ordinary,
                                       .begin = options->begin,
                                       .end = options->end};
     compute->contexts[at] = thread;
@@ -219,6 +221,7 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     compute->idle = job->next;
     ++*(batch->spare ? &compute->spare_out : &compute->out);
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
+    atomic_store(&compute->ordinary, compute->out);
     crew_put(batch->spare ? compute->spare_crew : compute->crew, job);
 }
 
@@ -278,6 +281,7 @@ static struct batch *take(struct compute *compute, void **owner, bool wait)
     job->next = compute->idle;
     compute->idle = job;
     --*(job->batch->spare ? &compute->spare_out : &compute->out);
+    atomic_store(&compute->ordinary, compute->out);
     return job->batch;
 }
 

@@ -3,9 +3,24 @@
 #include "serve/compute_thread.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/priority.h"
+
+enum { LOOK_NS = 200 * 1000 };
+
+/* A nice thread leaves its core to whoever wakes up there, but a core that it is on does not count as idle when the
+ * kernel looks where to put them: they are put on the core of an ordinary batch, in whose middle they then are. So it
+ * goes away itself while there is such a batch, and looks now and then whether there still is. */
+static void make_way(void *context)
+{
+    const struct compute_thread *thread = context;
+    const struct timespec look = {.tv_nsec = LOOK_NS};
+    uint64_t end = clock_now_ns() + COMPUTE_WAY_NS;
+    while (atomic_load_explicit(thread->ordinary, memory_order_relaxed) > 0 && clock_now_ns() < end)
+        nanosleep(&look, NULL);
+}
 
 enum status compute_thread_open(struct compute_thread *thread, struct engine *const *engines, unsigned engine_count,
                                 struct team *team, struct err *err)
@@ -16,6 +31,8 @@ enum status compute_thread_open(struct compute_thread *thread, struct engine *co
     thread->engine_count = engine_count;
     for (unsigned i = 0; i < engine_count; i++)
         TRY(encoder_open(engines[i], &thread->encoders[i], err));
+    for (unsigned i = 0; i < engine_count && thread->spare; i++)
+        encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
     for (unsigned i = 0; i < engine_count && team != NULL && !thread->spare; i++)
         TRY(encoder_join(thread->encoders[i], team, err));
     return STATUS_OK;

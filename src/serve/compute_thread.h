@@ -13,6 +13,10 @@
 #include "serve/crew.h"
 #include "work/batch.h"
 
+/* In spare time a thread waits before every layer while batches that are not for it are out, but no longer than this,
+ * so that its own ends, too. */
+enum { COMPUTE_WAY_NS = 5000000 };
+
 /* A device as its threads and the owner see it. */
 struct compute_device {
     uint32_t number;
@@ -30,10 +34,11 @@ struct compute_job {
     struct compute_job *next;      /* among the owner's idle ones, or those that a thread has in flight */
 };
 
-/* A thread. Its opener names the first four; the rest is zero before compute_thread_open. */
+/* A thread. Its opener names the first five; the rest is zero before compute_thread_open. */
 struct compute_thread {
     struct compute_device *device;
-    bool spare; /* runs in spare time */
+    bool spare;                  /* runs in spare time */
+    const atomic_uint *ordinary; /* batches that are out and not for spare time */
     enum status (*begin)(void *owner, struct batch *batch);
     void (*end)(void *owner, struct batch *batch); /* both as in struct compute_options */
     struct encoder **encoders;                     /* [engine_count] */

@@ -359,6 +359,36 @@ static void two_encoders_give_the_same_bits(void **state)
     close_model(&opened);
 }
 
+static void count_one(void *context)
+{
+    ++*(unsigned *)context;
+}
+
+/* With more tokens than a pass has room for. */
+static void a_pause_comes_before_every_layer(void **state)
+{
+    (void)state;
+    struct opened opened = open_model(memory_model(small, 12), PRECISION_AUTO);
+    struct err err = {0};
+    const uint32_t lengths[] = {100, 100, 100, 100, 100, 100, 12};
+    struct rows rows = make_rows(opened.model, lengths, 7);
+    float with[7 * 64], without[7 * 64];
+    unsigned pauses = 0;
+    assert_int_equal(run(opened.encoder, &rows, 0, without, &err), STATUS_OK);
+    uint64_t passes = engine_counters(opened.engine).passes;
+    encoder_set_pause(opened.encoder, (struct encoder_pause){count_one, &pauses});
+    assert_int_equal(run(opened.encoder, &rows, 0, with, &err), STATUS_OK);
+    passes = engine_counters(opened.engine).passes - passes;
+    assert_true(passes > 1);
+    assert_int_equal(pauses, passes * opened.model->layer_count);
+    assert_memory_equal(with, without, sizeof with);
+    encoder_set_pause(opened.encoder, (struct encoder_pause){NULL, NULL});
+    assert_int_equal(run(opened.encoder, &rows, 0, with, &err), STATUS_OK);
+    assert_int_equal(pauses, passes * opened.model->layer_count);
+    free_rows(&rows);
+    close_model(&opened);
+}
+
 static void reading_the_weights_once_changes_no_bit(void **state)
 {
     (void)state;
@@ -475,6 +505,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(int8_is_near_with_other_activations),
     cmocka_unit_test(int8_bits_do_not_depend_on_the_batch),
     cmocka_unit_test(f32_bits_do_not_depend_on_the_batch),
+    cmocka_unit_test(a_pause_comes_before_every_layer),
     cmocka_unit_test(bf16_bits_do_not_depend_on_the_batch),
     cmocka_unit_test(reading_the_weights_once_changes_no_bit),
     cmocka_unit_test(two_encoders_give_the_same_bits),

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "engine/backend.h"
 #include "idle_ops.h"
 #include "serve/compute.h"
+#include "serve/compute_thread.h"
 
 enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
 
@@ -455,6 +457,23 @@ static void spare_batches_have_threads_of_their_own(void **state)
     }
 }
 
+/* For the whole time that is theirs, as the other batch does not end, and then they go on nevertheless. */
+static void spare_batches_make_way_for_others(void **state)
+{
+    (void)state;
+    struct bench *bench = open_with_spare(1, 1, 1);
+    hold(0, true);
+    put(bench);
+    wait_begun(0, 1);
+    uint64_t begin = clock_now_ns();
+    put_as(bench, true);
+    wait_begun(0, 2);
+    assert_true(clock_now_ns() - begin >= COMPUTE_WAY_NS);
+    hold(0, false);
+    wait_back(bench, 2, STATUS_OK);
+    close_bench(bench);
+}
+
 static void spare_batches_come_back_from_a_lost_device(void **state)
 {
     (void)state;
@@ -742,6 +761,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_device_has_its_slots_full_and_never_more),
     cmocka_unit_test(one_slot_means_several_threads),
     cmocka_unit_test(spare_batches_have_threads_of_their_own),
+    cmocka_unit_test(spare_batches_make_way_for_others),
     cmocka_unit_test(spare_batches_come_back_from_a_lost_device),
     cmocka_unit_test(not_every_device_has_spare_time),
     cmocka_unit_test(what_a_lost_device_had_runs_on_another),
