@@ -574,6 +574,15 @@ static void what_a_lost_answer_brought_is_looked_for(void **state)
     worker_close(bench.worker);
 }
 
+/* Once the read that is blocking has come back empty, the worker asks for what is its own. */
+static void expect_own_next(struct bench *bench)
+{
+    (void)take(bench, ACTION_UNBLOCK);
+    (void)take(bench, ACTION_READ);
+    give(bench, READ_NEW, ORIGIN_NEW, 0);
+    assert_int_equal(waiting(bench, ACTION_READ_OWN), 1);
+}
+
 /* The group was made again: the settle had come before the new delivery, its answer comes after it. */
 static void what_is_delivered_again_is_held_once_and_not_forgotten(void **state)
 {
@@ -589,10 +598,7 @@ static void what_is_delivered_again_is_held_once_and_not_forgotten(void **state)
     assert_int_equal(worker_stats(bench.worker).held, 1);
     (void)settle_one(&bench, VERDICT_LATE);
     assert_int_equal(worker_stats(bench.worker).held, 0);
-    (void)take(&bench, ACTION_UNBLOCK);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    assert_int_equal(waiting(&bench, ACTION_READ_OWN), 1);
+    expect_own_next(&bench);
     worker_close(bench.worker);
 }
 
@@ -638,10 +644,7 @@ static void what_was_given_back_may_be_taken_again_at_once(void **state)
     assert_int_equal(worker_stats(bench.worker).held, 20);
     send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
     assert_int_equal(worker_stats(bench.worker).held, 16);
-    (void)take(&bench, ACTION_UNBLOCK);
-    (void)take(&bench, ACTION_READ);
-    give(&bench, READ_NEW, ORIGIN_NEW, 0);
-    assert_int_equal(waiting(&bench, ACTION_READ_OWN), 1);
+    expect_own_next(&bench);
     worker_close(bench.worker);
 }
 
