@@ -31,6 +31,5 @@ void priority_spare(void)
 /* Ten more than it was, so that somebody's own `nice` still counts. */
 void priority_background(void)
 {
-    if (nice(BACKGROUND_NICE) == -1)
-        return; /* refused, or a value of -1 */
+    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + BACKGROUND_NICE);
 }

@@ -21,8 +21,7 @@ struct compute {
     void **contexts;                    /* [thread_count]: the threads, for their crew */
     struct team *team; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
-    unsigned out, spare_out; /* spare_out: not among `out` */
-    atomic_uint ordinary;    /* `out`, as the threads see it */
+    atomic_uint out, spare_out; /* spare_out: not among `out`, which threads for spare time look at */
     struct compute_state state;
 };
 
@@ -99,7 +98,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
     struct compute_thread *thread = &compute->threads[at];
     *thread = (struct compute_thread){.device = own,
                                       .spare = at >= own->threads && compute->spare_count > 0,
-                                      .ordinary = &compute->ordinary,
+                                      .ordinary = &compute->out,
                                       .begin = options->begin,
                                       .end = options->end};
     compute->contexts[at] = thread;
@@ -221,7 +220,6 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     compute->idle = job->next;
     ++*(batch->spare ? &compute->spare_out : &compute->out);
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
-    atomic_store(&compute->ordinary, compute->out);
     crew_put(batch->spare ? compute->spare_crew : compute->crew, job);
 }
 
@@ -281,7 +279,6 @@ static struct batch *take(struct compute *compute, void **owner, bool wait)
     job->next = compute->idle;
     compute->idle = job;
     --*(job->batch->spare ? &compute->spare_out : &compute->out);
-    atomic_store(&compute->ordinary, compute->out);
     return job->batch;
 }
 
