@@ -9,7 +9,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${kernels}_avx512.c PROPERTIES
     COMPILE_OPTIONS "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma")
   set_source_files_properties(${kernels}_amx.c PROPERTIES
-    COMPILE_OPTIONS "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mavx512bf16;-mamx-tile;-mamx-bf16")
+    COMPILE_OPTIONS "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
   set_source_files_properties(${int8}_vnni.c PROPERTIES
     COMPILE_OPTIONS "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mavx512vnni")
   set_source_files_properties(${int8}_amx.c PROPERTIES

@@ -1,9 +1,9 @@
 /* The CPU backend, one thread per stream, which others may help with short passes (cpu_stream.h). Matrix products are
  * oneDNN's (cpu_matmul.h), everything between them is our own vector code (cpu_kernels.h); where the processor has tile
- * registers and the model's sizes suit them, products run on those (struct cpu_tiles), in f32 as well, and attention in
- * bf16, because what follows a product then costs next to nothing.
+ * registers and the model's sizes suit them, products run on those, in bf16 (struct cpu_tiles) with attention, and in
+ * f32 by whole numbers (cpu_digits.h), because what follows a product then costs next to nothing.
  *
- * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded, in f32 nothing is. Bias and
+ * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. Bias and
  * what follows a product are done by the pass over memory that comes next anyway: the activation after the intermediate
  * product, the normalisation after the two that end in a residual, attention after queries, keys and values. */
 #include <math.h>
@@ -68,7 +68,7 @@ static void cpu_close(struct backend *backend)
     cpu_weights_close((struct cpu_weights *)backend);
 }
 
-/* In f32 a block of rows keeps the tiles busy for six times as long, and activations come in time from anywhere. */
+/* In f32 a block of rows keeps the tiles busy for four times as long, and activations come in time from anywhere. */
 static struct stream_limits cpu_limits(const struct backend_stream *stream)
 {
     const struct cpu_tiles *tiles = stream->weights->tiles;
@@ -76,8 +76,10 @@ static struct stream_limits cpu_limits(const struct backend_stream *stream)
     limits.helped = stream->team == NULL ? 0 : HELPED_TOKENS;
     if (tiles != NULL) {
         limits.strip = TILES_MULTIPLE;
-        limits.keys = tiles->attention == NULL ? 0 : TILES_MULTIPLE;
-        limits.room = tiles->parts > 1 ? 0 : (uint32_t)(CACHE_BYTES / stream->row_bytes);
+        limits.keys = TILES_MULTIPLE;
+        limits.room = (uint32_t)(CACHE_BYTES / stream->row_bytes);
+    } else if (stream->weights->digits != NULL) {
+        limits.strip = DIGITS_ROWS;
     }
     return limits;
 }
@@ -172,18 +174,13 @@ static void attention_range(void *context, unsigned hand, unsigned range)
         job.context.f32 = stream->context.f32 + first;
     else
         job.context.bf16 = stream->context.bf16 + first;
-    if (weights->tiles != NULL && weights->tiles->attention != NULL) {
+    if (weights->tiles != NULL) {
         job.qkv16 = stream->wide16 + 3 * first;
         weights->tiles->attention(&job);
     } else {
         job.qkv = stream->wide + 3 * first;
         job.bias = weights->layers[step->layer].linear[LINEAR_QKV].bias;
         weights->kernels->attention(&job);
-    }
-    if (stream->split.context != NULL) {
-        size_t column = (size_t)job.first_head * head_dim;
-        weights->tiles->split(job.length, (job.last_head - job.first_head) * head_dim, model->hidden,
-                              job.context.f32 + column, stream->split.context + first + column, stream->split.plane);
     }
 }
 

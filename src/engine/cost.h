@@ -31,7 +31,7 @@ struct cost_device {
 
     /* What a pass of up to half a strip takes, and one of up to a whole one, without its attention, as a share of what
      * the terms say of a strip. Nothing hides its wait for the weights, but it leaves nothing behind for other strips,
-     * as the first of several does (in f32 the split weight). Found by the fit; 0: as the terms say. */
+     * as the first of several does. Found by the fit; 0: as the terms say. */
     double lone[2];
 };
 

@@ -12,6 +12,8 @@
 
 #include "model/model.h"
 
+struct digits_kernels; /* engine/cpu_digits.h */
+
 /* Where activations go: as f32, as bf16, or both; what is NULL is not written. */
 struct activations {
     float *f32;
@@ -48,9 +50,7 @@ struct product_job {
     uint32_t first_output, last_output; /* those computed */
     const uint16_t *from;
     bool from_tiled, to_tiled;
-    size_t from_plane, to_plane; /* in f32: elements from a part to the next */
-    const void *packed;          /* by pack */
-    uint16_t *room;              /* in f32: [room(inputs)] bytes of the calling thread's, for parts of the weight */
+    const uint16_t *packed; /* by pack */
     enum product_end end;
     enum activation activation;
     const float *bias;
@@ -59,20 +59,13 @@ struct product_job {
 
 enum { TILES_MULTIPLE = 32 };
 
-/* Matrix products with f32 sums on the processor's tile registers, where it has them: what follows a product runs in
- * their shadow, and a row's sums never depend on the rows beside it. Operands are bf16 numbers; in f32 each number is
- * the sum of three of them, which stand in planes: all first parts, all second, all third. */
+/* Matrix products of bf16 numbers with f32 sums on the processor's tile registers, where it has them: what follows a
+ * product runs in their shadow, and a row's sums never depend on the rows beside it. */
 struct cpu_tiles {
-    uint32_t parts; /* of a number: 1 in bf16, 3 in f32 */
-    /* Shapes: weight [outputs, inputs] f32; packed [outputs * inputs] bf16 or f32, written. */
-    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, void *packed);
+    /* Shapes: weight [outputs, inputs] f32; packed [outputs * inputs] bf16, written. */
+    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, uint16_t *packed);
     void (*product)(const struct product_job *job);
-    /* Splits numbers in f32; NULL in bf16. Shapes: from [rows, columns], rows `stride` apart; to the same, `plane`
-     * from part to part, written; columns a multiple of TILES_MULTIPLE. */
-    void (*split)(uint32_t rows, uint32_t columns, size_t stride, const float *from, uint16_t *to, size_t plane);
-    size_t (*room)(uint32_t inputs); /* NULL in bf16 */
-    /* NULL: cpu_kernels.attention is to be used. As cpu_kernels.attention, on qkv16; the head dimension is a multiple
-     * of TILES_MULTIPLE. */
+    /* As cpu_kernels.attention, on qkv16; the head dimension is a multiple of TILES_MULTIPLE. */
     void (*attention)(const struct attention_job *job);
 };
 
@@ -95,7 +88,8 @@ struct few_job {
 
 struct cpu_kernels {
     const char *name;
-    const struct cpu_tiles *tiles, *tiles_f32; /* NULL where the processor has none */
+    const struct cpu_tiles *tiles;       /* NULL where the processor has none, */
+    const struct digits_kernels *digits; /* likewise: products in f32 */
 
     /* The product, fast where it is for few rows; NULL where there is none. */
     void (*few_rows)(const struct few_job *job);

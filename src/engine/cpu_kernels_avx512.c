@@ -8,6 +8,6 @@
 #define KERNELS_LABEL "avx512"
 #define KERNELS_FEW_ROWS few_rows
 #define KERNELS_TILES NULL
-#define KERNELS_TILES_F32 NULL
+#define KERNELS_DIGITS NULL
 #include "engine/cpu_kernels_body.h"
 #endif

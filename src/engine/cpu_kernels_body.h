@@ -255,7 +255,7 @@ static void attention(const struct attention_job *job)
 const struct cpu_kernels KERNELS_NAME = {
     .name = KERNELS_LABEL,
     .tiles = KERNELS_TILES,
-    .tiles_f32 = KERNELS_TILES_F32,
+    .digits = KERNELS_DIGITS,
     .few_rows = KERNELS_FEW_ROWS,
     .embed = embed,
     .add_norm = add_norm,

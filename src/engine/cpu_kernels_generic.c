@@ -5,5 +5,5 @@
 #define KERNELS_LABEL "generic"
 #define KERNELS_FEW_ROWS NULL
 #define KERNELS_TILES NULL
-#define KERNELS_TILES_F32 NULL
+#define KERNELS_DIGITS NULL
 #include "engine/cpu_kernels_body.h"

@@ -28,34 +28,12 @@ static const void *input_of(const struct backend_stream *stream, enum linear_sit
     return half ? (const void *)stream->hidden16 : stream->hidden;
 }
 
-/* ---- f32 on tiles ---- */
-
 /* The rows of `hidden` as the next product wants them. */
 static void split_hidden(struct backend_stream *stream, uint32_t first, uint32_t last)
 {
     const struct cpu_weights *weights = stream->weights;
-    if (stream->split.hidden == NULL)
-        return;
-    uint32_t width = weights->backend.model->hidden;
-    size_t at = (size_t)first * width;
-    weights->tiles->split(last - first, width, width, stream->hidden + at, stream->split.hidden + at,
-                          stream->split.plane);
-}
-
-/* Where a product finds its parts, and where they go. */
-static void split_job(struct backend_stream *stream, unsigned hand, enum linear_site site, struct product_job *job)
-{
-    struct cpu_split *split = &stream->split;
-    job->from = site == LINEAR_ATTENTION_OUTPUT ? split->context : site == LINEAR_OUTPUT ? split->wide : split->hidden;
-    job->room = stream->hand[hand].room;
-    job->from_plane = site == LINEAR_OUTPUT ? split->wide_plane : split->plane;
-    job->to_plane = split->wide_plane;
-    if (site == LINEAR_QKV) {
-        job->end = END_NOTHING;
-        job->to = (struct activations){.f32 = stream->wide};
-    } else if (site == LINEAR_INTERMEDIATE) {
-        job->to.bf16 = split->wide;
-    }
+    if (weights->digits != NULL)
+        weights->digits->split(first, last, weights->backend.model->hidden, stream->hidden, stream->hidden_digits);
 }
 
 /* ---- normalisation of f32 products ---- */
@@ -89,7 +67,7 @@ static enum status norm_all(struct backend_stream *stream, uint32_t layer, enum 
 
 /* ---- on tiles ---- */
 
-static struct product_job tiles_job(struct backend_stream *stream, unsigned hand, uint32_t layer, enum linear_site site)
+static struct product_job tiles_job(struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
@@ -111,15 +89,14 @@ static struct product_job tiles_job(struct backend_stream *stream, unsigned hand
         job.end = site == LINEAR_QKV ? END_BIAS : END_BIAS_ACTIVATION;
         job.to.bf16 = stream->wide16;
     }
-    if (stream->split.hidden != NULL)
-        split_job(stream, hand, site, &job);
     return job;
 }
 
 static void tiles_range(void *context, unsigned hand, unsigned range)
 {
+    (void)hand;
     const struct cpu_step *step = context;
-    struct product_job job = tiles_job(step->stream, hand, step->layer, (enum linear_site)step->site);
+    struct product_job job = tiles_job(step->stream, step->layer, (enum linear_site)step->site);
     uint32_t parts = job.outputs / TILES_MULTIPLE;
     job.first_output = team_range_first(parts, range, step->ranges) * TILES_MULTIPLE;
     job.last_output = team_range_first(parts, range + 1, step->ranges) * TILES_MULTIPLE;
@@ -130,9 +107,9 @@ static void tiles_range(void *context, unsigned hand, unsigned range)
  * they are there. */
 static void tiles_strips(struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
-    struct product_job job = tiles_job(stream, 0, layer, site);
+    struct product_job job = tiles_job(stream, layer, site);
     const uint16_t *from = job.from;
-    bool stays = stream->weights->tiles->parts == 1 && (size_t)job.outputs * job.inputs <= STRIP_WEIGHTS;
+    bool stays = (size_t)job.outputs * job.inputs <= STRIP_WEIGHTS;
     uint32_t rows = job.rows, strip = stays ? TILES_MULTIPLE : rows;
     for (uint32_t row = 0; row < rows; row += strip) {
         job.rows = rows - row < strip ? rows - row : strip;
@@ -153,6 +130,57 @@ static enum status tiles_product(struct backend_stream *stream, uint32_t layer, 
     struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
     TRY(cpu_do(&step, tiles_range, err));
     return ends_in_residual(site) ? norm_all(stream, layer, norm_behind(site), err) : STATUS_OK;
+}
+
+/* ---- by digits ---- */
+
+static void digits_range(void *context, unsigned hand, unsigned range)
+{
+    (void)hand;
+    const struct cpu_step *step = context;
+    struct backend_stream *stream = step->stream;
+    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_linear *linear = &weights->layers[step->layer].linear[step->site];
+    enum linear_site site = (enum linear_site)step->site;
+    bool inner = ends_in_residual(site);
+    struct digits_job job = {
+        .rows = stream->pass->extent,
+        .from = inner ? stream->inner_digits : stream->hidden_digits,
+        .weight = linear->digits,
+        .end = site == LINEAR_INTERMEDIATE ? END_BIAS_ACTIVATION : END_NOTHING,
+        .activation = weights->backend.model->activation,
+        .bias = linear->bias,
+        .to = inner ? stream->product : stream->wide,
+    };
+    backend_linear_shape(weights->backend.model, site, &job.outputs, &job.inputs);
+    uint32_t panels = job.outputs / DIGITS_ROWS;
+    job.first_output = team_range_first(panels, range, step->ranges) * DIGITS_ROWS;
+    job.last_output = team_range_first(panels, range + 1, step->ranges) * DIGITS_ROWS;
+    weights->digits->product(&job);
+}
+
+static void split_range(void *context, unsigned hand, unsigned range)
+{
+    (void)hand;
+    const struct cpu_step *step = context;
+    struct backend_stream *stream = step->stream;
+    uint32_t rows = stream->pass->extent, outputs, inputs;
+    backend_linear_shape(stream->weights->backend.model, (enum linear_site)step->site, &outputs, &inputs);
+    stream->weights->digits->split(team_range_first(rows, range, step->ranges),
+                                   team_range_first(rows, range + 1, step->ranges), inputs,
+                                   input_of(stream, (enum linear_site)step->site), stream->inner_digits);
+}
+
+static enum status digits_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    uint32_t outputs, inputs;
+    backend_linear_shape(stream->weights->backend.model, site, &outputs, &inputs);
+    if (ends_in_residual(site)) {
+        struct cpu_step split = {stream, layer, site, cpu_ranges(stream, stream->pass->extent, LEAST_ROWS)};
+        TRY(cpu_do(&split, split_range, err));
+    }
+    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
+    return cpu_do(&step, digits_range, err);
 }
 
 /* ---- by oneDNN ---- */
@@ -258,6 +286,8 @@ enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum line
         return int8_product(stream, layer, site, err);
     if (weights->tiles != NULL)
         return tiles_product(stream, layer, site, err);
+    if (weights->digits != NULL)
+        return digits_product(stream, layer, site, err);
     struct cpu_step step = {stream, layer, site, matmul_cut(weights->shapes[site], stream->pass->extent).blocks};
     return cpu_do(&step, matmul_range, err);
 }

@@ -10,7 +10,6 @@
 enum { RANGES_A_HAND = 4 };
 
 /* Elements between planes of parts, so that those of a number are not a multiple of 4 KB apart. */
-enum { PLANES_APART = 32 };
 
 static size_t larger(size_t a, size_t b)
 {
@@ -37,17 +36,6 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     return sizeof(float) * weights->kernels->attention_scratch(longest, model->hidden / model->heads);
 }
 
-/* Whether products are f32 on tiles. */
-static bool splits(const struct cpu_weights *weights)
-{
-    return weights->tiles != NULL && weights->tiles->parts > 1;
-}
-
-static size_t room_bytes(const struct cpu_weights *weights)
-{
-    return splits(weights) ? weights->tiles->room(weights->backend.model->hidden) : 0;
-}
-
 /* Lays out what helpers have to themselves, as lay_out does. */
 static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, char *block)
 {
@@ -56,22 +44,15 @@ static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, cha
     for (unsigned hand = 1; hand < hands; hand++) {
         stream->hand[hand].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
         stream->hand[hand].block = memory_part(block, &used, floats * sizeof(float));
-        stream->hand[hand].room = memory_part(block, &used, room_bytes(weights));
     }
     return used;
 }
 
-/* Those of f32 on tiles. */
-static void lay_out_split(struct backend_stream *stream, size_t rows, char *block, size_t *used)
+static struct digit_rows lay_out_digits(size_t rows, uint32_t inputs, char *block, size_t *used)
 {
-    const struct model *model = stream->weights->backend.model;
-    struct cpu_split *split = &stream->split;
-    size_t part = stream->weights->tiles->parts * sizeof(uint16_t);
-    split->plane = rows * model->hidden + PLANES_APART;
-    split->wide_plane = rows * model->intermediate_size + PLANES_APART;
-    split->hidden = memory_part(block, used, split->plane * part);
-    split->context = memory_part(block, used, split->plane * part);
-    split->wide = memory_part(block, used, split->wide_plane * part);
+    struct digit_rows digits = {.value = memory_part(block, used, digits_bytes(rows, inputs))};
+    digits.scale = memory_part(block, used, rows * sizeof(float));
+    return digits;
 }
 
 /* Lays the stream's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
@@ -90,10 +71,10 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->tiles == NULL)
         stream->wide = memory_part(block, &used, wide * sizeof(float));
-    if (splits(weights)) {
-        stream->wide = memory_part(block, &used, 3 * hidden * sizeof(float));
-        stream->hand[0].room = memory_part(block, &used, room_bytes(weights));
-        lay_out_split(stream, rows, block, &used);
+    if (weights->digits != NULL) {
+        stream->hidden_digits = lay_out_digits(rows, model->hidden, block, &used);
+        uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;
+        stream->inner_digits = lay_out_digits(rows, inner, block, &used);
     }
     if (weights->int8 != NULL) {
         stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));

@@ -22,31 +22,24 @@ struct cpu_hand {
     struct matmul_runner *runner; /* NULL where nothing is oneDNN's */
     float *scratch;               /* attention's */
     float *block;                 /* one block of a product of oneDNN's; the first hand's is `product` */
-    uint16_t *room;               /* for parts of weights in f32 on tiles */
     struct err err;               /* what went wrong in its part of a step */
-};
-
-/* In f32 on tiles: activations split into their parts, each in a plane of its own. */
-struct cpu_split {
-    uint16_t *hidden, *context; /* [parts, rows, hidden] */
-    uint16_t *wide;             /* [parts, rows, intermediate] */
-    size_t plane, wide_plane;   /* elements of a plane */
 };
 
 /* Buffers of activations; a row is a token. What a precision does not need is NULL. */
 struct backend_stream {
     const struct cpu_weights *weights;
     const struct pass *pass;
-    void *memory;               /* behind all that follows */
-    size_t row_bytes;           /* of it, for each row */
-    float *hidden;              /* [rows, hidden] */
-    uint16_t *hidden16;         /* [rows, hidden] */
-    float *wide;                /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
-    uint16_t *wide16;           /* the same */
-    float *product;             /* [rows, hidden] of a product with a residual */
-    struct activations context; /* [rows, hidden] */
-    struct cpu_split split;
-    struct int8_space whole; /* in int8 */
+    void *memory;                    /* behind all that follows */
+    size_t row_bytes;                /* of it, for each row */
+    float *hidden;                   /* [rows, hidden] */
+    uint16_t *hidden16;              /* [rows, hidden] */
+    float *wide;                     /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
+    uint16_t *wide16;                /* the same */
+    float *product;                  /* [rows, hidden] of a product with a residual */
+    struct activations context;      /* [rows, hidden] */
+    struct digit_rows hidden_digits; /* [rows, hidden] */
+    struct digit_rows inner_digits;  /* [rows, hidden] of the context, then [rows, intermediate] */
+    struct int8_space whole;         /* in int8 */
 
     struct team *team; /* NULL: nobody ever helps */
     bool helped;       /* with the pass that is on, or was last */

@@ -17,9 +17,11 @@ static size_t packed_bytes(const struct cpu_weights *weights, bool whole, unsign
 {
     if (whole)
         return int8_weight_bytes(outputs, inputs);
+    if (weights->digits != NULL)
+        return digits_bytes(outputs, inputs) + outputs * sizeof(float);
     if (weights->tiles == NULL)
         return matmul_packed_bytes(weights->shapes[site]);
-    return (size_t)outputs * inputs * (weights->tiles->parts == 1 ? sizeof(uint16_t) : sizeof(float));
+    return (size_t)outputs * inputs * sizeof(uint16_t);
 }
 
 static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
@@ -35,6 +37,11 @@ static enum status keep_product(struct cpu_weights *weights, uint32_t layer, uns
     void *to = memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, whole, site, outputs, inputs));
     if (whole) { /* GELU and ReLU give little below zero */
         int8_weight_pack(outputs, inputs, plain, site == LINEAR_OUTPUT, to, &out->whole);
+        return STATUS_OK;
+    }
+    if (weights->digits != NULL) {
+        out->digits = (struct digit_rows){to, (float *)((char *)to + digits_bytes(outputs, inputs))};
+        weights->digits->pack(outputs, inputs, plain, out->digits);
         return STATUS_OK;
     }
     if (weights->tiles == NULL)
@@ -114,7 +121,7 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
         bool together = site != LINEAR_INTERMEDIATE;
-        if (weights->tiles == NULL)
+        if (weights->tiles == NULL && weights->digits == NULL)
             TRY(matmul_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
         size_t plain = packed_bytes(weights, false, site, outputs, inputs);
         size_t whole = packed_bytes(weights, weights->int8 != NULL, site, outputs, inputs);
@@ -147,6 +154,17 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     return status;
 }
 
+/* Whether the model's sizes suit the tiles of the processor. */
+static void choose_tiles(struct cpu_weights *weights, const struct model *model, enum precision precision)
+{
+    uint32_t hidden = model->hidden, inner = model->intermediate_size;
+    bool fits = hidden % TILES_MULTIPLE == 0 && inner % TILES_MULTIPLE == 0;
+    if (fits && precision == PRECISION_F32 && hidden <= DIGITS_INPUTS_MAX && inner <= DIGITS_INPUTS_MAX)
+        weights->digits = weights->kernels->digits;
+    if (fits && precision != PRECISION_F32 && hidden / model->heads % TILES_MULTIPLE == 0)
+        weights->tiles = weights->kernels->tiles;
+}
+
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
                         struct err *err)
 {
@@ -154,10 +172,7 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
     weights->int8 = precision == PRECISION_INT8 ? int8_pick() : NULL;
-    bool fits = model->hidden % TILES_MULTIPLE == 0 && model->intermediate_size % TILES_MULTIPLE == 0 &&
-                model->hidden / model->heads % TILES_MULTIPLE == 0;
-    if (fits)
-        weights->tiles = precision == PRECISION_F32 ? weights->kernels->tiles_f32 : weights->kernels->tiles;
+    choose_tiles(weights, model, precision);
     TRY(matmul_device_open(&weights->device, err));
     TRY(cpu_weights_keep_embeddings(weights, precision, err));
     return keep_layers(weights, model, precision, err);

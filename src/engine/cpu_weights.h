@@ -3,6 +3,7 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/backend.h"
+#include "engine/cpu_digits.h"
 #include "engine/cpu_int8.h"
 #include "engine/cpu_kernels.h"
 #include "engine/cpu_matmul.h"
@@ -11,7 +12,8 @@ enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     struct matmul_weights *packed; /* for oneDNN, or NULL: */
-    void *tiles;                   /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
+    uint16_t *tiles;               /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
+    struct digit_rows digits;      /* in f32 where the processor has tiles, or empty: */
     struct int8_weight whole;
     float *bias;
 };
@@ -24,9 +26,10 @@ struct cpu_layer {
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct cpu_kernels *kernels;
-    const struct cpu_tiles *tiles;   /* what computes products and attention, or NULL: oneDNN and the kernels do */
-    const struct int8_kernels *int8; /* what computes products in int8, but for those that tiles do; else NULL */
-    uint32_t first_whole;            /* the layers from it on are in int8; layer_count: none */
+    const struct cpu_tiles *tiles;       /* what computes products and attention in bf16, or NULL */
+    const struct digits_kernels *digits; /* what computes products in f32, or NULL: oneDNN does */
+    const struct int8_kernels *int8;     /* what computes products in int8, but for those that tiles do; else NULL */
+    uint32_t first_whole;                /* the layers from it on are in int8; layer_count: none */
     struct matmul_device *device;
     struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
     float *word;                       /* [vocabulary, hidden], or NULL: */

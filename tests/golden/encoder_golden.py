@@ -4,7 +4,7 @@
 usage: encoder_golden.py ENCODE_IDS WORK [EVERY]
 ENCODE_IDS is the driver of tests/golden, WORK a folder for checkpoints, EVERY so many texts
 are compared (under a sanitizer). The bars: f32 cosine >= 0.9999999 and no number
-off by more than 1e-6 on normalised vectors; bf16 cosine >= 0.9999; int8 cosine >= 0.9995; the same bits alone and packed
+off by more than 1e-6 on normalised vectors, or what a model says; bf16 cosine >= 0.9999; int8 cosine >= 0.9995; the same bits alone and packed
 with all others.
 """
 import json
@@ -32,6 +32,10 @@ MODELS = {
     "minilm": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=LENGTHS, seed=11),
     "bge-small": dict(hidden=384, layers=12, heads=12, inner=1536, pooling="cls", dtype="F16", lengths=SOME, seed=12),
     "bert-base": dict(hidden=768, layers=12, heads=12, inner=3072, pooling="mean", dtype="BF16", lengths=FEW, seed=13),
+    # A few hidden units that stand far out, as training leaves them too: hard for whole numbers with one scale for a row.
+    # Its attention is so sharp that it enlarges any rounding: f32 products of oneDNN are off by 1.3e-5.
+    "outliers": dict(hidden=384, layers=6, heads=12, inner=1536, pooling="mean", dtype="F32", lengths=SOME, seed=14,
+                     outliers=[7, 130, 301], precisions=["f32"], off=1e-4),
 }
 LEAST = {"bf16": 0.9999, "int8": 0.9995}  # cosine
 VOCABULARY, POSITIONS, EPS = 30522, 512, 1e-12
@@ -79,6 +83,8 @@ def write_checkpoint(folder, m):
     header, blobs, weights, offset = {}, [], {}, 0
     for name, shape, spread, centre in tensor_shapes(m):
         values = generator.standard_normal(shape, dtype=np.float32) * np.float32(spread) + np.float32(centre)
+        if name.endswith(("LayerNorm.weight", "output.dense.weight")) and "outliers" in m:
+            values[m["outliers"]] *= 8
         blob, weights[name] = store(values, m["dtype"])
         header[name] = {"dtype": m["dtype"], "shape": shape, "data_offsets": [offset, offset + len(blob)]}
         offset += len(blob)
@@ -185,11 +191,11 @@ def run(driver, folder, precision, rows, texts, dim):
     return np.frombuffer(done.stdout, np.float32).reshape(len(texts), dim)
 
 
-def compare(name, precision, ours, wanted, texts, least):
+def compare(name, precision, ours, wanted, texts, least, most):
     """Whether all vectors are near enough; says how near the worst is."""
     cosine = (ours.astype(np.float64) * wanted).sum(1) / np.linalg.norm(ours.astype(np.float64), axis=1)
     off = np.abs(ours - wanted).max(1)
-    good = (cosine >= 0.9999999) & (off <= 1e-6) if precision == "f32" else cosine >= least
+    good = (cosine >= 0.9999999) & (off <= most) if precision == "f32" else cosine >= least
     good &= np.isfinite(off)
     for i in np.flatnonzero(~good):
         print(f"{name} {precision}: {len(texts[i])} tokens: cosine 1 - {1 - cosine[i]:.3g}, off by {off[i]:.3g}")
@@ -206,12 +212,12 @@ def check_model(driver, work, name, m, every):
     wanted = np.array([encode(ids, weights, m) for ids in texts])
     print(f"{name}: reference took {time.monotonic() - begin:.1f} s")
     good = True
-    for precision in ("f32", "bf16", "int8"):
+    for precision in m.get("precisions", ("f32", "bf16", "int8")):
         ours = run(driver, folder, precision, len(texts), texts, m["hidden"])
         if ours is None:
             print(f"{name} {precision}: this processor cannot; not compared")
             continue
-        good &= compare(name, precision, ours, wanted, texts, LEAST.get(precision))
+        good &= compare(name, precision, ours, wanted, texts, LEAST.get(precision), m.get("off", 1e-6))
         alone = run(driver, folder, precision, 1, texts, m["hidden"])
         if alone.tobytes() != ours.tobytes():
             print(f"{name} {precision}: a text alone has other bits than in a batch")
