@@ -6,6 +6,8 @@ import time
 import redis
 
 from case import SluiceCase, scaled
+from corpus import texts
+from redis_server import append_only, command
 
 
 class RedisKill(SluiceCase):
@@ -74,6 +76,38 @@ class RedisKill(SluiceCase):
             self.wait_until(lambda: slow.alive_key(self.server.client()), "the worker to be back")
         self.assertTrue(slow.running())
         self.finish(self.server, sender, faults=["restart in a lonely run"])
+
+    def test_killed_in_the_middle_of_a_transaction(self):
+        """Half of it stands at the end of the file. What is confirmed after the restart outlives the next kill, and the half
+        never takes effect, whether no transaction follows it, as at first, or many do. Redis by itself manages neither."""
+        self.server = self.start_redis(aof="always")
+        sender = self.producer(self.server)
+        first, second = command("MULTI") + command("SET", "half", "1"), command("SET", "other", "1")
+        for torn in (first[:9], first[:-1], first, first + second[:-1], first + second + command("EXEC")[:-1]):
+            self.tear(torn)
+            sender.submit_many(texts(5, seed=len(torn)), encoding="f32")
+            self.kill_and_start()
+            self.assertEqual(sender.unfinished(), len(self.journal.requests))
+        daemon = self.start_daemon(self.server)
+        self.wait_finished(sender)
+        self.tear(first + second[:-1])
+        self.wait_finished(sender, sender.submit_many(texts(20, seed=1), encoding="f32"))
+        self.kill_and_start()
+        self.assertEqual(self.server.client().exists("half", "other"), 0)
+        self.finish(self.server, sender, faults=["torn transaction"])
+        self.assertTrue(daemon.running())
+
+    def kill_and_start(self):
+        self.server.kill()
+        self.server.start()
+
+    def tear(self, torn):
+        """A kill -9 that comes when this much of a transaction is written."""
+        self.server.kill()
+        with open(append_only(self.server.directory), "ab") as file:
+            file.write(torn)
+        self.server.start()
+        self.journal.fault("torn transaction")
 
     def test_kill_of_both(self):
         """Redis and the worker die together, as when the machine does; both come back."""

@@ -13,7 +13,7 @@ import redis
 from case import SCALE, SluiceCase
 from daemon import SOURCE
 from proxy import split_command
-from redis_server import RedisServer, connect
+from redis_server import RedisServer, append_only, connect
 from script_scenes import SCENES
 from scripts import Desk, plain, refused, scripts, source
 
@@ -240,7 +240,7 @@ class CutFile(SluiceCase):
         self.children.append(server)
         desk = Desk(server.start().client())
         scene.prepare(desk)
-        file = os.path.join(server.directory, "appendonlydir", "appendonly.aof.1.incr.aof")
+        file = append_only(server.directory)
         call, before, start = scene.call(desk), desk.dump(), os.path.getsize(file)
         self.assertEqual(call.run(desk.client), scene.result)
         after, end = desk.dump(), os.path.getsize(file)

@@ -56,6 +56,7 @@ def transactions(directory):
         for words in _commands(path):
             name = words[0].upper()
             if name == b"MULTI":
+                assert together is None, f"{path}: a transaction that was torn by a crash has not been cut off"
                 together = []
             elif name == b"EXEC":
                 yield together

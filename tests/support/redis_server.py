@@ -1,16 +1,21 @@
 """A private redis-server on a unix socket, with an append-only file that the checker can read back as a history.
 
 `appendfsync no` still writes every command to the file before its answer leaves Redis, so that kill -9 of the process loses
-nothing; `always` is used where the test says so."""
+nothing; `always` is used where the test says so. What a kill -9 tears in the middle of a write is mended as an operator
+would."""
 
 import os
 import signal
 import socket
+import subprocess
 
 import redis
 
 import process
 from waiting import wait_until
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MEND_AOF = os.path.join(SOURCE, "config", "mend-aof.sh")  # says why
 
 
 class UnixConnection(redis.UnixDomainSocketConnection):
@@ -29,6 +34,17 @@ def connect(path, **options):
     return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=UnixConnection, path=path, **options))
 
 
+def append_only(directory):
+    """The file that a server in this directory appends to, as long as it has not rewritten it."""
+    return os.path.join(directory, "appendonlydir", "appendonly.aof.1.incr.aof")
+
+
+def command(*words):
+    """A command as it stands in an append-only file."""
+    words = [str(word).encode() for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
 class RedisServer:
     def __init__(self, directory, name="redis", aof="no", options=()):
         """`aof`: None for no append-only file, else the appendfsync mode. `options`: further redis-server arguments."""
@@ -45,16 +61,23 @@ class RedisServer:
         self.start_timeout = 30  # seconds: a long append-only file takes its time
 
     def start(self):
+        if self.process is not None and self.process.returncode != 0:
+            self.mend()
         argv = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.directory, "--save", "",
                 "--logfile", self.log, "--maxmemory-policy", "noeviction", "--daemonize", "no",
                 "--appendonly", "yes" if self.aof else "no", "--appendfsync", self.aof or "no",
-                "--aof-use-rdb-preamble", "no", "--auto-aof-rewrite-percentage", "0"]
+                "--aof-load-truncated", "no", "--aof-use-rdb-preamble", "no", "--auto-aof-rewrite-percentage", "0"]
         self.process = process.start(argv + self.options, env=process.clean_environment(self.environment))
         self.starts += 1
         # LOADING answers a ping with an error, too; a password that the client lacks does not mean "not up".
         wait_until(self._answers, lambda: f"redis-server to answer; its log:\n{self.read_log()}", timeout=self.start_timeout,
                    ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return self
+
+    def mend(self):
+        """What an operator does after a crash and before the next start."""
+        done = subprocess.run([MEND_AOF, self.directory], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        assert done.returncode == 0, done.stdout.decode()
 
     def start_on_tcp(self, flag="--port", below=65536):
         """Starts with a TCP port (or a TLS one: `--tls-port`) beside the socket and returns it. Another process may grab a

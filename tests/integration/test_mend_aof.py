@@ -1,0 +1,64 @@
+"""config/mend-aof.sh: what it cuts off the append-only file, and what it leaves alone. Redis itself reads the result in
+tests/fault/test_redis_kill.py, and behind every other kill -9 of a test."""
+# ctest-once
+
+import os
+import subprocess
+
+from case import SluiceCase
+from redis_server import MEND_AOF, append_only, command
+
+BEFORE = command("SELECT", 0) + command("SET", "a", "1")
+WHOLE = command("MULTI") + command("SET", "b", "2") + command("SET", "c", "EXEC") + command("EXEC")
+
+
+class MendAof(SluiceCase):
+    def redis(self, content):
+        """Redis' directory after its end, with this in the last file."""
+        folder = self.path("appendonlydir")
+        os.makedirs(folder, exist_ok=True)
+        self.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.base.aof seq 1 type b\n"
+                   "file appendonly.aof.1.incr.aof seq 1 type i\n")
+        self.write("appendonlydir/appendonly.aof.1.base.aof", command("SET", "base", "1"))
+        with open(append_only(self.directory), "wb") as file:
+            file.write(content)
+
+    def mend(self, code=0):
+        done = subprocess.run([MEND_AOF, self.directory], capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, code, done.stdout.decode() + done.stderr.decode())
+        return done.stderr.decode()
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def test_torn_at_every_byte(self):
+        kept = b""
+        for torn in range(1, len(WHOLE)):
+            with self.subTest(bytes=torn):
+                self.redis(BEFORE + WHOLE + WHOLE[:torn])
+                self.mend()
+                self.assertEqual(self.read(append_only(self.directory)), BEFORE + WHOLE)
+                kept += WHOLE[:torn]
+                self.assertEqual(self.read(self.path("appendonly.torn")), kept)
+
+    def test_what_is_whole_stays(self):
+        self.mend()  # Redis was never started here
+        for content in (b"", BEFORE, BEFORE + WHOLE):
+            self.redis(content)
+            self.mend()
+            self.assertEqual(self.read(append_only(self.directory)), content)
+        self.assertEqual(os.listdir(self.directory), ["appendonlydir"])
+
+    def test_more_than_a_torn_end_is_left_to_a_person(self):
+        """Half a transaction that a start went on behind, as Redis would by itself; and a byte that has changed."""
+        for damage in (WHOLE[:60], WHOLE.replace(b"$3", b"$2", 1)):
+            self.redis(BEFORE + damage + WHOLE)
+            self.assertIn("more than a torn end", self.mend(code=1))
+            self.assertEqual(self.read(append_only(self.directory)), BEFORE + damage + WHOLE)
+        self.redis(BEFORE)
+        self.write("appendonlydir/appendonly.aof.1.base.aof", BEFORE + WHOLE[:60])
+        self.mend(code=1)
+        self.assertEqual(self.read(append_only(self.directory)), BEFORE)
+        self.write("appendonlydir/appendonly.aof.manifest", "no manifest\n")
+        self.assertIn("more than a torn end", self.mend(code=1))
