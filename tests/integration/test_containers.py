@@ -12,7 +12,7 @@ import yaml
 import process
 from case import SluiceCase
 from daemon import BINARY, SOURCE
-from redis_server import connect
+from redis_server import append_only, command, connect
 
 
 def read(*names):
@@ -85,42 +85,58 @@ class Containers(SluiceCase):
                 self.assertTrue(name.startswith("SLUICE_"))
                 self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
 
-    def test_redis_command_and_health_check(self):
-        """The shell command of the file, with its paths moved, starts a Redis for two users; a worker serves under its own, and
-        the file's health check finds that worker and misses it when it is gone."""
+    def start_redis_of_the_file(self):
+        """The shell command of the file, with its paths moved; returns the process and a client of its first user."""
         for name in ("redis_password", "worker_password"):
             self.write(name, name + "-secret\n")
         self.write("redis.conf", read("config", "redis.conf").replace("dir /data", f"dir {self.directory}") +
                    f"\nport 0\nunixsocket {self.path('s')}\n")
-        services = self.compose()["services"]
-        command = services["redis"]["command"][0].replace("$$", "$")
+        service = self.compose()["services"]["redis"]
+        script = service["command"][0].replace("$$", "$")
         for inside, here in (("/run/secrets", self.directory), ("/etc/sluice/redis.conf", self.path("redis.conf")),
+                             ("/etc/sluice/mend-aof.sh", os.path.join(SOURCE, "config", "mend-aof.sh")), ("/data", self.directory),
                              ("/etc/sluice/worker.acl", os.path.join(SOURCE, "config", "acl", "worker.acl")),
                              ("/tmp/users.acl", self.path("users.acl"))):
-            self.assertIn(inside, command)
-            command = command.replace(inside, here)
-        child = process.start([*services["redis"]["entrypoint"], command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        worker = None
-        try:
-            client = connect(self.path("s"), password="redis_password-secret")
-            self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError,))
-            with self.assertRaises(redis.ResponseError):
-                connect(self.path("s"), password="worker_password-secret").ping()
-            environment = {"SLUICE_REDIS_PASSWORD_FILE": self.path("worker_password")}
-            address = f"--redis=redis+unix://sluice-worker@{self.path('s')}"
-            serve = ["--model=" + self.make_model() if word.startswith("--model=") else address if word.startswith("--redis=") else word
-                     for word in services["worker-1"]["command"]]
-            check = [address if word.startswith("--redis=") else word for word in services["worker-1"]["healthcheck"]["test"][2:]]
-            self.assertEqual(self.run_sluice(*check, environment=environment).returncode, 69)
-            worker = process.start([BINARY, *serve, "--lease-ms", "500"], env=process.clean_environment(environment),
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 0, "a healthy worker")
-            process.end(worker)
-            self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 69, "an unhealthy one")
-        finally:
-            for started in (child, worker):
-                if started is not None:
-                    process.end(started)
+            self.assertIn(inside, script)
+            script = script.replace(inside, here)
+        child = self.start_child([*service["entrypoint"], script])
+        client = connect(self.path("s"), password="redis_password-secret")
+        self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError, redis.BusyLoadingError))
+        return child, client
+
+    def start_child(self, argv, environment=None):
+        child = process.start(argv, env=process.clean_environment(environment), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.end, child)
+        return child
+
+    def test_redis_command_and_health_check(self):
+        """Redis knows two users; a worker serves under its own, and the file's health check finds that worker and misses it
+        when it is gone."""
+        services = self.compose()["services"]
+        self.start_redis_of_the_file()
+        with self.assertRaises(redis.ResponseError):
+            connect(self.path("s"), password="worker_password-secret").ping()
+        environment = {"SLUICE_REDIS_PASSWORD_FILE": self.path("worker_password")}
+        address = f"--redis=redis+unix://sluice-worker@{self.path('s')}"
+        serve = ["--model=" + self.make_model() if word.startswith("--model=") else address if word.startswith("--redis=") else word
+                 for word in services["worker-1"]["command"]]
+        check = [address if word.startswith("--redis=") else word for word in services["worker-1"]["healthcheck"]["test"][2:]]
+        self.assertEqual(self.run_sluice(*check, environment=environment).returncode, 69)
+        worker = self.start_child([BINARY, *serve, "--lease-ms", "500"], environment)
+        self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 0, "a healthy worker")
+        process.end(worker)
+        self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 69, "an unhealthy one")
+
+    def test_redis_command_after_a_crash(self):
+        """It starts when the last one died in the middle of a transaction, and what it then confirms outlives the next crash."""
+        child, client = self.start_redis_of_the_file()
+        for number in range(3):
+            client.set(f"key-{number}", number)
+            process.end(child)
+            with open(append_only(self.directory), "ab") as file:
+                file.write(command("MULTI") + command("SET", "key-0", "half")[:-1])
+            child, client = self.start_redis_of_the_file()
+        self.assertEqual(client.mget("key-0", "key-1", "key-2"), [b"0", b"1", b"2"])
 
     def test_redis_configuration(self):
         """The configuration in the file starts a real Redis, with the durability that it promises."""
@@ -134,6 +150,7 @@ class Containers(SluiceCase):
             settings = client.config_get("*")
             self.assertEqual(settings["maxmemory-policy"], "noeviction")
             self.assertEqual((settings["appendonly"], settings["appendfsync"]), ("yes", "always"))
+            self.assertEqual(settings["aof-load-truncated"], "no")
         finally:
             process.end(child)
 
