@@ -83,6 +83,21 @@ static void read_setting(struct doctor *doctor, const char *name, char value[64]
         snprintf(value, 64, "%s", session_text(&reply->items[1]));
 }
 
+/* What a start after a crash does with an append-only file whose end is torn. Source: valkey-io/valkey#4342. */
+static void check_recovery(struct doctor *doctor)
+{
+    char truncates[64];
+    read_setting(doctor, "aof-load-truncated", truncates);
+    if (strcmp(truncates, "yes") == 0)
+        doctor_say(
+            doctor, FINDING_WARN, "recovery",
+            "aof-load-truncated yes: after a crash in the middle of a transaction, what Redis confirms from then on "
+            "may be lost with the next crash; set no, and mend the file before a start (config/mend-aof.sh)");
+    else if (truncates[0] != '\0')
+        doctor_say(doctor, FINDING_OK, "recovery",
+                   "aof-load-truncated no: a torn append-only file is mended before a start, by config/mend-aof.sh");
+}
+
 void doctor_durability(struct doctor *doctor)
 {
     char aof[64], fsync[64], replicas[64];
@@ -104,4 +119,6 @@ void doctor_durability(struct doctor *doctor)
     else
         doctor_say(doctor, FINDING_OK, "durability",
                    "tier T2: appendfsync always; the loss of this machine's disk loses all");
+    if (appends)
+        check_recovery(doctor);
 }

@@ -18,7 +18,7 @@ class Doctor(SluiceCase):
         text = self.doctor(server)
         self.assertTrue(text.endswith("\n0 failed, 0 warnings\n"), text)
         for finding in ("redis       reached at", "version     Redis ", "eviction    maxmemory-policy is noeviction", "memory      ",
-                        "clock       ", "durability  tier T2", "rights      default has every right of a worker on queue test",
+                        "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "rights      default has every right of a worker on queue test",
                         "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
             self.assertIn("ok    " + finding, text)
@@ -43,6 +43,15 @@ class Doctor(SluiceCase):
         text = self.doctor(server)
         self.assertRegex(text, r"warn  memory      \d{2,} % of maxmemory in use")
         self.assertIn("ok    durability  tier T2", text)
+
+    def test_a_start_that_cuts_off_too_little(self):
+        """Redis' default; of no account without an append-only file, and not to be seen by who may not ask."""
+        server = self.start_redis()
+        client = server.client()
+        client.config_set("aof-load-truncated", "yes")
+        self.assertIn("warn  recovery    aof-load-truncated yes", self.doctor(server))
+        client.config_set("appendonly", "no")
+        self.assertNotIn("recovery", self.doctor(server))
 
     def test_a_replica_makes_tier_3(self):
         server = self.start_redis(aof="always")
@@ -101,4 +110,5 @@ class Doctor(SluiceCase):
         text = self.doctor(server)
         self.assertIn("warn  rights      cannot tell", text)
         self.assertIn("warn  durability  tier T1 at least", text)
+        self.assertNotIn("recovery", text)
         self.assertIn("warn  keys        cannot tell", text)
