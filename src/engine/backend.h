@@ -43,6 +43,7 @@ struct team;
 struct stream_limits {
     uint32_t tokens, rows;
     uint32_t strip, keys, room, helped; /* for the cost model: see struct cost_device; 0: none */
+    double half_strip;                  /* likewise */
 };
 
 /* One pass: some whole rows of a batch, as they lie there. Row r is ids[start[r] - origin] onwards. */

@@ -76,10 +76,12 @@ static struct stream_limits cpu_limits(const struct backend_stream *stream)
     limits.helped = stream->team == NULL ? 0 : HELPED_TOKENS;
     if (tiles != NULL) {
         limits.strip = TILES_MULTIPLE;
+        limits.half_strip = 0.65; /* its weights are loaded for half the rows */
         limits.keys = TILES_MULTIPLE;
         limits.room = (uint32_t)(CACHE_BYTES / stream->row_bytes);
     } else if (stream->weights->digits != NULL) {
-        limits.strip = DIGITS_ROWS;
+        limits.strip = 2 * DIGITS_ROWS;
+        limits.half_strip = 0.5;
     }
     return limits;
 }

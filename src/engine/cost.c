@@ -9,9 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-static const double fade = 0.98;       /* of what is known, with each batch: about the last 50 count */
-static const double pull = 0.002;      /* towards the common scale, in batches of equal shares */
-static const double half_strip = 0.65; /* of a whole one: its weights are loaded for half the rows */
+static const double fade = 0.98;  /* of what is known, with each batch: about the last 50 count */
+static const double pull = 0.002; /* towards the common scale, in batches of equal shares */
 static const double least_lone = 0.1;
 static const double crowded = 0.2; /* more for a token that finds no room in the cache */
 static const double weigh = 0.05;  /* of the last batch in the moving scale, error and help */
@@ -57,7 +56,7 @@ static void add_passes(const struct cost_device *device, double count, double to
         count *= device->lone[halves > 1];
         tokens = device->strip;
     } else if (halves > 0) {
-        tokens = device->strip * (whole + half_strip * (halves - 2 * whole));
+        tokens = device->strip * (whole + device->half * (halves - 2 * whole));
     }
     double beyond = device->room > 0 ? fmax(0, tokens - device->room) : 0;
     x[0] += count;
@@ -217,7 +216,7 @@ static double fit_lone(const struct cost *cost, double halves, const struct cost
         }
     if (found > 0)
         return sum / found;
-    return cost->terms[0] + cost->terms[1] * cost->device.strip * (halves > 1 ? 1 : half_strip);
+    return cost->terms[0] + cost->terms[1] * cost->device.strip * (halves > 1 ? 1 : cost->device.half);
 }
 
 /* Fits the prices of lone passes, the shorter not above the longer, and neither above that of a strip and a half. */
@@ -227,7 +226,7 @@ static void fit_both_lone(struct cost *cost, const struct cost_shape *shapes, co
     double half_ns = fit_lone(cost, 1, shapes, took_ns, count), one_ns = fit_lone(cost, 2, shapes, took_ns, count);
     if (!(all_ns > 0))
         return;
-    one_ns = fmin(one_ns, all_ns + half_strip * strip_ns);
+    one_ns = fmin(one_ns, all_ns + cost->device.half * strip_ns);
     cost->device.lone[1] = fmax(least_lone, one_ns / all_ns);
     cost->device.lone[0] = fmax(least_lone, fmin(half_ns, one_ns) / all_ns);
 }

@@ -25,6 +25,7 @@ struct cost_equations {
 struct cost_device {
     double pass;   /* whole rows of up to so many are one pass; 0: all are */
     double strip;  /* a product takes so many rows at a time; 0: any number */
+    double half;   /* what half a strip takes, as a share of a whole one */
     double keys;   /* attention takes so many keys at a time; 0: any number */
     double room;   /* the activations of so many stay in a core's cache; 0: of any number */
     double helped; /* idle threads have a part in a pass of up to so many; 0: they never have */

@@ -143,6 +143,7 @@ static struct cost_device device_of(const struct encoder *encoder)
     struct stream_limits limits = encoder->backend->ops->limits(encoder->stream);
     return (struct cost_device){.pass = limits.tokens,
                                 .strip = limits.strip,
+                                .half = limits.half_strip,
                                 .keys = limits.keys,
                                 .room = limits.room,
                                 .helped = limits.helped};

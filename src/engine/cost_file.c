@@ -19,7 +19,7 @@ enum { LONE_MOST = 2 };
 static void print_head(const struct cost_source *of, struct buffer *out)
 {
     const struct model *model = of->model;
-    buffer_format(out, "sluice cost 5\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+    buffer_format(out, "sluice cost 6\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
                   engine_backend(of->engine), engine_device(of->engine), of->threads,
                   precision_name(engine_precision(of->engine)));
     buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
@@ -33,8 +33,9 @@ void cost_print(const struct cost_source *of, const struct cost *cost, struct bu
 {
     print_head(of, out);
     const struct cost_device *device = &cost->device;
-    buffer_format(out, "pass %.17g strip %.17g keys %.17g room %.17g helped %.17g lone %.17g %.17g\n", device->pass,
-                  device->strip, device->keys, device->room, device->helped, device->lone[0], device->lone[1]);
+    buffer_format(out, "pass %.17g strip %.17g half %.17g keys %.17g room %.17g helped %.17g lone %.17g %.17g\n",
+                  device->pass, device->strip, device->half, device->keys, device->room, device->helped,
+                  device->lone[0], device->lone[1]);
     buffer_format(out, "terms %.17g %.17g %.17g help %.17g\n", cost->terms[0], cost->terms[1], cost->terms[2],
                   cost->help);
     if (buffer_ok(out))
@@ -62,7 +63,8 @@ static bool sound(const struct cost *cost)
     const double counts[] = {device->pass, device->strip, device->keys, device->room, device->helped};
     const double shares[] = {device->lone[0], device->lone[1], cost->terms[0],
                              cost->terms[1],  cost->terms[2],  cost->help};
-    bool sound = cost_known(cost) && cost->help > 0 && device->lone[0] <= LONE_MOST && device->lone[1] <= LONE_MOST;
+    bool sound = cost_known(cost) && device->half >= 0 && device->half <= 1 && cost->help > 0 &&
+                 device->lone[0] <= LONE_MOST && device->lone[1] <= LONE_MOST;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         sound &= counts[i] >= 0 && counts[i] <= UINT32_MAX && counts[i] == floor(counts[i]);
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
@@ -78,10 +80,10 @@ static struct cost scan(const char *text)
     const char *at = strstr(text, "\npass ");
     if (at == NULL ||
         sscanf(at,
-               "\npass %lf strip %lf keys %lf room %lf helped %lf lone %lf %lf\n"
+               "\npass %lf strip %lf half %lf keys %lf room %lf helped %lf lone %lf %lf\n"
                "terms %lf %lf %lf help %lf",
-               &device->pass, &device->strip, &device->keys, &device->room, &device->helped, &device->lone[0],
-               &device->lone[1], &cost.terms[0], &cost.terms[1], &cost.terms[2], &cost.help) != 11)
+               &device->pass, &device->strip, &device->half, &device->keys, &device->room, &device->helped,
+               &device->lone[0], &device->lone[1], &cost.terms[0], &cost.terms[1], &cost.terms[2], &cost.help) != 12)
         return cost_from(0, 0, 0);
     return cost;
 }

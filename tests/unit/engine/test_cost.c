@@ -66,7 +66,7 @@ static void every_pass_pays(void **state)
 }
 
 static const struct cost_device tiles = {
-    .pass = 256, .strip = 32, .keys = 32, .room = 200, .helped = 128, .lone = {0.5, 0.9}};
+    .pass = 256, .strip = 32, .half = 0.65, .keys = 32, .room = 200, .helped = 128, .lone = {0.5, 0.9}};
 
 static void fit_knows_passes(void **state)
 {
@@ -98,7 +98,7 @@ static void tokens_count_in_strips(void **state)
     (void)state;
     struct cost cost = cost_from(0, 1, 0);
     cost.terms[0] = 100;
-    cost.device = (struct cost_device){.strip = 32, .lone = {0.7, 0.8}};
+    cost.device = (struct cost_device){.strip = 32, .half = 0.65, .lone = {0.7, 0.8}};
     for (double tokens = 1; tokens <= 32; tokens++)
         assert_near(cost_predict_ns(&cost, (struct cost_shape){tokens, 0, 1}), (tokens <= 16 ? 0.7 : 0.8) * 132, 1e-9);
     cost.terms[0] = 0;
@@ -127,7 +127,7 @@ static void fit_finds_the_prices_of_lone_passes(void **state)
         shapes[i] = (struct cost_shape){tokens, tokens * tokens, 1};
         took[i] = 0.08 * tokens * tokens + (i == 0 ? 2440 : i == 1 ? 3300 : 1850 + 2610 * tokens / 32);
     }
-    struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, COUNT);
+    struct cost cost = cost_fit((struct cost_device){.strip = 32, .half = 0.65}, shapes, took, COUNT);
     for (int i = 0; i < COUNT; i++)
         assert_near(cost_predict_ns(&cost, shapes[i]), took[i], 1e-6);
     assert_near(cost.terms[0], 1850, 1e-6);
@@ -148,7 +148,7 @@ static void lone_prices_stay_in_order(void **state)
             shapes[i] = (struct cost_shape){tokens, tokens * tokens, 1};
             took[i] = i < 2 ? short_ones[k][i] : 1000 + 100 * tokens;
         }
-        struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, 6);
+        struct cost cost = cost_fit((struct cost_device){.strip = 32, .half = 0.65}, shapes, took, 6);
         for (double tokens = 1; tokens <= 256; tokens++) {
             double now = cost_predict_ns(&cost, (struct cost_shape){tokens, tokens * tokens, 1});
             assert_true(now > 0 && now >= before * (1 - 1e-12));
@@ -164,7 +164,7 @@ static void few_batches_do_without_the_prices_of_lone_passes(void **state)
     const struct cost_shape shapes[] = {{16, 256, 1}, {32, 1024, 1}, {64, 4096, 1}};
     const double took[] = {650, 1000, 2040}; /* of which 40 are noise, not attention */
     for (unsigned count = 2; count <= 3; count++) {
-        struct cost cost = cost_fit((struct cost_device){.strip = 32}, shapes, took, count);
+        struct cost cost = cost_fit((struct cost_device){.strip = 32, .half = 0.65}, shapes, took, count);
         assert_true(cost.device.lone[0] == 0 && cost.device.lone[1] == 0 && cost.terms[2] == 0);
         assert_near(cost_predict_ns(&cost, (struct cost_shape){512, 512 * 512, 1}), 16000, 0.03);
     }
@@ -175,7 +175,7 @@ static void the_last_pass_has_what_is_left(void **state)
 {
     (void)state;
     struct cost cost = cost_from(1000, 1, 0);
-    cost.device = (struct cost_device){.pass = 256, .strip = 32, .lone = {0.5, 0.9}};
+    cost.device = (struct cost_device){.pass = 256, .strip = 32, .half = 0.65, .lone = {0.5, 0.9}};
     assert_near(cost_predict_ns(&cost, (struct cost_shape){17 * 16, 0, 17}), 1000 + 256 + 0.5 * 1032, 1e-9);
     assert_near(cost_predict_ns(&cost, (struct cost_shape){34 * 16, 0, 34}), 2 * 1000 + 2 * 256 + 0.9 * 1032, 1e-9);
     assert_near(cost_predict_ns(&cost, (struct cost_shape){32 * 16, 0, 32}), 2 * 1000 + 2 * 256, 1e-9);
@@ -219,6 +219,7 @@ static void more_tokens_never_cost_less(void **state)
         struct cost cost = cost_from(1000 * some(), 100 * some(), some());
         cost.device = (struct cost_device){.pass = 512,
                                            .strip = floor(some() * 2) * 32,
+                                           .half = some(),
                                            .keys = floor(some() * 2) * 32,
                                            .room = floor(600 * some()),
                                            .helped = 512,

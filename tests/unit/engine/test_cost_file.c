@@ -86,7 +86,8 @@ static void what_is_kept_comes_back_as_it_was(void **state)
     const struct cost costs[] = {cost_from(170000.1, 1.0 / 3, 8.5e-5), cost_from(0, 1, 0), cost_from(1e-300, 0, 1e300)};
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct cost cost = costs[i];
-        cost.device = i == 0 ? (struct cost_device){0} : (struct cost_device){256, 32, 16, 80, 128, {1.0 / 3, 0.9}};
+        cost.device =
+            i == 0 ? (struct cost_device){0} : (struct cost_device){256, 32, 0.65, 16, 80, 128, {1.0 / 3, 0.9}};
         cost.help = i == 0 ? 1 : 0.3;
         remember(&desk, cost);
         assert_int_equal(recall(&desk, &back), STATUS_OK);
@@ -175,9 +176,16 @@ static void senseless_numbers_are_not_believed(void **state)
         remember(&desk, bad[i]);
         assert_int_equal(recall(&desk, &back), STATUS_BAD_INPUT);
     }
-    const struct cost_device no_device[] = {
-        {.pass = -1},    {.strip = 0.5},        {.strip = 1e-310},       {.keys = 1e300},
-        {.room = 80.25}, {.lone = {0.5, 2.01}}, {.lone = {(double)NAN}}, {.helped = (double)INFINITY}};
+    const struct cost_device no_device[] = {{.pass = -1},
+                                            {.strip = 0.5},
+                                            {.strip = 1e-310},
+                                            {.keys = 1e300},
+                                            {.room = 80.25},
+                                            {.half = 1.5},
+                                            {.half = (double)NAN},
+                                            {.lone = {0.5, 2.01}},
+                                            {.lone = {(double)NAN}},
+                                            {.helped = (double)INFINITY}};
     for (size_t i = 0; i < sizeof no_device / sizeof no_device[0]; i++) {
         struct cost cost = cost_from(1, 2, 3);
         cost.device = no_device[i];
