@@ -12,8 +12,10 @@ from waiting import wait_until
 
 
 # A sentinel looks at each server every ten seconds: here it is to see at once what happens, and to take an election that came
-# to nothing for over soon. The last two: how long it mistrusts itself after the machine was slow.
-BRISK = {"INFO-PERIOD": 100, "PING-PERIOD": 100, "ASK-PERIOD": 100, "ELECTION-TIMEOUT": 1000, "SLAVE-RECONF-TIMEOUT": 1000,
+# to nothing for over soon. While the master is down it asks the replicas for INFO once a second, whatever INFO-PERIOD says, and
+# promotes none whose last one is older than five PING-PERIODs: these must be more than a second. The last two: how long it
+# mistrusts itself after the machine was slow.
+BRISK = {"INFO-PERIOD": 100, "PING-PERIOD": 300, "ASK-PERIOD": 100, "ELECTION-TIMEOUT": 1000, "SLAVE-RECONF-TIMEOUT": 1000,
          "TILT-TRIGGER": 2000, "TILT-PERIOD": 1000}
 
 
