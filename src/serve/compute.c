@@ -21,7 +21,8 @@ struct compute {
     void **contexts;                    /* [thread_count]: the threads, for their crew */
     struct team *team; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
-    atomic_uint out, spare_out; /* spare_out: not among `out`, which threads for spare time look at */
+    atomic_uint out, spare_out; /* spare_out: not among `out` */
+    atomic_uint begun;          /* that ever were among `out`; both are what threads for spare time look at */
     struct compute_state state;
 };
 
@@ -99,6 +100,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
     *thread = (struct compute_thread){.device = own,
                                       .spare = at >= own->threads && compute->spare_count > 0,
                                       .ordinary = &compute->out,
+                                      .begun = &compute->begun,
                                       .begin = options->begin,
                                       .end = options->end};
     compute->contexts[at] = thread;
@@ -219,6 +221,7 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     assert(job != NULL && engine < compute->engine_count);
     compute->idle = job->next;
     ++*(batch->spare ? &compute->spare_out : &compute->out);
+    compute->begun += !batch->spare;
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
     crew_put(batch->spare ? compute->spare_crew : compute->crew, job);
 }

@@ -12,14 +12,22 @@ enum { LOOK_NS = 200 * 1000 };
 
 /* A nice thread leaves its core to whoever wakes up there, but a core that it is on does not count as idle when the
  * kernel looks where to put them: they are put on the core of an ordinary batch, in whose middle they then are. So it
- * goes away itself while there is such a batch, and looks now and then whether there still is. */
+ * goes away itself while there is such a batch, and looks now and then whether there still is. And as no gap between
+ * such batches is known to last, it takes only half of the time while they come. */
 static void make_way(void *context)
 {
-    const struct compute_thread *thread = context;
+    struct compute_thread *thread = context;
     const struct timespec look = {.tv_nsec = LOOK_NS};
-    uint64_t end = clock_now_ns() + COMPUTE_WAY_NS;
-    while (atomic_load_explicit(thread->ordinary, memory_order_relaxed) > 0 && clock_now_ns() < end)
+    unsigned begun = atomic_load_explicit(thread->begun, memory_order_relaxed);
+    uint64_t now = clock_now_ns(), end = now + COMPUTE_WAY_NS, rested = now;
+    if (begun != thread->begun_then)
+        rested += now - thread->went_on_ns;
+    thread->begun_then = begun;
+    while ((atomic_load_explicit(thread->ordinary, memory_order_relaxed) > 0 || now < rested) && now < end) {
         nanosleep(&look, NULL);
+        now = clock_now_ns();
+    }
+    thread->went_on_ns = now;
 }
 
 enum status compute_thread_open(struct compute_thread *thread, struct engine *const *engines, unsigned engine_count,
@@ -66,7 +74,7 @@ static void finish(struct compute_thread *thread, struct crew_seat *seat, struct
 static void begin(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job)
 {
     struct batch *batch = job->batch;
-    batch->started_ns = clock_now_ns();
+    batch->started_ns = thread->went_on_ns = clock_now_ns();
     enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
     if (status == STATUS_OK)
         status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);

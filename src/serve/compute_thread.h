@@ -13,8 +13,10 @@
 #include "serve/crew.h"
 #include "work/batch.h"
 
-/* In spare time a thread waits before every layer while batches that are not for it are out, but no longer than this,
- * so that its own ends, too. */
+/* In spare time a thread waits before every layer while batches that are not for it are out, and where others have been
+ * begun since the last look for as long as the layer before took; but no longer than this, so that its own batch ends,
+ * too.
+ */
 enum { COMPUTE_WAY_NS = 5000000 };
 
 /* A device as its threads and the owner see it. */
@@ -34,18 +36,20 @@ struct compute_job {
     struct compute_job *next;      /* among the owner's idle ones, or those that a thread has in flight */
 };
 
-/* A thread. Its opener names the first five; the rest is zero before compute_thread_open. */
+/* A thread. Its opener names the first six; the rest is zero before compute_thread_open. */
 struct compute_thread {
     struct compute_device *device;
-    bool spare;                  /* runs in spare time */
-    const atomic_uint *ordinary; /* batches that are out and not for spare time */
+    bool spare;                          /* runs in spare time */
+    const atomic_uint *ordinary, *begun; /* batches not for spare time: that are out, and that ever were */
     enum status (*begin)(void *owner, struct batch *batch);
     void (*end)(void *owner, struct batch *batch); /* both as in struct compute_options */
     struct encoder **encoders;                     /* [engine_count] */
     unsigned engine_count;
     struct compute_job *first, *last; /* in flight, the oldest first */
     unsigned in_flight;
-    uint64_t free_ns; /* when the last one came back */
+    uint64_t free_ns;    /* when the last one came back */
+    uint64_t went_on_ns; /* when the last batch was begun, or in spare time the last layer */
+    unsigned begun_then; /* in spare time: what had been begun by the last look */
 };
 
 /* Opens an encoder of each of the engines, and lets the team help those of a thread that does not run in spare time;
