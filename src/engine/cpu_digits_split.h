@@ -2,12 +2,8 @@
 #ifndef ENGINE_CPU_DIGITS_SPLIT_H
 #define ENGINE_CPU_DIGITS_SPLIT_H
 
-#include <immintrin.h>
-#include <math.h>
-#include <string.h>
-
 #include "engine/cpu_digits.h"
-#include "engine/vec_math.h"
+#include "engine/cpu_rows.h"
 
 enum {
     DIGIT_TILE = DIGITS_ROWS * DIGITS_STEP,
@@ -15,20 +11,12 @@ enum {
     STEP_VECS = DIGITS_STEP / VEC,
 };
 
-/* Some floats of a row, zeros behind its end. */
-INLINE vec load_within(const float *from, uint32_t at, uint32_t inputs)
-{
-    if (at >= inputs)
-        return vec_set(0.0f);
-    return inputs - at < VEC ? vec_load_part(from + at, inputs - at) : vec_load(from + at);
-}
-
 /* The bits of a row's largest magnitude; what is not a number is larger than all. */
 INLINE uint32_t largest_bits(uint32_t inputs, const float *from)
 {
     __m512i largest = _mm512_setzero_si512();
     for (uint32_t i = 0; i < inputs; i += VEC)
-        largest = _mm512_max_epu32(largest, _mm512_castps_si512(vec_abs(load_within(from, i, inputs))));
+        largest = _mm512_max_epu32(largest, _mm512_castps_si512(vec_abs(load_upto(from + i, inputs - i))));
     return _mm512_reduce_max_epu32(largest);
 }
 
@@ -100,8 +88,10 @@ static void digits_split(uint32_t first_row, uint32_t last_row, uint32_t inputs,
         int8_t *at = to.value + row / DIGITS_ROWS * strip + (size_t)(row % DIGITS_ROWS) * DIGITS_STEP;
         vec x[STEP_VECS], power = vec_set(power_for(largest_bits(inputs, numbers), &to.scale[row]));
         for (uint32_t input = 0; input < inputs; input += DIGITS_STEP, at += STEP_BYTES) {
-            for (uint32_t i = 0; i < STEP_VECS; i++)
-                x[i] = load_within(numbers, input + i * VEC, inputs);
+            for (uint32_t i = 0; i < STEP_VECS; i++) {
+                uint32_t first = input + i * VEC;
+                x[i] = first < inputs ? load_upto(numbers + first, inputs - first) : vec_set(0.0f);
+            }
             split_step(x, power, at);
         }
     }

@@ -59,8 +59,7 @@ INLINE void end_row(const struct waiting *waiting, uint32_t row, bool activates,
         if (activates)
             x[i] = activation_of(activation, true, x[i]);
     }
-    __m512bh both = _mm512_cvtne2ps_pbh(x[1], x[0]);
-    __builtin_memcpy(waiting->to + row * waiting->stride, &both, sizeof both);
+    _mm512_storeu_si512(waiting->to + row * waiting->stride, amx_rounded(x));
 }
 
 /* Ends some rows, always the same number, so that the branches are easy to foresee. */

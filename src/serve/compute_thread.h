@@ -14,8 +14,7 @@
 #include "work/batch.h"
 
 /* In spare time a thread waits before every layer while batches that are not for it are out, and where others have been
- * begun since the last look for as long as the layer before took; but no longer than this, so that its own batch ends,
- * too.
+ * begun since the last look for as long as the layer before took; but no longer than this, so that its own ends, too.
  */
 enum { COMPUTE_WAY_NS = 5000000 };
 
