@@ -186,6 +186,7 @@ static void cuda_encoder_close(struct backend_stream *stream)
     if (stream->runner != NULL)
         gemm_runner_close(stream->runner);
     cuda_stream_close(&stream->device);
+    free(stream->ops);
     free(stream);
 }
 
@@ -212,6 +213,10 @@ static enum status open_cudnn(struct backend_stream *stream, struct err *err)
 static enum status stream_fill(struct backend_stream *stream, struct err *err)
 {
     struct cuda_backend *cuda = stream->cuda;
+    stream->ops = calloc(CUDA_PASS_OPS(cuda->backend.model->layer_count), sizeof *stream->ops);
+    if (stream->ops == NULL) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a CUDA stream");
+    }
     TRY(cuda_select(cuda, err));
     TRY(cuda_stream_open(cuda->api, &cuda->request, &cuda->plan, &stream->device, err));
     atomic_fetch_add(&cuda->backend.counters->halvings, stream->device.plan.halvings);

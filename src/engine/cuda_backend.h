@@ -22,6 +22,17 @@ struct cuda_backend {
 
 enum pass_mode { PASS_DIRECT, PASS_CAPTURE, PASS_REPLAY };
 
+/* An op of a pass up to pooling, as it was asked for. */
+struct pass_op {
+    enum { OP_EMBED, OP_LINEAR, OP_ATTENTION, OP_NORM } kind;
+    uint32_t layer;
+    enum linear_site linear;
+    enum norm_site norm;
+};
+
+/* How many of them a pass has: embedding, and in a layer four products, attention and two norms. */
+#define CUDA_PASS_OPS(layers) (1 + 7 * (size_t)(layers))
+
 struct backend_stream {
     struct cuda_backend *cuda;
     struct kernel_queue queue;
@@ -29,13 +40,14 @@ struct backend_stream {
     struct cuda_stream device;
     struct cuda_graphs graphs;
     struct cudnn *cudnn; /* NULL: attention is all our own */
-    bool cudnn_direct;   /* its attention cannot be captured here */
     bool lost;           /* the device; nothing is asked of it any more */
     uint64_t passes;     /* begun so far */
 
     /* The pass that is begun, until it is submitted. */
     bool begun, capturing;
     enum pass_mode mode;
+    struct pass_op *ops; /* [CUDA_PASS_OPS], the first op_count: what was asked for so far */
+    uint32_t op_count;
     struct cuda_bucket *bucket;
     struct cuda_slot *slot;
     struct kernel_ragged ragged;

@@ -230,18 +230,14 @@ enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum 
 }
 
 /* By cuDNN. A plan that fails when it is run is given up for our kernel; one that has run and cannot be captured stays,
- * and is the reason for no more graphs with it: the pass that was being captured is lost, once. */
+ * and there are no graphs then. */
 static enum status attend_cudnn(struct backend_stream *stream, struct err *err)
 {
     const struct cuda_places *places = &stream->device.plan.places;
     enum status status = cudnn_run(stream->cudnn, stream->bucket->attention, &stream->cudnn_rows,
                                    place(stream, places->wide), place(stream, places->y), err);
-    if (status == STATUS_OK || status == STATUS_DEVICE_LOST)
+    if (status == STATUS_OK || status == STATUS_DEVICE_LOST || stream->capturing)
         return status;
-    if (stream->capturing) {
-        stream->cudnn_direct = true;
-        return status;
-    }
     stream->bucket->attention = NULL;
     log_cudnn_passed_over(stream->bucket, err);
     return STATUS_OK;

@@ -20,7 +20,6 @@ MUST_CHECK enum status cuda_ops_plan(struct backend_stream *stream, struct err *
 MUST_CHECK enum status cuda_ops_embed(struct backend_stream *stream, struct err *err);
 MUST_CHECK enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site,
                                        struct err *err);
-/* Sets stream->cudnn_direct when cuDNN's attention cannot be captured: the pass has failed then. */
 MUST_CHECK enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, struct err *err);
 MUST_CHECK enum status cuda_ops_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site,
                                      struct err *err);

@@ -2,7 +2,8 @@
  *
  * They only enqueue. From the second pass of a size on, everything between the batch's arrival and pooling is one graph
  * (cuda_graphs.h): the ops of the second pass are captured, those of later ones have nothing to do until pool launches
- * the graph. What is enqueued for an op is cuda_ops.h's. */
+ * the graph. A stream on which a pass cannot be captured, or its graph not made or launched, runs that pass and all
+ * later ones directly; it is logged once (graphs_given_up) and counted. What is enqueued for an op is cuda_ops.h's. */
 #ifndef ENGINE_CUDA_PASS_H
 #define ENGINE_CUDA_PASS_H
 

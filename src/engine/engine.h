@@ -89,6 +89,7 @@ struct engine_counters {
     uint64_t rows_f32;  /* the same, finite in f32 only */
     uint64_t rows_lost; /* the same, finite in no precision */
     uint64_t graphs_captured, graph_launches; /* CUDA: of the passes, this many ran as graphs */
+    uint64_t graph_fallbacks; /* CUDA: encoders that gave graphs up, since one could not be made or launched */
     uint64_t cudnn_passes;                    /* CUDA: of the passes, this many took their attention from cuDNN */
     uint64_t halvings; /* CUDA: how often a pass was halved before its memory could be reserved */
 };

@@ -114,7 +114,9 @@ def check_shape(options, driver, report, name):
         if engine["rows_bf16"] or engine["rows_f32"] or engine["rows_lost"]:
             report.fail(title, f"rows of an ordinary model were not finite: {engine}")
         replayed = engine["graph_launches"] > 0
-        if driver.backend == "cuda" and replayed != (graphs != "no graphs"):
+        if engine["graph_fallbacks"]:
+            report.fail(title, f"graphs were given up: {engine}")
+        elif driver.backend == "cuda" and replayed != (graphs != "no graphs"):
             report.fail(title, f"{engine['graph_launches']} of {engine['passes']} passes were replayed graphs")
         if engine["halvings"]:
             report.fail(title, f"memory ran out: {engine}")

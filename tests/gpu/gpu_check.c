@@ -118,6 +118,7 @@ static void print_engine(struct engine *engine)
         {"passes", counters.passes},
         {"graphs_captured", counters.graphs_captured},
         {"graph_launches", counters.graph_launches},
+        {"graph_fallbacks", counters.graph_fallbacks},
         {"cudnn_passes", counters.cudnn_passes},
         {"halvings", counters.halvings},
     };

@@ -58,7 +58,9 @@ static void the_device_may_be_lost_at_any_call(void **state)
     memory_model_free(model);
 }
 
-/* Any other error of any call ends its batch alone: the next one is computed. */
+/* Any other error of any call ends its batch alone, or none at all where only a graph is lost: the next one is
+ * computed.
+ */
 static void fail_each_call(cudaError_t answer)
 {
     static struct cuda_rows rows;
@@ -73,8 +75,10 @@ static void fail_each_call(cudaError_t answer)
                 cuda_run(&opened, &rows, STATUS_OK);
             cuda_host_plant((struct cuda_host_fault){.at = at, .answer = answer});
             enum status status = encoder_run(opened.encoder, &rows.batch, &err);
-            failed = status != STATUS_OK;
-            assert_true(!failed || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY);
+            failed = status != STATUS_OK || engine_counters(opened.engine).graph_fallbacks > 0;
+            if (status == STATUS_OK)
+                cuda_expect(&rows, opened.model, cuda_near_f16);
+            assert_true(status == STATUS_OK || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY);
             cuda_host_clear();
             for (int after = 0; after < 3; after++) {
                 cuda_rows_make(&rows, opened.model, lengths, 0, 2);
@@ -97,6 +101,71 @@ static void so_does_one_without_memory(void **state)
 {
     (void)state;
     fail_each_call(cudaErrorMemoryAllocation);
+}
+
+/* The call that fails while a size is captured (the second pass) or replayed (the third). */
+struct graph_fault {
+    const char *call;
+    int answer;
+    bool replayed;
+};
+
+/* A graph that cannot be made or launched costs nothing but itself: its own pass is computed, with the two before it
+ * still out; from then on everything is launched directly, and nothing of it is tried again. */
+static void give_graphs_up(const struct graph_fault *fault, enum cuda_host_order order, enum pooling pooling)
+{
+    static const uint32_t lengths[2][3] = {{5, 2}, {30, 7}};
+    struct err err = {0};
+    cuda_host_engine_open(&(struct cuda_host_options){.order = order, .seed = 3});
+    struct model *model = memory_model(deeper, 1);
+    model->pooling = pooling;
+    struct cuda_opened opened = cuda_opened(model, NULL);
+    uint64_t launches = 0, captures = 0;
+    for (int i = 0; i < 12 + 3; i++) {      /* three of the one size, three of the other, and so on */
+        if (i == 3 + 1 + fault->replayed) { /* there is a graph of the first size, which may be running */
+            launches = engine_counters(opened.engine).graph_launches;
+            assert_true(launches > 0);
+            cuda_host_plant((struct cuda_host_fault){.call = fault->call, .at = 1, .answer = fault->answer});
+        }
+        if (i >= 3) {
+            assert_int_equal(encoder_take(opened.encoder, &err), STATUS_OK);
+            cuda_expect(&flights[i % 3], model, cuda_near_f16);
+        }
+        if (i < 12) {
+            cuda_rows_make(&flights[i % 3], model, lengths[i / 3 % 2], 0, (uint64_t)i);
+            assert_int_equal(encoder_put(opened.encoder, &flights[i % 3].batch, &err), STATUS_OK);
+        }
+        if (i == 3 + 1 + fault->replayed) {
+            launches = engine_counters(opened.engine).graph_launches;
+            captures = cuda_host_calls("cudaStreamBeginCapture");
+            assert_int_equal(engine_counters(opened.engine).graph_fallbacks, 1);
+        }
+    }
+    struct engine_counters counters = engine_counters(opened.engine);
+    assert_int_equal(counters.graph_launches, launches);
+    assert_int_equal(counters.graph_fallbacks, 1);
+    assert_int_equal(cuda_host_calls("cudaStreamBeginCapture"), captures);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
+static void without_a_graph_a_pass_runs_directly(void **state)
+{
+    (void)state;
+    static const struct graph_fault faults[] = {
+        {"cudaStreamBeginCapture", cudaErrorStreamCaptureUnsupported, false},
+        {"cudaLaunchKernel", cudaErrorStreamCaptureUnsupported, false},
+        {"cublasLtMatmul", CUBLAS_STATUS_NOT_SUPPORTED, false},
+        {"cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, false},
+        {"cudaGraphInstantiate", cudaErrorNotSupported, false},
+        {"cudaGraphLaunch", cudaErrorInvalidValue, false},
+        {"cudaGraphLaunch", cudaErrorInvalidValue, true},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        give_graphs_up(&faults[i], CUDA_HOST_LATE, POOLING_MEAN);
+        give_graphs_up(&faults[i], CUDA_HOST_OTHERS, POOLING_CLS);
+        give_graphs_up(&faults[i], CUDA_HOST_SHUFFLED, POOLING_MEAN);
+    }
 }
 
 /* --- rows that f16 cannot hold ---------------------------------------------------------------------------------------
@@ -182,11 +251,9 @@ static void then_in_f32(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(the_device_may_be_lost_at_any_call),
-    cmocka_unit_test(a_failed_call_fails_its_batch_alone),
-    cmocka_unit_test(so_does_one_without_memory),
-    cmocka_unit_test(a_row_that_overflows_is_run_again),
-    cmocka_unit_test(then_in_f32),
+    cmocka_unit_test(the_device_may_be_lost_at_any_call), cmocka_unit_test(a_failed_call_fails_its_batch_alone),
+    cmocka_unit_test(so_does_one_without_memory),         cmocka_unit_test(without_a_graph_a_pass_runs_directly),
+    cmocka_unit_test(a_row_that_overflows_is_run_again),  cmocka_unit_test(then_in_f32),
 };
 
 TEST_MAIN(cases)
