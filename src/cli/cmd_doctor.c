@@ -95,7 +95,7 @@ static int run(struct invocation *invocation)
 const struct subcommand command_doctor = {
     .name = "doctor",
     .bit = FOR_DOCTOR,
-    .summary = "Check Redis, its settings, the rights of a user, the queue and its model",
+    .summary = "Check Redis, its settings, the rights of a user, the queue, its model and this host",
     .explanation =
         "A line for each finding: ok, warn, or fail. Exit 78 when something failed, 69 or 77 when Redis cannot be\n"
         "reached or refuses the login. Nothing is changed.",

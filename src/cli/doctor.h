@@ -31,6 +31,6 @@ void doctor_durability(struct doctor *doctor); /* which tier: what is lost when 
 void doctor_rights(struct doctor *doctor);     /* each right of the role */
 void doctor_queue(struct doctor *doctor);      /* keys, group, workers, dead letters */
 void doctor_model(struct doctor *doctor);      /* whether our model is the queue's */
-void doctor_host(struct doctor *doctor);       /* the libraries under this program */
+void doctor_host(struct doctor *doctor);       /* the backend, and the libraries under this program */
 
 #endif

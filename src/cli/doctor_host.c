@@ -1,5 +1,6 @@
-/* This host: the libraries under the program, against the versions in which known holes are closed. Debian closes holes
- * without changing the version that a library tells, so the package database is read where there is one. */
+/* This host: what a worker here would compute on, and the libraries under the program, against the versions in which
+ * known holes are closed. Debian closes holes without changing the version that a library tells, so the package
+ * database is read where there is one. */
 #include <cjson/cJSON.h>
 #include <ctype.h>
 #include <event2/event.h>
@@ -9,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "cli/doctor.h"
+#include "engine/engine.h"
 
 #define PACKAGES "/var/lib/dpkg/status"
 
@@ -71,8 +73,25 @@ static bool find_version(const char *database, const char *package, char version
     return true;
 }
 
+/* Which backend the settings mean here; where "auto" does not mean the GPU, why. */
+static void check_backend(struct doctor *doctor)
+{
+    const char *setting = doctor->config->backend, *name;
+    enum precision precision = (enum precision)doctor->config->precision;
+    struct err why = {0}, err;
+    if (engine_find(setting, precision, &name, &why, &err) != STATUS_OK)
+        doctor_say(doctor, FINDING_FAIL, "backend", "%s: %s", setting, err.message);
+    else if (why.message[0] != '\0')
+        doctor_say(doctor, FINDING_OK, "backend", "%s, not cuda: %s", name, why.message);
+    else if (strcmp(setting, "auto") == 0 && strcmp(name, "cpu") == 0)
+        doctor_say(doctor, FINDING_OK, "backend", "cpu; this build has no CUDA");
+    else
+        doctor_say(doctor, FINDING_OK, "backend", "%s", name);
+}
+
 void doctor_host(struct doctor *doctor)
 {
+    check_backend(doctor);
     struct buffer database = {0};
     struct err err;
     doctor_say(doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());

@@ -1,8 +1,10 @@
 /* What the answers of CUDA and cuBLAS mean, and what a GPU is like. Works on any table, so it needs no CUDA to link. */
 #include "engine/cuda_api.h"
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Errors after which the runtime answers every call on the device with the same error. Those that have come with newer
  * versions stand here as numbers: a header of CUDA 12.4 does not know their names. */
@@ -83,13 +85,41 @@ enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, c
     return err_set(err, status, "cuBLAS failed (%s): %s", what, api->cublasLtGetStatusName(answer));
 }
 
+/* Whether the loader says of that file itself, and not of what it needs, that there is none. */
+static bool is_missing(const char *path, const char *why)
+{
+    size_t length = strlen(path);
+    return strncmp(why, path, length) == 0 && strstr(why + length, "No such file") != NULL;
+}
+
+void *cuda_library_open(const char *file, const char *const folders[], size_t count, struct err *err)
+{
+    bool told = false;
+    for (size_t i = 0; i < count; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s%s", folders[i], file);
+        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (handle != NULL)
+            return handle;
+        const char *why = dlerror();
+        if (i == 0 || (!told && !is_missing(path, why)))
+            (void)err_set(err, STATUS_UNSUPPORTED, "%s", why);
+        told = told || !is_missing(path, why);
+    }
+    return NULL;
+}
+
 static enum status driver_version(const struct cuda_api *api, int *out, struct err *err)
 {
     *out = 0;
     TRY(cuda_check(api, api->cudaDriverGetVersion(out), "asking for the driver", err));
-    if (*out == 0)
-        return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver");
-    return STATUS_OK;
+    if (*out != 0)
+        return STATUS_OK;
+    static const char *const loader[] = {""};
+    struct err why;
+    if (cuda_library_open("libcuda.so.1", loader, 1, &why) != NULL)
+        return err_set(err, STATUS_UNSUPPORTED, "the NVIDIA driver does not say its version");
+    return err_set(err, STATUS_UNSUPPORTED, "this machine has no NVIDIA driver (%s)", why.message);
 }
 
 enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct err *err)

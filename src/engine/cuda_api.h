@@ -109,6 +109,11 @@ struct cuda_device {
  * Thread: any. */
 MUST_CHECK enum status cuda_api_real(const struct cuda_api **out, struct err *err);
 
+/* Opens a library out of the first of the folders in which that works; "" is wherever the loader looks, the others end
+ * with a slash. It stays open: a library of CUDA's does not survive being closed. Returns NULL with the loader's reason
+ * in `err`: what is wrong with the file that was found, or that none was. Errors: STATUS_UNSUPPORTED. Thread: any. */
+void *cuda_library_open(const char *file, const char *const folders[], size_t count, struct err *err);
+
 /* How many GPUs there are, at least 1. Errors: STATUS_UNSUPPORTED: there are none, or no driver; STATUS_DEVICE_LOST. */
 MUST_CHECK enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct err *err);
 

@@ -2,8 +2,7 @@
  * and cuBLAS, some hundreds of megabytes, are opened when there is a GPU to use them on, under the names of the major
  * version whose headers this was built with: another one's functions may take other arguments.
  *
- * The table is the one thing in the engine that outlives all engines. What was opened stays open: a library of CUDA's
- * does not survive being closed. */
+ * The table is the one thing in the engine that outlives all engines. */
 #include "engine/cuda_api.h"
 
 #include <dlfcn.h>
@@ -20,17 +19,13 @@
 #define SLUICE_CUDA_LIBRARY_DIR "/usr/local/cuda/lib64"
 #endif
 
-/* Opens LIBRARY.so.MAJOR, wherever the loader or the toolkit has it. NULL: nowhere. */
-static void *open_library(const char *library)
+/* Opens LIBRARY.so.MAJOR, wherever the loader or the toolkit has it. NULL: nowhere, and why. */
+static void *open_library(const char *library, struct err *err)
 {
     static const char *const folders[] = {"", SLUICE_CUDA_LIBRARY_DIR "/", "/usr/local/cuda/lib64/"};
-    char path[512];
-    void *handle = NULL;
-    for (size_t i = 0; handle == NULL && i < sizeof folders / sizeof folders[0]; i++) {
-        snprintf(path, sizeof path, "%s%s.so." TEXT(CUBLAS_VER_MAJOR), folders[i], library);
-        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return handle;
+    char file[64];
+    snprintf(file, sizeof file, "%s.so." TEXT(CUBLAS_VER_MAJOR), library);
+    return cuda_library_open(file, folders, sizeof folders / sizeof folders[0], err);
 }
 
 /* Puts a function of a library into a field of the table. ISO C has no cast from an object to a function pointer;
@@ -44,11 +39,12 @@ static bool find(void *library, const char *name, void *field)
 
 static enum status find_blaslt(struct cuda_api *api, struct err *err)
 {
-    void *library = open_library("libcublasLt");
+    struct err why;
+    void *library = open_library("libcublasLt", &why);
     if (library == NULL)
         return err_set(err, STATUS_UNSUPPORTED,
-                       "there is no libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " in the library path or in %s",
-                       SLUICE_CUDA_LIBRARY_DIR);
+                       "no libcublasLt.so." TEXT(CUBLAS_VER_MAJOR) " can be opened, from the library path or %s: %s",
+                       SLUICE_CUDA_LIBRARY_DIR, why.message);
     const char *missing = NULL;
 #define FIND(call)                                                                                                     \
     if (!find(library, #call, &api->call))                                                                             \
@@ -64,7 +60,7 @@ static enum status find_blaslt(struct cuda_api *api, struct err *err)
 /* All or nothing: a table with half of cuBLAS is of no use. */
 static void find_blas(struct cuda_api *api)
 {
-    void *library = open_library("libcublas");
+    void *library = open_library("libcublas", NULL);
     bool complete = library != NULL;
 #define FIND(call) complete = complete && find(library, #call, &api->call);
     CUDA_BLAS_CALLS(FIND)

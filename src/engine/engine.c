@@ -35,6 +35,15 @@ enum status engine_devices(const char *backend, enum precision precision, unsign
     return ops->devices(count, err);
 }
 
+enum status engine_find(const char *backend, enum precision precision, const char **name, struct err *passed_over,
+                        struct err *err)
+{
+    const struct backend_ops *ops;
+    TRY(backend_find(backend, precision, &ops, passed_over, err));
+    *name = ops->name;
+    return STATUS_OK;
+}
+
 enum status engine_open(const struct model *model, const struct engine_options *options, struct engine **out,
                         struct err *err)
 {

@@ -61,6 +61,11 @@ void engine_close(struct engine *engine);
  * backend has one, and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
 MUST_CHECK enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err);
 
+/* Which backend an engine would have here: its row's name. `passed_over`, which may be NULL: why "auto" takes no better
+ * one; its message is "" when it takes the best, or has no choice. Errors: as engine_devices. */
+MUST_CHECK enum status engine_find(const char *backend, enum precision precision, const char **name,
+                                   struct err *passed_over, struct err *err);
+
 /* The backend's row in the table: "cpu", "cuda", "null". */
 const char *engine_backend(const struct engine *engine);
 

@@ -6,8 +6,9 @@ CONFIG, UNAVAILABLE, NOPERM = 78, 69, 77
 
 
 class Doctor(SluiceCase):
-    def doctor(self, server, *arguments, code=0):
-        result = self.run_sluice("doctor", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(), *arguments)
+    def doctor(self, server, *arguments, code=0, environment=None):
+        result = self.run_sluice("doctor", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(), *arguments,
+                                 environment=environment)
         self.assertEqual(result.returncode, code, result.stdout.decode() + result.stderr.decode())
         return result.stdout.decode()
 
@@ -22,6 +23,17 @@ class Doctor(SluiceCase):
                         "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
             self.assertIn("ok    " + finding, text)
+
+    def test_backend(self):
+        """Why it is not the GPU, down to what the loader says of the driver's library; and one that cannot be had."""
+        server, folder = self.start_redis(), self.path("")[:-1]
+        self.write("libcuda.so.1", "no library")
+        no_driver = rf"this machine has no NVIDIA driver \({folder}/libcuda\.so\.1: file too short\)"
+        environment = {"LD_LIBRARY_PATH": folder}
+        self.assertRegex(self.doctor(server, environment=environment),
+                         rf"ok    backend     cpu(, not cuda: {no_driver}|; this build has no CUDA)\n")
+        self.assertRegex(self.doctor(server, "--backend", "cuda", environment=environment, code=CONFIG),
+                         rf'fail  backend     cuda: ({no_driver}|no backend "cuda"; .*)\n')
 
     def test_server_findings(self):
         server = self.start_redis(options=("--maxmemory-policy", "allkeys-lru"))

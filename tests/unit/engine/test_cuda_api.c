@@ -1,6 +1,9 @@
 /* What CUDA's answers mean, what a GPU is like, and that this program says why where there is none. */
 #include "harness.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "cuda_host.h"
 #include "cuda_host_case.h"
 #include "engine/cuda_api.h"
@@ -120,14 +123,41 @@ static void no_driver_is_told(void **state)
     struct err err = {0};
     uint32_t count;
     assert_int_equal(cuda_device_count(&api, &count, &err), STATUS_UNSUPPORTED);
-    assert_string_equal(err.message, "this machine has no NVIDIA driver");
+    /* The second where there is a driver after all. */
+    assert_true(strstr(err.message, "this machine has no NVIDIA driver (libcuda.so.1: ") == err.message ||
+                strcmp(err.message, "the NVIDIA driver does not say its version") == 0);
     cuda_host_close();
+}
+
+/* Of several folders the one that has the file says what is wrong with it; else the first says that there is none. */
+static void why_a_library_does_not_open_is_told(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/sluice-library-XXXXXX", path[128], slashed[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(slashed, sizeof slashed, "%s/", folder);
+    snprintf(path, sizeof path, "%slibnone.so.1", slashed);
+    const char *const folders[] = {"", slashed, "/nowhere/"};
+    struct err err = {0};
+    assert_null(cuda_library_open("libnone.so.1", folders, 3, &err));
+    assert_string_equal(err.message, "libnone.so.1: cannot open shared object file: No such file or directory");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("this is no library, though it has its name", file);
+    fclose(file);
+    assert_null(cuda_library_open("libnone.so.1", folders, 3, &err));
+    assert_int_equal(err.status, STATUS_UNSUPPORTED);
+    assert_ptr_equal(strstr(err.message, path), err.message);
+    assert_non_null(strstr(err.message, "file too short"));
+    assert_non_null(cuda_library_open("libc.so.6", folders, 3, &err));
+    assert_int_equal(unlink(path) + rmdir(folder), 0);
 }
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(answers_have_a_meaning), cmocka_unit_test(a_failed_product_is_not_a_lost_device),
     cmocka_unit_test(a_gpu_is_described),     cmocka_unit_test(an_old_gpu_is_refused),
     cmocka_unit_test(the_reason_is_told),     cmocka_unit_test(no_driver_is_told),
+    cmocka_unit_test(why_a_library_does_not_open_is_told),
 };
 
 TEST_MAIN(cases)
