@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/auto_precision.h"
 #include "engine/backend.h"
 #include "engine/encoder.h"
 
@@ -51,7 +52,11 @@ enum status engine_open(const struct model *model, const struct engine_options *
     struct err passed_over;
     struct engine_options chosen = options == NULL ? (struct engine_options){0} : *options;
     TRY(backend_find(chosen.backend, chosen.precision, &ops, &passed_over, err));
-    TRY(engine_open_with(ops, model, options, out, err));
+    if (chosen.precision == PRECISION_AUTO) {
+        TRY(backend_choose(ops, PRECISION_AUTO, &chosen.precision, err));
+        TRY(auto_precision(ops, model, &chosen, chosen.precision, &chosen.precision, err));
+    }
+    TRY(engine_open_with(ops, model, &chosen, out, err));
     (*out)->passed_over = passed_over;
     return STATUS_OK;
 }
