@@ -142,13 +142,17 @@ static void remember(const char *directory, const char *head, const struct rival
 
 /* --- All of it ---------------------------------------------------------------------------------------------------- */
 
+/* Once for a machine, so that commands that are started often stay quiet. */
 static void say(enum precision chosen, const struct rival rivals[RIVALS], bool kept)
 {
     char because[64];
     double ratio = rivals[BF16].ns / rivals[F32].ns;
     snprintf(because, sizeof because, "bf16 takes %.2f times as long as f32", ratio);
-    log_info("precision_chosen", log_str("precision", precision_name(chosen)), log_str("because", because),
-             log_str("from", kept ? "cache" : "measurement"));
+    if (kept) {
+        log_debug("precision_chosen", log_str("precision", precision_name(chosen)), log_str("because", because));
+    } else {
+        log_info("precision_chosen", log_str("precision", precision_name(chosen)), log_str("because", because));
+    }
 }
 
 enum status auto_precision(const struct backend_ops *ops, const struct model *model,
