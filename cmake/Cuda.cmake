@@ -38,8 +38,7 @@ endif()
 # The parts that know CUDA, out of a layer's sources.
 file(GLOB SLUICE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/engine/cuda_*.c
   ${CMAKE_SOURCE_DIR}/src/engine/backend_cuda.c)
-set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda_api_runtime.c # those that need more than headers
-  ${CMAKE_SOURCE_DIR}/src/engine/cuda_cudnn_runtime.c)
+set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda_api_runtime.c) # needs more than headers
 list(REMOVE_ITEM SLUICE_CUDA_SOURCES ${SLUICE_CUDA_RUNTIME})
 file(GLOB SLUICE_KERNEL_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
 file(GLOB SLUICE_KERNEL_HOST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.c)

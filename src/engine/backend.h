@@ -20,7 +20,7 @@ struct backend_ops;
 
 /* What an engine counts. Thread: any. */
 struct backend_counters {
-    atomic_uint_fast64_t passes, graphs_captured, graph_launches, graph_fallbacks, cudnn_passes, halvings;
+    atomic_uint_fast64_t passes, graphs_captured, graph_launches, graph_fallbacks, halvings;
 };
 
 /* The head of every backend's own struct. Read-only once open. */

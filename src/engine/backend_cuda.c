@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/cache.h"
-#include "base/log.h"
 #include "engine/cuda_pass.h"
 
 /* --- the device and its weights ------------------------------------------------------------------------------------
@@ -62,27 +61,6 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
     }
 }
 
-/* Attention for first tokens alone is our kernel's business. */
-static bool has_whole_attention(const struct model *model)
-{
-    return model->pooling != POOLING_CLS || model->layer_count > 1;
-}
-
-/* Whether attention can be cuDNN's. What cannot be is said once and done by our kernel. */
-static bool find_cudnn(struct cuda_backend *cuda)
-{
-    const struct model *model = cuda->backend.model;
-    enum kernel_type type = type_of(cuda->backend.precision);
-    struct err err = {0};
-    enum status status =
-        cudnn_does(type, model->heads, model->hidden / model->heads, cuda_plan_tokens(&cuda->request), &err);
-    if (status == STATUS_OK)
-        status = cudnn_api_real(&cuda->cudnn, &err);
-    if (status != STATUS_OK)
-        log_warn("cudnn_passed_over", log_str("reason", err.message));
-    return status == STATUS_OK;
-}
-
 /* What may be taken is a share of what is free before the weights are copied. */
 static enum status make_plan(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
 {
@@ -101,7 +79,6 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
         .workspace_bytes = gemm_workspace_bytes(&cuda->device),
         .available_bytes = (size_t)((double)free_bytes * share),
     };
-    cuda->request.cudnn = options->cudnn_attention && has_whole_attention(cuda->backend.model) && find_cudnn(cuda);
     return cuda_plan_make(&cuda->request, &cuda->plan, err);
 }
 
@@ -127,10 +104,10 @@ static void cuda_close(struct backend *backend)
 /* With all that a pass's time depends on beside the model and the precision. */
 static void describe(struct cuda_backend *cuda)
 {
-    snprintf(cuda->backend.device, sizeof cuda->backend.device,
-             "%.80s, driver %d, cublaslt %zu, %s, gelu %s, attention %s", cuda->device.name, cuda->device.driver,
-             cuda->device.cublaslt, cuda->request.graphs > 0 ? "graphs" : "no graphs",
-             cuda->activation_after == GEMM_ALONE ? "exact" : "fast", cuda->request.cudnn ? "cudnn" : "own");
+    snprintf(cuda->backend.device, sizeof cuda->backend.device, "%.80s, driver %d, cublaslt %zu, %s, gelu %s",
+             cuda->device.name, cuda->device.driver, cuda->device.cublaslt,
+             cuda->request.graphs > 0 ? "graphs" : "no graphs",
+             cuda->activation_after == GEMM_ALONE ? "exact" : "fast");
 }
 
 static enum status fill(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
@@ -182,32 +159,11 @@ static void cuda_encoder_close(struct backend_stream *stream)
     if (stream->device.memory != NULL)
         cuda_pass_forget(stream);
     cuda_graphs_close(&stream->graphs);
-    cudnn_close(stream->cudnn);
     if (stream->runner != NULL)
         gemm_runner_close(stream->runner);
     cuda_stream_close(&stream->device);
     free(stream->ops);
     free(stream);
-}
-
-/* Without it, attention is our own. */
-static enum status open_cudnn(struct backend_stream *stream, struct err *err)
-{
-    const struct cuda_backend *cuda = stream->cuda;
-    const struct model *model = cuda->backend.model;
-    struct cudnn_options options = {.api = cuda->cudnn,
-                                    .cuda = cuda->api,
-                                    .stream = stream->device.compute,
-                                    .type = cuda->weights.type,
-                                    .heads = model->heads,
-                                    .head_dim = model->hidden / model->heads,
-                                    .scale = 1.0f, /* it is in the query's weights */
-                                    .workspace = stream->device.memory + stream->device.plan.places.cudnn};
-    enum status status = cudnn_open(&options, &stream->cudnn, err);
-    if (status == STATUS_OK || status == STATUS_DEVICE_LOST)
-        return status;
-    log_warn("cudnn_passed_over", log_str("reason", err->message));
-    return STATUS_OK;
 }
 
 static enum status stream_fill(struct backend_stream *stream, struct err *err)
@@ -225,8 +181,6 @@ static enum status stream_fill(struct backend_stream *stream, struct err *err)
                                           .multiprocessors = cuda->device.multiprocessors,
                                           .capability = cuda->device.capability};
     stream->graphs = (struct cuda_graphs){.api = cuda->api, .most = cuda->request.graphs};
-    if (cuda->request.cudnn)
-        TRY(open_cudnn(stream, err));
     return gemm_runner_open(cuda->gemm, &stream->queue, &stream->runner, err);
 }
 

@@ -17,7 +17,6 @@ struct cuda_backend {
     struct cuda_plan plan;
     enum gemm_after activation_after; /* of the intermediate product; GEMM_ALONE: the kernel does it */
     enum kernel_activation activation;
-    const struct cudnn_api *cudnn; /* NULL: attention is all our own */
 };
 
 enum pass_mode { PASS_DIRECT, PASS_CAPTURE, PASS_REPLAY };
@@ -39,9 +38,8 @@ struct backend_stream {
     struct gemm_runner *runner;
     struct cuda_stream device;
     struct cuda_graphs graphs;
-    struct cudnn *cudnn; /* NULL: attention is all our own */
-    bool lost;           /* the device; nothing is asked of it any more */
-    uint64_t passes;     /* begun so far */
+    bool lost;       /* the device; nothing is asked of it any more */
+    uint64_t passes; /* begun so far */
 
     /* The pass that is begun, until it is submitted. */
     bool begun, capturing;
@@ -51,7 +49,6 @@ struct backend_stream {
     struct cuda_bucket *bucket;
     struct cuda_slot *slot;
     struct kernel_ragged ragged;
-    struct cudnn_rows cudnn_rows; /* the same for cuDNN */
 };
 
 #endif

@@ -35,18 +35,18 @@ static enum status grow(struct cuda_graphs *graphs, struct err *err)
     return STATUS_OK;
 }
 
-enum status cuda_graphs_find(struct cuda_graphs *graphs, uint32_t tokens, uint32_t rows, uint32_t longest,
-                             struct cuda_bucket **out, struct err *err)
+enum status cuda_graphs_find(struct cuda_graphs *graphs, uint32_t tokens, uint32_t rows, struct cuda_bucket **out,
+                             struct err *err)
 {
     for (size_t i = 0; i < graphs->count; i++) {
         *out = &graphs->buckets[i];
-        if ((*out)->tokens == tokens && (*out)->rows == rows && (*out)->longest == longest)
+        if ((*out)->tokens == tokens && (*out)->rows == rows)
             return STATUS_OK;
     }
     if (graphs->count == graphs->capacity)
         TRY(grow(graphs, err));
     *out = &graphs->buckets[graphs->count++];
-    **out = (struct cuda_bucket){.tokens = tokens, .rows = rows, .longest = longest};
+    **out = (struct cuda_bucket){.tokens = tokens, .rows = rows};
     return STATUS_OK;
 }
 

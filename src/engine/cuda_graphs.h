@@ -7,14 +7,11 @@
 #ifndef ENGINE_CUDA_GRAPHS_H
 #define ENGINE_CUDA_GRAPHS_H
 
-#include "engine/cuda_cudnn.h"
 #include "engine/cuda_gemm.h"
 #include "engine/cuda_weights.h"
 
 struct cuda_bucket {
     uint32_t tokens, rows;
-    uint32_t longest;                                  /* row, with cuDNN's attention; else 0 */
-    const struct cudnn_plan *attention;                /* NULL: kernels/attention.cu */
     const struct gemm_plan *plans[CUDA_LINEARS];       /* for `tokens` rows of a matrix */
     const struct gemm_plan *first_plans[CUDA_LINEARS]; /* for `rows`: of the layer for first tokens only ... */
     const struct gemm_plan *keys_values;               /* ... in which these are still of all tokens */
@@ -36,7 +33,7 @@ void cuda_graphs_close(struct cuda_graphs *graphs);
 
 /* The bucket of that size, made when there is none; it may move when the next one is made.
  * Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status cuda_graphs_find(struct cuda_graphs *graphs, uint32_t tokens, uint32_t rows, uint32_t longest,
+MUST_CHECK enum status cuda_graphs_find(struct cuda_graphs *graphs, uint32_t tokens, uint32_t rows,
                                         struct cuda_bucket **out, struct err *err);
 
 /* Makes a captured graph the bucket's, and destroys `captured`. Room is made by the graph that was used least recently;

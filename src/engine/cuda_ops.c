@@ -1,7 +1,5 @@
 #include "engine/cuda_ops.h"
 
-#include "base/log.h"
-
 static enum status check(const struct backend_stream *stream, cudaError_t answer, const char *what, struct err *err)
 {
     return cuda_check(stream->cuda->api, answer, what, err);
@@ -135,32 +133,11 @@ static enum status plan_layer(struct backend_stream *stream, uint32_t layer, str
                         err);
 }
 
-static void log_cudnn_passed_over(const struct cuda_bucket *bucket, const struct err *err)
-{
-    log_warn("cudnn_passed_over", log_int("rows", bucket->rows), log_int("longest", bucket->longest),
-             log_str("reason", err->message));
-}
-
-/* What cuDNN has no plan for, our kernel does. */
-static enum status plan_attention(struct backend_stream *stream, struct err *err)
-{
-    struct cuda_bucket *bucket = stream->bucket;
-    if (stream->cudnn == NULL)
-        return STATUS_OK;
-    enum status status = cudnn_find(stream->cudnn, bucket->rows, bucket->longest, &bucket->attention, err);
-    if (status == STATUS_DEVICE_LOST)
-        return status;
-    if (status != STATUS_OK)
-        log_cudnn_passed_over(bucket, err);
-    return STATUS_OK;
-}
-
 /* Plans every op of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. */
 enum status cuda_ops_plan(struct backend_stream *stream, struct err *err)
 {
     TRY(plan_layer(stream, 0, err));
-    TRY(plan_layer(stream, model_of(stream)->layer_count - 1, err));
-    return plan_attention(stream, err);
+    return plan_layer(stream, model_of(stream)->layer_count - 1, err);
 }
 
 /* --- the ops -------------------------------------------------------------------------------------------------------
@@ -229,20 +206,6 @@ enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum 
     return check(stream, kernel_activate(&stream->queue, &args), "activation", err);
 }
 
-/* By cuDNN. A plan that fails when it is run is given up for our kernel; one that has run and cannot be captured stays,
- * and there are no graphs then. */
-static enum status attend_cudnn(struct backend_stream *stream, struct err *err)
-{
-    const struct cuda_places *places = &stream->device.plan.places;
-    enum status status = cudnn_run(stream->cudnn, stream->bucket->attention, &stream->cudnn_rows,
-                                   place(stream, places->wide), place(stream, places->y), err);
-    if (status == STATUS_OK || status == STATUS_DEVICE_LOST || stream->capturing)
-        return status;
-    stream->bucket->attention = NULL;
-    log_cudnn_passed_over(stream->bucket, err);
-    return STATUS_OK;
-}
-
 enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
 {
     const struct model *model = model_of(stream);
@@ -259,10 +222,6 @@ enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, st
         .qkv = place(stream, places->wide),
         .context = place(stream, places->y),
     };
-    if (!first_only && stream->bucket->attention != NULL)
-        TRY(attend_cudnn(stream, err));
-    if (!first_only && stream->bucket->attention != NULL)
-        return STATUS_OK;
     return check(stream, kernel_attention(&stream->queue, &args), "attention", err);
 }
 

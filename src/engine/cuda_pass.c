@@ -57,25 +57,14 @@ static enum status ended(struct backend_stream *stream, enum status status)
     return status;
 }
 
-static uint32_t longest_of(const struct pass *pass)
-{
-    uint32_t longest = 0;
-    for (uint32_t row = 0; row < pass->rows; row++)
-        longest = pass->length[row] > longest ? pass->length[row] : longest;
-    return longest;
-}
-
 static enum status find_bucket(struct backend_stream *stream, const struct pass *pass, struct err *err)
 {
     const struct model *model = stream->cuda->backend.model;
     const struct cuda_plan *plan = &stream->device.plan;
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
-    uint32_t longest = 0;
-    if (model->pooling == POOLING_CLS || stream->cudnn != NULL)
+    if (model->pooling == POOLING_CLS)
         rows = cuda_bucket_rows(pass->rows, rows);
-    if (stream->cudnn != NULL)
-        longest = cuda_bucket_rows(longest_of(pass), model->max_tokens);
-    TRY(cuda_graphs_find(&stream->graphs, tokens, rows, longest, &stream->bucket, err));
+    TRY(cuda_graphs_find(&stream->graphs, tokens, rows, &stream->bucket, err));
     stream->bucket->last_pass = stream->passes++;
     stream->mode = PASS_DIRECT;
     if (stream->bucket->graph != NULL)
@@ -144,11 +133,9 @@ static enum status begin_pass(struct backend_stream *stream, const struct pass *
     stream->begun = true;
     stream->op_count = 0;
     TRY(find_bucket(stream, pass, err));
-    uint32_t cudnn_hidden = stream->cudnn == NULL ? 0 : stream->cuda->backend.model->hidden;
-    struct cuda_ragged_layout layout = cuda_ragged_layout(stream->bucket->tokens, stream->bucket->rows, cudnn_hidden);
+    struct cuda_ragged_layout layout = cuda_ragged_layout(stream->bucket->tokens, stream->bucket->rows);
     const void *block = stream->device.memory + stream->device.plan.places.ragged;
     stream->ragged = cuda_ragged_view(&layout, block);
-    stream->cudnn_rows = cuda_ragged_cudnn(&layout, block);
     if (!stream->bucket->planned)
         TRY(cuda_ops_plan(stream, err));
     stream->bucket->planned = true;
@@ -210,8 +197,6 @@ static enum status run_graph(struct backend_stream *stream, struct err *err)
 
 static enum status end_pass(struct backend_stream *stream, struct err *err)
 {
-    if (stream->bucket->attention != NULL)
-        atomic_fetch_add(&stream->cuda->backend.counters->cudnn_passes, 1);
     if (stream->mode != PASS_DIRECT) {
         enum status status = run_graph(stream, err);
         TRY(status == STATUS_OK ? status : without_graph(stream, status, err));

@@ -41,17 +41,12 @@ static size_t output_bytes(uint32_t rows, uint32_t dim)
     return (size_t)rows * dim * sizeof(float);
 }
 
-static uint32_t cudnn_hidden(const struct cuda_plan_request *request)
-{
-    return request->cudnn ? request->model->hidden : 0;
-}
-
 static struct cuda_places lay_out(const struct cuda_plan_request *request, uint32_t tokens, uint32_t rows)
 {
     const struct model *model = request->model;
     size_t element = request->element_bytes, used = 0, hidden = element * model->hidden;
     size_t wide = larger(3 * hidden, element * model->intermediate_size);
-    size_t ragged = cuda_ragged_layout(tokens, rows, cudnn_hidden(request)).bytes;
+    size_t ragged = cuda_ragged_layout(tokens, rows).bytes;
     struct cuda_places places = {
         .x = part(&used, tokens * hidden),
         .y = part(&used, tokens * hidden),
@@ -59,7 +54,6 @@ static struct cuda_places lay_out(const struct cuda_plan_request *request, uint3
     };
     places.first = part(&used, model->pooling == POOLING_CLS ? rows * hidden : 0);
     places.ragged = part(&used, ragged);
-    places.cudnn = part(&used, request->cudnn ? CUDNN_WORKSPACE_BYTES : 0);
     for (unsigned slot = 0; slot < request->slots; slot++) {
         places.slot_ragged[slot] = part(&used, ragged);
         places.slot_output[slot] = part(&used, output_bytes(rows, model->dim));
@@ -76,7 +70,7 @@ static void fill(const struct cuda_plan_request *request, struct cuda_plan *plan
     plan->rows = rows < plan->tokens ? rows : plan->tokens;
     plan->dim = request->model->dim;
     plan->places = lay_out(request, plan->tokens, plan->rows);
-    plan->ragged_bytes = aligned(cuda_ragged_layout(plan->tokens, plan->rows, cudnn_hidden(request)).bytes);
+    plan->ragged_bytes = aligned(cuda_ragged_layout(plan->tokens, plan->rows).bytes);
     plan->pinned_bytes = request->slots * (plan->ragged_bytes + aligned(output_bytes(plan->rows, plan->dim)));
     plan->graph_bytes = request->graphs * graph;
     plan->total_bytes = request->weight_bytes + plan->places.bytes + request->workspace_bytes + plan->graph_bytes;

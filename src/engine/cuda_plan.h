@@ -33,7 +33,6 @@ struct cuda_places {
                     * and behind it [rows, hidden], the queries, then [rows, intermediate] */
     size_t first;  /* [rows, hidden], x of each row's first token; for CLS pooling */
     size_t ragged; /* the batch that is computed now (cuda_ragged.h) */
-    size_t cudnn;  /* cuDNN's workspace, where it is used */
     size_t slot_ragged[BACKEND_SLOTS_MAX], slot_output[BACKEND_SLOTS_MAX], slot_finite[BACKEND_SLOTS_MAX];
     size_t bytes;
 };
@@ -44,7 +43,6 @@ struct cuda_plan_request {
     unsigned slots;                    /* 1 to BACKEND_SLOTS_MAX */
     uint32_t graphs;                   /* that are kept; 0: none are made */
     uint32_t batch_tokens, batch_rows; /* 0: the defaults above */
-    bool cudnn;                        /* attention by cuDNN */
     size_t weight_bytes;
     size_t workspace_bytes; /* of the matrix products */
     size_t available_bytes; /* that all of it may take */

@@ -8,15 +8,12 @@ static size_t aligned(size_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows, uint32_t cudnn_hidden)
+struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows)
 {
-    struct cuda_ragged_layout layout = {.rows = rows, .cudnn_hidden = cudnn_hidden};
-    size_t starts = cudnn_hidden == 0 ? 0 : aligned(((size_t)rows + 1) * sizeof(int32_t));
+    struct cuda_ragged_layout layout;
     layout.start = aligned(KERNEL_COUNTS * sizeof(uint32_t));
     layout.length = layout.start + aligned(rows * sizeof(uint32_t));
-    layout.qkv_starts = layout.length + aligned(rows * sizeof(uint32_t));
-    layout.context_starts = layout.qkv_starts + starts;
-    layout.ids = layout.context_starts + starts;
+    layout.ids = layout.length + aligned(rows * sizeof(uint32_t));
     layout.position = layout.ids + aligned(tokens * sizeof(int32_t));
     layout.tiles = layout.position + aligned(tokens * sizeof(uint32_t));
     layout.bytes = layout.tiles + kernel_tiles_bound(tokens, rows) * sizeof(struct kernel_tile);
@@ -43,21 +40,6 @@ static void fill_tokens(const struct pass *pass, const uint32_t *start, int32_t 
     }
 }
 
-/* In elements; the rows that are not there are of length 0, and one more start ends the list. */
-static void fill_cudnn(const struct cuda_ragged_layout *layout, const struct pass *pass, const uint32_t *start,
-                       char *base)
-{
-    uint32_t *length = (uint32_t *)(void *)(base + layout->length);
-    int32_t *qkv = (int32_t *)(void *)(base + layout->qkv_starts);
-    int32_t *context = (int32_t *)(void *)(base + layout->context_starts);
-    for (uint32_t row = 0; row <= layout->rows; row++) {
-        uint32_t elements = (row < pass->rows ? start[row] : pass->extent) * layout->cudnn_hidden;
-        qkv[row] = (int32_t)(3 * elements);
-        context[row] = (int32_t)elements;
-    }
-    memset(length + pass->rows, 0, (layout->rows - pass->rows) * sizeof *length);
-}
-
 size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pass *pass, void *block)
 {
     char *base = block;
@@ -66,8 +48,6 @@ size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pa
     for (uint32_t row = 0; row < pass->rows; row++)
         start[row] = pass->start[row] - pass->origin;
     memcpy(base + layout->length, pass->length, pass->rows * sizeof(uint32_t));
-    if (layout->cudnn_hidden != 0)
-        fill_cudnn(layout, pass, start, base);
     fill_tokens(pass, start, (int32_t *)(void *)(base + layout->ids), (uint32_t *)(void *)(base + layout->position));
     counts[KERNEL_COUNT_ROWS] = pass->rows;
     counts[KERNEL_COUNT_TOKENS] = pass->extent;
@@ -85,15 +65,5 @@ struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, c
         .start = (const uint32_t *)(const void *)(base + layout->start),
         .length = (const uint32_t *)(const void *)(base + layout->length),
         .tiles = (const struct kernel_tile *)(const void *)(base + layout->tiles),
-    };
-}
-
-struct cudnn_rows cuda_ragged_cudnn(const struct cuda_ragged_layout *layout, const void *block)
-{
-    const char *base = block;
-    return (struct cudnn_rows){
-        .length = (const int32_t *)(const void *)(base + layout->length),
-        .qkv_starts = (const int32_t *)(const void *)(base + layout->qkv_starts),
-        .context_starts = (const int32_t *)(const void *)(base + layout->context_starts),
     };
 }

@@ -7,18 +7,15 @@
 #define ENGINE_CUDA_RAGGED_H
 
 #include "engine/backend.h"
-#include "engine/cuda_cudnn.h"
 #include "kernels/kernels.h"
 
 /* Units: bytes from the block's start. */
 struct cuda_ragged_layout {
-    uint32_t rows, cudnn_hidden;
-    size_t start, length, qkv_starts, context_starts, ids, position, tiles;
+    size_t start, length, ids, position, tiles;
     size_t bytes; /* of the largest block */
 };
 
-/* `cudnn_hidden`: the width of a token, for cuDNN's lists of where rows start; 0: without these. */
-struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows, uint32_t cudnn_hidden);
+struct cuda_ragged_layout cuda_ragged_layout(uint32_t tokens, uint32_t rows);
 
 /* Writes a pass of at most so many tokens and rows; ids and positions in gaps become 0, what lies there is not read.
  * Returns the bytes from the start on that have to be copied. Shapes: block [layout->bytes], aligned to 16. */
@@ -26,8 +23,5 @@ size_t cuda_ragged_fill(const struct cuda_ragged_layout *layout, const struct pa
 
 /* The same block in device memory, as the kernels take it. */
 struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, const void *block);
-
-/* Its rows for cuDNN, with rows of length 0 up to layout->rows; for a layout with cuDNN's lists. */
-struct cudnn_rows cuda_ragged_cudnn(const struct cuda_ragged_layout *layout, const void *block);
 
 #endif

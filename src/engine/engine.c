@@ -115,7 +115,6 @@ struct engine_counters engine_counters(struct engine *engine)
         .graphs_captured = atomic_load(&engine->counters.graphs_captured),
         .graph_launches = atomic_load(&engine->counters.graph_launches),
         .graph_fallbacks = atomic_load(&engine->counters.graph_fallbacks),
-        .cudnn_passes = atomic_load(&engine->counters.cudnn_passes),
         .halvings = atomic_load(&engine->counters.halvings),
     };
     rescue_count(&engine->rescue, &counters);

@@ -31,7 +31,6 @@ struct engine_options {
     float memory_share;     /* of the device's free memory that may be reserved; 0: 0.8 */
     bool no_graphs;         /* CUDA: every kernel is launched by itself */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
-    bool cudnn_attention;   /* CUDA: attention by cuDNN, where it is there and does it */
     const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's; "": none */
 };
 
@@ -95,8 +94,7 @@ struct engine_counters {
     uint64_t rows_lost; /* the same, finite in no precision */
     uint64_t graphs_captured, graph_launches; /* CUDA: of the passes, this many ran as graphs */
     uint64_t graph_fallbacks; /* CUDA: encoders that gave graphs up, since one could not be made or launched */
-    uint64_t cudnn_passes;                    /* CUDA: of the passes, this many took their attention from cuDNN */
-    uint64_t halvings; /* CUDA: how often a pass was halved before its memory could be reserved */
+    uint64_t halvings;        /* CUDA: how often a pass was halved before its memory could be reserved */
 };
 
 /* How it stands now, of all its encoders together. Thread: any. */

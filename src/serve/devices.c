@@ -72,7 +72,6 @@ struct engine_options devices_options(const struct config *config, bool raw)
                                    .memory_share = (float)config->device_memory / 100,
                                    .no_graphs = !config->graphs,
                                    .exact_gelu = config->gelu == 1,
-                                   .cudnn_attention = config->attention == 1,
                                    .cache_path = config->cache_dir};
 }
 

@@ -46,13 +46,14 @@ if(SLUICE_CUDA_BUILD)
     add_dependencies(gpu_kernels ${target})
   endforeach()
 
-  # gpu_attention: the kernel beside cuDNN's own operation, by the engine's way to it.
-  add_executable(gpu_attention ${gpu}/gpu_attention.c)
+  # gpu_attention: the kernel beside cuDNN's own operation.
+  add_executable(gpu_attention ${gpu}/gpu_attention.c ${gpu}/cudnn_attention.c)
+  target_compile_definitions(gpu_attention PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
   set_target_properties(gpu_attention PROPERTIES LINKER_LANGUAGE C)
   target_link_libraries(gpu_attention PRIVATE kernel_device_gpu engine_cuda cuda_runtime CUDA::cudart_static base
     ${CMAKE_DL_LIBS})
 
-  # The numbers of cuDNN's that the engine declares for itself, beside cuDNN's own headers where there are some.
+  # The numbers of cuDNN's that cudnn_attention.h declares for itself, beside cuDNN's own headers where there are some.
   find_path(SLUICE_CUDNN_INCLUDE cudnn_graph.h HINTS ${SLUICE_CUDA_INCLUDE} $ENV{CUDNN_PATH}/include
     DOC "The folder of cuDNN's headers (9.13 or newer), to compare with")
   set(sdpa "")

@@ -181,18 +181,6 @@ def show_all(report):
                   "ours/it", "goal"], rows)
 
 
-def with_cudnn(driver, folder, plan, precision, ours, report, name):
-    """The best of each length with cuDNN's attention in place of our kernel: `attention: cudnn`."""
-    names = [(length, budget) for length, (_, budget) in ours.items()]
-    theirs, engine = sweep(driver, folder, plan, precision, names, "--cudnn-attention")
-    if engine["cudnn_passes"] == 0:
-        report.absent(f"{name} cuDNN's attention", "no pass took its attention from cuDNN", False)
-        return
-    for length, (rate, budget) in theirs.items():
-        report.speed(f"{name} {length} tokens, cuDNN's attention", f"{rate:13,.0f} tokens/s in batches of {budget}, "
-                     f"{rate / ours[length][0]:.2f} of our kernel's", cudnn_tokens_s=rate, over_ours=rate / ours[length][0])
-
-
 def bench_shape(options, driver, report, name):
     plan = Plan(options.quick)
     precision = "f16" if driver.backend == "cuda" else "f32"
@@ -206,8 +194,6 @@ def bench_shape(options, driver, report, name):
     if options.peers:
         others = peers.fixed(options, report, folder, name, plan, driver)
     show_fixed(report, name, ours, others, peak, own)
-    if driver.backend == "cuda":
-        with_cudnn(driver, folder, plan, precision, ours, report, name)
     texts_s = mixed(driver, folder, plan, precision, lengths, report, name)
     if options.peers:
         peers.mixed(options, report, folder, name, plan, lengths, texts_s)

@@ -15,12 +15,11 @@ COSINE = {"f16": 0.9999, "bf16": 0.999, "f32": 0.999999}
 # The most that two vectors of one text may be apart in a number, whatever they were batched with. A product of another
 # size may be added up in another order, which shows in the last place of the type; bf16's is 8 times as coarse as f16's.
 APART = {"f16": 1e-3, "bf16": 8e-3, "f32": 1e-5}
-SETTINGS = [("f16", "graphs"), ("f16", "no graphs"), ("bf16", "graphs"), ("bf16", "no graphs"), ("f32", "graphs"),
-            ("f16", "cuDNN")]  # the last: with graphs and cuDNN's attention, where there is one
+SETTINGS = [("f16", "graphs"), ("f16", "no graphs"), ("bf16", "graphs"), ("bf16", "no graphs"), ("f32", "graphs")]
 # The first batch of a size runs directly and the second is captured, so that only a third run shows what a graph does.
 # In f32, which is slow and the least of them, small batches alone come that often.
-RUNS = {("f16", "graphs"): 3, ("bf16", "graphs"): 3, ("f16", "cuDNN"): 3}
-OPTIONS = {"graphs": [], "no graphs": ["--no-graphs"], "cuDNN": ["--cudnn-attention"]}
+RUNS = {("f16", "graphs"): 3, ("bf16", "graphs"): 3}
+OPTIONS = {"graphs": [], "no graphs": ["--no-graphs"]}
 PASS_TOKENS = {"f16": 65536, "bf16": 65536, "f32": 16384}  # larger batches go in several passes
 FIRST_WORD = 8  # below are the special tokens and OVERFLOWING
 
@@ -107,9 +106,6 @@ def check_shape(options, driver, report, name):
         except NotHere as reason:
             report.absent(title, str(reason), driver.backend == "cuda")
             continue
-        if graphs == "cuDNN" and engine["cudnn_passes"] == 0:
-            report.absent(title, "no pass took its attention from cuDNN", False)
-            continue
         judge(report, title, precision, got, wanted, which, texts, labels)
         if engine["rows_bf16"] or engine["rows_f32"] or engine["rows_lost"]:
             report.fail(title, f"rows of an ordinary model were not finite: {engine}")
@@ -120,8 +116,7 @@ def check_shape(options, driver, report, name):
             report.fail(title, f"{engine['graph_launches']} of {engine['passes']} passes were replayed graphs")
         if engine["halvings"]:
             report.fail(title, f"memory ran out: {engine}")
-        if graphs != "cuDNN":
-            found.setdefault(precision, []).append(got)
+        found.setdefault(precision, []).append(got)
     for precision, pair in found.items():
         if len(pair) == 2:
             apart = float(np.abs(pair[0] - pair[1]).max())

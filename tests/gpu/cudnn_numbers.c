@@ -1,7 +1,7 @@
-/* That the numbers in engine/cuda_cudnn_api.h are cuDNN's: compiled where its headers are, or not at all. */
+/* That the numbers in cudnn_attention.h are cuDNN's: compiled where its headers are, or not at all. */
 #include <cudnn.h>
 
-#include "engine/cuda_cudnn_api.h"
+#include "cudnn_attention.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
 SAME(DNN_SUCCESS, CUDNN_STATUS_SUCCESS);

@@ -13,7 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "engine/cuda_cudnn.h"
+#include "cudnn_attention.h"
 #include "engine/cuda_plan.h"
 #include "kernel_device.h"
 #include "kernel_numbers.h"
@@ -97,7 +97,7 @@ static void *random_qkv(const struct attention_case *c, size_t tokens)
     return device;
 }
 
-/* As the engine tells cuDNN of rows: more of them than there are, the others of length 0. */
+/* Rows as cuDNN is told of them: more of them than there are, the others of length 0. */
 static void lists_new(struct rows *rows, size_t hidden)
 {
     rows->room = cuda_bucket_rows(rows->count, TOKENS);

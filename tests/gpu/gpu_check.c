@@ -27,13 +27,19 @@ struct call {
 };
 
 static const struct option option_list[] = {
-    {"backend", required_argument, NULL, 'b'},   {"precision", required_argument, NULL, 'p'},
-    {"device", required_argument, NULL, 'd'},    {"cache", required_argument, NULL, 'c'},
-    {"rounds", required_argument, NULL, 'r'},    {"round-ms", required_argument, NULL, 'm'},
-    {"warm-ups", required_argument, NULL, 'w'},  {"latencies", required_argument, NULL, 'l'},
-    {"no-graphs", no_argument, NULL, 'g'},       {"exact-gelu", no_argument, NULL, 'e'},
-    {"cudnn-attention", no_argument, NULL, 'a'}, {"batch-tokens", required_argument, NULL, 't'},
-    {"runs", required_argument, NULL, 'n'},      {NULL, 0, NULL, 0},
+    {"backend", required_argument, NULL, 'b'},
+    {"precision", required_argument, NULL, 'p'},
+    {"device", required_argument, NULL, 'd'},
+    {"cache", required_argument, NULL, 'c'},
+    {"rounds", required_argument, NULL, 'r'},
+    {"round-ms", required_argument, NULL, 'm'},
+    {"warm-ups", required_argument, NULL, 'w'},
+    {"latencies", required_argument, NULL, 'l'},
+    {"no-graphs", no_argument, NULL, 'g'},
+    {"exact-gelu", no_argument, NULL, 'e'},
+    {"batch-tokens", required_argument, NULL, 't'},
+    {"runs", required_argument, NULL, 'n'},
+    {NULL, 0, NULL, 0},
 };
 
 static int usage(void)
@@ -42,7 +48,7 @@ static int usage(void)
             "usage: gpu_check vectors MODEL JOB OUTPUT | rates MODEL JOB | latencies MODEL JOB |\n"
             "                 products ROWSxOUTPUTSxINPUTS...\n"
             "  --backend NAME --precision NAME --device N --cache FOLDER --no-graphs --exact-gelu --batch-tokens N\n"
-            "  --cudnn-attention --runs N --rounds N --round-ms N --warm-ups N --latencies N\n");
+            "  --runs N --rounds N --round-ms N --warm-ups N --latencies N\n");
     return EXIT_USAGE;
 }
 
@@ -77,9 +83,6 @@ static bool set_option(struct call *call, int letter, const char *value)
         return true;
     case 'e':
         call->options.exact_gelu = true;
-        return true;
-    case 'a':
-        call->options.cudnn_attention = true;
         return true;
     case 't':
         call->options.batch_tokens = number(value);
@@ -119,7 +122,6 @@ static void print_engine(struct engine *engine)
         {"graphs_captured", counters.graphs_captured},
         {"graph_launches", counters.graph_launches},
         {"graph_fallbacks", counters.graph_fallbacks},
-        {"cudnn_passes", counters.cudnn_passes},
         {"halvings", counters.halvings},
     };
     printf("{\"engine\": {\"backend\": \"%s\", \"precision\": \"%s\"", engine_backend(engine),

@@ -156,8 +156,7 @@ class OnTheHost(unittest.TestCase):
         for precision in ("f16", "bf16"):
             for graphs in ("graphs", "no graphs", "graphs beside none"):
                 self.assertIn(f"tiny {precision} {graphs}", titles)
-        for wanted in ("tiny f32 graphs", "tiny f16 cuDNN"):
-            self.assertIn(wanted, titles)
+        self.assertIn("tiny f32 graphs", titles)
 
     def test_cuda_rows_beyond_f16_on_the_host(self):
         self.assertEqual(self.run_cuda("numbers", "tiny-overflow"), 0, self.text)
@@ -165,7 +164,7 @@ class OnTheHost(unittest.TestCase):
     def test_cuda_bench_on_the_host(self):
         self.assertEqual(self.run_cuda("bench", "tiny"), 0, self.text)
         titles = [entry["title"] for entry in self.content("bench")["speed"]]
-        for wanted in ("tiny products alone", "tiny 16 tokens, cuDNN's attention", "tiny one text of 12 tokens, graphs", "tiny one text of 12 tokens, no graphs"):
+        for wanted in ("tiny products alone", "tiny one text of 12 tokens, graphs", "tiny one text of 12 tokens, no graphs"):
             self.assertIn(wanted, titles)
 
     def test_bench_runs(self):

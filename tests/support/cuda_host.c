@@ -19,18 +19,15 @@ static _Thread_local cudaError_t last_error;
 
 static const char *const call_names[HOST_CALLS] = {
 #define NAME(call) #call,
-#define CUDNN_NAME(result, call, parameters) #call,
-    CUDA_RUNTIME_CALLS(NAME) CUDA_BLASLT_CALLS(NAME) CUDA_BLAS_CALLS(NAME) CUDNN_CALLS(CUDNN_NAME)
+    CUDA_RUNTIME_CALLS(NAME) CUDA_BLASLT_CALLS(NAME) CUDA_BLAS_CALLS(NAME)
 #undef NAME
-#undef CUDNN_NAME
 };
 
 /* Calls that only tell something, and never fail. */
 static bool only_tells(enum host_call call)
 {
     return call == HOST_cudaGetErrorName || call == HOST_cudaGetErrorString || call == HOST_cudaGetLastError ||
-           call == HOST_cublasLtGetVersion || call == HOST_cublasLtGetStatusName || call == HOST_cudnnGetVersion ||
-           call == HOST_cudnnGetErrorString || call == HOST_cudnnGetLastErrorString;
+           call == HOST_cublasLtGetVersion || call == HOST_cublasLtGetStatusName;
 }
 
 static bool gives_back(enum host_call call)
@@ -41,11 +38,6 @@ static bool gives_back(enum host_call call)
 static bool is_blas(enum host_call call)
 {
     return strncmp(call_names[call], "cublas", 6) == 0;
-}
-
-static bool is_cudnn(enum host_call call)
-{
-    return strncmp(call_names[call], "cudnn", 5) == 0;
 }
 
 /* Calls that a lost device does not spoil. */
@@ -75,8 +67,6 @@ static bool needs_no_device(enum host_call call)
 
 static int answer_of_a_lost_device(enum host_call call, cudaError_t lost)
 {
-    if (is_cudnn(call))
-        return DNN_EXECUTION_FAILED;
     return is_blas(call) ? (int)CUBLAS_STATUS_EXECUTION_FAILED : (int)lost;
 }
 
@@ -89,8 +79,8 @@ static int planted(enum host_call call)
         bool meant = p->fault.call == NULL ? !gives_back(call) : strcmp(p->fault.call, call_names[call]) == 0;
         if (!meant || ++p->seen != p->fault.at)
             continue;
-        cudaError_t lost = p->fault.answer == 0 || is_blas(call) || is_cudnn(call) ? cudaErrorIllegalAddress
-                                                                                   : (cudaError_t)p->fault.answer;
+        cudaError_t lost =
+            p->fault.answer == 0 || is_blas(call) ? cudaErrorIllegalAddress : (cudaError_t)p->fault.answer;
         answer = p->fault.answer != 0 ? p->fault.answer : answer_of_a_lost_device(call, lost);
         if (p->fault.lost)
             host.devices[current_device].lost = lost;
@@ -120,7 +110,7 @@ int host_enter(enum host_call call)
         planted_answer = answer;
         return 0;
     }
-    if (!is_blas(call) && !is_cudnn(call))
+    if (!is_blas(call))
         last_error = (cudaError_t)answer;
     pthread_mutex_unlock(&host_mutex);
     return answer;
@@ -145,14 +135,6 @@ cublasStatus_t host_leave_blas(cublasStatus_t answer)
 {
     if (planted_answer != 0)
         answer = (cublasStatus_t)planted_answer;
-    pthread_mutex_unlock(&host_mutex);
-    return answer;
-}
-
-int host_leave_cudnn(int answer)
-{
-    if (planted_answer != 0)
-        answer = planted_answer;
     pthread_mutex_unlock(&host_mutex);
     return answer;
 }
@@ -189,15 +171,6 @@ cublasStatus_t host_misuse_blas(const char *format, ...)
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-int host_misuse_cudnn(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    report(format, arguments);
-    va_end(arguments);
-    return DNN_INTERNAL_ERROR;
-}
-
 int host_current_device(void)
 {
     return current_device;
@@ -227,8 +200,6 @@ static const char *const kind_names[HOST_KINDS] = {
     "matmul description",
     "matrix layout",
     "matmul preference",
-    "cuDNN handle",
-    "cuDNN descriptor",
 };
 
 void *host_object_new(enum host_kind kind, size_t bytes)
@@ -307,18 +278,10 @@ const struct cuda_api *cuda_host_open(const struct cuda_host_options *options)
         CUDA_BLAS_CALLS(SET)
     }
 #undef SET
-#define SET(result, call, parameters) host.cudnn.call = host_##call;
-    CUDNN_CALLS(SET)
-#undef SET
     host_memory_start();
     is_open = true;
     cuda_host_offer(host.options.algorithms);
     return &host.api;
-}
-
-const struct cudnn_api *cuda_host_cudnn(void)
-{
-    return host.options.cudnn.missing ? NULL : &host.cudnn;
 }
 
 static void report_leaks(void)

@@ -21,7 +21,6 @@
 #include <stdint.h>
 
 #include "engine/cuda_api.h"
-#include "engine/cuda_cudnn_api.h"
 
 /* When enqueued work runs. Whatever the order, a stream's own work runs in turn and waits for the events that it was
  * told to wait for; a query (of a stream or event) always lets a piece of work run, so that polling ends. */
@@ -42,15 +41,6 @@ struct cuda_host_algorithm {
 };
 enum { CUDA_HOST_ALGORITHMS = 16 };
 
-/* cuDNN, which is there by default, with one engine for any attention. */
-struct cuda_host_cudnn {
-    bool missing;           /* the library is not there */
-    uint32_t engines;       /* that the heuristics offer; 0: one */
-    uint32_t refused;       /* the first so many of them cannot be made ready */
-    size_t workspace_bytes; /* of the first one that can; the ones behind it take none */
-    bool uncapturable;      /* running a plan ends a capture without a graph */
-};
-
 struct cuda_host_options {
     uint32_t devices;    /* 0: one; at most CUDA_HOST_DEVICES */
     uint32_t capability; /* 0: 90 */
@@ -61,16 +51,12 @@ struct cuda_host_options {
     struct cuda_host_algorithm
         algorithms[CUDA_HOST_ALGORITHMS]; /* up to the first of time_ns 0; none: one of 1000 ns */
     bool no_cublas;                       /* the gemmEx fields are NULL */
-    struct cuda_host_cudnn cudnn;
-    void (*misuse)(const char *what); /* when it returns, so does the call, with an error */
+    void (*misuse)(const char *what);     /* when it returns, so does the call, with an error */
 };
 enum { CUDA_HOST_DEVICES = 4 };
 
 /* Starts a host, or NULL options for the defaults. Owns: the caller ends it with cuda_host_close. */
 const struct cuda_api *cuda_host_open(const struct cuda_host_options *options);
-
-/* The host's cuDNN; NULL when it is missing. */
-const struct cudnn_api *cuda_host_cudnn(void);
 
 /* Ends the host; reports as misuse whatever was created and not destroyed, and an overrun of any memory. */
 void cuda_host_close(void);

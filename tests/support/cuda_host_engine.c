@@ -13,15 +13,6 @@ void cuda_host_engine_close(void)
     cuda_host_close();
 }
 
-enum status cudnn_api_real(const struct cudnn_api **out, struct err *err)
-{
-    const struct cudnn_api *api = open_api == NULL ? NULL : cuda_host_cudnn();
-    if (api == NULL)
-        return err_set(err, STATUS_UNSUPPORTED, "there is no cuDNN here");
-    *out = api;
-    return STATUS_OK;
-}
-
 enum status cuda_api_real(const struct cuda_api **out, struct err *err)
 {
     if (open_api == NULL)

@@ -1,6 +1,5 @@
-/* The host of cuda_host.h as the engine finds it: in programs that link this, cuda_api_real and
- * cudnn_api_real give the host's tables while one is open, and say that there is no driver when none is. Kernels run
- * under the SIMT shim. */
+/* The host of cuda_host.h as the engine finds it: in programs that link this, cuda_api_real gives the host's table
+ * while one is open, and says that there is no driver when none is. Kernels run under the SIMT shim. */
 #ifndef TESTS_CUDA_HOST_ENGINE_H
 #define TESTS_CUDA_HOST_ENGINE_H
 

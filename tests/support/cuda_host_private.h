@@ -10,10 +10,8 @@
 /* Every call of the table, in its order. */
 enum host_call {
 #define HOST_CALL(call) HOST_##call,
-#define HOST_CUDNN_CALL(result, call, parameters) HOST_##call,
-    CUDA_RUNTIME_CALLS(HOST_CALL) CUDA_BLASLT_CALLS(HOST_CALL) CUDA_BLAS_CALLS(HOST_CALL) CUDNN_CALLS(HOST_CUDNN_CALL)
+    CUDA_RUNTIME_CALLS(HOST_CALL) CUDA_BLASLT_CALLS(HOST_CALL) CUDA_BLAS_CALLS(HOST_CALL)
 #undef HOST_CALL
-#undef HOST_CUDNN_CALL
         HOST_CALLS
 };
 
@@ -28,8 +26,6 @@ enum host_kind {
     HOST_DESC,
     HOST_LAYOUT,
     HOST_PREFERENCE,
-    HOST_DNN,
-    HOST_DESCRIPTOR,
     HOST_KINDS
 };
 
@@ -100,19 +96,7 @@ struct host_product {
     uint32_t time_ns;
 };
 
-/* Attention of ragged rows: matrices of `type`, [tokens, pitch] each. */
-struct host_attention {
-    cudaDataType_t type;
-    int64_t rows, heads, longest, head_dim;
-    int64_t pitch, context_pitch;
-    float scale;
-    const char *queries, *keys, *values;
-    char *context;
-    const int32_t *query_lengths, *key_lengths; /* [rows], read when it runs */
-    const int32_t *starts, *context_starts;     /* [rows + 1] */
-};
-
-enum host_work_kind { WORK_COPY, WORK_FILL, WORK_LAUNCH, WORK_PRODUCT, WORK_ATTENTION, WORK_RECORD, WORK_WAIT };
+enum host_work_kind { WORK_COPY, WORK_FILL, WORK_LAUNCH, WORK_PRODUCT, WORK_RECORD, WORK_WAIT };
 
 /* A piece of work. It never changes once made, so that graphs and streams share it. */
 struct host_work {
@@ -123,7 +107,6 @@ struct host_work {
         struct host_fill fill;
         struct host_launch launch;
         struct host_product product;
-        struct host_attention attention;
         struct host_mark *mark; /* of a record or a wait; owns a reference */
     } as;
 };
@@ -184,7 +167,6 @@ struct host {
     struct cuda_host_algorithm offered[CUDA_HOST_ALGORITHMS];
     uint32_t offered_count;
     struct cuda_api api;
-    struct cudnn_api cudnn;
     struct host_device devices[CUDA_HOST_DEVICES];
     struct host_object *objects;
     struct host_block *blocks;
@@ -226,8 +208,6 @@ cublasStatus_t host_misuse_blas(const char *format, ...) PRINTF_LIKE(1, 2);
 
 int host_current_device(void);
 void host_set_current_device(int device);
-int host_leave_cudnn(int answer);
-int host_misuse_cudnn(const char *format, ...) PRINTF_LIKE(1, 2);
 cudaError_t host_take_last_error(void);
 
 /* Registers a new object of the current device. Checks a handle: NULL and a misuse when it is none, of another kind or
@@ -302,20 +282,11 @@ void host_put_element(void *matrix, cudaDataType_t type, size_t index, float val
 float host_get_element(const void *matrix, cudaDataType_t type, size_t index);
 size_t host_element_bytes(cudaDataType_t type); /* 0: not a type of ours */
 
-/* cuda_host_attention.c */
-void host_attend(const struct host_attention *attention, int device);
-
-/* cuda_host_cudnn.c */
-void host_descriptor_release(struct host_object *object);
-
 /* The functions of the table, one header line for each. */
 #define HOST_DECLARE(call) extern __typeof__(call) host_##call;
 CUDA_RUNTIME_CALLS(HOST_DECLARE)
 CUDA_BLASLT_CALLS(HOST_DECLARE)
 CUDA_BLAS_CALLS(HOST_DECLARE)
-#undef HOST_DECLARE
-#define HOST_DECLARE(result, call, parameters) result host_##call parameters;
-CUDNN_CALLS(HOST_DECLARE)
 #undef HOST_DECLARE
 
 #endif

@@ -99,10 +99,6 @@ static void run_work(const struct host_work *work, struct host_device *device)
         host_multiply(&work->as.product);
         device->clock_ns += work->as.product.time_ns;
         break;
-    case WORK_ATTENTION:
-        host_attend(&work->as.attention, (int)(device - host.devices));
-        device->clock_ns += 1000;
-        break;
     case WORK_RECORD:
         work->as.mark->done = true;
         work->as.mark->time_ns = device->clock_ns;
@@ -247,7 +243,5 @@ void host_object_release(struct host_object *object)
         host_list_clear(&((struct host_graph *)object)->work);
     } else if (object->kind == HOST_EXEC) {
         host_list_clear(&((struct host_exec *)object)->work);
-    } else if (object->kind == HOST_DESCRIPTOR) {
-        host_descriptor_release(object);
     }
 }

@@ -31,9 +31,8 @@ static void another_option_has_its_own_file(void **state)
         {0},
         {.no_graphs = true},
         {.exact_gelu = true},
-        {.cudnn_attention = true},
         {.precision = PRECISION_BF16},
-        {.no_graphs = true, .exact_gelu = true, .cudnn_attention = true},
+        {.no_graphs = true, .exact_gelu = true},
     };
     enum { OPTIONS = sizeof options / sizeof options[0] };
     assert_non_null(mkdtemp(folder));
@@ -49,24 +48,8 @@ static void another_option_has_its_own_file(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* cuDNN is not there, so that attention is our own all the same. */
-static void what_was_asked_for_and_is_not_done_does_not_count(void **state)
-{
-    (void)state;
-    char folder[] = "/tmp/sluice-cost-XXXXXX", command[64];
-    struct cost cost = cost_from(7, 2, 3);
-    assert_non_null(mkdtemp(folder));
-    cuda_host_engine_open(&(struct cuda_host_options){.cudnn.missing = true});
-    assert_true(recall(folder, (struct engine_options){0}, &cost) == -1);
-    assert_true(recall(folder, (struct engine_options){.cudnn_attention = true}, NULL) == 7);
-    cuda_host_engine_close();
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
-}
-
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(another_option_has_its_own_file),
-    cmocka_unit_test(what_was_asked_for_and_is_not_done_does_not_count),
 };
 
 TEST_MAIN(cases)

@@ -75,7 +75,7 @@ static void the_plan_is_the_formula(void **state)
     assert_int_equal(plan.tokens, 4096);
     assert_int_equal(plan.rows, 256);
     assert_int_equal(plan.halvings, 0);
-    size_t ragged = cuda_ragged_layout(4096, 256, 0).bytes;
+    size_t ragged = cuda_ragged_layout(4096, 256).bytes;
     size_t activations = (size_t)4096 * (768 + 768 + 3072) * 2, output = 256 * 768 * 4 + 256 * 4;
     size_t expected = activations + ragged + 3 * (ragged + output);
     assert_true(plan.places.bytes >= expected && plan.places.bytes < expected + 20 * CUDA_ALIGNMENT);
@@ -224,7 +224,7 @@ static void expect_block(const struct batch *batch, const struct cuda_ragged_lay
 static void blocks_hold_the_batch(void **state)
 {
     (void)state;
-    struct cuda_ragged_layout layout = cuda_ragged_layout(TOKENS, ROWS, 0);
+    struct cuda_ragged_layout layout = cuda_ragged_layout(TOKENS, ROWS);
     assert_true(layout.start % 16 == 0 && layout.length % 16 == 0 && layout.ids % 16 == 0);
     assert_true(layout.position % 16 == 0 && layout.tiles % 16 == 0);
     void *block = aligned_alloc(16, layout.bytes);

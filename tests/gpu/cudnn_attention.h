@@ -1,18 +1,21 @@
-/* As much of cuDNN's backend API as attention takes, as one table of function pointers, like cuda_api.h for the rest.
+/* cuDNN's scaled dot product attention on ragged rows: another maker's kernels, to compare ours with in numbers and
+ * time (gpu_attention.c).
+ *
+ * cuDNN makes a plan for a number of rows and a longest row; which rows these are, it reads from device memory when it
+ * runs.
  *
  * cuDNN is not part of NVIDIA's toolkit, so nothing of it is needed to build: its few calls and numbers are declared
- * here, under names of our own (tests/gpu/cudnn_numbers.c holds them against cuDNN's headers where there are some). A
- * field is named as the call that it holds. Descriptors are opaque; what they are is told by attributes.
+ * here, under names of our own (cudnn_numbers.c holds them against cuDNN's headers where there are some). A field of
+ * the table is named as the call that it holds. Descriptors are opaque; what they are is told by attributes.
  * Source: cuDNN 9.13 backend API reference, whose numbers are part of its binary interface. */
-#ifndef ENGINE_CUDA_CUDNN_API_H
-#define ENGINE_CUDA_CUDNN_API_H
+#ifndef TESTS_GPU_CUDNN_ATTENTION_H
+#define TESTS_GPU_CUDNN_ATTENTION_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cuda_runtime_api.h>
-
-#include "base/err.h"
+#include "engine/cuda_api.h"
+#include "kernels/kernels.h"
 
 typedef void *cudnn_handle;
 typedef void *cudnn_descriptor;
@@ -99,5 +102,46 @@ struct cudnn_api {
 /* The table of this machine's cuDNN, which is opened at the first call; the same one at every call, for the life of the
  * process. Errors: STATUS_UNSUPPORTED with the reason: there is none, or one too old. Thread: any. */
 MUST_CHECK enum status cudnn_api_real(const struct cudnn_api **out, struct err *err);
+
+/* Scratch memory of all plans; one that takes more is not used. */
+enum { CUDNN_WORKSPACE_BYTES = 16 << 20 };
+
+struct cudnn_options {
+    const struct cudnn_api *api;
+    const struct cuda_api *cuda;
+    cudaStream_t stream;
+    enum kernel_type type; /* f16 or bf16 */
+    uint32_t heads, head_dim;
+    float scale;
+    void *workspace; /* [CUDNN_WORKSPACE_BYTES] in device memory, used while a plan runs */
+};
+
+struct cudnn;
+struct cudnn_plan;
+
+/* Which rows, all in device memory, for a plan of so many rows; one of length 0 is none. Offsets count elements of the
+ * matrix, whose rows are 3 * hidden and hidden wide. */
+struct cudnn_rows {
+    const int32_t *length;         /* [rows] */
+    const int32_t *qkv_starts;     /* [rows + 1] */
+    const int32_t *context_starts; /* [rows + 1] */
+};
+
+/* Opens cuDNN on the device that is current. Owns: the caller ends it with cudnn_close, when nothing runs any more; the
+ * tables and the workspace outlive it. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_UNSUPPORTED. */
+MUST_CHECK enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, struct err *err);
+
+/* Frees the plans and closes cuDNN. NULL is allowed. */
+void cudnn_close(struct cudnn *cudnn);
+
+/* The plan for so many rows of at most `longest` tokens, made at the first call.
+ * Errors: STATUS_DEVICE_LOST; any other one says why there is no such plan. */
+MUST_CHECK enum status cudnn_find(struct cudnn *cudnn, uint32_t rows, uint32_t longest, const struct cudnn_plan **out,
+                                  struct err *err);
+
+/* Enqueues attention. Shapes: qkv [tokens, 3 * hidden], read; context [tokens, hidden], written in the rows alone; both
+ * in device memory, aligned to 16 bytes. Errors: STATUS_DEVICE_LOST; any other one: nothing was enqueued. */
+MUST_CHECK enum status cudnn_run(struct cudnn *cudnn, const struct cudnn_plan *plan, const struct cudnn_rows *rows,
+                                 const void *qkv, void *context, struct err *err);
 
 #endif

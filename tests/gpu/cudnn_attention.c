@@ -1,13 +1,15 @@
 /* A plan is a graph of one operation, whose tensors say by ragged offsets where each row begins and by lengths where it
  * ends. Source: cuDNN backend API reference 9, "Graph API", CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR. */
-#include "engine/cuda_cudnn.h"
+#include "cudnn_attention.h"
 
-#include <limits.h>
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { DESCRIPTORS_MAX = 32, CONFIGS_MAX = 8, CONFIGS_TRIED = 4, HEAD_DIM_MAX = 128 };
+enum { DESCRIPTORS_MAX = 32, CONFIGS_MAX = 8, CONFIGS_TRIED = 4 };
 
 /* How a graph's tensors are told apart. */
 enum tensor_name {
@@ -38,6 +40,74 @@ struct cudnn {
     cudnn_handle handle;
     struct cudnn_plan *plans;
 };
+
+/* --- the library ---------------------------------------------------------------------------------------------------
+ *
+ * It is opened when it is first asked for: under its name, else in $CUDNN_PATH/lib (the folder of NVIDIA's Python
+ * wheel, which torch brings along), else where the toolkit has its libraries. */
+
+#define LIBRARY "libcudnn.so.9"
+
+/* Where the toolkit that this was built with has its libraries. */
+#ifndef SLUICE_CUDA_LIBRARY_DIR
+#define SLUICE_CUDA_LIBRARY_DIR "/usr/local/cuda/lib64"
+#endif
+
+static void *open_library(void)
+{
+    const char *root = getenv("CUDNN_PATH");
+    char path[1024];
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL && root != NULL) {
+        snprintf(path, sizeof path, "%s/lib/" LIBRARY, root);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == NULL)
+        library = dlopen(SLUICE_CUDA_LIBRARY_DIR "/" LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+static enum status fill_table(struct cudnn_api *api, struct err *err)
+{
+    void *library = open_library();
+    if (library == NULL)
+        return err_set(err, STATUS_UNSUPPORTED,
+                       "there is no " LIBRARY " in the library path, in $CUDNN_PATH/lib or in %s",
+                       SLUICE_CUDA_LIBRARY_DIR);
+    const char *missing = NULL;
+    void *symbol;
+#define FIND(result, name, parameters)                                                                                 \
+    symbol = dlsym(library, #name);                                                                                    \
+    memcpy(&api->name, &symbol, sizeof symbol);                                                                        \
+    missing = symbol == NULL ? #name : missing;
+    CUDNN_CALLS(FIND)
+#undef FIND
+    if (missing != NULL)
+        return err_set(err, STATUS_UNSUPPORTED, LIBRARY " has no %s", missing);
+    if (api->cudnnGetVersion() < CUDNN_LEAST_VERSION)
+        return err_set(err, STATUS_UNSUPPORTED, LIBRARY " is version %zu, and %d has attention first",
+                       api->cudnnGetVersion(), CUDNN_LEAST_VERSION);
+    return STATUS_OK;
+}
+
+static struct cudnn_api table;
+static struct err reason; /* of a table that could not be filled */
+
+static void fill_once(void)
+{
+    if (fill_table(&table, &reason) == STATUS_OK)
+        reason.status = STATUS_OK;
+}
+
+enum status cudnn_api_real(const struct cudnn_api **out, struct err *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_once);
+    if (reason.status != STATUS_OK)
+        return err_set(err, reason.status, "%s", reason.message);
+    *out = &table;
+    return STATUS_OK;
+}
 
 /* What an answer of cuDNN's means. It cannot tell a lost device from a failed call, so the runtime is asked. */
 static enum status check(const struct cudnn *cudnn, int answer, const char *what, struct err *err)
@@ -223,19 +293,6 @@ static void plan_close(const struct cudnn *cudnn, struct cudnn_plan *plan)
 
 /* --- outside -------------------------------------------------------------------------------------------------------
  */
-
-enum status cudnn_does(enum kernel_type type, uint32_t heads, uint32_t head_dim, uint32_t tokens, struct err *err)
-{
-    if (type != KERNEL_F16 && type != KERNEL_BF16)
-        return err_set(err, STATUS_UNSUPPORTED, "cuDNN's attention is for f16 and bf16");
-    if (head_dim % 8 != 0 || head_dim > HEAD_DIM_MAX)
-        return err_set(err, STATUS_UNSUPPORTED, "cuDNN's attention takes heads of 8, 16, ... %d columns, and not of %u",
-                       HEAD_DIM_MAX, head_dim);
-    if ((uint64_t)tokens * 3 * heads * head_dim > INT32_MAX)
-        return err_set(err, STATUS_UNSUPPORTED, "cuDNN's offsets count no %u tokens of %u columns", tokens,
-                       3 * heads * head_dim);
-    return STATUS_OK;
-}
 
 enum status cudnn_open(const struct cudnn_options *options, struct cudnn **out, struct err *err)
 {
