@@ -1,58 +1,104 @@
 #!lua
--- Takes the newest unread entries of a class above its cap, so that they can be answered `queue_full`.
+-- Takes the newest unread requests of a class above its cap, so that they can be answered `queue_full`; and unread cancels,
+-- so that they are dealt with and count as nobody's request.
 --
--- KEYS  1 stream
--- ARGV  1 consumer, 2 cap, 3 how many at most, 4 bytes at most
--- Returns as reclaim does: { entries, {}, {}, more }; entries each { id, 0, 0, { field, value, ... } }, the newest first, now
--- the caller's; more: 1 when there are more above the cap
--- Retries (entries with `_id`) and cancels are passed by: the first were accepted, the second make room. So is an entry
--- larger than the byte limit.
--- May not: take what somebody has read; run when Redis is out of memory (its answers need some).
+-- KEYS  1 stream, 2 trouble
+-- ARGV  1 consumer, 2 cap, 3 how many at most, 4 bytes at most, 5 look for cancels behind this entry id, 6 take requests
+--       before this one, 0-0: any
+-- Returns as sweep does: { entries, {}, oversized, more, last id, first id }; entries each { id, 0, 0, { field, value, ... } },
+-- the newest request first, all of them now the caller's; more: 1 when there may be more: call again with these ids
+-- First it looks for cancels, from the oldest unread entry on, each entry once. Only when every one was looked at is it known
+-- how many requests wait, and the newest are taken. A call looks at 256 entries or 1 MiB for each of the two, so it may have to
+-- be repeated before it takes the first.
+-- Retries were accepted and are passed by, 256 of them at most: entries with an `_id` that `trouble` confirms.
+-- May not: take what somebody has read; refuse a request without knowing that those before it are as many as the cap; run
+-- when Redis is out of memory (its answers need some).
 
 local call = redis.call
-local stream, me = KEYS[1], ARGV[1]
-local cap, most, max_bytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local CHUNK, PASSED_MAX = 16, 1000
-local entries, bytes, passed = {}, 0, 0
+local stream, trouble = KEYS[1], KEYS[2]
+local me, cap, most, max_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local last, first = ARGV[5], ARGV[6]
+local LOOKS, LOOK_BYTES, AHEAD_MS = 256, 1048576, 2000
+local entries, oversized, bytes = {}, {}, 0
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include lib/entries.lua
+-- include lib/names.lua
+-- include lib/trouble.lua
 
-local function size_and_kind(fields)
-  local size, request = 0, true
+local PREFIX = prefix_of(stream)
+
+local function size_and_kind(id, fields)
+  local size, kind, name = 0, 'request', nil
   for i = 1, #fields, 2 do
     size = size + #fields[i] + #fields[i + 1]
-    if fields[i] == '_id' or fields[i] == 'cancel' then request = false end
+    if fields[i] == 'cancel' then kind = 'cancel' end
+    if fields[i] == '_id' then name = name or fields[i + 1] end
   end
-  return size, request
+  if kind == 'request' and name then
+    local known = known_of(name)
+    if known == nil or is_carrier(id, known, name, PREFIX) then kind = 'retry' end
+  end
+  return size, kind
+end
+
+local function is_pending(id)
+  return call('XPENDING', stream, 'sluice', id, id, 1)[1]
 end
 
 -- False when the answer is full.
-local function take(id, fields)
-  local size, request = size_and_kind(fields)
-  if not request or size > max_bytes or call('XPENDING', stream, 'sluice', id, id, 1)[1] then
-    passed = passed + 1
-    return true
-  end
-  if bytes + size > max_bytes then return false end
-  bytes = bytes + size
+local function take(id, fields, size)
+  if #entries + #oversized == most or (bytes + size > max_bytes and #entries > 0) then return false end
   call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
-  entries[#entries + 1] = {id, 0, 0, fields}
+  if size > max_bytes then
+    oversized[#oversized + 1] = id
+  else
+    bytes = bytes + size
+    entries[#entries + 1] = {id, 0, 0, fields}
+  end
   return true
 end
 
-if call('EXISTS', stream) == 0 then return {entries, {}, {}, 0} end
-local above = call('XLEN', stream) - call('XPENDING', stream, 'sluice')[1] - cap
-local wanted, full = math.min(above, most), false
-local from, to = '(' .. (read_until(stream) or '0-0'), '+'
-while not full and #entries < wanted and passed < PASSED_MAX do
-  local chunk = call('XREVRANGE', stream, to, from, 'COUNT', CHUNK)
-  if #chunk == 0 then break end
-  for _, message in ipairs(chunk) do
-    to = '(' .. message[1]
-    if #entries == wanted or not take(message[1], message[2]) then
-      full = true
-      break
-    end
+-- True when it has come to the end of the stream. Entry by entry: nobody knows how large the next one is.
+local function take_cancels()
+  local looked = 0
+  for _ = 1, LOOKS do
+    local message = call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1)[1]
+    if not message then return true end
+    local size, kind = size_and_kind(message[1], message[2])
+    if kind == 'cancel' and not is_pending(message[1]) and not take(message[1], message[2], size) then return false end
+    last = message[1]
+    looked = looked + size
+    if looked > LOOK_BYTES then return false end
   end
+  return false
 end
-return {entries, {}, {}, #entries > 0 and above > #entries and 1 or 0}
+
+-- Returns 1 when it has taken some and may take more.
+local function take_newest(above, from)
+  local taken, looked = 0, 0
+  for _ = 1, LOOKS do
+    if taken >= above then return 0 end
+    local message = call('XREVRANGE', stream, first == '0-0' and '+' or '(' .. first, '(' .. from, 'COUNT', 1)[1]
+    if not message then return 0 end
+    local size, kind = size_and_kind(message[1], message[2])
+    if kind == 'request' and not is_pending(message[1]) then
+      if not take(message[1], message[2], size) then break end
+      taken = taken + 1
+    end
+    first = message[1]
+    looked = looked + size
+    if looked > LOOK_BYTES then break end
+  end
+  return taken > 0 and 1 or 0
+end
+
+if call('EXISTS', stream) == 0 then return {entries, {}, oversized, 0, last, first} end
+local read = read_until(stream) or '0-0'
+local far = tonumber(string.match(last, '^%d+')) > now + AHEAD_MS -- behind an id that a producer made up: newer ones are less
+if far or newer(read, last) then last = read end
+if not take_cancels() then return {entries, {}, oversized, 1, last, first} end
+local above = call('XLEN', stream) - call('XPENDING', stream, 'sluice')[1] - cap
+local more = take_newest(above, read)
+return {entries, {}, oversized, more, last, first}

@@ -33,7 +33,7 @@ static enum status prepare(struct entries *entries, size_t count, size_t fields,
     entries->fields = field_items;
     entries->count = 0;
     entries->more = false;
-    entries->last = (struct entry_id){0};
+    entries->last = entries->first = (struct entry_id){0};
     return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for stream entries");
 }
 
@@ -162,7 +162,7 @@ static bool read_ids(struct entries *entries, const struct resp_value *list, con
 
 static bool is_claim(const struct resp_value *answer)
 {
-    bool ok = answer->type == RESP_ARRAY && (answer->count == 4 || answer->count == 5);
+    bool ok = answer->type == RESP_ARRAY && answer->count >= 4 && answer->count <= 6;
     for (size_t i = 0; ok && i < 3; i++) {
         ok = answer->items[i].type == RESP_ARRAY;
     }
@@ -187,7 +187,8 @@ enum status entries_from_claim(struct entries *entries, const struct resp_value 
     struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
     struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
     ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
-    ok = ok && (answer->count == 4 || read_id(&answer->items[4], &entries->last));
+    ok = ok && (answer->count < 5 || read_id(&answer->items[4], &entries->last));
+    ok = ok && (answer->count < 6 || read_id(&answer->items[5], &entries->first));
     entries->more = answer->items[3].integer != 0;
     return status ? status : ok ? STATUS_OK : malformed(err);
 }

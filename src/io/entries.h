@@ -14,7 +14,8 @@ struct entries {
     size_t count, capacity;
     struct entry_field *fields;
     size_t field_capacity;
-    struct entry_id last; /* of XREADGROUP the last entry; of lua/fair and lua/sweep how far they have looked */
+    struct entry_id last;  /* of XREADGROUP the last entry; of lua/shed, fair and sweep how far they have looked */
+    struct entry_id first; /* of lua/shed how far it has looked from the end */
     bool more;            /* of a script: a limit ended the search */
 };
 

@@ -171,12 +171,15 @@ void queue_shed(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
-    script_begin(&queue->scripts, SCRIPT_SHED, 1, &command);
+    script_begin(&queue->scripts, SCRIPT_SHED, 2, &command);
     queue_add_stream(queue, &command, action->read.class);
+    queue_add_key(queue, &command, "trouble", "");
     command_text(&command, queue->worker);
     command_number(&command, action->read.cap);
     command_number(&command, limit_of(task));
     command_number(&command, bytes_of(queue));
+    queue_add_entry_id(&command, action->read.after);
+    queue_add_entry_id(&command, action->read.before);
     send_claim(task, &command);
 }
 

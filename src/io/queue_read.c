@@ -37,6 +37,7 @@ void queue_give_entries(struct task *task)
     event.entries.count = entries->count;
     event.entries.more = entries->more;
     event.entries.last = entries->last;
+    event.entries.first = entries->first;
     give(task, &event);
 }
 

@@ -198,6 +198,11 @@ void fields_collect(struct fields *fields, const struct entry *entry, const stru
         fields->inputs = inputs_measure(inputs->value, inputs->value_length, rules->max_inputs, rules->max_text_bytes);
 }
 
+bool fields_cancel(const struct fields *fields)
+{
+    return fields->known[FIELD_CANCEL] != NULL;
+}
+
 uint32_t fields_rows(const struct fields *fields)
 {
     if (fields->known[FIELD_TEXT] != NULL)

@@ -28,6 +28,9 @@ struct fields {
  * entry with too many, only an id is kept, so that the answer can be found. */
 void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules);
 
+/* Whether the entry is to cancel a request. */
+bool fields_cancel(const struct fields *fields);
+
 /* The rows that the caller must allocate behind the request. */
 uint32_t fields_rows(const struct fields *fields);
 

@@ -169,13 +169,13 @@ static void estimate(struct request *request, size_t allocated)
 }
 
 /* What is wrong with an entry whatever its fields say. */
-static void judge_entry(struct request *request, const struct entry *entry)
+static void judge_entry(struct request *request, const struct entry *entry, const struct fields *fields)
 {
     if (entry->vanished)
         request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
     else if (entry->oversize)
         request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
-    else if (entry->origin == ORIGIN_SHED)
+    else if (entry->origin == ORIGIN_SHED && !fields_cancel(fields))
         request_fail(request, CODE_QUEUE_FULL, "more requests wait than the queue takes; try again later");
 }
 
@@ -197,7 +197,7 @@ struct request *request_parse(const struct request_rules *rules, const struct en
     request->received_ns = now_ns;
     request->unknown_fields = fields.unknown;
     set_defaults(request, rules, entry);
-    judge_entry(request, entry);
+    judge_entry(request, entry, &fields);
     fields_apply(&fields, rules, request, (char *)request + head);
     estimate(request, size);
     return request;

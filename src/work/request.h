@@ -37,7 +37,7 @@ enum entry_origin {
     ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with lonely_runs */
     ORIGIN_RECLAIMED, /* held by a worker that died: suspect, runs alone */
     ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */
-    ORIGIN_SHED,      /* above the cap of its class: to be answered queue_full */
+    ORIGIN_SHED,      /* above the cap of its class: to be answered queue_full; unless it cancels another */
 };
 
 /* A field of an entry as it came: bytes of any kind. */

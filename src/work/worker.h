@@ -105,7 +105,8 @@ struct event {
             size_t count;
             bool more; /* READ_OWN: more may follow (as many came as were asked for); others: there is more to take */
             struct entry_id
-                last; /* READ_OWN, FAIR, SWEEP: go on behind this one (also a deleted one, or one passed by) */
+                last; /* READ_OWN, SHED, FAIR, SWEEP: go on behind this one (also a deleted one, or one passed by) */
+            struct entry_id first; /* SHED: go on before this one */
         } entries;
         struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED, RELEASED, TRACKED: the worker's again */
         struct pulse pulse;           /* PULSE */
@@ -138,7 +139,8 @@ enum action_kind {
     ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
     ACTION_RECLAIM,  /* lua/reclaim, one class: at most count released entries and, with `judge`, those of dead workers
                       */
-    ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest entries above `cap`, to refuse them */
+    ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest requests above `cap` before `before`, to
+                        refuse them, and cancels behind `after` */
     ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after`, of other tenants than
                         those of `enough` */
     ACTION_SWEEP,    /* lua/sweep, one class: take entries behind `after` that were delivered and are nobody's */
@@ -167,10 +169,11 @@ struct action {
             uint32_t counts[CLASS_COUNT]; /* READ: for each class, 0 leaves it out */
             uint32_t block_ms;            /* READ: 0 = do not block */
             enum request_class class;     /* all others */
-            uint32_t count;        /* READ: what each of `counts` is that is not 0; all others: how many at most */
-            struct entry_id after; /* READ_OWN, FAIR, SWEEP */
-            bool judge;            /* RECLAIM: leases may be judged; false until one lease after each connect */
-            uint64_t cap;          /* SHED */
+            uint32_t count;         /* READ: what each of `counts` is that is not 0; all others: how many at most */
+            struct entry_id after;  /* READ_OWN, SHED, FAIR, SWEEP */
+            struct entry_id before; /* SHED: of the requests; 0-0: any */
+            bool judge;             /* RECLAIM: leases may be judged; false until one lease after each connect */
+            uint64_t cap;           /* SHED */
             const char (*enough)[TENANT_MAX + 1]; /* FAIR: [enough_count], the worker's, until the step returns */
             uint32_t enough_count;
         } read;

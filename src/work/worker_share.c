@@ -1,5 +1,5 @@
-/* Too much work for all: the newest entries above a class's cap are refused (shed), and where one tenant's entries fill
- * a class, those of others are claimed ahead of their turn (fair).
+/* Too much work for all: the newest requests above a class's cap are refused (shed), and where one tenant's entries
+ * fill a class, those of others are claimed ahead of their turn (fair).
  *
  * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries, a piece at a
  * time, and claims some of those whose tenants hold little here yet. A pass that reaches the end begins again where the
@@ -11,7 +11,7 @@
 #include "work/worker_stages.h"
 
 enum {
-    SHED_MOST = 100,
+    SHED_MOST = 64,
     SHED_READY_MOST = 4 * SETTLE_ENTRIES, /* refused ones that wait for their settle, before more are taken */
     FAIR_MOST = 64,
     FAIR_EVERY_MS = 100,
@@ -25,7 +25,8 @@ void share_pulsed(struct worker *worker)
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct class_state *state = &worker->classes[class];
         uint64_t cap = worker->pulse.cap[class], depth = worker->pulse.depth[class];
-        state->over_cap = cap > 0 && depth > cap ? depth - cap : 0;
+        state->over_cap = cap > 0 && depth > cap;
+        state->shed_before = (struct entry_id){0};
         if (depth == 0)
             state->tenants = false;
     }
@@ -46,8 +47,10 @@ static void shed(struct worker *worker, enum request_class class)
     if (action == NULL)
         return;
     action->read.class = class;
-    action->read.count = state->over_cap < SHED_MOST ? (uint32_t)state->over_cap : SHED_MOST;
+    action->read.count = SHED_MOST; /* cancels that wait there come with what is refused */
     action->read.cap = worker->pulse.cap[class];
+    action->read.after = state->shed_after;
+    action->read.before = state->shed_before;
     worker->sharing = true;
 }
 
@@ -139,10 +142,13 @@ void share_answered(struct worker *worker, const struct event *event)
         fair_answered(worker, state, event);
         return;
     }
-    if (event->failed)
+    state->over_cap = !event->failed && event->entries.more;
+    if (event->failed) {
         read_own_again(worker);
-    uint64_t left = state->over_cap > event->entries.count ? state->over_cap - event->entries.count : 0;
-    state->over_cap = event->failed || !event->entries.more ? 0 : left;
+    } else {
+        state->shed_after = event->entries.last;
+        state->shed_before = event->entries.first;
+    }
 }
 
 uint64_t share_deadline(const struct worker *worker)
@@ -159,7 +165,7 @@ void share_advance(struct worker *worker)
     if (!worker_may_call(worker) || worker->leaving)
         return;
     for (int class = 0; class < CLASS_COUNT; class ++)
-        if (worker->classes[class].over_cap > 0 && may_shed(worker))
+        if (worker->classes[class].over_cap && may_shed(worker))
             shed(worker, (enum request_class) class);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         uint32_t room = read_room_ahead(worker, (enum request_class) class);

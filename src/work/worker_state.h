@@ -46,7 +46,9 @@ struct class_state {
     uint32_t asked;                 /* entries that a reclaim or sweep on its way may bring */
     bool left_out;                  /* of the reads, for want of room */
     bool busy;                      /* the last read brought as many of its entries as were asked for */
-    uint64_t over_cap;              /* entries still to be refused */
+    bool over_cap;                  /* there may be requests still to be refused */
+    struct entry_id shed_after;     /* up to here there are no cancels among the unread */
+    struct entry_id shed_before;    /* from here on, all to be refused were taken; 0-0: none was */
 
     bool tenants;                   /* some of its entries named one, since it was last without a backlog */
     uint64_t fair_at, fair_pass_at; /* when to look again; and when from the middle */

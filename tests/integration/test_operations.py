@@ -140,6 +140,31 @@ class Operations(SluiceCase):
         self.sluice("resume")
         self.finish()
 
+    def test_caps_are_about_requests(self):
+        """Cancels of nothing push out nobody, however many, and a forged name evades no cap."""
+        self.sluice("pause")
+        self.sluice("caps", "--normal", "40")
+        pipe = self.client.pipeline(transaction=False)
+        for _ in range(1100):
+            pipe.xadd(self.sender.stream, {"cancel": "7-7"})
+        pipe.execute()
+        self.sender.submit_many(texts(40))
+        forged = [f"forged-{number}" for number in range(30)]
+        for number, id in enumerate(forged):
+            pipe.xadd(self.sender.stream, {"_id": f"{number + 1}-1", "id": id, "text": "x"})
+        for _ in range(1100):
+            pipe.xadd(self.sender.stream, {"cancel": "7-7"})
+        pipe.execute()
+        self.start_daemon(self.server)
+        key = self.sender.key("reply:")
+        self.wait_until(lambda: self.client.exists(*(key + id for id in forged)) == 30, "30 to be refused")
+        self.assertEqual({self.client.hget(key + id, "code") for id in forged}, {b"queue_full"})
+        self.wait_until(lambda: self.client.xlen(self.sender.stream) == 40, "all cancels to be dealt with")
+        self.assertEqual(self.stats()["classes"]["normal"]["unread"], 40)
+        self.sluice("resume")
+        self.wait_finished(self.sender)
+        self.wait_empty(self.sender)
+
     def test_cancel_command(self):
         self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         name = self.client.xadd(self.sender.stream, {"text": "never mind"}).decode()

@@ -169,43 +169,101 @@ class Take(SluiceCase):
         self.crowd(*[""] * 10)
         answer = self.run_call("shed", 7)
         self.assertEqual((self.taken(answer), answer[3]), (["10-1", "9-1", "8-1"], 0))
-        self.assertEqual(self.run_call("shed", 7), [[], [], [], 0])
+        self.assertEqual(self.run_call("shed", 7)[:4], [[], [], [], 0])
 
     def test_shed_in_parts(self):
         self.crowd(*[""] * 10)
         answer = self.run_call("shed", 4, most=4)
         self.assertEqual((self.taken(answer), answer[3]), (["10-1", "9-1", "8-1", "7-1"], 1))
-        answer = self.run_call("shed", 4, most=4)
-        self.assertEqual((self.taken(answer), answer[3]), (["6-1", "5-1"], 0))
+        answer = self.run_call("shed", 4, most=4, after=answer[4], before=answer[5])
+        self.assertEqual((self.taken(answer), answer[3:]), (["6-1", "5-1"], [0, "10-1", "5-1"]))
 
-    def test_shed_spares_what_was_read_retries_and_cancels(self):
+    def test_shed_spares_what_was_read_and_retries(self):
         self.crowd(*[""] * 6)
-        self.desk.add("7-1", cancel="1-1")
-        self.desk.add("8-1", _id="0-1", text="x")
+        self.retry("8-1", "0-1")
         self.desk.read("you", count=3)
         self.assertEqual(self.taken(self.run_call("shed", 0)), ["6-1", "5-1", "4-1"])
         self.assertEqual(self.taken(self.run_call("shed", 0)), [])
+
+    def retry(self, entry_id, name, carrier=None):
+        self.desk.add(entry_id, _id=name, text="x")
+        self.client.hset(self.desk.key("trouble"), name, f"1 0 {carrier or entry_id}")
+
+    def test_shed_believes_no_forged_name(self):
+        """Unknown to trouble, carried by another entry, or of another class: each is a request like any other."""
+        for number, (name, carrier) in enumerate([("0-1", None), ("0-2", "5-5"), ("high:0-3", "3-1")], start=1):
+            self.desk.add(f"{number}-1", _id=name, text="x")
+            if carrier:
+                self.client.hset(self.desk.key("trouble"), name, f"1 0 {carrier}")
+        self.assertEqual(self.taken(self.run_call("shed", 1)), ["3-1", "2-1"])
+
+    def test_shed_believes_names_while_trouble_has_a_wrong_type(self):
+        self.retry("1-1", "0-1")
+        self.client.set(self.desk.key("trouble"), "junk")
+        self.assertEqual(self.taken(self.run_call("shed", 0)), [])
+
+    def shed_all(self, cap, **options):
+        """As a worker calls it: until there is no more to take. Returns cancels and requests that it took."""
+        after, before, more, calls, taken = "0-0", "0-0", 1, 0, []
+        while more:
+            answer = self.run_call("shed", cap, after=after, before=before, **options)
+            taken += [(entry[0], "cancel" in entry[3][::2]) for entry in answer[0]]
+            more, after, before = answer[3:]
+            calls += 1
+            self.assertLess(calls, 200)
+        return [i for i, cancel in taken if cancel], [i for i, cancel in taken if not cancel]
+
+    def test_cancels_count_as_nobodys_request(self):
+        """A wall of them before and behind the requests: those within the cap stay, those above it go."""
+        for i in range(1, 1201):
+            self.desk.add(f"{i}-1", cancel="7-7")
+        for i in range(2001, 2021):
+            self.desk.add(f"{i}-1")
+        for i in range(3001, 4201):
+            self.desk.add(f"{i}-1", cancel="7-7")
+        cancels, requests = self.shed_all(20)
+        self.assertEqual((len(set(cancels)), requests), (2400, []))
+        for i in range(5001, 5101):
+            self.desk.add(f"{i}-1")
+            self.desk.add(f"{i}-2", cancel="7-7")
+        cancels, requests = self.shed_all(20)
+        self.assertEqual((len(set(cancels)), requests), (100, [f"{i}-1" for i in range(5100, 5000, -1)]))
+
+    def test_shed_looks_for_cancels_only_once(self):
+        """Behind where it has looked; behind an id of the far future from the beginning, because newer ids are less."""
+        now = int(self.client.time()[0]) * 1000
+        self.desk.add(f"{now}-1", cancel="7-7")
+        self.desk.add(f"{now}-2")
+        self.assertEqual(self.taken(self.run_call("shed", 2, after=f"{now}-1")), [])
+        self.assertEqual(self.taken(self.run_call("shed", 2, after=f"{now + 3600000}-1")), [f"{now}-1"])
 
     def test_shed_keeps_within_its_bytes(self):
         for i in range(1, 6):
             self.desk.add(f"{i}-1", text="x" * (500 if i == 3 else 46))
         answer = self.run_call("shed", 0, most_bytes=120)
         self.assertEqual((self.taken(answer), answer[3]), (["5-1", "4-1"], 1))
-        answer = self.run_call("shed", 0, most_bytes=120)
-        self.assertEqual(self.taken(answer), ["2-1", "1-1"])
-        self.assertEqual(self.taken(self.run_call("shed", 0, most_bytes=120)), [], "the large one is passed by")
+        answer = self.run_call("shed", 0, most_bytes=120, after=answer[4], before=answer[5])
+        self.assertEqual((self.taken(answer), answer[2], answer[3]), (["2-1", "1-1"], ["3-1"], 0), "one is too large to be read")
+
+    def test_shed_looks_at_a_mebibyte_at_most(self):
+        """Then it goes on in the next call."""
+        for i in range(1, 9):
+            self.desk.add(f"{i}-1", text="x" * 500000)
+        answer = self.run_call("shed", 2, most_bytes=16000000)
+        self.assertEqual((self.taken(answer), answer[3:]), ([], [1, "3-1", "0-0"]))
+        self.assertEqual(self.shed_all(2, most_bytes=16000000), ([], [f"{i}-1" for i in range(8, 2, -1)]))
 
     def test_shed_gives_up_on_a_wall_of_retries(self):
         self.desk.add("1-1")
-        for i in range(2, 1202):
-            self.desk.add(f"{i}-1", _id="0-1", text="x")
-        self.assertEqual(self.run_call("shed", 0), [[], [], [], 0])
+        for i in range(2, 402):
+            self.retry(f"{i}-1", f"0-{i}")
+        self.assertEqual(self.shed_all(0), ([], []))
 
     def test_shed_below_the_cap_and_on_nothing(self):
         self.crowd("", "")
-        self.assertEqual(self.run_call("shed", 2), [[], [], [], 0])
+        self.assertEqual(self.run_call("shed", 2), [[], [], [], 0, "2-1", "0-0"])
         self.client.delete(self.desk.stream("low"))
-        self.assertEqual(self.run_call("shed", 0, which="low"), [[], [], [], 0])
+        self.assertEqual(self.run_call("shed", 0, which="low"), [[], [], [], 0, "0-0", "0-0"])
 
     def test_shed_entries_are_answered_once_even_if_read_meanwhile(self):
         self.crowd("", "")

@@ -229,8 +229,8 @@ class Desk:
         keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES)]
         return Call("pulse", keys, [consumer, *(str(word) for pair in heartbeat.items() for word in pair)])
 
-    def shed(self, cap, which="normal", consumer="me", most=100, most_bytes=100000):
-        return Call("shed", [self.stream(which)], [consumer, cap, most, most_bytes])
+    def shed(self, cap, which="normal", consumer="me", most=100, most_bytes=100000, after="0-0", before="0-0"):
+        return Call("shed", [self.stream(which), self.key("trouble")], [consumer, cap, most, most_bytes, after, before])
 
     def fair(self, *enough, which="normal", consumer="me", after="0-0", look=2000, most=100, most_bytes=100000):
         return Call("fair", [self.stream(which)], [consumer, after, look, most, most_bytes, *enough])

@@ -515,6 +515,8 @@ static void operators(void **state)
     expect("swept", world.counts.swept, 100);
     expect("clock jumps", world.counts.jumps, 100);
     expect("refused", world.counts.workers.shed, 100);
+    expect("cancels taken by a shed", world.counts.cancels_shed, 20);
+    expect("forgeries refused", world.counts.forged_shed, 5);
 }
 
 static void everything(void **state)

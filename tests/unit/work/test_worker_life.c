@@ -450,16 +450,22 @@ static void the_newest_above_the_cap_are_refused(void **state)
     struct action shed = take(&bench, ACTION_SHED);
     assert_int_equal(shed.read.class, CLASS_NORMAL);
     assert_int_equal(shed.read.cap, 100);
-    assert_int_equal(shed.read.count, 100);
+    assert_int_equal(shed.read.count, 64);
     struct entry entry = {.class = CLASS_NORMAL, .id = {900, 0}, .origin = ORIGIN_SHED};
     static const struct entry_field field = {"text", 4, "word", 4};
     entry.fields = &field;
     entry.field_count = 1;
-    send(&bench,
-         (struct event){
-             .kind = EVENT_ENTRIES,
-             .entries = {.source = READ_SHED, .class = CLASS_NORMAL, .entries = &entry, .count = 1, .more = true}});
-    assert_int_equal(take(&bench, ACTION_SHED).read.count, 100); /* 149 are left */
+    send(&bench, (struct event){.kind = EVENT_ENTRIES,
+                                .entries = {.source = READ_SHED,
+                                            .class = CLASS_NORMAL,
+                                            .entries = &entry,
+                                            .count = 1,
+                                            .more = true,
+                                            .last = {1000, 7},
+                                            .first = {900, 0}}});
+    shed = take(&bench, ACTION_SHED); /* more are left: it goes on where the first one was */
+    assert_int_equal(shed.read.after.ms, 1000);
+    assert_int_equal(shed.read.before.ms, 900);
     struct request refused = settle_one(&bench, VERDICT_DONE);
     assert_int_equal(refused.code, CODE_QUEUE_FULL);
     assert_in_range(refused.retry_after_ms, 1000, 3600 * 1000);

@@ -77,7 +77,7 @@ struct call {
     uint32_t lonely_runs[READ_CAP];
     int got_count;
     bool more, held;
-    struct entry_id last;
+    struct entry_id last, first;
     uint64_t next_due_ms;
     struct pulse pulse;
 };
@@ -107,7 +107,7 @@ struct faults {
 struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost;
-    uint64_t cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
+    uint64_t cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
     struct worker_stats workers; /* sums of some */
 };
 

@@ -310,29 +310,41 @@ static inline void run_reclaim(struct world *world, struct peer *peer, struct ca
     }
 }
 
-/* The newest that nobody has read, above the cap. */
+static inline bool unread(const struct item *item, enum request_class class)
+{
+    return item->place == IN_STREAM && item->class == class && item->owner == NOBODY && !item->read && !item->deleted;
+}
+
+/* Cancels first, each once; then the newest that nobody has read, while more requests than the cap are left. */
 static inline void run_shed(struct world *world, struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
-    uint64_t depth = 0;
-    int newest;
+    uint64_t waiting = 0, before = action->read.before.seq;
+    int most = (int)action->read.count;
+    call->last = action->read.after;
+    for (int i = 0; i < world->added && call->got_count < most; i++)
+        if (unread(&world->items[i], action->read.class) && world->items[i].kind == CANCEL) {
+            take(world, call, peer->name, i, ORIGIN_SHED);
+            world->counts.cancels_shed++;
+        }
     for (int i = 0; i < world->added; i++)
-        depth += world->items[i].place == IN_STREAM && world->items[i].class == action->read.class &&
-                 world->items[i].owner == NOBODY;
-    do {
-        newest = NOBODY;
+        waiting += unread(&world->items[i], action->read.class);
+    for (; call->got_count < most && waiting > action->read.cap; waiting--) {
+        int newest = NOBODY;
         for (int i = 0; i < world->added; i++) {
             const struct item *item = &world->items[i];
-            if (item->place == IN_STREAM && item->class == action->read.class && item->owner == NOBODY && !item->read &&
-                !item->promoted && !item->forged && !item->deleted && item->kind != CANCEL)
+            if (unread(item, action->read.class) && !item->promoted && item->kind != CANCEL &&
+                (before == 0 || item->entry_seq < before))
                 newest = newest == NOBODY || item->entry_seq > world->items[newest].entry_seq ? i : newest;
         }
-        if (newest == NOBODY || depth <= action->read.cap || call->got_count == (int)action->read.count)
+        if (newest == NOBODY)
             break;
+        world->counts.forged_shed += world->items[newest].forged;
+        before = world->items[newest].entry_seq;
         take(world, call, peer->name, newest, ORIGIN_SHED);
-        depth--;
-    } while (true);
-    call->more = newest != NOBODY && call->got_count > 0 && depth > action->read.cap;
+    }
+    call->first = (struct entry_id){before > 0, before};
+    call->more = call->got_count > 0 && waiting > action->read.cap;
 }
 
 static inline void run_fair(struct world *world, struct peer *peer, struct call *call)

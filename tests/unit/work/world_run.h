@@ -251,6 +251,7 @@ static inline void answer_entries(struct world *world, struct peer *peer, struct
     event.entries.source = sources[call->kind];
     event.entries.class = call->kind == ACTION_READ ? CLASS_HIGH : call->action.read.class;
     event.entries.last = call->last;
+    event.entries.first = call->first;
     for (int i = 0; i < call->got_count && !call->failed; i++) {
         entries[i] = entry_of(world, call, i, &written[i]);
         if (call->kind == ACTION_READ_OWN)
