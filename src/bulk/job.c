@@ -163,22 +163,49 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
         status = job->ending;
     }
     result->finished = status == STATUS_OK && !stopped;
-    return result->finished ? job_end(job, err) : status;
+    TRY(result->finished ? job_end(job, err) : status);
+    return result->finished && job->retry != NULL ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }
 
-enum status job_run(const struct job_options *options, struct job_result *result, struct err *err)
+/* One pass over the input. `*grown`: failed rows were tried again, and there is more behind the input that they are of. */
+static enum status run_pass(const struct job_options *options, bool tries_failed, struct job_result *result, bool *grown,
+                            struct err *err)
 {
     struct job *job = calloc(1, sizeof *job);
     *result = (struct job_result){0};
+    *grown = false;
     if (job == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
     enum status status = open_job(job, options, err);
+    job->tries_failed = tries_failed;
     if (status == STATUS_OK)
         status = run_all(job, result, err);
+    *grown = job->grown && job->retry != NULL;
     result->finished = result->finished && status == STATUS_OK;
     job_report(job, true);
     result->progress = job->progress;
     close_job(job);
     free(job);
     return status;
+}
+
+static bool reads_standard_input(const struct source_options *source)
+{
+    for (size_t i = 0; i < source->operand_count; i++) {
+        if (strcmp(source->operands[i], "-") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum status job_run(const struct job_options *options, struct job_result *result, struct err *err)
+{
+    bool grown;
+    TRY(run_pass(options, true, result, &grown, err));
+    if (grown && reads_standard_input(&options->source)) {
+        result->finished = false; /* it cannot be read twice: the next run goes on */
+        return STATUS_OK;
+    }
+    return grown ? run_pass(options, false, result, &grown, err) : STATUS_OK;
 }

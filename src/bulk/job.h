@@ -45,7 +45,6 @@ struct job_options {
     bool arrays;    /* JSON lines are bare arrays of numbers */
     bool plain;     /* no journal: from the beginning to the end, or nothing. Always so to standard output */
     bool overwrite; /* what an earlier job left is deleted first */
-    bool retry;     /* the failed rows of a job that is finished are tried again */
     bool ids;       /* ids are written to a file of their own */
     bool strict;    /* the first failed row ends the job */
 
@@ -63,7 +62,8 @@ struct job_result {
     bool before;   /* it had been finished before: nothing was done */
 };
 
-/* Runs the job, or goes on with it. `*result` is filled in any case.
+/* Runs the job, or goes on with it. The rows of a finished job that had failed are tried again, and what has come behind
+ * its input is added. `*result` is filled in any case.
  * Errors: STATUS_BAD_INPUT (the options, or an input that is broken or has changed), STATUS_UNAVAILABLE (another
  * process works on it), those of source_next, the executor and the files; whatever was complete is kept. */
 MUST_CHECK enum status job_run(const struct job_options *options, struct job_result *result, struct err *err);

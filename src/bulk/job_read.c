@@ -174,6 +174,22 @@ static enum status take(struct job *job, struct document *document, struct err *
     return STATUS_OK;
 }
 
+/* The next document of this run. */
+static enum status next_document(struct job *job, struct document *out, bool *more, struct err *err)
+{
+    *more = false;
+    if (job_retry_at_end(job)) {
+        return STATUS_OK;
+    }
+    if (job->grown) {
+        job->grown = false;
+        *more = true;
+        *out = job->ahead;
+        return STATUS_OK;
+    }
+    return source_next(job->source, out, more, err);
+}
+
 enum status job_read(struct job *job, bool *worked, struct err *err)
 {
     if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
@@ -184,7 +200,7 @@ enum status job_read(struct job *job, bool *worked, struct err *err)
         struct document document;
         bool more = false;
         struct err why = {0};
-        enum status status = source_next(job->source, &document, &more, &why);
+        enum status status = next_document(job, &document, &more, &why);
         if (status != STATUS_OK || !more) {
             end_with(job, status, &why);
         } else {

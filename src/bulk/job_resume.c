@@ -121,17 +121,90 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
                    (unsigned long long)documents);
 }
 
-/* The input must end where it did. */
-static enum status check_end(struct job *job, struct err *err)
+/* The files of the output that only grow; NULL for those that this job does not have. */
+static void tail_paths(const struct job *job, const char *paths[TAILS])
 {
-    struct document document;
-    bool more = false;
-    TRY(source_next(job->source, &document, &more, err));
-    if (!more)
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    bool lines = output->kind == OUTPUT_JSONL;
+    paths[TAIL_LINES] = lines ? output->path : NULL;
+    paths[TAIL_FAILURES] = options->plain ? NULL : output->failures;
+    paths[TAIL_IDS] = options->ids && !lines ? output->ids : NULL;
+    paths[TAIL_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
+}
+
+/* Waits until names that were made or removed in a file's folder would survive a power cut. */
+static enum status sync_folder_of(const char *path, struct err *err)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1), slash == NULL ? "." : path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool synced = fd >= 0 && fsync(fd) == 0;
+    if (!synced) {
+        err_set_errno(err, "cannot write %s", folder);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return synced ? STATUS_OK : err->status;
+}
+
+static enum status see(void *context, const struct journal_record *record, struct err *err);
+
+/* Vectors of JSON Lines lie in a file of their own until the job is finished: those that are in the lines already are
+ * never looked at again, but the file has places for them. */
+static enum status make_scratch(const struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    if (output->kind != OUTPUT_JSONL) {
         return STATUS_OK;
-    return err_set(err, STATUS_BAD_INPUT,
-                   "the input has grown since this job was finished (%s line %llu is new); --overwrite begins again",
-                   document.file, (unsigned long long)document.line);
+    }
+    int fd = open(output->scratch, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool made = fd >= 0 && ftruncate(fd, (off_t)(job->at.rows * job->options->dim * sizeof(float))) == 0;
+    if (!made) {
+        err_set_errno(err, "cannot write %s", output->scratch);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return made ? STATUS_OK : err->status;
+}
+
+/* More has come behind the input of a finished job: it is unfinished again. A journal says how much is complete; once that
+ * is durable, the manifest goes. */
+static enum status unfinish(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    const char *paths[TAILS];
+    struct journal *journal = NULL;
+    TRY(remove_file(output->journal, err)); /* of a run that was killed just here */
+    TRY(make_folder(output->job, err));
+    TRY(make_scratch(job, err));
+    tail_paths(job, paths);
+    for (int i = 0; i < TAILS; i++) {
+        struct stat info;
+        job->at.tails[i] = paths[i] != NULL && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
+    }
+    enum status status = journal_open(output->journal, see, job, &journal, err);
+    if (status == STATUS_OK) {
+        status = journal_put_terms(journal, job->options->terms, strlen(job->options->terms), err);
+    }
+    if (status == STATUS_OK) {
+        status = journal_write(journal, &job->at, err);
+    }
+    journal_close(journal);
+    TRY(status);
+    TRY(sync_folder_of(output->journal, err));
+    TRY(sync_folder_of(output->job, err));
+    TRY(remove_file(output->manifest, err));
+    return sync_folder_of(output->manifest, err);
+}
+
+/* Whether any row has its vector. If none has, the terms of the job were mistaken perhaps, and others may replace them. */
+static bool has_vectors(const struct checkpoint *at)
+{
+    return at->computed + at->copied > 0;
 }
 
 static enum status find_finished(struct job *job, bool *finished, struct err *err)
@@ -145,6 +218,10 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err))
         status = err->status;
     buffer_free(&manifest.terms);
+    if (status != STATUS_OK && manifest.at.rows > 0 && !has_vectors(&manifest.at)) {
+        *finished = false;
+        return remove_all(output, err);
+    }
     job->at = manifest.at;
     if (status == STATUS_OK)
         status = job_retry_settle(output, manifest.at.failed, err);
@@ -152,13 +229,14 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
         status =
             err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
                     output->path, output->manifest);
-    if (status == STATUS_OK && job->options->retry && manifest.at.failed > 0)
+    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0)
         return job_retry_open(job, err);
     if (status == STATUS_OK)
         status = skip(job, manifest.at.documents, manifest.at.digest, err);
     if (status == STATUS_OK && (job->options->stop == NULL || *job->options->stop == 0))
-        status = check_end(job, err);
-    return status;
+        status = source_next(job->source, &job->ahead, &job->grown, err);
+    *finished = !job->grown;
+    return status == STATUS_OK && job->grown ? unfinish(job, err) : status;
 }
 
 /* A record of the earlier run. */
@@ -228,15 +306,8 @@ static enum status check_store(struct job *job, struct err *err)
 
 static enum status open_tails(struct job *job, struct err *err)
 {
-    const struct job_options *options = job->options;
-    const struct output *output = options->output;
-    bool lines = output->kind == OUTPUT_JSONL;
-    const char *paths[TAILS] = {
-        [TAIL_LINES] = lines ? output->path : NULL,
-        [TAIL_FAILURES] = options->plain ? NULL : output->failures,
-        [TAIL_IDS] = options->ids && !lines ? output->ids : NULL,
-        [TAIL_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL,
-    };
+    const char *paths[TAILS];
+    tail_paths(job, paths);
     for (int i = 0; i < TAILS; i++)
         if (paths[i] != NULL)
             TRY(tail_open(&job->tails[i], paths[i], job->at.tails[i], err));
@@ -259,10 +330,16 @@ static enum status open_journal(struct job *job, struct err *err)
         TRY(make_folder(output->path, err));
     TRY(make_folder(output->job, err));
     TRY(journal_open(output->journal, see, job, &job->journal, err));
-    if (job->terms.length > 0) {
-        if (terms_differ(job->terms.data, job->terms.length, options->terms, err))
+    if (job->terms.length > 0 && terms_differ(job->terms.data, job->terms.length, options->terms, err)) {
+        if (has_vectors(&job->at) || job->recent.length > 0)
             return err->status;
-    } else {
+        journal_close(job->journal);
+        job->journal = NULL;
+        job->terms.length = 0;
+        TRY(remove_all(output, err));
+        return open_journal(job, err);
+    }
+    if (job->terms.length == 0) {
         TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
         TRY(journal_write(job->journal, NULL, err));
     }

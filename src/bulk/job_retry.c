@@ -215,6 +215,11 @@ void job_retry_close(struct job *job)
     free(retry);
 }
 
+bool job_retry_at_end(const struct job *job)
+{
+    return job->retry != NULL && job->progress.documents == job->retry->before.documents;
+}
+
 enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
 {
     struct retry *retry = job->retry;

@@ -63,6 +63,10 @@ struct job {
     struct buffer terms; /* of the earlier run */
     struct retry *retry; /* NULL: it is not about rows that failed */
 
+    bool tries_failed;     /* the failed rows of a job that is finished */
+    bool grown;            /* more has come behind the input of a finished job … */
+    struct document ahead; /* … and this is the first of it, until it is read */
+
     bool ended;         /* the input: there is no more to read */
     bool stopping;      /* no new batch is to begin */
     enum status ending; /* with which the job is to end once all that was read is complete */
@@ -105,6 +109,9 @@ void job_retry_close(struct job *job);
 
 /* Puts the list of failures of the newest manifest in its place, where a retry was killed before it could. */
 MUST_CHECK enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err);
+
+/* Whether all documents of the finished job were read. False without a retry. */
+bool job_retry_at_end(const struct job *job);
 
 /* With a retry: whether the document is to be computed, and which rows its chunks have; adds it to the digests. */
 MUST_CHECK enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err);

@@ -1,4 +1,5 @@
 /* The records of tables: a JSON object a line, or CSV; the recipe makes documents of their fields. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,17 @@ static enum status find_record(struct source *source, char separator, struct rec
     }
 }
 
+/* The first columns of the header, as a message names them. */
+static void list_columns(const struct csv_fields *fields, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < fields->count && used < size; i++) {
+        int length = (int)(fields->values[i].length < 40 ? fields->values[i].length : 40);
+        used += (size_t)snprintf(out + used, size - used, "%s\"%.*s\"", i == 0 ? "" : ", ", length, fields->values[i].bytes);
+    }
+}
+
 /* Finds the recipe's fields among the names of the columns. */
 static enum status bind(struct source *source, struct err *err)
 {
@@ -95,10 +107,15 @@ static enum status bind(struct source *source, struct err *err)
                                                      memcmp(names[column].bytes, name, names[column].length) != 0))
                 column++;
         }
-        if (column >= source->fields.count)
-            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\"%s", source->file.path, name,
-                           source->options.headerless ? "; without a header columns are called 1, 2, 3 ..."
-                                                      : " in its header; --no-header if it has none");
+        if (column >= source->fields.count && source->options.headerless)
+            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\"; without a header columns are called 1 to %u",
+                           source->file.path, name, source->fields.count);
+        if (column >= source->fields.count) {
+            char there[200];
+            list_columns(&source->fields, there, sizeof there);
+            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\" in its header; there are: %s (--no-header if "
+                           "this is a row)", source->file.path, name, there);
+        }
         source->columns[f] = column;
     }
     source->column_count = source->fields.count;

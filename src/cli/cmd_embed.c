@@ -46,7 +46,6 @@ static const struct setting own_settings[] = {
     {OWN(dtype, SETTING_CHOICE), .fallback = "f32", .choices = dtypes, .help = "the floats of .npy files"},
     {OWN(shard_rows, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = INT64_C(1) << 40, .value = "N", .help = "rows of each file in DIR/"},
     {OWN(strict, SETTING_SWITCH), .fallback = "false", .help = "end at the first row that fails"},
-    {OWN(retry_failed, SETTING_SWITCH), .fallback = "false", .help = "a finished job: try its failed rows again, whose documents may have been mended"},
     {OWN(overwrite, SETTING_SWITCH), .fallback = "false", .help = "delete what an earlier job left, and begin again"},
     {OWN(progress, SETTING_CHOICE), .fallback = "auto", .choices = styles, .help = "how to show progress on standard error"},
     {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "rows that are sorted by length together"},
@@ -87,7 +86,7 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
         return EX_TEMPFAIL;
     }
     int code = report(invocation, err);
-    if (!job->job.plain && !job->job.retry && result->progress.here > 0)
+    if (!job->job.plain && result->progress.here > 0)
         fprintf(stderr, "sluice embed: what was computed so far is kept; the same command goes on from there\n");
     return code;
 }
@@ -263,8 +262,8 @@ const struct subcommand command_embed = {
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
         "for standard input. Rows keep their order. A job that was interrupted, whatever by, goes on when the same\n"
-        "command runs again, and one that is finished stays as it is. Rows that fail are listed in\n"
-        "OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
+        "command runs again; one that is finished then tries failed rows again and adds what has come behind its input.\n"
+        "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
         "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs "
         "--model, too:\n"
         "its tokenizer cuts.\n\n"

@@ -11,7 +11,7 @@ struct embed_options {
     char *input, *output;
     int format, dtype, progress;
     char *field, *template, *id_field, *keep, *glob, *chunk;
-    bool header, strict, overwrite, retry_failed;
+    bool header, strict, overwrite;
     int64_t shard_rows, max_text_bytes, look_ahead;
 };
 

@@ -54,6 +54,8 @@ static enum status prepare(struct slice *slice, const char *text, const struct m
     struct preparer preparer = {.model = model, .ids = true};
     struct buffer scratch = {0};
     bool added;
+    if (text[0] == '\0')
+        return err_set(err, STATUS_BAD_INPUT, "--query is empty: there is nothing to look for");
     if (!utf8_valid(text, strlen(text)))
         return err_set(err, STATUS_BAD_INPUT, "the query is not UTF-8");
     TRY(slice_add(slice, &document, &added, err));

@@ -4,7 +4,7 @@
     loaders.py SLUICE [numpy faiss pgvector qdrant elasticsearch parquet]
 
 Its packages are those of tests/docs/requirements.txt; numpy alone needs only NumPy. The vectors are those of a random model
-of 384 floats, of texts whose ids need quoting and of one that fails. Nearest rows are those of plain NumPy."""
+of 192 floats, of texts whose ids need quoting and of one that fails. Nearest rows are those of plain NumPy."""
 
 import json
 import os
@@ -42,12 +42,12 @@ class Docs:
         self.texts[FAILED] = ""
         lines = [json.dumps({"id": name, "text": text}) for name, text in zip(self.ids, self.texts)]
         pathlib.Path("in.jsonl").write_text("\n".join(lines), encoding="utf-8")
-        model.write_model("model", hidden=384, heads=12, layers=1, intermediate=64)
+        model.write_model("model", hidden=192, heads=6, layers=1, intermediate=64)
         for output in ("docs.npy", "docs.jsonl"):
             self.sluice(f"sluice embed in.jsonl --id-field id --output {output}", code=1)
         self.vectors = numpy.load("docs.npy")
         self.good = [row for row in range(ROWS) if row != FAILED]
-        assert self.vectors.shape == (ROWS, 384) and numpy.isnan(self.vectors[FAILED]).all()
+        assert self.vectors.shape == (ROWS, 192) and numpy.isnan(self.vectors[FAILED]).all()
 
     def sluice(self, command, code=0):
         """A command line as the page has it, with its configuration in the environment."""
@@ -122,7 +122,7 @@ def run_elasticsearch(docs):
     with Elasticsearch() as server:
         load("elasticsearch", lambda code: put_in(code, "http://localhost:9200", server.url))
         docs.same({name: source["vector"] for name, source in server.indices["docs"].documents.items()})
-        assert server.requests == 1 + 2 and server.indices["docs"].dims == {"vector": 384}
+        assert server.requests == 1 + 2 and server.indices["docs"].dims == {"vector": 192}
 
 
 def run_parquet(docs):

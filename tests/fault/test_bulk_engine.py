@@ -51,7 +51,7 @@ class BulkEngine(BulkCase):
         self.assertEqual([line["row"] for line in listed], list(bad))
         self.assertEqual({line["code"] for line in listed}, {"non_finite"})
         # The engine has been mended: the rows are computed, and all is as if it had never failed.
-        self.assertEqual(self.run_job(output, flags=["--retry-failed"]).returncode, 0)
+        self.assertEqual(self.run_job(output, flags=[]).returncode, 0)
         self.assertEqual(self.run_job(self.path("w.npy")).returncode, 0)
         self.assertEqual(self.content(output), self.content(self.path("w.npy")))
 
@@ -68,7 +68,7 @@ class BulkEngine(BulkCase):
             listed = self.failures(output)
             self.assertEqual({(line["document"], line["code"]) for line in listed}, {(3, "non_finite"), (40, "non_finite")})
             self.assertTrue(all(line["chunk"] > 0 for line in listed))
-            said = self.run_job(output, flags=[*chunks, "--retry-failed", "--progress", "json"])
+            said = self.run_job(output, flags=[*chunks, "--progress", "json"])
             self.assertEqual(said.returncode, 0, said.stderr)
             self.assertEqual(json.loads(said.stderr.splitlines()[-1])["computed"], len(listed))
             self.assertEqual(self.run_job(straight, flags=chunks).returncode, 0)

@@ -37,12 +37,26 @@ class GoingOn(BulkCase):
         self.assertEqual(said.returncode, DATAERR)
         self.assertIn(b"another model", said.stderr)
         self.assertIn("another chunk", self.job(self.source, "--output", self.output, "--chunk", "tokens:9", code=DATAERR))
-        for change in (self.batch[:-1], self.batch + ["more"], ["hello"] + self.batch[1:]):
+        for change in (["hello"] + self.batch, self.batch[:-1], ["hello"] + self.batch[1:]):
             self.write("in.txt", "".join(text + "\n" for text in change))
             said = self.job(self.source, "--output", self.output, code=DATAERR)
-            self.assertRegex(said, "the input has (changed|grown)")
+            self.assertIn("the input has changed", said)
         self.job(self.source, "--output", self.output, "--overwrite")
         self.expect(self.output, ["hello"] + self.batch[1:])
+
+    def test_a_mistaken_first_command_does_not_block_the_right_one(self):
+        """While no row is done, new terms take the place of the old ones."""
+        source = self.write("in.csv", "id,body\n1,hello\n2,the\n")
+        said = self.job(source, "--field", "bdoy", "--output", self.output, code=DATAERR)
+        self.assertIn('no column "bdoy"', said)
+        self.assertIn('there are: "id", "body"', said)
+        self.job(source, "--field", "body", "--output", self.output)
+        self.expect(self.output, ["hello", "the"])
+        self.assertIn("another field", self.job(source, "--field", "id", "--output", self.output, code=DATAERR))
+        source, output = self.write("in.jsonl", '{"body": "hello"}\n{"body": "the"}\n'), self.path("x.jsonl")
+        self.job(source, "--field", "bdoy", "--output", output, code=FAILED)
+        self.job(source, "--field", "body", "--output", output)
+        self.assertIn("another field", self.job(source, "--field", "bdoy", "--output", output, code=DATAERR))
 
     def test_what_belongs_to_others_is_not_overwritten(self):
         self.write("v.npy", "mine")
@@ -110,8 +124,76 @@ class GoingOn(BulkCase):
         self.expect(self.output, ["hello"])
 
 
+class Growing(BulkCase):
+    """More behind the input of a finished job: new rows are computed, and the files are those of one run over all of it."""
+
+    def setUp(self):
+        super().setUp()
+        self.lines = [json.dumps({"text": f"{text} {i}", "id": f"n{i}"}) for i, text in enumerate(texts(300, seed=4))]
+
+    def put(self, name, lines):
+        return self.write(name, "".join(line + "\n" for line in lines))
+
+    def grow(self, ending, *flags, code=0):
+        """Three times: more lines, more lines behind a kill, another file."""
+        output, straight = self.path("v" + ending), self.path("w" + ending)
+        flags = ("--id-field", "id", "--look-ahead", "32", *flags)
+        first = self.put("a.jsonl", self.lines[:101])
+        self.job(first, "--output", output, *flags, code=code)
+        self.put("a.jsonl", self.lines[:150])
+        self.job(first, "--output", output, *flags, code=code)
+        self.put("a.jsonl", self.lines[:220])
+        self.kill(first, "--output", output, *flags)
+        self.job(first, "--output", output, *flags, code=code)
+        second = self.put("b.jsonl", self.lines[220:])
+        self.job(first, second, "--output", output, *flags, code=code)
+        self.assertIn("finished already" if code == 0 else "rows failed", self.job(first, second, "--output", output, *flags, code=code))
+        self.job(first, second, "--output", straight, *flags, code=code)
+        self.assertEqual(self.files(output), self.files(straight))
+
+    def kill(self, *arguments):
+        """kill -9 when the manifest has gone."""
+        output = arguments[arguments.index("--output") + 1]
+        child = process.start([BINARY, "embed", "--model", self.make_model(), "--precision", "f32", *arguments],
+                              stderr=subprocess.DEVNULL, env=process.clean_environment())
+        manifest = output + ("" if output.endswith("/") else ".") + "manifest.json"
+        self.wait_until(lambda: child.poll() is not None or not os.path.exists(manifest), "it to begin")
+        child.kill()
+        child.wait()
+
+    def test_grown_matrix(self):
+        self.grow(".npy")
+
+    def test_grown_json_lines(self):
+        self.grow(".jsonl")
+
+    def test_grown_shards(self):
+        self.grow("/", "--shard-rows", "64")
+
+    def test_grown_chunks(self):
+        self.grow(".npy", "--chunk", "tokens:8,overlap:1")
+
+    def test_grown_with_failed_rows(self):
+        """A pass for the rows that had failed, and one for the new ones."""
+        self.lines[7] = self.lines[170] = self.lines[250] = "{oops"
+        self.grow(".npy", code=FAILED)
+        self.grow(".jsonl", code=FAILED)
+
+    def test_grown_standard_input(self):
+        """It cannot be read twice, so failed rows and new ones take a run each."""
+        output, straight = self.path("v.npy"), self.path("w.npy")
+        flags = ("-", "--format", "jsonl", "--output", output)
+        mended = ['{"text": "the"}', *self.lines[1:]]
+        self.job(*flags, input="\n".join(["{oops", *self.lines[1:100]]).encode(), code=FAILED)
+        whole = "\n".join(mended).encode()
+        self.assertIn("the same command goes on", self.job(*flags, input=whole, code=TEMPFAIL))
+        self.job(*flags, input=whole)
+        self.job("-", "--format", "jsonl", "--output", straight, input=whole)
+        self.assertEqual(self.content(output), self.content(straight))
+
+
 class Retrying(BulkCase):
-    """--retry-failed: rows whose documents were mended get their vectors, and nothing else changes."""
+    """Once more: rows whose documents were mended get their vectors, and nothing else changes."""
 
     def setUp(self):
         super().setUp()
@@ -132,21 +214,21 @@ class Retrying(BulkCase):
         source = self.put(self.broken)
         self.job(source, "--output", output, *flags, code=FAILED)
         before = self.files(output)
-        self.job(source, "--output", output, *flags, "--retry-failed", code=FAILED)
+        self.job(source, "--output", output, *flags, code=FAILED)
         after = self.files(output)
         self.assertEqual({name: content for name, content in after.items() if "manifest" not in name},
                          {name: content for name, content in before.items() if "manifest" not in name})
         source = self.put(self.broken, self.mended)
-        said = self.job(source, "--output", output, *flags, "--retry-failed", code=FAILED)
+        said = self.job(source, "--output", output, *flags, code=FAILED)
         self.assertIn("2 failed", said)
         self.job(source, "--output", straight, *flags, code=FAILED)
         self.assertEqual(self.files(output), self.files(straight))
         source = self.put(self.mended)
-        self.job(source, "--output", output, *flags, "--retry-failed")
+        self.job(source, "--output", output, *flags)
         self.assertFalse(os.path.exists(output + ".failures.jsonl"))
-        self.job(source, "--output", output, *flags, "--retry-failed")  # nothing is left to do
+        self.job(source, "--output", output, *flags)  # nothing is left to do
         changed = self.put({3: json.dumps({"text": "another", "id": "n3"})})
-        self.assertIn("changed", self.job(changed, "--output", output, *flags, "--retry-failed", code=DATAERR))
+        self.assertIn("changed", self.job(changed, "--output", output, *flags, code=DATAERR))
 
     def test_retry_matrix(self):
         self.check(".npy")
@@ -159,7 +241,7 @@ class Retrying(BulkCase):
         self.job(self.put(self.broken), "--output", output, code=FAILED)
         before = self.files(output)
         source = self.put(self.broken, self.mended, {3: json.dumps({"text": "another"})})
-        self.assertIn("changed in other places", self.job(source, "--output", output, "--retry-failed", code=DATAERR))
+        self.assertIn("changed in other places", self.job(source, "--output", output, code=DATAERR))
         self.assertEqual(self.files(output)[".manifest.json"], before[".manifest.json"])
         self.job(self.put(self.broken), "--output", output, code=FAILED)  # it is still finished
 
@@ -174,9 +256,9 @@ class Retrying(BulkCase):
         self.lines = lines
         self.job(self.put(broken), "--output", output, *flags, code=FAILED)
         long = {30: json.dumps({"text": " ".join(sentences[:9]), "id": "n30"})}
-        said = self.job(self.put(broken, long), "--output", output, *flags, "--retry-failed", code=DATAERR)
+        said = self.job(self.put(broken, long), "--output", output, *flags, code=DATAERR)
         self.assertIn(f"{self.path('in.jsonl')} line 31: the document had one row, and now it has several chunks", said)
-        said = self.job(self.put(broken, mended), "--output", output, *flags, "--retry-failed", code=FAILED)
+        said = self.job(self.put(broken, mended), "--output", output, *flags, code=FAILED)
         self.assertIn("1 failed", said)
         self.job(self.put(broken, mended), "--output", straight, *flags, code=FAILED)
         self.assertEqual(self.files(output), self.files(straight))

@@ -112,6 +112,7 @@ class Similar(SluiceCase):
         self.embed(source, "--output", output)
         ask = ("--vectors", output, "--query", "x")
         self.similar("--query", "x", code=DATAERR, says="--vectors and --query must be given")
+        self.similar("--vectors", output, "--query", "", code=DATAERR, says="--query is empty")
         self.similar(*ask, "--texts", self.path("none"), code=NOINPUT, says="none")
         self.similar("--vectors", self.path("none.npy"), "--query", "x", code=NOINPUT, says="none.npy")
         self.similar(*ask, "--texts", self.write("more.txt", "a\nb\nc"), code=DATAERR, says="those of 2 texts, but the input has 3")
