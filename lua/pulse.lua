@@ -1,21 +1,27 @@
 #!lua flags=allow-oom
--- A worker's second: says that it is there, publishes the queue's depth and wait for producers, and brings back what the
--- queue and its operators want.
+-- A worker's second: says that it is there, and brings back what the queue and its operators want. Elects the housekeeper,
+-- the one worker that does what one can do for all, and publishes the queue's depth and wait for producers on its call only:
+-- what the others send must not grow with their number.
 --
--- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low
--- ARGV  1 consumer, then field, value, ... of its heartbeat: words without spaces, among them rows_per_s
+-- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low, 9 housekeeper
+-- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
+--       leases, too; 3 ms for which it is elected, then field, value, ... of its heartbeat: words without spaces, among them
+--       rows_per_s
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
---           normal, low (0: none), side keys skipped for their type }
+--           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper }
+--         Depths and caps are 0 for everybody else.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
+-- Housekeeper: `<rank> <consumer>`, for as long as it was elected. Who has a higher rank takes it over.
 -- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
 -- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
 -- all entries of one row; -1 when nobody works), later, dead, published_at. Caps come from meta's cap_*.
--- May not: fail because of a key of a wrong type (the worker must hear of a pause all the same).
+-- May not: fail because of a key of a wrong type (the worker must hear of a pause all the same; at the housekeeper's key
+-- whatever stood there is replaced).
 
 local call, pcall = redis.call, redis.pcall
-local meta, workers = KEYS[1], KEYS[2]
+local meta, workers, house = KEYS[1], KEYS[2], KEYS[9]
 local CLASSES, WEIGHTS, FRESH_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000
-local consumer = ARGV[1]
+local consumer, rank = ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local skipped = 0
@@ -68,11 +74,31 @@ local function waits(depths, rows)
   end
 end
 
+-- 1 when the caller is the housekeeper from now on.
+local function elect()
+  local holder = pcall('GET', house)
+  if type(holder) == 'table' then
+    if not string.find(holder.err, '^WRONGTYPE') then error(holder) end
+    holder = ''
+  end
+  local holds, name = string.match(holder or '', '^(%d) (.+)$')
+  if rank < 0 then
+    if name == consumer then call('DEL', house) end
+    return 0
+  end
+  if name and name ~= consumer and tonumber(holds) >= rank then return 0 end
+  call('SET', house, rank .. ' ' .. consumer, 'PX', ARGV[3])
+  return 1
+end
+
 local words = {}
-for i = 2, #ARGV do words[#words + 1] = ARGV[i] end
+for i = 4, #ARGV do words[#words + 1] = ARGV[i] end
 side(pcall('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
 local command = side(pcall('HGET', workers, 'command:' .. consumer)) or ''
 if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end
+
+local paused, keeps = call('EXISTS', KEYS[3]), elect()
+if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
 local rows = rate()
@@ -87,4 +113,4 @@ side(pcall('HSET', meta, unpack(publish)))
 
 local caps = side(pcall('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
 local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
-return {now, call('EXISTS', KEYS[3]), command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped}
+return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1}

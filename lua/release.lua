@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- Gives back what was claimed and not started, and signs the worker off.
 --
--- KEYS  1 stream, 2 alive, 3 trouble, 4 workers
+-- KEYS  1 stream, 2 alive, 3 trouble, 4 workers, 5 housekeeper
 -- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
 --       last  0: only these ids
 --             1: give back whatever is still pending with the consumer in this stream, too, and delete it there
---             2: the same, then drop its alive key and what `workers` has of it: for the last of the streams
+--             2: the same, then drop its alive key and what `workers` has of it, and give up being the housekeeper: for the
+--                last of the streams
 -- Returns { given back, 1 when the consumer is deleted }
 -- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record, also when
 -- another consumer has taken the entry meanwhile. Those of others stay: they did.
@@ -13,13 +14,20 @@
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
 
 local call = redis.call
-local stream, alive, trouble, workers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, alive, trouble, workers, house = unpack(KEYS)
 local me, last, prefix = ARGV[1], ARGV[3], ARGV[4]
 local given, deleted = 0, 0
 local leaving = last ~= '0' and call('GET', alive) == ARGV[2]
 
 -- include lib/entries.lua
 -- include lib/trouble.lua
+
+-- What a side key answered, nil when it has a wrong type, which stops nobody.
+local function side(result)
+  if type(result) ~= 'table' or not result.err then return result end
+  if not string.find(result.err, '^WRONGTYPE') then error(result) end
+  return nil
+end
 
 -- The caller's lonely run of an entry, if there is one.
 local function forgive(id, fields)
@@ -63,8 +71,8 @@ if leaving then
     deleted = 1
   end
   if last == '2' then
-    local dropped = redis.pcall('HDEL', workers, me, 'command:' .. me) -- a side key
-    if type(dropped) == 'table' and not string.find(dropped.err, '^WRONGTYPE') then error(dropped) end
+    side(redis.pcall('HDEL', workers, me, 'command:' .. me))
+    if string.match(side(redis.pcall('GET', house)) or '', '^%d (.+)$') == me then call('DEL', house) end
     call('DEL', alive)
   end
 end

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "io/queue_parts.h"
 
-enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 4 + 2 * CLASS_COUNT };
+enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 5 + 2 * CLASS_COUNT };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -105,7 +105,8 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
         pulse->depth[class] = count_of(&reply->items[3 + class]);
         pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
     }
-    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 1]));
+    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 2]));
+    pulse->housekeeper = reply->items[PULSE_ANSWER - 1].integer != 0;
     return true;
 }
 
@@ -143,20 +144,25 @@ static void add_heartbeat(struct command *command, const struct heartbeat *heart
 void queue_pulse(struct queue *queue, struct action *action)
 {
     static const char *const keys[] = {"meta", "workers", "paused", "later", "dead"};
+    static const char *const ranks[] = {
+        [RANK_NONE] = "-1", [RANK_PUBLISHES] = "0", [RANK_WORKS] = "1", [RANK_JUDGES] = "2"};
     struct err err;
     struct command command = {0};
     struct task *task = queue_task_open(queue, action);
     if (!task) {
         return;
     }
-    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT, &command);
+    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT + 1, &command);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         queue_add_key(queue, &command, keys[i], "");
     }
     for (int class = 0; class < CLASS_COUNT; class ++) {
         queue_add_stream(queue, &command, (enum request_class) class);
     }
+    queue_add_key(queue, &command, "housekeeper", "");
     command_text(&command, queue->worker);
+    command_text(&command, ranks[action->heartbeat.rank]);
+    command_number(&command, action->heartbeat.elected_ms);
     add_heartbeat(&command, &action->heartbeat);
     task->calls = 2;
     if (!queue_call(queue, &command, on_pulse, task)) {

@@ -36,11 +36,12 @@ static void send_release(struct task *task, enum request_class class, int last, 
 {
     struct queue *queue = task->queue;
     struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_RELEASE, 4, &command);
+    script_begin(&queue->scripts, SCRIPT_RELEASE, 5, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "alive:", queue->worker);
     queue_add_key(queue, &command, "trouble", "");
     queue_add_key(queue, &command, "workers", "");
+    queue_add_key(queue, &command, "housekeeper", "");
     command_text(&command, queue->worker);
     command_text(&command, queue->token);
     command_number(&command, (uint64_t)last);

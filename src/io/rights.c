@@ -35,6 +35,7 @@ static const struct right table[] = {
     {W, "EVALSHA x 1 @workers"},
     {W, "EVALSHA x 1 @meta"},
     {W, "EVALSHA x 1 @paused"},
+    {W, "EVALSHA x 1 @housekeeper"},
 
     /* The streams of requests. */
     {W | P | O, "XADD @requests* * x x"},
@@ -105,6 +106,9 @@ static const struct right table[] = {
     {W, "DEL @alive:x"},
     {W, "PEXPIRE @alive:x 1"},
     {W | O, "EXISTS @alive:x"},
+    {W, "SET @housekeeper x"},
+    {W, "GET @housekeeper"},
+    {W, "DEL @housekeeper"},
     {W | O, "HSET @workers x x"},
     {W, "HGET @workers x"},
     {W, "HVALS @workers"},

@@ -133,6 +133,11 @@ bool worker_claims(const struct worker *worker)
     return let && worker_takes_more(worker);
 }
 
+bool worker_keeps_house(const struct worker *worker)
+{
+    return worker->pulse.housekeeper && worker_claims(worker);
+}
+
 uint32_t worker_devices(const struct worker *worker)
 {
     uint32_t devices = worker->options.devices, lost = worker->stats.devices_lost;

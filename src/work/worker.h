@@ -67,8 +67,9 @@ struct pulse {
     bool paused;                 /* the queue is: nobody reads */
     bool full;                   /* Redis is above 85 % of maxmemory: claim nothing, finish what is held */
     enum worker_command command; /* for this worker, once */
-    uint64_t depth[CLASS_COUNT]; /* entries that nobody has read */
-    uint64_t cap[CLASS_COUNT];   /* more than so many are shed; 0: no cap */
+    bool housekeeper;            /* this worker is, until the next pulse says otherwise; the others know of no … */
+    uint64_t depth[CLASS_COUNT]; /* … entries that nobody has read … */
+    uint64_t cap[CLASS_COUNT];   /* … and no cap, above which they are shed; 0: none */
 };
 
 /* What may happen to a worker. */
@@ -123,6 +124,15 @@ struct event {
     bool failed; /* ENTRIES and every script: no answer, or an error as a whole; it may or may not have happened */
 };
 
+/* What a worker is good for as the housekeeper, which judges leases, promotes, sweeps, sheds and looks for tenants that
+ * another one is in the way of. The highest rank has it. */
+enum housekeeper_rank {
+    RANK_NONE,      /* it leaves */
+    RANK_PUBLISHES, /* depth and wait, no more: it is quiet */
+    RANK_WORKS,
+    RANK_JUDGES, /* leases, too: it has been connected for as long as one lasts */
+};
+
 /* What a worker says of itself each second. */
 struct heartbeat {
     const char *state; /* "running", "quiet", "draining", "full" */
@@ -130,6 +140,8 @@ struct heartbeat {
     uint32_t devices, devices_lost; /* that live, and that were lost since it started */
     uint64_t done, errors, dead;
     double rows_per_s; /* what its compute threads could do now, all busy: for the estimated wait */
+    enum housekeeper_rank rank;
+    uint32_t elected_ms; /* for how long it is the housekeeper then */
 };
 
 /* What a worker may want done. */
@@ -138,14 +150,14 @@ enum action_kind {
     ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: what we own and may not know */
     ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
     ACTION_RECLAIM,  /* lua/reclaim, one class: at most count released entries and, with `judge`, those of dead workers
-                      */
+                        (the housekeeper; SHED, FAIR and SWEEP are its alone) */
     ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest requests above `cap` before `before`, to
                         refuse them, and cancels behind `after` */
     ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after`, of other tenants than
                         those of `enough` */
     ACTION_SWEEP,    /* lua/sweep, one class: take entries behind `after` that were delivered and are nobody's */
     ACTION_TRACK,    /* lua/track: write `status queued` for these requests where there is no reply */
-    ACTION_PULSE,    /* lua/pulse: our heartbeat to Redis, the queue's state back */
+    ACTION_PULSE,    /* lua/pulse: our heartbeat to Redis, the queue's state back, and who is the housekeeper */
     ACTION_PREPARE,  /* tokenise these requests on a prep thread */
     ACTION_SUBMIT,   /* run this batch on a compute thread */
     ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
@@ -153,7 +165,7 @@ enum action_kind {
     ACTION_CHARGE,   /* count a lonely run of this one request in `trouble` if it is pending with us; once per
                         worker name, so that a repeated call counts once; any settle, defer clears the count */
     ACTION_RENEW,    /* extend the alive key */
-    ACTION_PROMOTE,  /* lua/promote */
+    ACTION_PROMOTE,  /* lua/promote; the housekeeper, and who has parked a request when that is due */
     ACTION_RELEASE,  /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,
                         too, then drop alive key and consumer. Nothing is read between `last` and EXIT */
     ACTION_REJOIN,   /* our lease was lost and nothing is held any more: take a new name and report EVENT_CONNECTED */

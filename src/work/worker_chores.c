@@ -17,12 +17,21 @@ static uint64_t sweep_interval_ms(const struct worker *worker)
     return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : SWEEP_DEFAULT_MS;
 }
 
+void chores_elected(struct worker *worker, bool elected)
+{
+    worker->promote_at = elected ? worker->now : NEVER;
+    if (elected && !worker->reclaim.out) {
+        worker->reclaim = (struct round){.at = worker->now};
+    }
+}
+
 /* Who has just connected knows nothing about the others: the server may have restarted and lost all leases. */
 void chores_connected(struct worker *worker)
 {
     uint32_t sweep_ms = (uint32_t)sweep_interval_ms(worker);
     worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
-    worker->promote_at = worker->reclaim.at = worker->now;
+    worker->reclaim.at = worker->now;
+    worker->promote_at = NEVER;
     worker->sweep.at = worker_after_ms(worker, sweep_ms / 2 + policy_random(&worker->policy, sweep_ms / 2 + 1));
     worker->judge_at = worker_after_ms(worker, worker->options.lease_ms);
     pulse_connected(worker);
@@ -52,11 +61,14 @@ static void renew(struct worker *worker)
 
 void chores_promoted(struct worker *worker, const struct event *event)
 {
-    enum { LEAST_MS = 5, MOST_MS = 1000 };
+    enum { LEAST_MS = 5, MOST_MS = 250 };
     worker->promoting = false;
     uint64_t due = event->failed ? MOST_MS : event->promoted.next_due_in_ms;
     due = due < LEAST_MS ? LEAST_MS : due > MOST_MS ? MOST_MS : due;
-    worker->promote_at = worker_after_ms(worker, due);
+    uint64_t at = worker_after_ms(worker, due);
+    if (worker->pulse.housekeeper && at < worker->promote_at) {
+        worker->promote_at = at;
+    }
     if (event->failed)
         worker_call_failed(worker);
 }
@@ -107,7 +119,7 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
         return;
     action->read.class = round->class;
     action->read.count = room / 2 < RECLAIM_MOST ? (room + 1) / 2 : RECLAIM_MOST;
-    action->read.judge = worker->now >= worker->judge_at;
+    action->read.judge = worker->pulse.housekeeper && worker->now >= worker->judge_at;
     action->read.after = round->after;
     round->asked = action->read.count;
     round->out = true;
@@ -125,8 +137,10 @@ void chores_advance(struct worker *worker)
         return;
     if (!worker->reclaim.out && worker->own_at == NEVER && worker->now >= worker->reclaim.at)
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);
-    if (!worker->sweep.out && worker->own_at == NEVER && worker->now >= worker->sweep.at)
+    if (worker_keeps_house(worker) && !worker->sweep.out && worker->own_at == NEVER && worker->now >= worker->sweep.at)
         round_calls(worker, &worker->sweep, ACTION_SWEEP);
-    if (!worker->promoting && worker->now >= worker->promote_at && worker_act(worker, ACTION_PROMOTE) != NULL)
+    if (!worker->promoting && worker->now >= worker->promote_at && worker_act(worker, ACTION_PROMOTE) != NULL) {
         worker->promoting = true;
+        worker->promote_at = NEVER;
+    }
 }

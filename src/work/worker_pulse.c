@@ -5,10 +5,29 @@
 
 enum { PULSE_MS = 1000 };
 
+/* Where leases are short more than once a second, so that a housekeeper that dies has a successor before its own lease
+ * is over. */
+static uint32_t pulse_ms(const struct worker *worker)
+{
+    uint32_t quarter = worker->options.lease_ms / 4;
+    return quarter == 0 ? 1 : quarter < PULSE_MS ? quarter : PULSE_MS;
+}
+
+static enum housekeeper_rank rank(const struct worker *worker)
+{
+    if (!worker_takes_more(worker)) {
+        return RANK_NONE;
+    }
+    if (worker->quiet) {
+        return RANK_PUBLISHES;
+    }
+    return worker->now >= worker->judge_at ? RANK_JUDGES : RANK_WORKS;
+}
+
 void pulse_connected(struct worker *worker)
 {
     worker->pulse_at = worker->now;
-    worker->pulse_known = false;
+    worker->pulse_known = worker->pulse.housekeeper = false;
 }
 
 static struct heartbeat heartbeat(const struct worker *worker)
@@ -28,6 +47,8 @@ static struct heartbeat heartbeat(const struct worker *worker)
         .errors = stats.errors,
         .dead = stats.dead,
         .rows_per_s = pace_rows_per_s(worker),
+        .rank = rank(worker),
+        .elected_ms = 3 * pulse_ms(worker),
     };
 }
 
@@ -54,27 +75,34 @@ static void obey(struct worker *worker, enum worker_command command)
 void pulse_answered(struct worker *worker, const struct event *event)
 {
     worker->pulsing = false;
-    worker->pulse_at = worker_after_ms(worker, PULSE_MS);
+    worker->pulse_at = worker_after_ms(worker, pulse_ms(worker));
     worker->pulse_known = true; /* one that fails leaves things as they were: it must not stop the work */
     if (event->failed) {
         worker_call_failed(worker);
         return;
     }
+    bool kept = worker->pulse.housekeeper;
     worker->pulse = event->pulse;
     worker_clock(worker, event->pulse.redis_ms);
     obey(worker, event->pulse.command);
     share_pulsed(worker);
+    if (kept != worker->pulse.housekeeper) {
+        chores_elected(worker, !kept);
+    }
 }
 
-/* Who signs off must not come back into the list of workers by a late heartbeat. */
+/* Who signs off must not come back into the list of workers by a late heartbeat. A housekeeper that can no longer be it
+ * says so at once. */
 void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
-    if (worker->pulsing || leaves || worker->now < worker->pulse_at)
+    bool gives_up = worker->pulse.housekeeper && rank(worker) < worker->told_rank;
+    if (worker->pulsing || leaves || (worker->now < worker->pulse_at && !gives_up))
         return;
     struct action *action = worker_act(worker, ACTION_PULSE);
     if (action == NULL)
         return;
     action->heartbeat = heartbeat(worker);
+    worker->told_rank = action->heartbeat.rank;
     worker->pulsing = true;
 }

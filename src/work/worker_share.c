@@ -36,8 +36,8 @@ void share_pulsed(struct worker *worker)
  */
 static bool may_shed(const struct worker *worker)
 {
-    return worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet && !worker->sharing &&
-           worker->ready.count < SHED_READY_MOST;
+    return worker->pulse.housekeeper && worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet &&
+           !worker->sharing && worker->ready.count < SHED_READY_MOST;
 }
 
 static void shed(struct worker *worker, enum request_class class)
@@ -154,7 +154,7 @@ void share_answered(struct worker *worker, const struct event *event)
 uint64_t share_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
-    for (int class = 0; class < CLASS_COUNT && worker_claims(worker); class ++)
+    for (int class = 0; class < CLASS_COUNT && worker_keeps_house(worker); class ++)
         if (crowded(worker, (enum request_class) class) && worker->classes[class].fair_at < next)
             next = worker->classes[class].fair_at;
     return next;
@@ -169,7 +169,7 @@ void share_advance(struct worker *worker)
             shed(worker, (enum request_class) class);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         uint32_t room = read_room_ahead(worker, (enum request_class) class);
-        if (worker_claims(worker) && !worker->sharing && room > 0 && worker->now >= worker->classes[class].fair_at &&
+        if (worker_keeps_house(worker) && !worker->sharing && room > 0 && worker->now >= worker->classes[class].fair_at &&
             crowded(worker, (enum request_class) class))
             fair(worker, (enum request_class) class, room);
     }

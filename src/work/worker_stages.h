@@ -42,6 +42,9 @@ bool worker_takes_more(const struct worker *worker);
 /* Whether new entries may be claimed: it takes more, and neither the operator nor Redis' memory is against it. */
 bool worker_claims(const struct worker *worker);
 
+/* Whether the queue's chores are this worker's to do now: it is the housekeeper, and it claims. */
+bool worker_keeps_house(const struct worker *worker);
+
 /* Takes one more value into a moving mean (of about the last 32). */
 void worker_weigh(double *mean, double value);
 
@@ -107,6 +110,9 @@ void take_advance(struct worker *worker);
 
 /* Just connected: when each chore is due from now on. */
 void chores_connected(struct worker *worker);
+
+/* Has become the housekeeper, and what another one may have left undone is due now; or is it no more. */
+void chores_elected(struct worker *worker, bool elected);
 
 /* EVENT_ENTRIES of READ_RECLAIM or READ_SWEEP: the round goes on to more, the next class, or its pause. */
 void chores_claimed(struct worker *worker, const struct event *event);

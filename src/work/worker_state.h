@@ -102,6 +102,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
 
     /* The queue, as the last pulse saw it. */
     bool pulse_known;
+    enum housekeeper_rank told_rank; /* by the last pulse that was sent */
     struct pulse pulse;
     char enough[ENOUGH_MOST][TENANT_MAX + 1];
 

@@ -294,7 +294,12 @@ static void tracked_requests_are_told_apart_from_unknown_ones(void **state)
 
 static struct pulse pulse(struct desk *desk)
 {
-    struct action action = {.kind = ACTION_PULSE, .heartbeat = {.state = "quiet", .held = 7, .rows_per_s = 12.5}};
+    struct action action = {.kind = ACTION_PULSE,
+                            .heartbeat = {.state = "quiet",
+                                          .held = 7,
+                                          .rows_per_s = 12.5,
+                                          .rank = RANK_JUDGES,
+                                          .elected_ms = 60000}};
     queue_execute(desk->queue, &action);
     desk_wait(desk, EVENT_PULSE);
     assert_false(desk->last.failed);
@@ -341,7 +346,11 @@ static void a_pulse_survives_foreign_keys(void **state)
     redis_do(redis, "SET " Q "dead x");
     redis_do(redis, "SET " Q "requests:low x");
     redis_do(redis, "SET " Q "paused x");
-    assert_true(pulse(&desk).paused);
+    struct pulse seen = pulse(&desk);
+    assert_true(seen.paused);
+    assert_true(seen.housekeeper);
+    redis_do(redis, "APPEND " Q "housekeeper x"); /* whose name is ours and an x */
+    assert_false(pulse(&desk).housekeeper);
     desk_close(&desk);
 }
 

@@ -523,10 +523,10 @@ static void released_entries_are_not_suspect_nor_charged(void **state)
     group(redis);
     deliver(redis, "1-1", "leaving");
     redis_do(redis, "SET " Q "alive:leaving token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:leaving " Q "trouble " Q "workers leaving token 0 '' 1-1");
-    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:leaving " Q "trouble " Q "workers leaving token 2 ''");
+    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:leaving " Q "trouble " Q "workers " Q "housekeeper leaving token 0 '' 1-1");
+    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:leaving " Q "trouble " Q "workers " Q "housekeeper leaving token 2 ''");
     redis_expect(redis, "0", "EXISTS " Q "alive:leaving");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
@@ -542,8 +542,8 @@ static void release_gives_back_only_its_own_and_spares_vanished_ones(void **stat
     deliver(redis, "3-1", "me");
     redis_do(redis, "XDEL " STREAM " 3-1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 '' 2-1");
+    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 '' 2-1");
     redis_expect(redis, "[3 1-1 3-1 [[me 1] [other 1] [released 1]]]", "XPENDING " STREAM " sluice");
     redis_expect(redis, "0", "EXISTS " Q "alive:me");
 }
@@ -554,8 +554,8 @@ static void release_leaves_a_namesake_alone(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "SET " Q "alive:me other");
-    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
+    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "other", "GET " Q "alive:me");
     redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
 }
@@ -569,8 +569,8 @@ static void release_takes_a_charged_run_off_the_record(void **state)
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "SET " Q "alive:me token");
     redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1 2-1 1-9 0 2");
-    redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
+    redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
 }
 
@@ -583,8 +583,8 @@ static void release_keeps_the_runs_that_crashed_others(void **state)
     redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
+    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "0 1 1-1 dead", "HGET " Q "trouble 1-1");
 }
 
@@ -615,8 +615,8 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
                         RECLAIM_KEYS Q "alive:gone me 10 1000 '' gone");
     redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 4,
-                        STREAM " " Q "alive:me " Q "trouble " Q "workers me token 2 ''");
+    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 5,
+                        STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
     redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");

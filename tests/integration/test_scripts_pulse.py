@@ -4,6 +4,7 @@
 
 from case import SluiceCase
 from scripts import Desk, plain
+from waiting import wait_until
 
 
 class Pulse(SluiceCase):
@@ -13,8 +14,8 @@ class Pulse(SluiceCase):
         self.desk = Desk(self.server.client()).groups()
         self.client = self.desk.client
 
-    def pulse(self, consumer="me", **heartbeat):
-        return self.desk.run(self.desk.pulse(consumer, **heartbeat))
+    def pulse(self, *arguments, **heartbeat):
+        return self.desk.run(self.desk.pulse(*arguments, **heartbeat))
 
     def meta(self):
         return plain(self.client.hgetall(self.desk.key("meta")))
@@ -111,6 +112,47 @@ class Pulse(SluiceCase):
         self.assertTrue(0 < high < low)
         self.pulse(rows_per_s=99999999)
         self.assertEqual([wait > 0 for wait in self.waits()], [True, False, True])
+
+    def house(self):
+        return plain(self.client.get(self.desk.key("housekeeper")))
+
+    def test_one_is_the_housekeeper_until_its_time_is_over(self):
+        self.assertEqual([self.pulse(who, 2, 100)[10] for who in ("a", "b", "a", "b")], [1, 0, 1, 0])
+        self.assertEqual(self.house(), "2 a")
+        wait_until(lambda: self.pulse("b", 2, 60000)[10] == 1, "another one to be elected")
+        self.assertIn(self.client.pttl(self.desk.key("housekeeper")), range(50000, 60001))
+        self.assertEqual([self.pulse(who)[10] for who in ("a", "b")], [0, 1])
+
+    def test_who_can_do_more_is_the_housekeeper(self):
+        elected = [(who, rank, self.pulse(who, rank)[10]) for who, rank in (
+            ("quiet", 0), ("new", 1), ("quiet", 0), ("newer", 1), ("old", 2), ("older", 2), ("new", 2), ("old", 0), ("newer", 1))]
+        self.assertEqual([who for who, _, was in elected if was], ["quiet", "new", "old", "old", "newer"])
+
+    def test_who_leaves_gives_it_up(self):
+        self.pulse("a")
+        self.assertEqual([self.pulse("b", -1)[10], self.house()], [0, "2 a"])
+        self.assertEqual([self.pulse("a", -1)[10], self.house()], [0, None])
+        self.pulse("b")
+        for who in ("a", "b"):
+            self.desk.run(self.desk.join(f"token-{who}", me=who))
+            self.desk.run(self.desk.release(me=who, token=f"token-{who}", last=2))
+            self.assertEqual(self.house(), "2 b" if who == "a" else None)
+
+    def test_junk_in_the_housekeepers_key_keeps_nobody_from_it(self):
+        self.client.set(self.desk.key("housekeeper"), "junk")
+        self.assertEqual(self.pulse()[10], 1)
+        self.client.delete(self.desk.key("housekeeper"))
+        self.client.rpush(self.desk.key("housekeeper"), "junk")
+        self.assertEqual([self.pulse()[10], self.house()], [1, "2 me"])
+
+    def test_only_the_housekeeper_publishes(self):
+        self.fill("normal", 3)
+        self.client.hset(self.desk.key("meta"), "cap_normal", 2)
+        self.assertEqual(self.pulse("a")[3:9], [0, 3, 0, 0, 2, 0])
+        self.client.hset(self.desk.key("meta"), "published_at", 7)
+        self.assertEqual(self.pulse("b")[3:9], [0] * 6)
+        self.assertEqual(self.meta()["published_at"], "7")
+        self.assertIn("b", plain(self.client.hgetall(self.desk.key("workers"))))
 
     def test_a_wrong_type_anywhere_does_not_hide_a_pause(self):
         self.client.set(self.desk.key("paused"), "1")

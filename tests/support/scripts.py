@@ -209,7 +209,7 @@ class Desk:
         return Call("reclaim", keys, [me, most, most_bytes, PREFIX[which], *consumers])
 
     def release(self, *ids, which="normal", me="me", token="token", last=0):
-        keys = [self.stream(which), self.key(f"alive:{me}"), self.key("trouble"), self.key("workers")]
+        keys = [self.stream(which), *map(self.key, (f"alive:{me}", "trouble", "workers", "housekeeper"))]
         return Call("release", keys, [me, token, last, PREFIX[which], *ids])
 
     def cancel(self, entry_id, target, reply=None, notify="0", results="", which="high", target_class="normal",
@@ -225,9 +225,10 @@ class Desk:
         keys = [self.stream(which), *(self.key(f"reply:{reply}") for _, _, reply in entries)]
         return Call("track", keys, [word for entry_id, name, _ in entries for word in (entry_id, name, ttl_ms)])
 
-    def pulse(self, consumer="me", **heartbeat):
-        keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES)]
-        return Call("pulse", keys, [consumer, *(str(word) for pair in heartbeat.items() for word in pair)])
+    def pulse(self, consumer="me", rank=2, elected_ms=3600000, **heartbeat):
+        keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES),
+                self.key("housekeeper")]
+        return Call("pulse", keys, [consumer, rank, elected_ms, *(str(word) for pair in heartbeat.items() for word in pair)])
 
     def shed(self, cap, which="normal", consumer="me", most=100, most_bytes=100000, after="0-0", before="0-0"):
         return Call("shed", [self.stream(which), self.key("trouble")], [consumer, cap, most, most_bytes, after, before])

@@ -464,6 +464,24 @@ static void kills(void **state)
     run_histories((struct faults){.on = true, .kill = 3});
     expect("kills", world.counts.kills, 300);
     expect("reclaimed", world.counts.reclaimed, 300);
+    expect("housekeepers whose time ran out", world.counts.lapsed, 100);
+}
+
+/* Whatever the token says: each chore is gated by itself, so that two who do it at once do no harm. */
+static void two_housekeepers(void **state)
+{
+    (void)state;
+    run_histories((struct faults){.on = true,
+                                  .kill = 1,
+                                  .stall = 2,
+                                  .drop = 3,
+                                  .cap = 10,
+                                  .delete_consumer = 2,
+                                  .two_housekeepers = 700});
+    expect("chores of two at once", world.counts.two_at_once, 5000);
+    expect("reclaimed", world.counts.reclaimed, 100);
+    expect("swept", world.counts.swept, 50);
+    expect("refused", world.counts.workers.shed, 50);
 }
 
 static void pauses_past_the_lease(void **state)
@@ -485,6 +503,7 @@ static void drains(void **state)
     (void)state;
     run_histories((struct faults){.on = true, .drain = 10, .device_lost = 5, .one_device_lost = 5});
     expect("clean exits", world.counts.clean_exits, 300);
+    expect("housekeepers that gave it up", world.counts.given_up, 300);
     expect("devices lost", world.counts.devices_lost, 100);
 }
 
@@ -517,6 +536,7 @@ static void operators(void **state)
     expect("refused", world.counts.workers.shed, 100);
     expect("cancels taken by a shed", world.counts.cancels_shed, 20);
     expect("forgeries refused", world.counts.forged_shed, 5);
+    expect("housekeepers that another one came before", world.counts.overtaken, 100);
 }
 
 static void everything(void **state)
@@ -553,6 +573,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(calm),
     cmocka_unit_test(broken_connections),
     cmocka_unit_test(kills),
+    cmocka_unit_test(two_housekeepers),
     cmocka_unit_test(pauses_past_the_lease),
     cmocka_unit_test(lost_groups),
     cmocka_unit_test(drains),

@@ -114,6 +114,13 @@ static void out_of_memory_halves_the_budget(void **state)
     worker_close(bench.worker);
 }
 
+/* Says that it is the housekeeper no more. */
+static void give_up_house(struct bench *bench)
+{
+    assert_int_equal(take(bench, ACTION_PULSE).heartbeat.rank, RANK_NONE);
+    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = EPOCH_MS}});
+}
+
 static void a_lost_device_charges_nobody(void **state)
 {
     (void)state;
@@ -127,11 +134,67 @@ static void a_lost_device_charges_nobody(void **state)
     (void)take(&bench, ACTION_UNBLOCK);
     (void)take(&bench, ACTION_READ);
     give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    give_up_house(&bench);
     assert_true(take(&bench, ACTION_RELEASE).last);
     send(&bench, (struct event){.kind = EVENT_RELEASED});
     struct action leave = take(&bench, ACTION_EXIT);
     assert_int_equal(leave.exit.status, STATUS_DEVICE_LOST);
     assert_true(leave.exit.clean);
+    worker_close(bench.worker);
+}
+
+static void pulse_without_house(struct bench *bench)
+{
+    (void)take(bench, ACTION_PULSE);
+    send(bench, (struct event){.kind = EVENT_PULSE,
+                               .pulse = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
+}
+
+/* All but the housekeeper renew and beat, and take what was given back. */
+static void only_the_housekeeper_does_the_chores_of_all(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.sweep_ms = 500;
+    struct bench bench = begin(options);
+    for (int house = 0; house < 2; house++) {
+        int chores = 0, judged = 0;
+        for (int i = 0; i < 200; i++) { /* 10 s */
+            while (waiting(&bench, ACTION_PULSE) > 0) {
+                if (house == 1)
+                    pulse(&bench, (struct pulse){0});
+                else
+                    pulse_without_house(&bench);
+            }
+            for (size_t at = 0; at < bench.count; at++) {
+                judged += bench.out[at].kind == ACTION_RECLAIM && bench.out[at].read.judge;
+                chores += bench.out[at].kind == ACTION_SWEEP || bench.out[at].kind == ACTION_PROMOTE;
+            }
+            answer_chores(&bench);
+            tick_after_ms(&bench, 50);
+            if (house == 0 && i == 20) /* it may have begun as the housekeeper */
+                chores = judged = 0;
+        }
+        assert_int_equal(chores > 0, house);
+        assert_int_equal(judged > 0, house);
+    }
+    worker_close(bench.worker);
+}
+
+static void the_rank_says_what_a_housekeeper_can_do(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    assert_int_equal(take(&bench, ACTION_PULSE).heartbeat.rank, RANK_WORKS); /* leases last 3 s */
+    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
+    tick_after_ms(&bench, 2500);
+    struct heartbeat heartbeat = take(&bench, ACTION_PULSE).heartbeat;
+    assert_int_equal(heartbeat.rank, RANK_JUDGES);
+    assert_in_range(heartbeat.elected_ms, 1, 3000);
+    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .housekeeper = true}});
+    send(&bench, (struct event){.kind = EVENT_QUIET}); /* told at once: others may be waiting */
+    assert_int_equal(take(&bench, ACTION_PULSE).heartbeat.rank, RANK_PUBLISHES);
     worker_close(bench.worker);
 }
 
@@ -381,6 +444,7 @@ static void a_drain_finishes_what_runs_and_releases_the_rest(void **state)
     assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
     send(&bench, (struct event){.kind = EVENT_DRAIN});
     (void)take(&bench, ACTION_UNBLOCK);
+    give_up_house(&bench); /* at once, not when the batches are back */
     struct action release = take(&bench, ACTION_RELEASE);
     assert_int_equal(release.requests.count, 4);
     assert_false(release.last);
@@ -537,6 +601,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(only_the_guilty_row_is_charged),
     cmocka_unit_test(out_of_memory_halves_the_budget),
     cmocka_unit_test(a_lost_device_charges_nobody),
+    cmocka_unit_test(only_the_housekeeper_does_the_chores_of_all),
+    cmocka_unit_test(the_rank_says_what_a_housekeeper_can_do),
     cmocka_unit_test(settles_are_bounded_in_entries_and_bytes),
     cmocka_unit_test(an_unknown_outcome_is_repeated_after_the_reconnect),
     cmocka_unit_test(the_own_list_never_doubles),

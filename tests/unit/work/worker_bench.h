@@ -154,6 +154,7 @@ static inline uint32_t settle(struct bench *bench, bool failed)
 static inline void pulse(struct bench *bench, struct pulse pulse)
 {
     (void)take(bench, ACTION_PULSE);
+    pulse.housekeeper = true; /* there is no other worker */
     if (pulse.redis_ms == 0)
         pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS;
     send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});

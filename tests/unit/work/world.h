@@ -87,6 +87,8 @@ struct peer {
     int name; /* consumer name; a new one for each incarnation */
     bool connected, draining, exited, lease_lost, quiet;
     bool closed;                          /* by the last pulse it heard: paused or full */
+    bool housekeeper;                     /* likewise */
+    bool parked;                          /* it has had a request parked, and may fetch it */
     bool pulsed;                          /* it has heard one since it connected */
     uint32_t devices, slots, batches_out; /* that it has left */
     uint64_t connects_at, judges_at, wakes_at, paused_until;
@@ -101,6 +103,7 @@ struct faults {
     bool on, gentle; /* gentle: no text of its own accord ends a process */
     uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
     uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
+    uint32_t two_housekeepers; /* a pulse says yes whoever has the token */
 };
 
 /* Of all histories so far: a fault that never fired has tested nothing. */
@@ -108,6 +111,7 @@ struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost;
     uint64_t cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
+    uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     struct worker_stats workers; /* sums of some */
 };
 
@@ -128,6 +132,9 @@ struct world {
     int names;
     uint64_t alive_until[NAMES]; /* by name */
     bool dead[NAMES];            /* its process ended under this name */
+    int housekeeper;             /* who was elected last, until … */
+    uint64_t housekeeper_until;
+    enum housekeeper_rank housekeeper_rank;
     bool paused, full;
     uint64_t cap[CLASS_COUNT];
     struct faults faults;

@@ -181,6 +181,7 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
 {
     struct item *item = item_of(world, request);
     assert_int_equal(request->state, REQUEST_SETTLING);
+    peer->parked |= request->outcome == OUTCOME_DEFER;
     if (happens(world, world->faults.again) || (item->stubborn && world->faults.on))
         request->verdict = VERDICT_AGAIN;
     else if (!pending(item, request))
@@ -218,6 +219,14 @@ static inline void run_track(struct world *world, const struct request_list *req
     world->counts.tracked += requests->count;
 }
 
+static inline void give_up_house(struct world *world, int name)
+{
+    if (world->housekeeper == name && world->housekeeper_until > world->now) {
+        world->housekeeper_until = 0;
+        world->counts.given_up++;
+    }
+}
+
 static inline void run_release(struct world *world, struct peer *peer, struct call *call)
 {
     for (struct request *request = call->action.requests.first; request != NULL; request = request->next) {
@@ -232,8 +241,10 @@ static inline void run_release(struct world *world, struct peer *peer, struct ca
             uncharge(&world->items[i], peer->name);
             world->items[i].owner = RELEASED;
         }
-    if (call->action.last)
+    if (call->action.last) {
         world->alive_until[peer->name] = 0;
+        give_up_house(world, peer->name);
+    }
 }
 
 /* --- what brings entries --- */
@@ -412,13 +423,38 @@ static inline void run_promote(struct world *world, struct call *call)
     }
 }
 
-static inline void run_pulse(struct world *world, struct call *call)
+/* Whether this one is the housekeeper from now on. */
+static inline bool elect(struct world *world, const struct peer *peer, const struct heartbeat *heartbeat)
+{
+    bool held = world->housekeeper_until > world->now;
+    assert_true(heartbeat->elected_ms <= LEASE_MS);
+    if (heartbeat->rank == RANK_NONE) {
+        give_up_house(world, peer->name);
+        return false;
+    }
+    if (held && world->housekeeper != peer->name && heartbeat->rank <= world->housekeeper_rank) {
+        return happens(world, world->faults.two_housekeepers);
+    }
+    if (!held || world->housekeeper != peer->name) {
+        world->counts.elections++;
+        world->counts.lapsed += !held && world->housekeeper_until != 0;
+        world->counts.overtaken += held;
+    }
+    world->housekeeper = peer->name;
+    world->housekeeper_until = world->now + heartbeat->elected_ms * NS_PER_MS;
+    world->housekeeper_rank = heartbeat->rank;
+    return true;
+}
+
+static inline void run_pulse(struct world *world, struct peer *peer, struct call *call)
 {
     struct pulse *pulse = &call->pulse;
     *pulse = (struct pulse){.redis_ms = redis_ms(world), .paused = world->paused, .full = world->full};
-    for (int i = 0; i < world->added; i++)
+    pulse->housekeeper = elect(world, peer, &call->action.heartbeat);
+    for (int i = 0; pulse->housekeeper && i < world->added; i++)
         pulse->depth[world->items[i].class] += world->items[i].place == IN_STREAM && world->items[i].owner == NOBODY;
-    memcpy(pulse->cap, world->cap, sizeof(pulse->cap));
+    if (pulse->housekeeper)
+        memcpy(pulse->cap, world->cap, sizeof(pulse->cap));
     if (happens(world, world->faults.quiet))
         pulse->command = chance(world, 2) == 0 ? COMMAND_QUIET : COMMAND_DRAIN;
     else if (!world->faults.on || chance(world, 2) == 0)

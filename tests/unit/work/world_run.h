@@ -41,7 +41,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         run_track(world, requests);
         break;
     case ACTION_PULSE:
-        run_pulse(world, call);
+        run_pulse(world, peer, call);
         break;
     case ACTION_SETTLE:
         for (struct request *request = requests->first; request != NULL; request = request->next)
@@ -143,7 +143,7 @@ static inline void connect_peer(struct world *world, struct peer *peer)
 {
     peer->connected = true;
     peer->lease_lost = false;
-    peer->pulsed = false;
+    peer->pulsed = peer->housekeeper = false;
     peer->connects_at = UINT64_MAX;
     world->alive_until[peer->name] = world->now + LEASE_MS * NS_PER_MS;
     peer->judges_at = world->now + LEASE_MS * NS_PER_MS;
@@ -288,6 +288,7 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
     if (call->failed)
         return;
     peer->closed = call->pulse.paused || call->pulse.full;
+    peer->housekeeper = call->pulse.housekeeper;
     if (call->pulse.command == COMMAND_QUIET || call->pulse.command == COMMAND_RESUME)
         peer->quiet = call->pulse.command == COMMAND_QUIET;
     peer->draining |= call->pulse.command == COMMAND_DRAIN;
@@ -470,6 +471,16 @@ static inline void check_claims(const struct peer *peer)
     assert_true(peer->pulsed && !peer->closed && !peer->quiet && !peer->draining && !peer->lease_lost);
 }
 
+/* Two may be for a moment: who was told so last may not know yet that its time is over. */
+static inline void check_housekeeper(struct world *world, const struct peer *peer)
+{
+    assert_true(peer->housekeeper);
+    for (int i = 0; i < WORKERS; i++) {
+        const struct peer *other = &world->peers[i];
+        world->counts.two_at_once += other != peer && other->connected && other->housekeeper;
+    }
+}
+
 static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
     struct worker_stats stats = worker_stats(peer->worker);
@@ -485,16 +496,24 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_RECLAIM:
         assert_true(!action->read.judge || world->now >= peer->judges_at);
+        if (action->read.judge)
+            check_housekeeper(world, peer);
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SWEEP:
     case ACTION_FAIR:
+        check_housekeeper(world, peer);
+        check_claims(peer);
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
     case ACTION_PROMOTE:
+        assert_true(peer->housekeeper || peer->parked);
         check_claims(peer);
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SHED:
+        check_housekeeper(world, peer);
         assert_false(peer->draining || peer->quiet || peer->lease_lost);
         assert_int_equal(out(peer, action->kind), 0);
         break;
