@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 
 install(TARGETS sluice RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES config/sluice.json DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
-install(PROGRAMS config/mend-aof.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
+install(PROGRAMS config/mend-aof.sh config/make-users.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
 install(DIRECTORY config/acl DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
 install(DIRECTORY config/models DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice OPTIONAL)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -28,7 +28,7 @@ const char *doctor_info(const struct doctor *doctor, const char *name, char valu
 /* The chapters. Each prints what it finds, also when Redis refuses to tell. */
 void doctor_server(struct doctor *doctor);     /* version, memory, clock */
 void doctor_durability(struct doctor *doctor); /* which tier: what is lost when Redis or its machine dies */
-void doctor_rights(struct doctor *doctor);     /* each right of the role */
+void doctor_rights(struct doctor *doctor);     /* whether a login is needed; each right of the role */
 void doctor_queue(struct doctor *doctor);      /* keys, group, workers, dead letters */
 void doctor_model(struct doctor *doctor);      /* whether our model is the queue's */
 void doctor_host(struct doctor *doctor);       /* the backend, and the libraries under this program */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "cli/doctor.h"
-#include "cli/print.h"
 #include "work/request.h"
 
 enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };
@@ -69,6 +68,32 @@ static enum status try_right(struct doctor *doctor, const char *user, const char
     return STATUS_OK;
 }
 
+/* Whether somebody without a login gets in: then nobody's rights matter. */
+static void check_strangers(struct doctor *doctor)
+{
+    struct address bare = doctor->session.address; /* borrowed */
+    bare.user = bare.password = NULL;
+    char key[SESSION_KEY];
+    const char *const words[] = {"EXISTS", session_key(&doctor->session, "requests", "", key)};
+    const struct resp_value *reply;
+    struct client *client = NULL;
+    struct err err;
+    enum status status = client_open(&bare, SESSION_TIMEOUT_MS, &client, &err);
+    if (!status) {
+        status = client_command(client, 2, words, NULL, &reply, &err);
+        client_close(client);
+    }
+    if (status == STATUS_DENIED) {
+        doctor_say(doctor, FINDING_OK, "strangers", "who has no login does not get at the queue");
+    } else if (status) {
+        doctor_say(doctor, FINDING_WARN, "strangers", "cannot tell whether a login is needed: %s", err.message);
+    } else {
+        doctor_say(doctor, FINDING_FAIL, "strangers",
+                   "Redis lets everybody in who reaches it, because its user default is on and has no password: turn it "
+                   "off and give each role a login (config/make-users.sh)");
+    }
+}
+
 void doctor_rights(struct doctor *doctor)
 {
     static const char *const names[] = {
@@ -78,6 +103,7 @@ void doctor_rights(struct doctor *doctor)
     size_t count;
     unsigned missing = 0;
     const struct right *table = rights_table(&count);
+    check_strangers(doctor);
     enum status status = who_am_i(doctor, user, &err);
     for (size_t i = 0; i < count && status == STATUS_OK; i++)
         if ((table[i].roles & doctor->role) != 0)

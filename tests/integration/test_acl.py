@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import subprocess
 
 import redis
 
@@ -15,6 +16,7 @@ WORD = "~"  # the word at which the faulty engine fails; no text of the corpus h
 CONFIG, NOPERM = 78, 77
 TOGETHER = 8  # daemons at a time
 ROLES = ("worker", "producer", "operator")
+LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # of whoever it is
 
 
 def rules(role, queue):
@@ -40,16 +42,18 @@ def without_each(words):
 class Acl(SluiceCase):
     def setUp(self):
         super().setUp()
-        self.server = self.start_redis()
+        users = self.write("admin.acl", "user default off\nuser admin on >pw ~* &* +@all\n")
+        self.server = self.new_redis(options=("--aclfile", users))
+        self.server.user, self.server.password = "admin", "pw"
+        self.server.start()
         self.client = self.server.client()
-        self.assertEqual(self.run_sluice("version").returncode, 0)
 
     def make_user(self, role, words=None):
         self.client.execute_command("ACL", "SETUSER", "sluice-" + role, "reset", *(words or rules(role, self.queue)), ">pw")
 
     def doctor(self, role, code):
-        result = self.run_sluice("doctor", "--redis", self.server.socket, "--queue", self.queue, "--model", self.make_model(),
-                                 "--user", "sluice-" + role, "--role", role)
+        result = self.run_sluice("doctor", "--redis", f"redis+unix://admin@{self.server.socket}", "--queue", self.queue, "--model",
+                                 self.make_model(), "--user", "sluice-" + role, "--role", role, environment=LOGIN)
         self.assertEqual(result.returncode, code, result.stdout.decode() + result.stderr.decode())
         return result.stdout.decode()
 
@@ -90,6 +94,46 @@ class Acl(SluiceCase):
             with self.assertRaisesRegex(redis.exceptions.ResponseError, "WRONGPASS"):
                 server.client(username="sluice-" + role, password="").ping()
 
+    def make_users(self, *queues):
+        return subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), self.directory, *queues], capture_output=True,
+                              check=False, timeout=60)
+
+    def test_users_with_passwords(self):
+        """config/make-users.sh: each gets in with its own password and nobody without; a queue's users stay in their queue."""
+        passwords = {name: f"{name} of 'odd' >letters #\"" for name in ("mail_worker", "mail_producer", "mail_operator", *ROLES, "admin")}
+        for name, password in passwords.items():
+            self.write(name + "_password", password + ("\r\nsecond line\n" if name == "worker" else "\n" if name != "producer" else ""))
+        printed = self.make_users("default", "mail").stdout
+        self.assertNotIn(b"odd", printed)
+        server = self.new_redis("second", options=("--aclfile", self.write("users.acl", printed)))
+        server.user, server.password = "admin", passwords["admin"]
+        admin = server.start().client()
+        self.assertEqual(len(admin.acl_users()), 8)
+        with self.assertRaisesRegex(redis.exceptions.AuthenticationError, "Authentication required"):
+            server.client(username=None, password=None).ping()
+        for name, password in passwords.items():
+            user = "-".join(("sluice", *name.split("_")[::-1])) if name != "admin" else name
+            for wrong in {*passwords.values(), ""} - {password}:
+                with self.assertRaisesRegex(redis.exceptions.ResponseError, "WRONGPASS|invalid username-password"):
+                    server.client(username=user, password=wrong).ping()
+            client = server.client(username=user, password=password)
+            client.execute_command("SELECT", "0")
+            if "producer" in name:
+                own, other = ("mail", "default") if "mail" in name else ("default", "mail")
+                client.xadd(f"sluice:{{{own}}}:requests", {"text": "x"})
+                with self.assertRaises(redis.exceptions.NoPermissionError):
+                    client.xadd(f"sluice:{{{other}}}:requests", {"text": "x"})
+
+    def test_no_users_without_passwords(self):
+        for name in ROLES:
+            self.write(name + "_password", "pw")
+        self.assertEqual((self.make_users().returncode, self.make_users().stderr), (0, b""))
+        for content in ("", "\n", "\r\n", "\nsecond line", None):
+            os.unlink(self.path("worker_password")) if content is None else self.write("worker_password", content)
+            result = self.make_users()
+            self.assertEqual((result.returncode, result.stdout), (CONFIG, b""), content)
+            self.assertIn(b"worker_password", result.stderr)
+
     def test_a_worker_without_a_right_ends_and_names_it(self):
         """Whichever it is: at its start, before it has touched anything. Where it is missed in the middle of a script, half of
         that script's work is done."""
@@ -116,7 +160,7 @@ class Acl(SluiceCase):
     def start_worker(self, user, words):
         self.client.execute_command("ACL", "SETUSER", user, "reset", *words, ">pw")
         return self.make_daemon(self.server, address=f"redis+unix://{user}@{self.server.socket}",
-                                environment={"SLUICE_REDIS_PASSWORD": "pw"}).start()
+                                environment=LOGIN).start()
 
     def test_producers_cannot_destroy_a_queue(self):
         self.make_user("producer")
@@ -129,6 +173,43 @@ class Acl(SluiceCase):
                         ("HGETALL", "sluice:{test}:workers"), ("XADD", "sluice:{other}:requests", "*", "a", "b")):
             with self.assertRaises(redis.exceptions.NoPermissionError, msg=command):
                 producer.execute_command(*command)
+
+    def test_what_rights_cannot_keep_a_producer_from(self):
+        """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/operations.md says so, and a producer
+        of another queue can do none of it."""
+        self.make_user("producer")
+        self.client.execute_command("ACL", "SETUSER", "stranger", "reset", *rules("producer", "other"), ">pw")
+        producer = self.server.client(username="sluice-producer", password="pw")
+        stranger = self.server.client(username="stranger", password="pw")
+        stream, reply, wake = ("sluice:{test}:" + name for name in ("requests", "reply:", "wake:"))
+        honest = producer.xadd(stream, {"text": "somebody else's"}).decode()
+        named = producer.xadd(stream, {"id": "order-1", "text": "the honest text"}).decode()
+        evil = {"trim": lambda who: who.xadd(stream, {"text": "mine"}, maxlen=1, approximate=False),
+                "cancel": lambda who: who.xadd(stream, {"cancel": honest}),
+                "overtake": lambda who: who.xadd(stream, {"id": "order-1", "text": "another text", "encoding": "f32"}),
+                "take a wake token": lambda who: who.blpop([wake + "waiter"], 1),
+                "read": lambda who: who.hgetall(reply + "reader"),
+                "delete": lambda who: who.unlink(reply + "reader")}
+        for act in evil.values():
+            with self.assertRaises(redis.exceptions.NoPermissionError):
+                act(stranger)
+        evil["cancel"](producer)
+        newer = evil["overtake"](producer).decode()
+        self.make_user("worker")
+        daemon = self.start_daemon(self.server, address=f"redis+unix://sluice-worker@{self.server.socket}", environment=LOGIN)
+        self.wait_until(lambda: self.client.xlen(stream) == 0, "everything to be answered")
+        self.assertEqual(producer.hget(reply + honest, "status"), b"cancelled")
+        self.assertEqual((producer.hget(reply + "order-1", "entry").decode(), producer.exists(reply + named)), (newer, 0))
+        waiter = producer.xadd(stream, {"id": "waiter", "text": "x", "notify": "1"}).decode()
+        self.assertEqual(evil["take a wake token"](producer)[1].decode(), waiter)
+        producer.xadd(stream, {"id": "reader", "text": "a secret"})
+        self.wait_until(lambda: producer.exists(reply + "reader"), "the reply")
+        self.assertEqual(evil["read"](producer)[b"status"], b"done")
+        self.assertEqual(evil["delete"](producer), 1)
+        daemon.stop()
+        lost = producer.xadd(stream, {"text": "accepted, and gone"}).decode()
+        evil["trim"](producer)
+        self.assertEqual(self.client.xrange(stream, lost, lost), [])
 
     def test_what_the_worker_may_is_in_its_code(self):
         """Each command that the file grants is one that a script or the Redis layer sends."""
@@ -163,12 +244,12 @@ class FullRun(Acl):
         """A worker whose engine fails at WORD, with its own login."""
         daemon = self.make_faulty(self.server, "--backoff-ms", "20", "--sweep-ms", "100", faults=[f"error:{{{WORD}}}"],
                                   address=f"redis+unix://sluice-worker@{self.server.socket}",
-                                  environment={"SLUICE_REDIS_PASSWORD": "pw"})
+                                  environment=LOGIN)
         return daemon.start().wait_ready(self.client)
 
     def operate(self, *arguments, code=0):
         result = self.run_sluice(*arguments, "--redis", f"redis+unix://sluice-operator@{self.server.socket}", "--queue", self.queue,
-                                 environment={"SLUICE_REDIS_PASSWORD": "pw"})
+                                 environment=LOGIN)
         self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
         return result.stdout.decode()
 
@@ -219,6 +300,21 @@ class FullRun(Acl):
         self.operate("workers", "quiet", name)
         self.operate("workers", "resume", name)
         self.assertIn("\n0 failed, ", self.operate("doctor", "--user", "sluice-worker", "--model", self.make_model()))
+
+    def test_an_operator_reads_no_requests(self):
+        operator, stream = self.server.client(username="sluice-operator", password="pw"), self.key("requests")
+        name = self.add(text="x")
+        for words in (("XRANGE", stream, "-", "+"), ("XDEL", stream, name), ("HSET", self.key("reply:" + name), "a", "b"),
+                      ("SET", self.key("alive:x"), "x"), ("DEL", stream)):
+            with self.assertRaises(redis.exceptions.NoPermissionError, msg=words):
+                operator.execute_command(*words)
+
+    def test_only_an_operator_pauses(self):
+        for role, code in (("worker", NOPERM), ("producer", NOPERM), ("operator", 0)):
+            for verb in ("pause", "resume"):
+                result = self.run_sluice(verb, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
+                                         environment=LOGIN)
+                self.assertEqual(result.returncode, code, f"{role}: {result.stderr.decode()}")
 
     def test_three_users(self):
         first = self.serve()

@@ -3,23 +3,31 @@
 from case import SluiceCase
 
 CONFIG, UNAVAILABLE, NOPERM = 78, 69, 77
+LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}
 
 
 class Doctor(SluiceCase):
+    def start_redis(self, name="redis", aof="no", options=(), **more):
+        """One that wants a password."""
+        server = self.new_redis(name, aof, ("--requirepass", "pw", *options))
+        server.password = "pw"
+        return server.start()
+
     def doctor(self, server, *arguments, code=0, environment=None):
         result = self.run_sluice("doctor", "--redis", server.socket, "--queue", self.queue, "--model", self.make_model(), *arguments,
-                                 environment=environment)
+                                 environment={**LOGIN, **(environment or {})})
         self.assertEqual(result.returncode, code, result.stdout.decode() + result.stderr.decode())
         return result.stdout.decode()
 
     def test_a_good_server(self):
         server = self.start_redis(aof="always", options=("--maxmemory", "200mb"))
-        daemon, client = self.start_daemon(server), server.client()
+        daemon, client = self.start_daemon(server, environment=LOGIN), server.client()
         client.hset("sluice:{test}:workers", daemon.worker_name(client), f"{client.time()[0]}000 state running")
         text = self.doctor(server)
         self.assertTrue(text.endswith("\n0 failed, 0 warnings\n"), text)
         for finding in ("redis       reached at", "version     Redis ", "eviction    maxmemory-policy is noeviction", "memory      ",
-                        "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "rights      default has every right of a worker on queue test",
+                        "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "strangers   who has no login",
+                        "rights      default has every right of a worker on queue test",
                         "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
             self.assertIn("ok    " + finding, text)
@@ -67,7 +75,7 @@ class Doctor(SluiceCase):
 
     def test_a_replica_makes_tier_3(self):
         server = self.start_redis(aof="always")
-        replica = self.start_redis("replica", options=("--replicaof", "127.0.0.1", "1"))  # a port at which nobody is: not connected
+        replica = self.start_redis("replica", options=("--replicaof", "127.0.0.1", "1", "--masterauth", "pw"))  # a port at which nobody is: not connected
         self.assertIn("tier T2", self.doctor(server))
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             first = int(file.read().split()[0])
@@ -115,6 +123,16 @@ class Doctor(SluiceCase):
         self.assertEqual(text.count("fail  rights"), 4, text)  # XACK on three streams
         self.assertIn("ok    rights      half has every right of a producer", self.doctor(server, "--user", "half", "--role", "producer"))
         self.assertIn("User 'nobody' not found", self.doctor(server, "--user", "nobody", code=CONFIG))
+
+    def test_a_server_that_wants_no_login(self):
+        """By default Redis is one. Its password, or `off` for its user without a name, ends it; so does a user who may nothing."""
+        server = self.start_redis()
+        client = server.client()
+        for rule, code in (("nopass", CONFIG), ("off", 0), ("on", CONFIG), ("-exists", 0), ("+exists", CONFIG), ("resetpass", 0)):
+            client.execute_command("ACL", "SETUSER", "me", "on", ">pw", "~*", "+@all")
+            client.execute_command("ACL", "SETUSER", "default", rule)
+            text = self.doctor(server, "--redis", f"redis+unix://me@{server.socket}", code=code)
+            self.assertIn("fail  strangers   Redis lets everybody in" if code else "ok    strangers   ", text)
 
     def test_a_login_that_may_not_ask(self):
         server = self.start_redis()

@@ -54,7 +54,7 @@ class RedisServer:
         self.log = os.path.join(self.directory, "redis.log")
         self.aof = aof
         self.options = list(options)
-        self.password = None
+        self.user = self.password = None  # ours; None: the default user, and no password
         self.environment = None  # variables for the process
         self.process = None
         self.starts = 0
@@ -108,6 +108,7 @@ class RedisServer:
             return "NOAUTH" in str(error)
 
     def client(self, **options):
+        options.setdefault("username", self.user)
         options.setdefault("password", self.password)
         return connect(self.socket, **options)
 

@@ -1,0 +1,42 @@
+#!/bin/sh
+# make-users.sh SECRETS [QUEUE...]: prints an ACL file for Redis with the users of config/acl, for the queue `default` or for
+# those that are named. Each has a password of its own, which is the first line of a file in the folder SECRETS:
+#   producer_password, worker_password, operator_password    of the queue default: sluice-producer and so on
+#   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
+#   admin_password                                           if it is there, `admin` may do everything
+# Nobody else gets in: Redis' own user without a name is off. What is printed holds hashes and no passwords, and none of them
+# ever stands in the arguments of a process. Nothing is printed when a password is missing or empty.
+set -eu
+secrets=$1
+shift
+[ $# -gt 0 ] || set -- default
+acl=$(dirname "$0")/acl
+cr=$(printf '\r')
+users='user default off resetpass resetkeys resetchannels -@all'
+
+# The password of $1 as Redis stores it.
+hash_of() {
+  [ -r "$secrets/$1" ] || { echo "make-users: $secrets/$1 cannot be read" >&2; exit 78; }
+  IFS= read -r password < "$secrets/$1" || [ -n "$password" ] || password=
+  password=${password%%"$cr"*}
+  [ -n "$password" ] || { echo "make-users: the first line of $secrets/$1 is empty: an empty password lets everybody in" >&2; exit 78; }
+  sum=$(printf %s "$password" | sha256sum)
+  hash="#${sum%% *}"
+}
+
+for queue; do
+  prefix= suffix=
+  [ "$queue" = default ] || { prefix=${queue}_ suffix=-$queue; }
+  for role in producer worker operator; do
+    hash_of "$prefix${role}_password"
+    user=$(sed "s/^user sluice-$role /user sluice-$role$suffix /; s/ resetpass / resetpass $hash /; s/{default}/{$queue}/g" "$acl/$role.acl")
+    users="$users
+$user"
+  done
+done
+if [ -e "$secrets/admin_password" ]; then
+  hash_of admin_password
+  users="$users
+user admin on resetpass $hash ~* &* +@all"
+fi
+printf '%s\n' "$users"
