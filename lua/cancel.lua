@@ -19,7 +19,7 @@
 local try, call, pcall = pcall, redis.call, redis.pcall
 local stream, trouble, later, data, home, registry, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local TTL_MAX_S, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 604800, 64, 100000, 86400000
+local TTL_MAX_S, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 64, 100000, 86400000, 16
 local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, '^[!-~]+$'}} -- as the worker takes them
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -94,7 +94,9 @@ end
 
 local function tell(notify, results, ttl)
   if notify == '1' then
-    if side(pcall('RPUSH', other, name)) then side(pcall('PEXPIRE', other, ttl)) end
+    local tokens = side(pcall('RPUSH', other, name))
+    if tokens and tokens > WAKES then side(pcall('LTRIM', other, -WAKES, -1)) end
+    if tokens then side(pcall('PEXPIRE', other, ttl)) end
   elseif notify == 's' then
     local known = side(pcall('ZSCORE', registry, results))
     if known == false and call('ZCARD', registry) >= RESULTS_NAMES then return end -- one too many: the request was wrong

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 dead, 2 requests:high, 3 requests, 4 requests:low
 -- ARGV  1 id of the letter
--- Returns { 1, new entry id }, { 0 } when there is no such letter, { -1 } when it holds no fields to submit
+-- Returns { 1, new entry id }, { 0 } when there is no such letter, { -1 } when it holds no fields to submit, { -2 } when it
+-- holds only the beginning of them (`_cut`)
 -- It keeps its `id`; age, attempts, deadline and delay begin anew, so `delay`, `not_before`, `expires_in`, `expires_at` are
 -- left out.
 -- May not: remove the letter before the request stands in its stream, or submit one whose letter it may not remove; run
@@ -20,12 +21,13 @@ if not redis.acl_check_cmd('XDEL', dead, letter_id) then
 end
 local letter = call('XRANGE', dead, letter_id, letter_id)[1]
 if not letter then return {0} end
-local body, name = {}, ''
+local body, name, was_cut = {}, '', false
 
 local function keep(fields)
   for i = 1, #fields - 1, 2 do
     local field, value = fields[i], fields[i + 1]
     if field == '_entry' then name = value end
+    if field == '_cut' then was_cut = true end
     if string.sub(field, 1, 1) ~= '_' and not LEFT_OUT[field] then
       body[#body + 1] = field
       body[#body + 1] = value
@@ -37,6 +39,7 @@ local function keep(fields)
 end
 
 keep(letter[2])
+if was_cut then return {-2} end
 local stream = STREAM[string.match(name, '^(%l*:?)%d+%-%d+$') or '']
 if #body == 0 or #body > FIELDS_MAX or not stream then return {-1} end
 local id = call('XADD', stream, '*', unpack(body))

@@ -7,7 +7,7 @@
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
 --         unix ms of the first submission, ms since the compute began, n, and n strings: field, value, ...
---         n is 0 where they are staged: they are a hash with the reply's ttl already, and it becomes the reply. A large
+--         n is 0 where they are staged: they are a hash that lives for a minute, and it becomes the reply. A large
 --         vector goes past the script like this, because Lua hashes every byte of an argument
 --       kind  done   a vector, from whoever has one: it is the same vector
 --             error  refused before it started, by any holder
@@ -28,9 +28,10 @@
 -- written, or fail because of a side key. Scripts do not roll back, so an error in the middle must leave the entries
 -- pending; then the call is repeated. XDEL comes before XACK for the same reason: "pending" is what the gate asks.
 
-local DEAD_MAX, DEAD_DAYS = 100000, 30
+local DEAD_MAX, DEAD_DAYS, DEAD_BYTES, TRIM_MOST = 100000, 30, 268435456, 512
 local BODY_MAX = 256 -- strings of a dead letter's body that stand by themselves: unpack has a limit, and this is far below
-local RESULTS_NAMES, RESULTS_LENGTH, DAY_MS = 64, 100000, 86400000
+local BODY_BYTES, SHORT = 65536, 256 -- of a body; a string of it that is kept whole
+local RESULTS_NAMES, RESULTS_LENGTH, DAY_MS, WAKES = 64, 100000, 86400000, 16
 
 local call, pcall = redis.call, redis.pcall
 local stream, trouble, dead, registry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -76,16 +77,58 @@ local function registered(key)
   return true
 end
 
+-- Cuts a body down: what is short stays whole, what is long keeps its beginning.
+local function cut(body)
+  local left = BODY_BYTES
+  for _, text in ipairs(body) do
+    if #text <= SHORT then left = left - #text end
+  end
+  for i, text in ipairs(body) do
+    if #text > SHORT then
+      body[i] = string.sub(text, 1, math.max(left, 0))
+      left = left - #body[i]
+    end
+  end
+end
+
+-- The request's own fields; of a long body its beginning, with the mark `_cut`, which says how many bytes it had.
 local function body_of(id)
   local message = call('XRANGE', stream, id, id)[1]
-  local body = {}
+  local body, bytes = {}, 0
   for i = 1, message and #message[2] or 0, 2 do
     if string.sub(message[2][i], 1, 1) ~= '_' then
       body[#body + 1] = message[2][i]
       body[#body + 1] = message[2][i + 1]
+      bytes = bytes + #message[2][i] + #message[2][i + 1]
     end
   end
-  return #body <= BODY_MAX and body or {'_body', cmsgpack.pack(body)}
+  if bytes > BODY_BYTES then cut(body) end
+  if #body > BODY_MAX then body = {'_body', cmsgpack.pack(body)} end
+  if bytes > BODY_BYTES then
+    body[#body + 1] = '_cut'
+    body[#body + 1] = tostring(bytes)
+  end
+  return body
+end
+
+-- Where a letter begins and ends if all letters stand one behind the other: how many bytes are kept is known from the first
+-- and the last of them, whatever was deleted between.
+local function place_of(message)
+  local first, bytes = 0, 0
+  for i, text in ipairs(message and message[2] or {}) do
+    bytes = bytes + #text
+    if i % 2 == 0 and message[2][i - 1] == '_offset' then first = tonumber(text) or 0 end
+  end
+  return first, first + bytes
+end
+
+-- The first letters, while all together are more than DEAD_BYTES. The shortest ones that there are free as much as the longest
+-- one takes.
+local function trim_bytes(last)
+  for _ = 1, TRIM_MOST do
+    if last - place_of(call('XRANGE', dead, '-', '+', 'COUNT', 1)[1]) <= DEAD_BYTES then return end
+    trimmed = trimmed + call('XTRIM', dead, 'MAXLEN', call('XLEN', dead) - 1)
+  end
 end
 
 -- Keeps a dead letter and returns its id: what the reply says, each field with `_` before it, then the request's own fields.
@@ -96,10 +139,18 @@ local function bury(id, name, first, last)
     letter[#letter + 1] = ARGV[i + 1]
   end
   for _, text in ipairs(body_of(id)) do letter[#letter + 1] = text end
+  local newest = pcall('XREVRANGE', dead, '+', '-', 'COUNT', 1)
+  if newest.err and not string.find(newest.err, '^WRONGTYPE') then error(newest) end
+  local _, offset = place_of(newest[1])
+  if offset > 0 then
+    letter[#letter + 1] = '_offset'
+    letter[#letter + 1] = string.format('%.0f', offset)
+  end
   local letter_id = side(pcall('XADD', dead, '*', unpack(letter)))
   if letter_id then
     trimmed = trimmed + (side(pcall('XTRIM', dead, 'MAXLEN', '~', DEAD_MAX)) or 0)
     trimmed = trimmed + (side(pcall('XTRIM', dead, 'MINID', '~', now - DEAD_DAYS * DAY_MS)) or 0)
+    trim_bytes(select(2, place_of({letter_id, letter})))
   end
   return letter_id
 end
@@ -125,7 +176,7 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
     call('HSET', key, 'status', 'error', 'entry', name, 'done_at', now, unpack(ARGV, first, last))
     if buried then call('HSET', key, 'dead', buried) end
   end
-  if not stage then call('PEXPIRE', key, ttl) end
+  call('PEXPIRE', key, ttl)
   return 1
 end
 
@@ -191,7 +242,9 @@ for entry = 1, count do
 end
 
 for _, wake in ipairs(wakes) do
-  if side(pcall('RPUSH', wake[1], wake[2])) then side(pcall('PEXPIRE', wake[1], wake[3])) end
+  local tokens = side(pcall('RPUSH', wake[1], wake[2]))
+  if tokens and tokens > WAKES then side(pcall('LTRIM', wake[1], -WAKES, -1)) end -- nobody fetches them
+  if tokens then side(pcall('PEXPIRE', wake[1], wake[3])) end
 end
 for _, telling in ipairs(tellings) do
   side(pcall('XADD', telling[1], 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', telling[2], 'status', telling[3],

@@ -103,6 +103,12 @@ static enum status requeue_letter(void *context, const struct letter *letter, st
     } else if (reply->items[0].integer == -1) {
         fprintf(stderr, "sluice dead: %s holds no fields to submit again; it stays\n", letter->id);
         work->bodiless++;
+    } else if (reply->items[0].integer == -2) {
+        fprintf(stderr,
+                "sluice dead: %s holds only the beginning of its request (_cut), which was too long to be kept whole; "
+                "it stays\n",
+                letter->id);
+        work->bodiless++;
     }
     return STATUS_OK;
 }

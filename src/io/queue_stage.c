@@ -3,8 +3,8 @@
  * A script's arguments become Lua strings, and Lua hashes every byte of them: 4,651 bytes of JSON cost more than all
  * else that settle does for the request. So a large reply is written to a hash of its own, its stage key, by plain
  * commands; the settle behind it says what is to become of it, and mostly that is a RENAME. Nobody else knows the key.
- * It has the reply's ttl from the start, in one transaction, so nothing stays behind for ever when the settle never
- * comes; and a request that is staged once more, because a connection broke in between, is so under the same key. A
+ * It lives for a minute, in one transaction, so nothing stays behind when the settle never comes; the settle gives it
+ * the reply's ttl. A request that is staged once more, because a connection broke in between, is so under the same key. A
  * Redis that does not take it (it is full, say) is noticed by the script; the next replies go with their settle again
  * for a while. */
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "io/queue_parts.h"
 
-enum { STAGE_BYTES = 2048, STAGE_PAUSE_MS = 10000 };
+enum { STAGE_BYTES = 2048, STAGE_TTL_MS = 60000, STAGE_PAUSE_MS = 10000 };
 
 static const char *stage_key(const struct queue *queue, const struct request *request, char key[QUEUE_KEY_MAX])
 {
@@ -70,7 +70,7 @@ static enum status stage(struct queue *queue, struct request *request, struct er
     }
     command_text(&expiry, "PEXPIRE");
     command_text(&expiry, key);
-    command_number(&expiry, request->ttl_s * 1000ull);
+    command_number(&expiry, STAGE_TTL_MS);
     return send(queue, &expiry, err);
 }
 

@@ -69,6 +69,7 @@ static const struct right table[] = {
     {W, "RENAME @stage:x @reply:x"},
     {W, "DEL @stage:x"},
     {W, "RPUSH @wake:x x"},
+    {W, "LTRIM @wake:x -1 -1"},
     {W, "PEXPIRE @wake:x 1"},
     {P, "BLPOP @wake:x 0"},
     {W, "XADD @results:x * x x"},
@@ -97,7 +98,8 @@ static const struct right table[] = {
     {W, "XADD @dead * x x"},
     {W, "XTRIM @dead MAXLEN 1"},
     {W | O, "XLEN @dead"},
-    {O, "XRANGE @dead - +"},
+    {W | O, "XRANGE @dead - +"},
+    {W, "XREVRANGE @dead + -"},
     {O, "XDEL @dead 1-0"},
 
     /* Workers, and what the queue knows of itself. */

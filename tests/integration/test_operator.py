@@ -122,6 +122,11 @@ class Operator(SluiceCase):
         self.assertIn("holds no fields", self.sluice("dead", "requeue", "--all", code=DATAERR))
         self.assertEqual(self.letters(), [letter])
 
+    def test_dead_requeue_of_a_cut_letter(self):
+        letter = self.bury("5-0", text="only the beginning", _cut="99999")
+        self.assertIn("only the beginning of its request", self.sluice("dead", "requeue", letter, code=DATAERR))
+        self.assertEqual(self.letters(), [letter])
+
     def test_dead_bytes_of_others_stay_on_their_line(self):
         self.bury("5-0", text=b"a\x1b[2J\r\nforged: line\xff\xc2\x9bx \xc3\xa4", _message=b"no\n1-1 forged")
         lines = self.sluice("dead", "list").splitlines()

@@ -113,6 +113,29 @@ static void large_replies_are_staged(void **state)
     desk_close(&desk);
 }
 
+/* What is sent ahead of a settle that never comes does not stay for as long as the reply would. */
+static void a_staged_reply_lives_for_a_minute(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    char key[256];
+    desk_connect(&desk, &redis->address);
+    desk.padding = 5000;
+    redis_do(redis, "XADD " STREAM " 5-1 id a text hello ttl 5000");
+    assert_int_equal(desk_read(&desk, 10, 0), 1);
+    redis_do(redis, "RENAME " STREAM " " Q "aside");
+    redis_do(redis, "SET " STREAM " junk");
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_AGAIN);
+    assert_int_equal(sscanf(redis_do(redis, "KEYS *stage*"), "[%255[^]]", key), 1);
+    assert_in_range(atoll(redis_do(redis, "PTTL %s", key)), 1, 60000);
+    redis_do(redis, "RENAME " Q "aside " STREAM);
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
+    redis_expect(redis, "5000", "TTL " Q "reply:a");
+    desk_close(&desk);
+}
+
 static void a_late_staged_reply_leaves_nothing(void **state)
 {
     struct redis_fixture *redis = *state;
@@ -389,6 +412,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(unblock_ends_a_blocked_read, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(many_settles_are_one_event, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(large_replies_are_staged, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_staged_reply_lives_for_a_minute, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_late_staged_reply_leaves_nothing, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_second_settle_is_late, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(errors_and_dead_letters, redis_setup, redis_teardown),

@@ -122,6 +122,12 @@ class Cancel(SluiceCase):
         for key in ("reply:mine", "wake:mine"):
             self.assertAlmostEqual(self.client.pttl(self.desk.key(key)), 9000000, delta=60000)
 
+    def test_wake_tokens_that_nobody_fetches_do_not_grow(self):
+        for number in range(1, 21):
+            self.desk.add(f"{number}-1", id="mine", text="x", notify="1")
+            self.assertEqual(self.cancel(f"{number}-1"), 1)
+        self.assertEqual(plain(self.client.lrange(self.desk.key("wake:mine"), 0, -1)), [f"{n}-1" for n in range(5, 21)])
+
     def test_results_stream(self):
         self.desk.add("1-1", text="x", notify="stream:hits")
         self.assertEqual(self.cancel("1-1"), 1)

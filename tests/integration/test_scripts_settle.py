@@ -168,6 +168,62 @@ class Settle(SluiceCase):
         (_, letter), = self.client.xrange(self.desk.key("dead"))
         self.assertEqual(plain(letter), {"_entry": "1-1", "_code": "poison", "_message": "it crashed", "text": "hello"})
 
+    def letters(self):
+        return [plain(fields) for _, fields in self.client.xrange(self.desk.key("dead"))]
+
+    def bury(self, entry_id, **fields):
+        self.desk.add(entry_id, **fields)
+        self.desk.read("me")
+        return self.settle(End(entry_id, "dead", fields={"code": "internal"}))
+
+    def test_a_long_body_is_cut_and_marked(self):
+        """What is short stays whole, wherever it stands, and what is long keeps its beginning."""
+        self.assertEqual(self.bury("1-1", text="a" * 60000, meta="b" * 10000, id="mine"), [1, 0, 0])
+        letter, = self.letters()
+        self.assertEqual((letter["id"], letter["_cut"], letter["_entry"]), ("mine", "70014", "1-1"))
+        self.assertEqual(letter["text"], "a" * 60000)
+        self.assertEqual(letter["meta"], "b" * (65536 - 60000 - len("textmetaidmine")))
+        dead_id, = (entry_id for entry_id, _ in self.client.xrange(self.desk.key("dead")))
+        before = self.desk.dump()
+        self.assertEqual(self.desk.run(self.desk.requeue(dead_id)), [-2])
+        self.assertEqual(self.desk.dump(), before)
+
+    def test_a_body_that_fits_is_kept_whole(self):
+        self.assertEqual(self.bury("1-1", text="a" * 65532), [1, 0, 0])
+        self.assertEqual(self.letters()[0], {"_entry": "1-1", "_code": "internal", "text": "a" * 65532})
+
+    def test_letters_are_bounded_by_their_bytes(self):
+        """The oldest go, as many as the newest takes; what was deleted between does not count against anybody."""
+        for number in range(3, 6):
+            self.bury(f"{number}-1", text="x" * 1000)
+        first, second, third = self.letters()
+        size = len("_entry3-1_codeinternaltext") + 1000
+        self.assertEqual((first.get("_offset"), second["_offset"]), (None, str(size)))
+        self.assertEqual(int(third["_offset"]), 2 * size + len("_offset") + len(str(size)))
+        self.client.xadd(self.desk.key("dead"), {"_entry": "6-1", "_offset": 2**28 - 200})
+        self.assertEqual(self.bury("7-1", text="x" * 1000), [1, 0, 1])
+        self.assertEqual([letter["_entry"] for letter in self.letters()], ["4-1", "5-1", "6-1", "7-1"])
+
+    def test_short_letters_make_room_for_a_long_one(self):
+        for number in range(400):
+            self.client.xadd(self.desk.key("dead"), {"_offset": 1000 + 170 * number, "x": "y" * 150})
+        self.client.xadd(self.desk.key("dead"), {"_offset": 2**28})
+        self.bury("7-1", text="x" * 66000)
+        letters = self.letters()
+        size = sum(len(key) + len(value) for key, value in letters[-1].items())
+        self.assertLessEqual(int(letters[-1]["_offset"]) + size - int(letters[0]["_offset"]), 2**28)
+        self.assertGreater(len(letters), 2)
+
+    # --- Wake tokens ---
+
+    def test_wake_tokens_that_nobody_fetches_do_not_grow(self):
+        """The same id again and again: the last 16 are kept."""
+        ids = [f"{number}-1" for number in range(1, 41)]
+        self.desk.deliver("me", *ids)
+        for part in (ids[:30], ids[30:]):
+            self.settle(*(End(i, notify="1", reply="mine") for i in part))
+        self.assertEqual(plain(self.client.lrange(self.desk.key("wake:mine"), 0, -1)), ids[-16:])
+
     def test_old_letters_are_trimmed_and_counted(self):
         now = int(self.client.time()[0]) * 1000
         pipe = self.client.pipeline(transaction=False)
