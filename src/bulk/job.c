@@ -112,6 +112,7 @@ static void wait_for_threads(const struct job *job)
 static enum status run(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_COMPUTING;
+    job->begun_ns = clock_now_ns();
     while (!job->ended || job->finished < job->read) {
         bool worked = false;
         job->stopping = job->stopping || (job->options->stop != NULL && *job->options->stop != 0);

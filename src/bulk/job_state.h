@@ -73,6 +73,7 @@ struct job {
     struct err ending_err;
 
     struct job_progress progress;
+    uint64_t begun_ns; /* computing, in this process */
     uint64_t reported_ns;
 };
 

@@ -5,7 +5,16 @@
 #include "base/clock.h"
 #include "bulk/job_state.h"
 
-enum { WAIT_MS = 4000 };
+/* Vectors are written this long after they were computed at the latest … */
+enum { WAIT_MOST_MS = 4000, WAIT_LEAST_MS = 500 };
+
+/* … and sooner while the job is young, so that an interruption costs a quarter of the time it has run, no more. */
+static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
+{
+    uint64_t quarter_ms = (now_ns - job->begun_ns) / 4 / NS_PER_MS;
+    uint64_t wait_ms = quarter_ms < WAIT_LEAST_MS ? WAIT_LEAST_MS : quarter_ms < WAIT_MOST_MS ? quarter_ms : WAIT_MOST_MS;
+    return wait_ms * NS_PER_MS;
+}
 
 /* A run of units with one behind the other's row. */
 static enum status put_run(struct job *job, struct look *window, uint32_t first, uint32_t count, struct err *err)
@@ -51,16 +60,16 @@ enum status job_write_finished(struct job *job, struct look *window, uint32_t fi
     return job->store == NULL ? STATUS_OK : put_runs(job, window, first, first + count, true, err);
 }
 
-static bool is_due(const struct look *window, uint64_t now_ns)
+static bool is_due(const struct job *job, const struct look *window, uint64_t now_ns)
 {
-    return window->since_ns != 0 && now_ns - window->since_ns >= WAIT_MS * NS_PER_MS;
+    return window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns);
 }
 
 bool job_write_is_due(const struct job *job)
 {
     uint64_t now_ns = clock_now_ns();
     for (uint64_t i = job->finished; i < job->planned; i++)
-        if (is_due(&job->windows[i % WINDOWS], now_ns))
+        if (is_due(job, &job->windows[i % WINDOWS], now_ns))
             return true;
     return false;
 }
@@ -70,7 +79,7 @@ enum status job_write_due(struct job *job, bool all, struct err *err)
     uint64_t now_ns = clock_now_ns();
     for (uint64_t i = job->finished; job->store != NULL && i < job->planned; i++) {
         struct look *window = &job->windows[i % WINDOWS];
-        if (!all && !is_due(window, now_ns))
+        if (!all && !is_due(job, window, now_ns))
             continue;
         look_note(window);
         for (uint32_t u = 0; u < window->unit_count; u++)
