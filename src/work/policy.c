@@ -20,17 +20,26 @@ uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt)
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
-void policy_judge(struct policy *policy, struct request *request)
+/* Whether a run that begins after this delay would begin in time. */
+static bool in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
+{
+    return request->expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->expires_at_ms;
+}
+
+void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms)
 {
     if (request->code == CODE_NONE) {
         request->outcome = OUTCOME_DONE;
         return;
     }
     if (request->retryable && request->attempt < request->max_attempts) {
-        request->outcome = OUTCOME_DEFER;
-        request->due_ms = policy_backoff_ms(policy, request->attempt);
-        request->next_attempt = request->attempt + 1;
-        return;
+        uint32_t delay_ms = policy_backoff_ms(policy, request->attempt);
+        if (in_time(request, now_ms, delay_ms)) {
+            request->outcome = OUTCOME_DEFER;
+            request->due_ms = delay_ms;
+            request->next_attempt = request->attempt + 1;
+            return;
+        }
     }
     bool dead = request->retryable || request->code == CODE_POISON;
     request->outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;

@@ -23,9 +23,10 @@ uint32_t policy_random(struct policy *policy, uint32_t below);
 /* Backoff before the run after `attempt`: backoff_ms doubled for each, ±20 %, at most the cap. Units: ms. */
 uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt);
 
-/* Turns a request's code into its outcome: done; retry while attempts are left and the code is transient; dead letter
- * when they are used up or it is poison; else an error. An error reply lives at least error_ttl_s. */
-void policy_judge(struct policy *policy, struct request *request);
+/* Turns a request's code into its outcome: done; retry while the code is transient, attempts are left and the next one
+ * would begin before it expires; dead letter when that is over or it is poison; else an error. An error reply lives at
+ * least error_ttl_s. Units: now_ms is Redis' unix ms, 0 when not known. */
+void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms);
 
 /* The reply code for a forward pass that failed for this row alone. */
 enum reply_code policy_code(enum status status);

@@ -50,7 +50,7 @@ void settle_gone(struct worker *worker, struct request *request)
 
 void settle_finish(struct worker *worker, struct request *request)
 {
-    policy_judge(&worker->policy, request);
+    policy_judge(&worker->policy, request, worker_redis_ms(worker));
     if (request->outcome != OUTCOME_DONE)
         buffer_free(&request->reply);
     make_ready(worker, request);

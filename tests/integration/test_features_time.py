@@ -2,7 +2,7 @@
 
 import unittest
 
-from features import HOLD, FeatureCase
+from features import FAIL, HOLD, FeatureCase
 
 
 class Classes(FeatureCase):
@@ -92,6 +92,20 @@ class Times(FeatureCase):
         reply = self.wait_reply(name)
         self.assertEqual((reply["status"], reply["code"]), (b"error", b"expired"))
         self.wait_empty()
+
+
+    def test_no_retry_after_the_deadline(self):
+        """Answered when it has failed, with what it failed of, not `expired` after a wait in vain."""
+        self.backoff = ("--backoff-ms", "600000", "--backoff-cap-ms", "600000")
+        self.serve(faults=[f"error:{{{FAIL}}}"])
+        name = self.add(text=f"fails with {FAIL}", expires_in="60000")
+        patient = self.add(id="patient", text=f"fails with {FAIL}, too", expires_in="6000000")
+        reply = self.wait_reply(name, timeout=30)
+        self.assertEqual((reply["status"], reply["code"], reply["attempts"]), (b"error", b"internal", b"1"))
+        self.wait_until(lambda: self.client.zcard(self.key("later")) == 1, "the other to be parked for its second attempt")
+        self.assertEqual(self.reply("patient"), {})
+        letter, = (fields for _, fields in self.client.xrange(self.key("dead")))
+        self.assertEqual(letter[b"_entry"].decode(), name)
 
 
 class SameId(FeatureCase):

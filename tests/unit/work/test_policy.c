@@ -42,7 +42,7 @@ static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_a
     struct request request = {.attempt = attempt, .max_attempts = max_attempts, .ttl_s = 60};
     if (code != CODE_NONE)
         request_fail(&request, code, "because");
-    policy_judge(&policy, &request);
+    policy_judge(&policy, &request, 1000);
     *ttl_s = request.ttl_s;
     return request.outcome;
 }
@@ -65,6 +65,28 @@ static void outcomes_follow_code_and_attempts(void **state)
         assert_int_equal(ttl_s, 3600);
     }
     assert_int_equal(judge(CODE_POISON, 1, 4, &ttl_s), OUTCOME_DEAD);
+}
+
+/* With one second of backoff, ±20 %, and a clock that may not be known. */
+static void a_retry_after_the_deadline_is_none(void **state)
+{
+    static const struct {
+        uint64_t now_ms, expires_at_ms;
+        enum outcome outcome;
+    } cases[] = {{5000, 0, OUTCOME_DEFER},
+                 {5000, 6201, OUTCOME_DEFER},
+                 {5000, 5800, OUTCOME_DEAD},
+                 {5000, 4000, OUTCOME_DEAD},
+                 {0, 1, OUTCOME_DEFER}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct policy policy = policy_of(i);
+        struct request request = {.attempt = 1, .max_attempts = 4, .expires_at_ms = cases[i].expires_at_ms};
+        request_fail(&request, CODE_DEVICE_LOST, "because");
+        policy_judge(&policy, &request, cases[i].now_ms);
+        assert_int_equal(request.outcome, cases[i].outcome);
+        assert_int_equal(request.code, CODE_DEVICE_LOST);
+    }
 }
 
 static void the_first_failure_stays(void **state)
@@ -112,9 +134,13 @@ static void every_code_has_a_name_of_its_own(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(backoff_doubles_with_jitter_up_to_the_cap), cmocka_unit_test(jitter_spreads_and_repeats),
-    cmocka_unit_test(outcomes_follow_code_and_attempts),         cmocka_unit_test(the_first_failure_stays),
-    cmocka_unit_test(the_budget_halves_and_grows_back),          cmocka_unit_test(every_code_has_a_name_of_its_own),
+    cmocka_unit_test(backoff_doubles_with_jitter_up_to_the_cap),
+    cmocka_unit_test(jitter_spreads_and_repeats),
+    cmocka_unit_test(outcomes_follow_code_and_attempts),
+    cmocka_unit_test(a_retry_after_the_deadline_is_none),
+    cmocka_unit_test(the_first_failure_stays),
+    cmocka_unit_test(the_budget_halves_and_grows_back),
+    cmocka_unit_test(every_code_has_a_name_of_its_own),
 };
 
 TEST_MAIN(cases)

@@ -169,6 +169,10 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
         check_vectors(item, request);
     if (request->code == CODE_POISON)
         check_poison(world, peer, item);
+    if (request->outcome == OUTCOME_DEAD && request->code != CODE_POISON && request->attempt < request->max_attempts) {
+        assert_true(item->expires_ms != 0);
+        world->counts.in_vain++;
+    }
     if (request->code == CODE_EXPIRED) {
         assert_true(item->expires_ms != 0 && (redis_ms(world) + 1 >= item->expires_ms || world->faults.clock_jump > 0));
         world->counts.expired++;
