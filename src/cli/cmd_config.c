@@ -1,13 +1,45 @@
 /* Every setting with its value in effect and where that came from; passwords are never shown. */
 #include <stdio.h>
+#include <string.h>
 #include <sysexits.h>
 
 #include "cli/command.h"
+#include "engine/engine.h"
+
+/* The backend that this machine would compute on, which decides what is "auto"; name NULL: there is none. */
+struct backend_here {
+    const char *name;
+    struct batch_size batch;
+};
+
+static struct backend_here backend_here(const struct config *config)
+{
+    struct backend_here here = {0};
+    if (engine_default_batch(config->backend, (enum precision)config->precision, &here.batch, &here.name, NULL) !=
+        STATUS_OK) {
+        here.name = NULL;
+    }
+    return here;
+}
+
+static bool is_auto(const struct setting *setting, const char *text)
+{
+    return setting->automatic && strcmp(text, "auto") == 0;
+}
 
 static const char *quote(const struct setting *setting, const char *text)
 {
-    bool is_text = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
+    bool is_text = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE || is_auto(setting, text);
     return is_text && text[0] != '\0' ? "\"" : "";
+}
+
+/* What "auto" means here, behind where it came from. */
+static void print_auto(const struct setting *setting, const struct backend_here *here)
+{
+    uint32_t number = strcmp(setting->key, "max_batch_tokens") == 0 ? here->batch.tokens : here->batch.rows;
+    if (here->name != NULL) {
+        printf("; %u on %s", number, here->name);
+    }
 }
 
 static int run(struct invocation *invocation)
@@ -15,6 +47,7 @@ static int run(struct invocation *invocation)
     const struct config *config = &invocation->config;
     size_t count;
     const struct setting *table = config_settings(&count);
+    const struct backend_here here = backend_here(config);
     for (size_t i = 0; i < count; i++) {
         char value[4200], name[SETTING_NAME_MAX];
         setting_format(&table[i], config, value, sizeof value);
@@ -24,20 +57,24 @@ static int run(struct invocation *invocation)
         printf("%-22s %-28s # ", table[i].key, shown);
         switch ((enum config_source)config->sources[i]) {
         case SOURCE_DEFAULT:
-            puts("default");
+            printf("default");
             break;
         case SOURCE_FILE:
-            printf("file %s\n", invocation->config_path);
+            printf("file %s", invocation->config_path);
             break;
         case SOURCE_ENVIRONMENT:
             setting_variable(&table[i], name);
-            printf("environment %s\n", name);
+            printf("environment %s", name);
             break;
         case SOURCE_FLAG:
             setting_flag(&table[i], name);
-            printf("flag %s\n", name);
+            printf("flag %s", name);
             break;
         }
+        if (is_auto(&table[i], value)) {
+            print_auto(&table[i], &here);
+        }
+        puts("");
     }
     return EX_OK;
 }

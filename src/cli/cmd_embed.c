@@ -92,10 +92,13 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
 }
 
 /* GPUs do gain. */
-static uint32_t batch_tokens(const struct config *config, const struct engine *engine)
+static struct batch_size batch_size(const struct config *config, const struct engine *engine)
 {
-    bool small = encoder_slots(engine) == 1 && config->max_batch_tokens > CPU_BATCH_TOKENS;
-    return small ? CPU_BATCH_TOKENS : (uint32_t)config->max_batch_tokens;
+    struct batch_size size = devices_batch_size(config, engine);
+    if (encoder_slots(engine) == 1 && size.tokens > CPU_BATCH_TOKENS) {
+        size.tokens = CPU_BATCH_TOKENS;
+    }
+    return size;
 }
 
 /* With the executor that is open. */
@@ -124,7 +127,9 @@ static enum status run_locally(struct embed_job *job, struct job_result *result,
                                   .threads = start_threads(config),
                                   .queued = BATCHES_PER_THREAD,
                                   .wake_fd = options->wake_fd};
-    options->batch_tokens = batch_tokens(config, devices_engine(devices, 0));
+    struct batch_size size = batch_size(config, devices_engine(devices, 0));
+    options->batch_tokens = size.tokens;
+    options->batch_rows = size.rows;
     TRY(local_open(&local, &options->executor, err));
     enum status status = run_job(job, result, config, err);
     options->executor->ops->close(options->executor);

@@ -64,8 +64,6 @@ enum status embed_job_open(struct embed_job *job, struct invocation *invocation,
     job->job.element = (enum element)options->dtype;
     job->job.shard_rows = (uint64_t)options->shard_rows;
     job->job.overwrite = options->overwrite;
-    job->job.batch_tokens = (uint32_t)invocation->config.max_batch_tokens;
-    job->job.batch_rows = (uint32_t)invocation->config.max_batch_rows;
     job->job.look_ahead = (uint32_t)options->look_ahead;
     return STATUS_OK;
 }

@@ -71,6 +71,7 @@ void backend_linear_shape(const struct model *model, enum linear_site site, uint
 
 struct backend_ops {
     const char *name;
+    struct batch_size batch; /* what engine_batch_size gives */
 
     /* How many such devices this machine has. Errors: STATUS_UNSUPPORTED, saying why there are none. */
     enum status (*devices)(unsigned *count, struct err *err);

@@ -232,6 +232,7 @@ static enum status cpu_wait(struct backend_stream *stream, struct err *err)
 
 const struct backend_ops backend_cpu = {
     .name = "cpu",
+    .batch = {.tokens = 4096, .rows = 256},
     .devices = cpu_devices,
     .choose = cpu_choose,
     .open = cpu_open,

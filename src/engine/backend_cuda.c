@@ -205,6 +205,7 @@ static struct stream_limits cuda_limits(const struct backend_stream *stream)
 
 const struct backend_ops backend_cuda = {
     .name = "cuda",
+    .batch = {.tokens = CUDA_DEFAULT_TOKENS, .rows = CUDA_DEFAULT_ROWS},
     .devices = cuda_devices,
     .choose = cuda_choose,
     .open = cuda_open,

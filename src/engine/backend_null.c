@@ -125,6 +125,7 @@ static enum status null_wait(struct backend_stream *stream, struct err *err)
 
 const struct backend_ops backend_null = {
     .name = "null",
+    .batch = {.tokens = 4096, .rows = 256},
     .devices = null_devices,
     .choose = null_choose,
     .open = null_open,

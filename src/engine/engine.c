@@ -126,6 +126,21 @@ const char *engine_backend(const struct engine *engine)
     return engine->backend->ops->name;
 }
 
+struct batch_size engine_batch_size(const struct engine *engine)
+{
+    return engine->backend->ops->batch;
+}
+
+enum status engine_default_batch(const char *backend, enum precision precision, struct batch_size *out,
+                                 const char **name, struct err *err)
+{
+    const struct backend_ops *ops;
+    TRY(backend_find(backend, precision, &ops, NULL, err));
+    *out = ops->batch;
+    *name = ops->name;
+    return STATUS_OK;
+}
+
 const char *engine_device(const struct engine *engine)
 {
     return engine->backend->device;

@@ -74,6 +74,17 @@ const char *engine_passed_over(const struct engine *engine);
 /* What it computes on, and how, in words. */
 const char *engine_device(const struct engine *engine);
 
+/* How large batches may be where nobody says: larger ones gain nothing. */
+struct batch_size {
+    uint32_t tokens, rows;
+};
+struct batch_size engine_batch_size(const struct engine *engine);
+
+/* The same for a backend, before anything is opened; `backend` and `precision` as in the options, `name`: of its row in
+ * the table. Errors: STATUS_UNSUPPORTED (no such backend here). */
+MUST_CHECK enum status engine_default_batch(const char *backend, enum precision precision, struct batch_size *out,
+                                            const char **name, struct err *err);
+
 /* What it computes in: never PRECISION_AUTO. */
 enum precision engine_precision(const struct engine *engine);
 

@@ -99,8 +99,8 @@ static const struct setting table[] = {
     {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},
 
     {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch is made; those that pad are for comparison")},
-    {INTEGER(max_batch_tokens, "4096", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch"), .live = true},
-    {INTEGER(max_batch_rows, "256", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch"), .live = true},
+    {INTEGER(max_batch_tokens, "auto", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch; auto = as the backend likes"), .automatic = true, .live = true},
+    {INTEGER(max_batch_rows, "auto", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch; auto = as the backend likes"), .automatic = true, .live = true},
     {INTEGER(max_batch_ms, "100", 0, 60000, SERVE_QUEUE, "longest time that a batch is predicted to take; 0 = any"), .live = true},
     {INTEGER(target_p99_ms, "0", 0, 3600000, SERVE_QUEUE, "batches so short that 99 % are answered in this time; 0 = off"), .live = true},
     {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},

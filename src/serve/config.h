@@ -55,8 +55,9 @@ struct config {
     int64_t threads, prep_threads;
     char *cache_dir; /* NULL: the user's; "": none */
 
-    int layout; /* enum batch_layout */
-    int64_t max_batch_tokens, max_batch_rows, max_batch_ms, target_p99_ms;
+    int layout;                               /* enum batch_layout */
+    int64_t max_batch_tokens, max_batch_rows; /* 0: auto, see devices_batch_size */
+    int64_t max_batch_ms, target_p99_ms;
     int window; /* enum config_window */
     int64_t window_ms;
     int64_t credit_tokens, credit_bytes;

@@ -99,7 +99,8 @@ static enum status member_text(const struct setting *setting, const cJSON *item,
     bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
     if (cJSON_IsNull(item) && setting->type == SETTING_TEXT)
         return STATUS_OK;
-    if (cJSON_IsString(item) && wants_string)
+    bool is_auto = setting->automatic && cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
+    if ((cJSON_IsString(item) && wants_string) || is_auto)
         *text = item->valuestring;
     else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH)
         *text = cJSON_IsTrue(item) ? "true" : "false";

@@ -111,6 +111,18 @@ enum status devices_load(struct devices *devices, const struct config *config, s
     return STATUS_OK;
 }
 
+struct batch_size devices_batch_size(const struct config *config, const struct engine *engine)
+{
+    struct batch_size size = engine_batch_size(engine);
+    if (config->max_batch_tokens > 0) {
+        size.tokens = (uint32_t)config->max_batch_tokens;
+    }
+    if (config->max_batch_rows > 0) {
+        size.rows = (uint32_t)config->max_batch_rows;
+    }
+    return size;
+}
+
 struct engine_counters devices_counters(const struct devices *devices)
 {
     struct engine_counters sum = {0};

@@ -42,6 +42,9 @@ struct engine_options devices_options(const struct config *config, bool raw);
 MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                                     unsigned number, struct err *err);
 
+/* How large batches may be on an engine: as the configuration says, where it says "auto" as the backend likes. */
+struct batch_size devices_batch_size(const struct config *config, const struct engine *engine);
+
 /* The sums of what all engines have counted. */
 struct engine_counters devices_counters(const struct devices *devices);
 

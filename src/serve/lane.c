@@ -117,6 +117,7 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
 {
     const struct model *model = lane->model;
     struct compute_state capacity = lane->home->capacity;
+    struct batch_size batch = devices_batch_size(config, lane->engine);
     return (struct worker_options){
         .rules = {.model_name = model->name,
                   .model_id = model->id,
@@ -135,8 +136,8 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
                   .prompt_count = model->prompt_count,
                   .no_prompt = !model->pool_prompt},
         .layout = (enum batch_layout)config->layout,
-        .max_batch_tokens = (uint32_t)config->max_batch_tokens,
-        .max_batch_rows = (uint32_t)config->max_batch_rows,
+        .max_batch_tokens = batch.tokens,
+        .max_batch_rows = batch.rows,
         .cost = *lane->cost,
         .max_batch_ms = (uint32_t)config->max_batch_ms,
         .target_p99_ms = (uint32_t)config->target_p99_ms,

@@ -45,7 +45,8 @@ void setting_describe(const struct setting *setting, char *text, size_t size)
         snprintf(text, size, "%s", setting->expects == NULL ? "a text" : setting->expects);
         break;
     case SETTING_INTEGER:
-        snprintf(text, size, "a whole number from %" PRId64 " to %" PRId64, setting->least, setting->most);
+        snprintf(text, size, "%sa whole number from %" PRId64 " to %" PRId64, setting->automatic ? "auto or " : "",
+                 setting->least, setting->most);
         break;
     case SETTING_SWITCH:
         snprintf(text, size, "true or false");
@@ -91,6 +92,10 @@ static enum status parse_integer(const struct setting *setting, const char *text
                                  struct err *err)
 {
     char *end;
+    if (setting->automatic && strcmp(text, "auto") == 0) {
+        *(int64_t *)mutable_field(setting, target) = 0;
+        return STATUS_OK;
+    }
     errno = 0;
     long long value = strtoll(text, &end, 10);
     bool digits = isdigit((unsigned char)text[0]) || (text[0] == '-' && isdigit((unsigned char)text[1]));
@@ -203,7 +208,10 @@ void setting_format(const struct setting *setting, const void *target, char *tex
         format_text(setting, *(char *const *)at, text, size);
         break;
     case SETTING_INTEGER:
-        snprintf(text, size, "%" PRId64, *(const int64_t *)at);
+        if (setting->automatic && *(const int64_t *)at == 0)
+            snprintf(text, size, "auto");
+        else
+            snprintf(text, size, "%" PRId64, *(const int64_t *)at);
         break;
     case SETTING_SWITCH:
         snprintf(text, size, "%s", *(const bool *)at ? "true" : "false");

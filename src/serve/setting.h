@@ -31,6 +31,7 @@ struct setting {
     const char *const *choices;        /* CHOICE: NULL-terminated */
     bool (*accepts)(const char *text); /* TEXT: a further check, with `expects` saying what it wants */
     const char *expects;
+    bool automatic;                                             /* INTEGER: also "auto", which is 0 in the field */
     bool numbers;                                               /* TEXT: [1, 2] in a file means "1,2", and 1 "1" */
     const char *value;                                          /* what --help calls the value: FILE, URL, N */
     const char *help;                                           /* one line */

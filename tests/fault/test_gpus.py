@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 
 from case import SluiceCase
 from corpus import texts
@@ -64,6 +65,11 @@ class Gpus(SluiceCase):
         self.sender.submit_many(texts(40, seed=2, longest=12), encoding="f32")
         self.finish_uncharged()
         self.assertEqual(served.stop(), 0)
+
+    def test_batches_are_as_large_as_gpus_like(self):
+        shown = subprocess.run([ON_GPUS, "config"], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(shown, r'max_batch_tokens +"auto" +# default; 16384 on cuda\n')
+        self.assertRegex(shown, r'max_batch_rows +"auto" +# default; 1024 on cuda\n')
 
     def test_rows_beyond_f16(self):
         """Texts with a word that f16 cannot hold are answered like any other, and the log counts them."""

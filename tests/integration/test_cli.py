@@ -103,7 +103,14 @@ class Config(SluiceCase):
         self.assertEqual(values["window_ms"], ("1", "flag --window-ms"))
         self.assertEqual(values["lease_ms"], ("500", "environment SLUICE_LEASE_MS"))
         self.assertEqual(values["queue"], ('"from-file"', f"file {file}"))
-        self.assertEqual(values["max_batch_rows"][1], "default")
+        self.assertEqual(values["max_batch_ms"][1], "default")
+
+    def test_what_the_backend_decides(self):
+        for backend, rows, tokens in (("cpu", "; 256 on cpu", "; 4096 on cpu"), ("none-such", "", "")):
+            values = self.config("--backend", backend)
+            self.assertEqual(values["max_batch_rows"], ('"auto"', "default" + rows))
+            self.assertEqual(values["max_batch_tokens"], ('"auto"', "default" + tokens))
+        self.assertEqual(self.config("--backend", "cpu", "--max-batch-rows", "9")["max_batch_rows"], ("9", "flag --max-batch-rows"))
 
     def test_config_file_from_the_environment(self):
         file = self.write("c.json", '{"queue": "q"}')

@@ -164,6 +164,32 @@ static void without_a_driver_auto_is_the_cpu(void **state)
     memory_model_free(model);
 }
 
+/* A GPU takes larger batches than a CPU, and has memory for those. */
+static void a_batch_is_as_large_as_the_backend_likes(void **state)
+{
+    (void)state;
+    struct batch_size size;
+    const char *name;
+    struct err err = {0};
+    assert_int_equal(engine_default_batch("auto", PRECISION_AUTO, &size, &name, &err), STATUS_OK);
+    assert_string_equal(name, "cpu");
+    assert_int_equal(size.tokens, 4096);
+    assert_int_equal(size.rows, 256);
+    assert_int_equal(engine_default_batch("cuda", PRECISION_AUTO, &size, &name, &err), STATUS_UNSUPPORTED);
+    cuda_host_engine_open(NULL);
+    assert_int_equal(engine_default_batch("auto", PRECISION_AUTO, &size, &name, &err), STATUS_OK);
+    assert_string_equal(name, "cuda");
+    assert_int_equal(size.tokens, 16384);
+    assert_int_equal(size.rows, 1024);
+    struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
+    assert_int_equal(engine_batch_size(opened.engine).tokens, size.tokens);
+    assert_int_equal(engine_batch_size(opened.engine).rows, size.rows);
+    assert_int_equal(opened.encoder->stream->device.plan.tokens, size.tokens);
+    assert_int_equal(opened.encoder->stream->device.plan.rows, size.rows);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
 /* int8 is the CPU's alone: two GPUs are no reason to refuse it, nor to open two of it. */
 static void int8_is_sent_to_the_cpu(void **state)
 {
@@ -218,6 +244,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_batch_takes_few_calls),
     cmocka_unit_test(two_devices_are_two),
     cmocka_unit_test(without_a_driver_auto_is_the_cpu),
+    cmocka_unit_test(a_batch_is_as_large_as_the_backend_likes),
     cmocka_unit_test(int8_is_sent_to_the_cpu),
     cmocka_unit_test(an_old_gpu_is_left_alone),
 };

@@ -60,6 +60,9 @@ static void wrong_values_name_field_and_file(void **state)
     expect_refused("{\"window_ms\": -1}", "\"window_ms\" must be a whole number from 0 to 60000, not \"-1\"");
     expect_refused("{\"window_ms\": 1e300}", "\"window_ms\" must be");
     expect_refused("{\"window_ms\": null}", "\"window_ms\" must be");
+    expect_refused("{\"window_ms\": \"auto\"}", "\"window_ms\" must be a whole number");
+    expect_refused("{\"max_batch_rows\": \"5\"}", "\"max_batch_rows\" must be auto or a whole number from 1 to 1024");
+    expect_refused("{\"max_batch_rows\": 0}", "\"max_batch_rows\" must be auto or a whole number from 1 to 1024");
     expect_refused("{\"truncate\": 1}", "\"truncate\" must be true or false");
     expect_refused("{\"precision\": \"f64\"}", "\"precision\" must be one of auto, f32, bf16, f16, int8, not \"f64\"");
     expect_refused("{\"queue\": \"A\"}", "\"queue\" must be 1 to 64 of a-z 0-9 _ . -");
@@ -273,6 +276,24 @@ static void numbers_are_strict(void **state)
     config_free(&config);
 }
 
+static void a_number_may_be_the_backends(void **state)
+{
+    (void)state;
+    struct config config;
+    struct err err;
+    char text[32], file[] = "{\"max_batch_rows\": 300, \"max_batch_tokens\": \"auto\"}";
+    assert_int_equal(config_init(&config, &err), STATUS_OK);
+    assert_int_equal(config_parse(&config, file, strlen(file), "test.json", &err), STATUS_OK);
+    assert_int_equal(config.max_batch_rows, 300);
+    assert_int_equal(config.max_batch_tokens, 0);
+    setting_format(row("max_batch_tokens"), &config, text, sizeof text);
+    assert_string_equal(text, "auto");
+    assert_int_equal(config_set(&config, row("max_batch_rows"), "auto", SOURCE_FLAG, "--m", &err), STATUS_OK);
+    assert_int_equal(config.max_batch_rows, 0);
+    assert_int_equal(config_set(&config, row("max_batch_rows"), "0", SOURCE_FLAG, "--m", &err), STATUS_BAD_INPUT);
+    config_free(&config);
+}
+
 /* Each direction: every key of the file is known and has the table's default there; every row of the table is there. */
 static void shipped_file_and_table_agree(void **state)
 {
@@ -324,14 +345,23 @@ static void rows_are_complete(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(devices_are_a_list_of_numbers), cmocka_unit_test(bad_lists_of_devices_are_refused),
-    cmocka_unit_test(defaults_are_in_range),         cmocka_unit_test(comments_and_values_are_read),
-    cmocka_unit_test(unknown_key_names_the_nearest), cmocka_unit_test(wrong_values_name_field_and_file),
-    cmocka_unit_test(broken_files_are_refused),      cmocka_unit_test(an_escaped_backslash_before_u0000_is_no_escape),
-    cmocka_unit_test(a_nul_byte_is_refused),         cmocka_unit_test(higher_sources_win_in_any_order),
-    cmocka_unit_test(secrets_are_redacted),          cmocka_unit_test(settings_that_contradict_are_refused),
-    cmocka_unit_test(edit_distance_counts_letters),  cmocka_unit_test(numbers_are_strict),
-    cmocka_unit_test(shipped_file_and_table_agree),  cmocka_unit_test(rows_are_complete),
+    cmocka_unit_test(devices_are_a_list_of_numbers),
+    cmocka_unit_test(bad_lists_of_devices_are_refused),
+    cmocka_unit_test(defaults_are_in_range),
+    cmocka_unit_test(comments_and_values_are_read),
+    cmocka_unit_test(unknown_key_names_the_nearest),
+    cmocka_unit_test(wrong_values_name_field_and_file),
+    cmocka_unit_test(broken_files_are_refused),
+    cmocka_unit_test(an_escaped_backslash_before_u0000_is_no_escape),
+    cmocka_unit_test(a_nul_byte_is_refused),
+    cmocka_unit_test(higher_sources_win_in_any_order),
+    cmocka_unit_test(secrets_are_redacted),
+    cmocka_unit_test(settings_that_contradict_are_refused),
+    cmocka_unit_test(edit_distance_counts_letters),
+    cmocka_unit_test(numbers_are_strict),
+    cmocka_unit_test(a_number_may_be_the_backends),
+    cmocka_unit_test(shipped_file_and_table_agree),
+    cmocka_unit_test(rows_are_complete),
 };
 
 TEST_MAIN(cases)

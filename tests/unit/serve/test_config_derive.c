@@ -148,9 +148,9 @@ static void a_reload_reads_the_file_under_the_old_flags(void **state)
 
     write_file(path, "{\"window_ms\": 4, \"lease_ms\": 777}");
     assert_int_equal(config_reload(&old, path, &fresh, &err), STATUS_OK);
-    assert_int_equal(fresh.window_ms, 9);        /* the flag */
-    assert_int_equal(fresh.lease_ms, 777);       /* the file */
-    assert_int_equal(fresh.max_batch_rows, 256); /* no longer in the file */
+    assert_int_equal(fresh.window_ms, 9);      /* the flag */
+    assert_int_equal(fresh.lease_ms, 777);     /* the file */
+    assert_int_equal(fresh.max_batch_rows, 0); /* no longer in the file */
     assert_string_equal(fresh.redis_password, "s");
     assert_string_equal(fresh.model, "/the/shipped/one");
     assert_false(setting_equal(row("lease_ms"), &old, &fresh));

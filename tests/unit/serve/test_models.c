@@ -78,6 +78,33 @@ static void every_device_gets_an_engine_of_each_model(void **state)
     model_build_remove(two);
 }
 
+/* What the configuration leaves to the backend, and what it does not. */
+static void batches_are_as_large_as_the_backend_likes(void **state)
+{
+    (void)state;
+    struct model_spec spec = model_spec_tiny();
+    char *directory = model_build(&spec);
+    struct config config = config_for(directory);
+    struct models models;
+    struct err err;
+    unsigned number;
+    assert_int_equal(models_open(&models, &config, 1, &err), STATUS_OK);
+    assert_int_equal(models_find(&models, &config, &number, &err), STATUS_OK);
+    const struct engine *engine = devices_engine(&models.devices, number);
+    struct batch_size size = devices_batch_size(&config, engine);
+    assert_int_equal(size.tokens, 4096);
+    assert_int_equal(size.rows, 256);
+    config.max_batch_tokens = 100;
+    size = devices_batch_size(&config, engine);
+    assert_int_equal(size.tokens, 100);
+    assert_int_equal(size.rows, 256);
+    config.max_batch_rows = 3;
+    assert_int_equal(devices_batch_size(&config, engine).rows, 3);
+    models_close(&models);
+    config_free(&config);
+    model_build_remove(directory);
+}
+
 static void a_device_that_is_not_there_is_refused(void **state)
 {
     (void)state;
@@ -156,6 +183,8 @@ static void settings_become_engine_options(void **state)
     assert_true(options.raw && !options.no_graphs && !options.exact_gelu);
     assert_true(options.memory_share == 0.8f);
     assert_int_equal(options.precision, PRECISION_AUTO);
+    assert_int_equal(options.batch_tokens, 0);
+    assert_int_equal(options.batch_rows, 0);
     assert_int_equal(config_parse(&config, other, strlen(other), "test.json", &err), STATUS_OK);
     options = devices_options(&config, false);
     assert_true(!options.raw && options.no_graphs && options.exact_gelu);
@@ -168,6 +197,7 @@ static void settings_become_engine_options(void **state)
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(settings_become_engine_options),
+    cmocka_unit_test(batches_are_as_large_as_the_backend_likes),
     cmocka_unit_test(queues_of_one_model_share_it),
     cmocka_unit_test(a_kept_calibration_is_used),
     cmocka_unit_test(every_device_gets_an_engine_of_each_model),
