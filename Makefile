@@ -37,6 +37,10 @@ loaders: all ## run the code of docs/bulk.md that loads vectors into other progr
 soak: all ## a million requests of every kind while workers and Redis are killed; SOAK_ARGS='--minutes 10'
 	SLUICE_BINARY=$(BUILD)/sluice PYTHONPATH=tests/support /usr/bin/python3 -B tests/soak/soak.py $(SOAK_ARGS)
 
+containers: ## build the image, start docker-compose.yml, kill things in it (as root; packages of podman; minutes the first time)
+	@cmake/deps.sh --containers || true # what is missing then is said by the test that is left out
+	@/usr/bin/python3 -B tests/containers/stack.py
+
 install: ## build and install under PREFIX (DESTDIR is respected)
 	@cmake/deps.sh --build
 	cmake -S . -B build/install -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX)
@@ -48,5 +52,5 @@ lint: ## check the formatting, run clang-tidy (packages clang-format and clang-t
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
-.PHONY: help all deps test demo bench loaders soak install lint
+.PHONY: help all deps test demo bench loaders soak containers install lint
 .DEFAULT_GOAL := help

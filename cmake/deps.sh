@@ -4,6 +4,7 @@
 #   cmake/deps.sh --check  only say whether something is missing (exit 1)
 #   cmake/deps.sh --build  the packages for building alone
 #   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
+#   cmake/deps.sh --containers  what tests/containers needs
 #   cmake/deps.sh --list   only say which these are, one a line (tests/gpu/pack.sh takes them along)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,8 +13,10 @@ build=(gcc libc6-dev make cmake ninja-build pkg-config
        libhiredis-dev libevent-dev libssl-dev libcjson-dev libdnnl-dev libxxhash-dev zlib1g-dev libzstd-dev)
 demo=(g++ libcmocka-dev redis-server redis-tools python3 python3-redis)
 tests=(openssl python3-venv python3-yaml ruby-redis php-cli php-redis libredis-perl nodejs node-redis docker-compose)
+containers=(python3 python3-redis podman buildah podman-compose runc netavark aardvark-dns iptables debootstrap)
 
 case "${1:-}" in
+  --containers) wanted=("${containers[@]}") ;;
   --build) wanted=("${build[@]}") ;;
   --list) printf '%s\n' "${build[@]}" "${demo[@]}"; exit 0 ;;
   --demo) wanted=("${build[@]}" "${demo[@]}") ;;

@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import shutil
 import subprocess
 
 import redis
@@ -95,8 +96,14 @@ class Acl(SluiceCase):
                 server.client(username="sluice-" + role, password="").ping()
 
     def make_users(self, *queues):
+        """Runs the script with tools that write down what they were called with."""
+        tools = self.path("tools")
+        os.makedirs(tools, exist_ok=True)
+        for tool in ("sed", "sha256sum", "dirname", "cat", "head", "tr"):
+            path = self.write(f"tools/{tool}", f'#!/bin/sh\necho "$0 $*" >> {self.path("called")}\nexec {shutil.which(tool)} "$@"\n')
+            os.chmod(path, 0o755)
         return subprocess.run([os.path.join(SOURCE, "config", "make-users.sh"), self.directory, *queues], capture_output=True,
-                              check=False, timeout=60)
+                              check=False, timeout=60, env={**os.environ, "PATH": tools + ":" + os.environ["PATH"]})
 
     def test_users_with_passwords(self):
         """config/make-users.sh: each gets in with its own password and nobody without; a queue's users stay in their queue."""
@@ -105,6 +112,10 @@ class Acl(SluiceCase):
             self.write(name + "_password", password + ("\r\nsecond line\n" if name == "worker" else "\n" if name != "producer" else ""))
         printed = self.make_users("default", "mail").stdout
         self.assertNotIn(b"odd", printed)
+        with open(self.path("called"), encoding="utf-8") as called:
+            arguments = called.read()
+        self.assertIn("sha256sum", arguments)
+        self.assertNotIn("odd", arguments)
         server = self.new_redis("second", options=("--aclfile", self.write("users.acl", printed)))
         server.user, server.password = "admin", passwords["admin"]
         admin = server.start().client()

@@ -1,5 +1,5 @@
 """The container files, as far as they can be checked without a container runtime: they parse, and every path, flag, command,
-variable and package in them exists."""
+variable and package in them exists. tests/containers/stack.py builds and starts them."""
 
 import os
 import re
@@ -45,6 +45,19 @@ class Containers(SluiceCase):
             self.assertIn("worker_password", service["secrets"])
         self.assertTrue(services["redis"]["volumes"])
 
+    def test_compose_gives_no_more_than_is_needed(self):
+        """What tests/containers/stack.py sees in a kernel is asked for, also where its tools know less (podman-compose leaves
+        out pids_limit)."""
+        services = self.compose()["services"]
+        self.assertEqual(services["redis"]["user"], "redis")
+        for service in services.values():
+            self.assertEqual((service["read_only"], service["cap_drop"]), (True, ["ALL"]))
+            self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
+            self.assertRegex(str(service["mem_limit"]), r"^\d+[mg]$")
+            self.assertGreater(service["pids_limit"], 0)
+            for port in service.get("ports", []):
+                self.assertTrue(port.startswith("127.0.0.1:"), port)
+
     def test_compose_paths(self):
         compose = self.compose()
         for service in compose["services"].values():
@@ -87,21 +100,23 @@ class Containers(SluiceCase):
 
     def start_redis_of_the_file(self):
         """The shell command of the file, with its paths moved; returns the process and a client of its first user."""
-        for name in ("redis_password", "worker_password"):
-            self.write(name, name + "-secret\n")
+        for role in ("producer", "worker", "operator"):
+            if not os.path.exists(self.path(role + "_password")):
+                self.write(role + "_password", role + "-secret\n")
         self.write("redis.conf", read("config", "redis.conf").replace("dir /data", f"dir {self.directory}") +
                    f"\nport 0\nunixsocket {self.path('s')}\n")
         service = self.compose()["services"]["redis"]
         script = service["command"][0].replace("$$", "$")
         for inside, here in (("/run/secrets", self.directory), ("/etc/sluice/redis.conf", self.path("redis.conf")),
                              ("/etc/sluice/mend-aof.sh", os.path.join(SOURCE, "config", "mend-aof.sh")), ("/data", self.directory),
-                             ("/etc/sluice/worker.acl", os.path.join(SOURCE, "config", "acl", "worker.acl")),
+                             ("/etc/sluice/make-users.sh", os.path.join(SOURCE, "config", "make-users.sh")),
                              ("/tmp/users.acl", self.path("users.acl"))):
             self.assertIn(inside, script)
             script = script.replace(inside, here)
         child = self.start_child([*service["entrypoint"], script])
-        client = connect(self.path("s"), password="redis_password-secret")
-        self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError, redis.BusyLoadingError))
+        client = connect(self.path("s"), username="sluice-operator", password="operator-secret")
+        self.wait_until(lambda: child.poll() is not None or client.ping(), "redis-server",
+                        ignore=(redis.ConnectionError, redis.BusyLoadingError))
         return child, client
 
     def start_child(self, argv, environment=None):
@@ -110,12 +125,17 @@ class Containers(SluiceCase):
         return child
 
     def test_redis_command_and_health_check(self):
-        """Redis knows two users; a worker serves under its own, and the file's health check finds that worker and misses it
-        when it is gone."""
+        """Redis knows three users; a worker serves under its own, and the file's health checks find Redis and that worker, and
+        miss them when they are gone."""
         services = self.compose()["services"]
-        self.start_redis_of_the_file()
-        with self.assertRaises(redis.ResponseError):
-            connect(self.path("s"), password="worker_password-secret").ping()
+        server, _ = self.start_redis_of_the_file()
+        for options in ({}, {"password": "worker-secret"}, {"username": "sluice-worker", "password": "operator-secret"}):
+            with self.assertRaises((redis.ResponseError, redis.AuthenticationError)):
+                connect(self.path("s"), **options).ping()
+        redis_check = services["redis"]["healthcheck"]["test"]
+        self.assertEqual(redis_check[0], "CMD-SHELL")
+        redis_check = redis_check[1].replace("$$", "$").replace("/run/secrets", self.directory).replace("redis-cli", f"redis-cli -s {self.path('s')}")
+        self.assertEqual(subprocess.run(["sh", "-c", redis_check], check=False, timeout=60).returncode, 0)
         environment = {"SLUICE_REDIS_PASSWORD_FILE": self.path("worker_password")}
         address = f"--redis=redis+unix://sluice-worker@{self.path('s')}"
         serve = ["--model=" + self.make_model() if word.startswith("--model=") else address if word.startswith("--redis=") else word
@@ -126,17 +146,28 @@ class Containers(SluiceCase):
         self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 0, "a healthy worker")
         process.end(worker)
         self.wait_until(lambda: self.run_sluice(*check, environment=environment).returncode == 69, "an unhealthy one")
+        process.end(server)
+        self.assertNotEqual(subprocess.run(["sh", "-c", redis_check], check=False, timeout=60, stderr=subprocess.DEVNULL).returncode, 0)
+
+    def test_redis_does_not_start_with_an_empty_password(self):
+        for role in ("producer", "worker", "operator"):
+            self.write(role + "_password", "\n")
+            child, _ = self.start_redis_of_the_file()
+            self.assertEqual(child.returncode, 78)
+            self.write(role + "_password", role + "-secret\n")
 
     def test_redis_command_after_a_crash(self):
         """It starts when the last one died in the middle of a transaction, and what it then confirms outlives the next crash."""
         child, client = self.start_redis_of_the_file()
-        for number in range(3):
-            client.set(f"key-{number}", number)
+        names = []
+        for _ in range(3):
+            producer = connect(self.path("s"), username="sluice-producer", password="producer-secret")
+            names.append(producer.xadd("sluice:{default}:requests", {"text": "x"}))
             process.end(child)
             with open(append_only(self.directory), "ab") as file:
-                file.write(command("MULTI") + command("SET", "key-0", "half")[:-1])
+                file.write(command("MULTI") + command("DEL", "sluice:{default}:requests")[:-1])
             child, client = self.start_redis_of_the_file()
-        self.assertEqual(client.mget("key-0", "key-1", "key-2"), [b"0", b"1", b"2"])
+        self.assertEqual(client.xlen("sluice:{default}:requests"), len(names))
 
     def test_redis_configuration(self):
         """The configuration in the file starts a real Redis, with the durability that it promises."""
@@ -151,6 +182,7 @@ class Containers(SluiceCase):
             self.assertEqual(settings["maxmemory-policy"], "noeviction")
             self.assertEqual((settings["appendonly"], settings["appendfsync"]), ("yes", "always"))
             self.assertEqual(settings["aof-load-truncated"], "no")
+            self.assertEqual(settings["maxmemory"], str(1 << 30))
         finally:
             process.end(child)
 

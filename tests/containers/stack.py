@@ -1,0 +1,294 @@
+"""The Dockerfile is built and docker-compose.yml is started, on this machine, and then looked at from outside: who runs as what,
+what a crash of a worker and of Redis does, what an empty password does. `make containers` runs it.
+
+No image registry is needed: debian:12-slim is made by debootstrap, and Debian's redis-server stands in for the image of Redis
+(7.0 in place of 7.2). It wants root and Debian's packages of podman; where they are not there it is skipped, and says why. All
+that it makes lies in build/containers: the base system and the layers of the images are kept there for the next time."""
+
+import glob
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import redis
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WORK = os.path.join(SOURCE, "build", "containers")
+PROJECT = os.path.join(WORK, "sluice")  # the folder's name is the project's
+TOOLS = ("podman", "buildah", "podman-compose", "runc", "debootstrap", "iptables", "/usr/lib/podman/netavark",
+         "/usr/lib/podman/aardvark-dns")
+ROLES = ("producer", "worker", "operator")
+STREAM = "sluice:{default}:requests"
+REPLY = "sluice:{default}:reply:"
+NAMES = {"redis": "sluice_redis_1", "worker-1": "sluice_worker-1_1", "worker-2": "sluice_worker-2_1"}
+
+# What podman asks the kernel for and may not have inside of a virtual machine without systemd; its own storage.
+CONTAINERS_CONF = """[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+[network]
+network_backend = "netavark"
+"""
+STORAGE_CONF = f"""[storage]
+driver = "overlay"
+graphroot = "{WORK}/storage"
+runroot = "{WORK}/run"
+"""
+REDIS_IMAGE = """FROM docker.io/library/debian:12-slim
+RUN apt-get update && apt-get install -y --no-install-recommends redis-server && rm -rf /var/lib/apt/lists/* \\
+    && mkdir /data && chown redis:redis /data
+VOLUME /data
+WORKDIR /data
+"""
+
+
+def say(text):
+    print(f"containers: {text}", file=sys.stderr, flush=True)
+
+
+def run(*argv, check=True, timeout=550, **options):
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, text=True,
+                          **options)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+    return done
+
+
+def timed(what, *argv, **options):
+    start = time.monotonic()
+    run(*argv, **options)
+    say(f"{what}: {time.monotonic() - start:.0f} s")
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def has_image(name):
+    return run("podman", "image", "exists", name, check=False).returncode == 0
+
+
+def build_images():
+    """debootstrap once, everything else by layers that are known already."""
+    root = os.path.join(WORK, "root")
+    if not os.path.exists(os.path.join(root, "complete")):
+        shutil.rmtree(root, ignore_errors=True)
+        timed("debootstrap", "debootstrap", "--variant=minbase", "bookworm", root)
+        write(os.path.join(root, "complete"), "")
+    if not has_image("docker.io/library/debian:12-slim"):
+        timed("the base image", "sh", "-c", 'tar -C "$0" --exclude=./complete -c . | podman import - docker.io/library/debian:12-slim', root)
+    build = ("buildah", "bud", "--isolation=chroot", "--network=host", "--layers", "-t")
+    recipe = write(os.path.join(WORK, "Containerfile.redis"), REDIS_IMAGE)
+    timed("the stand-in for Redis' image", *build, "docker.io/library/redis:7.2-bookworm", "-f", recipe, os.path.dirname(recipe))
+    timed("the image of Sluice", *build, "sluice:latest", SOURCE)
+
+
+def make_project(port):
+    """What the file names, with another port, and passwords."""
+    shutil.rmtree(PROJECT, ignore_errors=True)
+    os.makedirs(os.path.join(PROJECT, "config", "secrets"), mode=0o700)
+    for name in ("redis.conf", "mend-aof.sh", "make-users.sh"):
+        shutil.copy(os.path.join(SOURCE, "config", name), os.path.join(PROJECT, "config"))
+    shutil.copytree(os.path.join(SOURCE, "config", "acl"), os.path.join(PROJECT, "config", "acl"))
+    with open(os.path.join(SOURCE, "docker-compose.yml"), encoding="utf-8") as file:
+        text = file.read()
+    assert text.count('"127.0.0.1:6379:6379"') == 1
+    write(os.path.join(PROJECT, "docker-compose.yml"), text.replace('"127.0.0.1:6379:6379"', f'"127.0.0.1:{port}:6379"'))
+    for role in ROLES:
+        set_password(role, f"pass-of-{role}-{os.urandom(8).hex()}")
+
+
+def password_file(role):
+    return os.path.join(PROJECT, "config", "secrets", role + "_password")
+
+
+def set_password(role, password):
+    os.chmod(write(password_file(role), password), 0o644)
+
+
+def password(role):
+    with open(password_file(role), encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def compose(*words, **options):
+    return run("podman-compose", "-p", "sluice", *words, cwd=PROJECT, **options)
+
+
+def inspect(service, field):
+    return run("podman", "inspect", "--format", "{{" + field + "}}", NAMES[service]).stdout.strip()
+
+
+def status_of(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file)
+
+
+class Watch(threading.Thread):
+    """Looks at the arguments of every process there is, all the time, for words that must not be there."""
+
+    def __init__(self, words):
+        super().__init__(daemon=True)
+        self.words, self.seen, self.looks, self.ended = [word.encode() for word in words], set(), 0, threading.Event()
+
+    def run(self):
+        while not self.ended.wait(0.001):
+            for path in glob.glob("/proc/[0-9]*/cmdline"):
+                try:
+                    with open(path, "rb") as file:
+                        line = file.read()
+                except OSError:
+                    continue
+                self.looks += 1
+                self.seen.update(line for word in self.words if word in line)
+
+
+def setUpModule():
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("containers.stack: only root can start containers here")
+    if missing:
+        raise unittest.SkipTest(f"containers.stack: not installed: {', '.join(missing)} (cmake/deps.sh --containers)")
+    os.makedirs(WORK, exist_ok=True)
+    os.environ["CONTAINERS_CONF"] = write(os.path.join(WORK, "containers.conf"), CONTAINERS_CONF)
+    os.environ["CONTAINERS_STORAGE_CONF"] = write(os.path.join(WORK, "storage.conf"), STORAGE_CONF)
+    build_images()
+
+
+class Stack(unittest.TestCase):
+    def setUp(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        make_project(self.port)
+        self.addCleanup(lambda: compose("down", "-v", "-t", "3", check=False))
+
+    def wait(self, condition, what, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                found = condition()
+            except (redis.ConnectionError, redis.BusyLoadingError, AssertionError):
+                found = None
+            if found:
+                return found
+            time.sleep(0.05)
+        logs = "\n".join(f"--- {name}\n{run('podman', 'logs', '--tail', '30', name, check=False).stdout}" for name in NAMES.values())
+        self.fail(f"waited {seconds} s for {what}\n{logs}")
+
+    def login(self, role=None, word=None):
+        return redis.Redis(host="127.0.0.1", port=self.port, username=role and "sluice-" + role,
+                           password=word if word is not None else role and password(role), socket_timeout=10)
+
+    def submit(self, count):
+        """Requests that Redis has confirmed."""
+        producer = self.login("producer")
+        return [producer.xadd(STREAM, {"text": f"text number {number}", "encoding": "f32"}).decode() for number in range(count)]
+
+    def wait_done(self, ids):
+        producer = self.login("producer")
+        left = set(ids)
+
+        def all_done():
+            left.difference_update([name for name in left if producer.hget(REPLY + name, "status") == b"done"])
+            return not left
+        self.wait(all_done, f"replies to {len(left)} requests")
+
+    def pid(self, service):
+        return self.wait(lambda: inspect(service, ".State.Running") == "true" and int(inspect(service, ".State.Pid")), service)
+
+    def kill(self, service):
+        """kill -9, as the kernel would for want of memory; the container is started again by its own rule."""
+        pid = self.pid(service)
+        os.kill(pid, 9)
+        self.wait(lambda: self.pid(service) != pid, f"another {service}")
+
+    def test_empty_password(self):
+        for role in ROLES:
+            with self.subTest(role=role):
+                set_password(role, "\n")
+                compose("up", "-d", "--no-build", "redis")
+                try:
+                    self.wait(lambda: inspect("redis", ".State.ExitCode") == "78", "Redis to refuse")  # again and again
+                    self.assertIn(f"{role}_password is empty", run("podman", "logs", NAMES["redis"]).stdout)
+                    with self.assertRaises(redis.ConnectionError):
+                        self.login().ping()
+                finally:
+                    compose("down", "-v", "-t", "0")
+                    set_password(role, "not empty")
+
+    def test_the_stack(self):
+        watch = Watch([password(role) for role in ROLES])
+        watch.start()
+        compose("up", "-d", "--no-build")
+        self.wait(self.login("producer").ping, "Redis")
+        self.wait_done(self.submit(20))
+        with self.subTest("users"):
+            self.check_logins()
+        for service, user in (("redis", "redis"), ("worker-1", "sluice"), ("worker-2", "sluice")):
+            with self.subTest("rights", service=service):
+                self.check_rights(service, user)
+        with self.subTest("health"):
+            for name in NAMES.values():
+                run("podman", "healthcheck", "run", name)
+        with self.subTest("kill"):
+            for service in ("worker-1", "redis", "worker-2", "redis"):
+                ids = self.submit(300)
+                self.kill(service)
+                self.wait(self.login("producer").ping, "Redis")
+                self.wait_done(ids + self.submit(20))
+        watch.ended.set()
+        watch.join()
+        self.assertGreater(watch.looks, 10000)
+        self.assertEqual(watch.seen, set(), "a password in the arguments of a process")
+        with self.subTest("end"):
+            self.check_end()
+
+    def check_logins(self):
+        for who in (self.login(), self.login("producer", "wrong"), self.login("worker", "")):
+            with self.assertRaises((redis.AuthenticationError, redis.ResponseError)):
+                who.ping()
+        self.assertTrue(self.login("operator").ping())
+        self.assertEqual(self.login("operator").config_get("maxmemory"), {"maxmemory": str(1 << 30)})
+        for role in ("producer", "worker"):
+            with self.assertRaises(redis.exceptions.NoPermissionError):
+                self.login(role).set("sluice:{default}:paused", "1")
+
+    def check_rights(self, service, user):
+        number = run("podman", "exec", NAMES[service], "id", "-u", user).stdout.strip()
+        processes = run("podman", "top", NAMES[service], "hpid").stdout.split()[1:]
+        self.assertEqual(len(processes), 1, "one process, so that it gets the signals")
+        status = status_of(processes[0])
+        self.assertNotEqual(number, "0")
+        self.assertEqual(status["Uid"].split(), [number] * 4)
+        self.assertNotIn("0", status["Gid"].split() + status["Groups"].split())
+        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            self.assertEqual(int(status[name], 16), 0, name)
+        self.assertEqual(status["NoNewPrivs"], "1")
+        for place in ("/here", "/usr/local/here", "/etc/here"):
+            self.assertNotEqual(run("podman", "exec", "--user", "root", NAMES[service], "touch", place, check=False).returncode, 0)
+        self.assertGreater(int(inspect(service, ".HostConfig.Memory")), 1 << 30)
+
+    def check_end(self):
+        run("podman", "stop", "-t", "20", NAMES["worker-1"], NAMES["worker-2"])
+        run("podman", "stop", "-t", "20", NAMES["redis"])
+        self.assertEqual({service: inspect(service, ".State.ExitCode") for service in NAMES}, dict.fromkeys(NAMES, "0"))
+        run("podman", "start", NAMES["redis"])
+        self.wait(self.login("producer").ping, "Redis")
+        set_password("worker", "another")
+        run("podman", "start", NAMES["worker-1"])
+        self.wait(lambda: inspect("worker-1", ".State.ExitCode") == "77", "a worker with a wrong password to be refused")
+        self.assertIn("WRONGPASS", run("podman", "logs", "--tail", "20", NAMES["worker-1"]).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
