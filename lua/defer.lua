@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Takes requests out of the stream until they are due (again): a delay, or a retry after a failure.
 --
--- KEYS  1 stream, 2 later, 3 later:data, 4 trouble
+-- KEYS  1 stream, 2 later, 3 later:data, 4 trouble, 5 meta
 -- ARGV  1 consumer, 2 class (0 high, 1 normal, 2 low), then for each entry:
 --         entry id, original name, claims (1: the name comes from `_id`), number of the next attempt,
 --         delay in ms from now, unix ms before which it is not due (0: none); the later one counts
@@ -12,13 +12,15 @@
 --           the record: it crashed nobody
 --       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
+--       -7  `later` is full (meta.cap_later), and it asks for a delay at its submission; nothing was changed. What came back
+--           from `later`, and retries, were accepted
 --       -6  more fields than a request may have; nothing was changed, it wants an error reply
 -- The run that failed ended without a crash, so the entry's lonely runs begin anew.
 -- May not: park a request in the place of another, take fields from the caller (they are read here, so that what comes
 -- back is what was sent), remove an entry before it is safe in later and later:data, or park one that it may not remove.
 
 local call = redis.call
-local stream, later, data, trouble = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, later, data, trouble, meta = unpack(KEYS)
 local consumer, class = ARGV[1], ARGV[2]
 local FIELDS_MAX = 256 -- strings; promote unpacks them
 local time = call('TIME')
@@ -55,6 +57,16 @@ local function carries(id, name, packed)
   return is_carrier(id, known, name, PREFIX)
 end
 
+-- How many requests may be in `later`.
+local function cap_of_later()
+  local cap = redis.pcall('HGET', meta, 'cap_later')
+  if type(cap) == 'table' and not string.find(cap.err, '^WRONGTYPE') then error(cap) end
+  cap = type(cap) == 'string' and tonumber(cap) or 0
+  return cap > 0 and cap or math.huge
+end
+
+local CAP = cap_of_later()
+
 local function park(id, name, claims, attempt, delay, due_at)
   local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
   if not pending then
@@ -71,6 +83,7 @@ local function park(id, name, claims, attempt, delay, due_at)
     uncharge(id, name, consumer)
     return -1
   end
+  if claims == '0' and attempt == '1' and call('ZCARD', later) >= CAP and not call('HGET', data, name) then return -7 end
   call('HSET', data, name, packed)
   call('ZADD', later, math.max(now + delay, due_at), name)
   if known_of(name) ~= nil then call('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id) end

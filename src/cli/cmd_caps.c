@@ -1,4 +1,5 @@
-/* The caps of a queue: how many unread entries a class may have before the newest are refused. */
+/* The caps of a queue: how many unread requests a class may have before the newest are refused, and how many may wait
+ * for their time. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include "work/request.h"
 
 struct own {
-    int64_t high, normal, low;
+    int64_t high, normal, low, later;
 };
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
@@ -17,6 +18,7 @@ static const struct setting own_settings[] = {
     CAP(high, "unread entries of class high that may wait; 0 = no cap, -1 = as it is"),
     CAP(normal, "the same for class normal"),
     CAP(low, "the same for class low, which has no cap unless you give it one"),
+    CAP(later, "requests that may wait for their time (delay, not_before); retries count, and are never refused"),
 };
 /* clang-format on */
 
@@ -36,16 +38,18 @@ static enum status body(struct session *session, const struct invocation *invoca
     TRY(set_cap(session, "cap_high", own->high, err));
     TRY(set_cap(session, "cap_normal", own->normal, err));
     TRY(set_cap(session, "cap_low", own->low, err));
+    TRY(set_cap(session, "cap_later", own->later, err));
     char key[SESSION_KEY];
     const struct resp_value *caps;
     session_key(session, "meta", "", key);
-    TRY(SESSION_ASK(session, &caps, err, "HMGET", key, "cap_high", "cap_normal", "cap_low"));
-    for (size_t i = 0; i < CLASS_COUNT && i < caps->count; i++) {
+    TRY(SESSION_ASK(session, &caps, err, "HMGET", key, "cap_high", "cap_normal", "cap_low", "cap_later"));
+    for (size_t i = 0; i <= CLASS_COUNT && i < caps->count; i++) {
+        const char *name = i < CLASS_COUNT ? class_names[i] : "later";
         long long cap = atoll(session_text(&caps->items[i]));
         if (cap > 0)
-            printf("%-6s %lld\n", class_names[i], cap);
+            printf("%-6s %lld\n", name, cap);
         else
-            printf("%-6s none\n", class_names[i]);
+            printf("%-6s none\n", name);
     }
     return STATUS_OK;
 }
@@ -58,10 +62,10 @@ static int run(struct invocation *invocation)
 const struct subcommand command_caps = {
     .name = "caps",
     .bit = FOR_OPERATOR,
-    .summary = "Show or set how many unread requests a queue may have",
+    .summary = "Show or set how many requests may wait in a queue",
     .explanation =
         "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which to\n"
-        "try again. Without options: the caps in effect.",
+        "try again; above that of later, requests that ask for a delay. Without options: the caps in effect.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

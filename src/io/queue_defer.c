@@ -4,11 +4,12 @@
 void queue_write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     char class[2] = {(char)('0' + requests->first->class), '\0'};
-    script_begin(&queue->scripts, SCRIPT_DEFER, 4, command);
+    script_begin(&queue->scripts, SCRIPT_DEFER, 5, command);
     queue_add_stream(queue, command, requests->first->class);
     queue_add_key(queue, command, "later", "");
     queue_add_key(queue, command, "later:data", "");
     queue_add_key(queue, command, "trouble", "");
+    queue_add_key(queue, command, "meta", "");
     command_text(command, queue->worker);
     command_text(command, class);
     for (const struct request *request = requests->first; request; request = request->next) {

@@ -58,6 +58,8 @@ static enum verdict verdict_of(enum script script, long long result)
         return VERDICT_NOT_ITS_NAME;
     case -4:
         return VERDICT_TOO_MANY_RESULTS;
+    case -7:
+        return VERDICT_LATER_FULL;
     case -5: /* not staged: queue_not_staged */
     default:
         return VERDICT_AGAIN;

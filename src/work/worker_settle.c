@@ -145,6 +145,8 @@ static void take_verdict(struct worker *worker, struct request *request)
 {
     if (request->verdict == VERDICT_NOT_ITS_NAME && request->borrowed_name) {
         take_disowned(worker, request);
+    } else if (request->verdict == VERDICT_LATER_FULL && request->code == CODE_NONE) {
+        take_refused(worker, request);
     } else if (request->verdict == VERDICT_TOO_MANY_RESULTS && request->results[0] != '\0') {
         refuse_results(worker, request);
     } else if (request->verdict == VERDICT_GONE && request->outcome != OUTCOME_GONE) {

@@ -97,6 +97,9 @@ void take_tracked(struct worker *worker, const struct event *event);
 /* The name that a request brought was not its own (VERDICT_NOT_ITS_NAME): on its way to its settle again, without. */
 void take_disowned(struct worker *worker, struct request *request);
 
+/* No more requests that wait for their time are taken (VERDICT_LATER_FULL): to be answered so. */
+void take_refused(struct worker *worker, struct request *request);
+
 /* Whether it is too late to start a request; it then has its code, and is the caller's to finish. */
 bool take_expired(const struct worker *worker, struct request *request);
 

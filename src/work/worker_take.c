@@ -78,6 +78,13 @@ static uint32_t retry_after_ms(const struct worker *worker, enum request_class c
                                            : (uint32_t)wait_ms;
 }
 
+void take_refused(struct worker *worker, struct request *request)
+{
+    request_fail(request, CODE_QUEUE_FULL, "more requests wait for their time than the queue takes; try again later");
+    request->retry_after_ms = retry_after_ms(worker, request->class);
+    settle_finish(worker, request);
+}
+
 static void route(struct worker *worker, struct request *request)
 {
     if (request->alone && request->lonely_runs >= POISON_LONELY_RUNS && request->target[0] == '\0')

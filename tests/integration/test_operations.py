@@ -165,6 +165,21 @@ class Operations(SluiceCase):
         self.wait_finished(self.sender)
         self.wait_empty(self.sender)
 
+    def test_a_cap_on_what_waits_for_its_time(self):
+        """Above it who asks for a delay is answered at once; who asks for none is not concerned."""
+        self.sluice("caps", "--later", "5")
+        self.start_daemon(self.server)
+        names = [self.client.xadd(self.sender.stream, {"text": "later", "delay": "3600000"}).decode() for _ in range(12)]
+        replies = [self.sender.key("reply:" + name) for name in names]
+        self.wait_until(lambda: self.client.exists(*replies) == 7, "seven to be refused")
+        for reply in replies:
+            if self.client.exists(reply):
+                self.assertEqual(self.client.hmget(reply, "code", "retryable"), [b"queue_full", b"1"])
+                self.assertGreaterEqual(int(self.client.hget(reply, "retry_after_ms")), 1000)
+        self.assertEqual(self.client.zcard(self.sender.key("later")), 5)
+        self.sender.submit_many(texts(20))
+        self.wait_finished(self.sender)
+
     def test_cancel_command(self):
         self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
         name = self.client.xadd(self.sender.stream, {"text": "never mind"}).decode()

@@ -194,9 +194,9 @@ class Operator(SluiceCase):
         self.assertEqual(self.client.exists(self.sender.key("paused")), 0)
 
     def test_caps(self):
-        self.assertEqual(self.sluice("caps").split(), ["high", "none", "normal", "none", "low", "none"])
-        self.assertEqual(self.sluice("caps", "--normal", "5000", "--high", "10").split(), ["high", "10", "normal", "5000", "low", "none"])
-        self.assertEqual(self.sluice("caps", "--high", "0").split(), ["high", "none", "normal", "5000", "low", "none"])
+        self.assertEqual(self.sluice("caps").split(), ["high", "none", "normal", "none", "low", "none", "later", "none"])
+        self.assertEqual(self.sluice("caps", "--normal", "5000", "--high", "10").split(), ["high", "10", "normal", "5000", "low", "none", "later", "none"])
+        self.assertEqual(self.sluice("caps", "--high", "0", "--later", "7").split(), ["high", "none", "normal", "5000", "low", "none", "later", "7"])
         self.assertEqual(self.client.hget(self.sender.key("meta"), "cap_normal"), b"5000")
         self.sluice("caps", "--high", "many", code=USAGE)
 

@@ -326,7 +326,7 @@ static void settle_works_in_a_full_redis(void **state)
 
 /* --- defer and promote -------------------------------------------------------------------------------------------- */
 
-#define DEFER_KEYS STREAM " " Q "later " Q "later:data " Q "trouble "
+#define DEFER_KEYS STREAM " " Q "later " Q "later:data " Q "trouble " Q "meta "
 #define PROMOTE_KEYS Q "later " Q "later:data " Q "trouble " STREAM ":high " STREAM " " STREAM ":low "
 
 static void defer_and_promote_keep_the_identity(void **state)
@@ -335,7 +335,7 @@ static void defer_and_promote_keep_the_identity(void **state)
     group(redis);
     redis_do(redis, "XADD " STREAM " 1-1 id order-42 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     expect_empty(redis);
     redis_expect(redis, "[1-1]", "ZRANGE " Q "later 0 -1");
     redis_expect(redis, "1 0 1-1", "HGET " Q "trouble 1-1");
@@ -353,7 +353,7 @@ static void defer_a_second_time_keeps_the_first_age(void **state)
     redis_do(redis, "XADD " STREAM " 7-1 _id 1-1 _attempt 2 _first_at 1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "EVAL return(redis.call('HSET',KEYS[1],'1-1','1\\0320\\0327-1')) 1 " Q "trouble"); /* 1 0 7-1 */
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 1 3 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 7-1 1-1 1 3 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     assert_non_null(strstr(redis_do(redis, "XRANGE " STREAM " - +"), "[_id 1-1 _attempt 3 _first_at 1 text hello]"));
 }
@@ -365,9 +365,9 @@ static void defer_overwrites_no_parked_request(void **state)
     deliver(redis, "1-1", "me");
     redis_do(redis, "XADD " STREAM " 5-1 text forged _id 1-1");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
-    redis_expect_script(redis, "[-3]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 5-1 1-1 1 2 0 0");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 5-1 5-1 0 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[-3]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 5-1 1-1 1 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 5-1 5-1 0 2 0 0");
     redis_expect(redis, "[1-1 5-1]", "ZRANGEBYLEX " Q "later - +");
     redis_expect(redis, "2", "HLEN " Q "later:data");
     redis_expect_script(redis, "[2 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
@@ -383,9 +383,9 @@ static void defer_cut_short_is_repeated_under_its_name(void **state)
     redis_do(redis, "XADD " STREAM " 7-1 _id 1-1 _attempt 2 _first_at 1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "SET " Q "later junk");
-    redis_expect_script(redis, "!WRONGTYPE...", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 0 3 0 0");
+    redis_expect_script(redis, "!WRONGTYPE...", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 7-1 1-1 0 3 0 0");
     redis_do(redis, "DEL " Q "later");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 7-1 1-1 0 3 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 7-1 1-1 0 3 0 0");
     redis_expect(redis, "[1-1]", "ZRANGE " Q "later 0 -1");
 }
 
@@ -394,10 +394,10 @@ static void defer_only_by_the_owner_and_only_once(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "other");
-    redis_expect_script(redis, "[-1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[-1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect(redis, "0", "EXISTS " Q "later");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "other 1 1-1 1-1 0 2 0 0");
-    redis_expect_script(redis, "[0]", SCRIPT_DEFER, 4, DEFER_KEYS "other 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "other 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[0]", SCRIPT_DEFER, 5, DEFER_KEYS "other 1 1-1 1-1 0 2 0 0");
     redis_expect(redis, "1", "ZCARD " Q "later");
 }
 
@@ -407,7 +407,7 @@ static void defer_says_when_the_message_is_gone(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "XDEL " STREAM " 1-1");
-    redis_expect_script(redis, "[-2]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[-2]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect(redis, "0", "EXISTS " Q "later");
 }
 
@@ -417,7 +417,7 @@ static void defer_works_in_a_full_redis_and_promote_waits(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "CONFIG SET maxmemory 1");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect_script(redis, "!OOM...", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     redis_do(redis, "CONFIG SET maxmemory 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
@@ -429,7 +429,7 @@ static void promote_brings_back_only_what_is_due(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     deliver(redis, "2-1", "me");
-    redis_expect_script(redis, "[1 1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0 2-1 2-1 0 2 3600000 0");
+    redis_expect_script(redis, "[1 1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0 2-1 2-1 0 2 3600000 0");
     const char *text = NULL;
     redis_expect_script(redis, "[1 3...", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     text = redis->text;
@@ -445,8 +445,8 @@ static void promote_returns_each_class_to_its_stream(void **state)
     redis_expect(redis, "OK", "XGROUP CREATE " STREAM ":low sluice 0 MKSTREAM");
     redis_do(redis, "XADD " STREAM ":low 1-1 text hello");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM ":low >");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4,
-                        STREAM ":low " Q "later " Q "later:data " Q "trouble "
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5,
+                        STREAM ":low " Q "later " Q "later:data " Q "trouble " Q "meta "
                                "me 2 1-1 low:1-1 0 2 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
     redis_expect(redis, "1", "XLEN " STREAM ":low");
@@ -619,7 +619,7 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
-    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 4, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
+    redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");
 }
 

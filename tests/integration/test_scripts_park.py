@@ -49,6 +49,34 @@ class Parked(SluiceCase):
         (_, fields), = self.desk.entries().items()
         self.assertEqual(fields[:4], ["_id", "1-1", "_attempt", "1"])
 
+    def test_a_cap_on_what_waits_for_its_time(self):
+        """Above it a delay is refused; a retry is not, nor what comes back, nor a call that an error had cut short."""
+        self.client.hset(self.desk.key("meta"), "cap_later", "2")
+        self.desk.deliver("me", *(f"{i}-1" for i in range(1, 6)))
+        first, second, third = (Park(f"{i}-1", attempt=1, delay_ms=9000000) for i in (1, 2, 3))
+        self.assertEqual(self.defer(first, second, third), [1, 1, -7])
+        self.assertEqual(self.desk.owners(), {f"{i}-1": "me" for i in (3, 4, 5)})
+        self.assertEqual(self.desk.places("3-1"), {"stream": 1, "parked": 0, "waits": 0, "reply": []})
+        self.assertEqual(self.defer(Park("4-1", attempt=2)), [1])
+        self.desk.add("1-1", "high", text="x")
+        self.assertEqual(self.desk.read("me", "high"), ["1-1"])
+        self.assertEqual(self.defer(first, which="high"), [-7])
+        self.client.hset(self.desk.key("later:data"), "3-1", "what a call had written that was cut short")
+        self.assertEqual(self.defer(third), [1])
+        self.client.zrem(self.desk.key("later"), "2-1", "3-1", "4-1")
+        self.assertEqual(self.defer(Park("5-1", attempt=1)), [1])
+        self.client.zadd(self.desk.key("later"), {"5-1": 1, "2-1": FAR_MS})
+        self.assertEqual(self.promote()[0], 1)
+        carrier, = self.desk.read("me")
+        self.client.zadd(self.desk.key("later"), {"4-1": FAR_MS})
+        self.assertEqual(self.defer(Park(carrier, "5-1", claims=True, attempt=1, delay_ms=9000000)), [1])
+
+    def test_a_cap_that_is_none(self):
+        for cap in ("0", "-5", "many", ""):
+            self.client.hset(self.desk.key("meta"), "cap_later", cap)
+            self.desk.deliver("me", name := f"{self.client.zcard(self.desk.key('later')) + 1}-1")
+            self.assertEqual(self.defer(Park(name, attempt=1, delay_ms=9000000)), [1])
+
     def test_lonely_runs_begin_anew(self):
         """The run ended in an error, so it crashed nobody; earlier crashes are behind it, too."""
         self.desk.deliver("me", "1-1")

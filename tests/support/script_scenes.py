@@ -131,7 +131,7 @@ SCENES = [
     Scene("settle_gone", lambda desk: (_three(desk), desk.do("XDEL", desk.stream(), "1-1")),
           lambda desk: desk.settle(End("1-1", "gone"), consumer="you"), [1, 0, 0], [0, 0, 0], [], ("trouble", "reply:1-1")),
     Scene("defer", _retried, lambda desk: desk.defer(Park("7-1", "1-1", claims=True, attempt=3, delay_ms=9000000)),
-          [1], [0], ["1-1"], ("trouble",)),
+          [1], [0], ["1-1"], ("trouble", "meta")),
     Scene("promote", _parked, lambda desk: desk.promote(), [2, ANY, 0], [0, ANY, 0], ["1-1", "2-1", "low:3-1"],
           ("trouble",), ("requests", "requests:low"), when_full=False),
     Scene("charge", _retried, lambda desk: desk.charge(("7-1", "1-1"), attempt=2), [2], [2], ["1-1"]),

@@ -191,7 +191,7 @@ class Desk:
         for park in parks:
             arguments += [park.id, park.name or PREFIX[which] + park.id, int(park.claims), park.attempt, park.delay_ms,
                           park.due_at_ms]
-        return Call("defer", [self.stream(which), *map(self.key, ("later", "later:data", "trouble"))], arguments)
+        return Call("defer", [self.stream(which), *map(self.key, ("later", "later:data", "trouble", "meta"))], arguments)
 
     def promote(self, most=100):
         return Call("promote", [*map(self.key, ("later", "later:data", "trouble")), *map(self.stream, CLASSES)], [most])

@@ -113,7 +113,8 @@ static void inject_at_redis(struct world *world, const struct peer *peer)
     if (happens(world, world->faults.full))
         world->full = !world->full;
     if (happens(world, world->faults.cap))
-        world->cap[chance(world, CLASS_COUNT)] = chance(world, 3) == 0 ? 0 : 1 + chance(world, 8);
+        *(chance(world, 4) == 0 ? &world->cap_later : &world->cap[chance(world, CLASS_COUNT)]) =
+            chance(world, 3) == 0 ? 0 : 1 + chance(world, 8);
     if (happens(world, world->faults.clock_jump)) {
         world->epoch_ms += chance(world, 8000);
         world->epoch_ms -= chance(world, 8000);
@@ -311,6 +312,7 @@ static void finish(struct world *world)
     uint64_t limit = world->now + 120 * NS_PER_S;
     world->faults.on = world->paused = world->full = false;
     memset(world->cap, 0, sizeof(world->cap));
+    world->cap_later = 0;
     for (int i = 0; i < WORKERS; i++) {
         world->peers[i].paused_until = 0;
         world->peers[i].quiet = false;
@@ -536,6 +538,7 @@ static void operators(void **state)
     expect("swept", world.counts.swept, 100);
     expect("clock jumps", world.counts.jumps, 100);
     expect("refused", world.counts.workers.shed, 100);
+    expect("too many that wait", world.counts.later_full, 20);
     expect("not retried in vain", world.counts.in_vain, 20);
     expect("cancels taken by a shed", world.counts.cancels_shed, 20);
     expect("forgeries refused", world.counts.forged_shed, 5);

@@ -110,7 +110,7 @@ struct faults {
 struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost;
-    uint64_t in_vain, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
+    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     struct worker_stats workers; /* sums of some */
 };
@@ -136,7 +136,7 @@ struct world {
     uint64_t housekeeper_until;
     enum housekeeper_rank housekeeper_rank;
     bool paused, full;
-    uint64_t cap[CLASS_COUNT];
+    uint64_t cap[CLASS_COUNT], cap_later;
     struct faults faults;
     uint32_t memory; /* a batch of several rows and more tokens than this runs out of memory */
     struct worker_options options;

@@ -112,6 +112,14 @@ static inline void check_name(const struct item *item, const struct request *req
 
 /* --- settle, defer, cancel --- */
 
+static inline bool later_full(const struct world *world)
+{
+    uint32_t there = 0;
+    for (int i = 0; i < world->added; i++)
+        there += world->items[i].place == LATER;
+    return world->cap_later > 0 && there >= world->cap_later;
+}
+
 static inline enum verdict defer_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
     if (item->deleted)
@@ -124,6 +132,10 @@ static inline enum verdict defer_one(struct world *world, struct peer *peer, str
     }
     uint64_t now_ms = redis_ms(world), due_ms = now_ms + request->due_ms;
     bool retry = request->code != CODE_NONE;
+    if (!retry && !item->promoted && later_full(world)) {
+        world->counts.later_full++;
+        return VERDICT_LATER_FULL;
+    }
     check_name(item, request);
     assert_int_equal(request->attempt, item->attempt);
     assert_int_equal(request->next_attempt, item->attempt + retry);
