@@ -85,17 +85,16 @@ __device__ __forceinline__ void pair_write(float x, float y, __nv_bfloat162 *to)
     *to = __floats2bfloat162_rn(x, y);
 }
 
-template <class Pair> struct alignas(16) pairs {
-    Pair at[CHUNK / 2];
-};
-
+/* By way of uint4: a struct of four pairs would be copied pair by pair, since a pair has a constructor of its own, in
+ * accesses of 32 bits (unit.kernels.memory_access looks). */
 template <class Pair> __device__ __forceinline__ struct chunk pairs_load(const void *from)
 {
-    struct pairs<Pair> packed = *static_cast<const struct pairs<Pair> *>(from);
+    const uint4 packed = *static_cast<const uint4 *>(from);
+    const uint32_t words[CHUNK / 2] = {packed.x, packed.y, packed.z, packed.w};
     struct chunk x;
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; i++) {
-        float2 pair = pair_read(packed.at[i]);
+        float2 pair = pair_read(reinterpret_cast<const Pair &>(words[i]));
         x.at[2 * i] = pair.x;
         x.at[2 * i + 1] = pair.y;
     }
@@ -104,11 +103,11 @@ template <class Pair> __device__ __forceinline__ struct chunk pairs_load(const v
 
 template <class Pair> __device__ __forceinline__ void pairs_store(void *to, const struct chunk &x)
 {
-    struct pairs<Pair> packed;
+    uint32_t words[CHUNK / 2];
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; i++)
-        pair_write(x.at[2 * i], x.at[2 * i + 1], &packed.at[i]);
-    *static_cast<struct pairs<Pair> *>(to) = packed;
+        pair_write(x.at[2 * i], x.at[2 * i + 1], reinterpret_cast<Pair *>(&words[i]));
+    *static_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 __device__ __forceinline__ struct chunk chunk_load(const __half *from)

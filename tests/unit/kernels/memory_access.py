@@ -1,0 +1,66 @@
+"""Kernels that are bound by memory touch it 16 bytes at a time: a copy that goes element by element, say through a constructor, would
+be four accesses. Read off the PTX that nvcc makes of them.
+
+usage: memory_access.py NVCC FOLDER-OF-SOURCES; without an nvcc it exits 77: skipped
+"""
+
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+
+SKIPPED = 77
+ARCHITECTURES = ("sm_80", "sm_90")
+# Beside its matrices an entry may read so many numbers (counts, ids, places), and write so many (pool: a vector goes out a number to a
+# thread, neighbours side by side, and whether it is finite).
+KERNELS = {"norm": (1, 0), "embed_norm": (3, 0), "activate": (1, 0), "gather": (2, 0), "pool": (3, 2)}
+ACCESS = re.compile(r"\b(ld|st)(?:\.relaxed|\.weak|\.volatile|\.gpu)*\.(global|local)((?:\.[A-Za-z0-9:_]+)*)")
+
+
+def width(words):
+    """Bytes of one access: of ".nc.v4.f32", 16."""
+    count, bits = re.search(r"\.v(\d)", words), re.search(r"\.[bufs](\d+)$", words)
+    return (int(count[1]) if count else 1) * int(bits[1]) // 8
+
+
+def entries(nvcc, sources, kernel, architecture):
+    """[(name, text)] of the kernel's entries."""
+    command = [nvcc, "-ptx", f"-arch={architecture}", "-std=c++17", "-I", sources, os.path.join(sources, "kernels", kernel + ".cu"), "-o", "-"]
+    ptx = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [(part.split("(", 1)[0].strip(), part) for part in ptx.split(".entry ")[1:]]
+
+
+def complaints(kernel, architecture, found):
+    loads, stores = KERNELS[kernel]
+    if not found:
+        yield f"{kernel} {architecture}: no entry"
+    for name, text in found:
+        narrow, wide = {"ld": 0, "st": 0}, {"ld": 0, "st": 0}
+        for what, where, words in ACCESS.findall(text):
+            if where == "local":
+                yield f"{name} {architecture}: registers are spilt: {what}.local{words}"
+            elif width(words) == 16:
+                wide[what] += 1
+            else:
+                narrow[what] += 1
+        if wide["ld"] == 0 or (kernel != "pool" and wide["st"] == 0):
+            yield f"{name} {architecture}: nothing goes 16 bytes at a time"
+        if narrow["ld"] > loads or narrow["st"] > stores:
+            yield f"{name} {architecture}: {narrow['ld']} narrow loads, {narrow['st']} narrow stores; {loads} and {stores} are meant"
+
+
+def main(nvcc, sources):
+    if not os.access(nvcc, os.X_OK):
+        print("SKIPPED: there is no nvcc here, so nobody has looked at how the kernels touch memory")
+        return SKIPPED
+    jobs = [(kernel, architecture) for kernel in KERNELS for architecture in ARCHITECTURES]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda job: entries(nvcc, sources, *job), jobs))
+    wrong = [line for job, of in zip(jobs, found) for line in complaints(*job, of)]
+    print("\n".join(wrong) or f"{sum(map(len, found))} entries are as they should be")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
