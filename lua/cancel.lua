@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Ends a request by its name, wherever it is: in its stream, read or not, or parked; and the entry that asked for it.
 --
--- KEYS  1 stream of the cancel entry, 2 trouble, 3 later, 4 later:data, 5 stream of the target, 6 results (the registry),
+-- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 stream of the target, 6 results (the registry),
 --       7 reply:<id> of the target, 8 its wake:<id> or its results:<name>
 -- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 7, 5 ttl in ms of the reply
 --       unless the target says another, 6 what KEYS 8 is for: 0 nothing, 1 a wake token, s the results stream,
@@ -9,7 +9,7 @@
 -- Returns { code, ... }
 --       { 1 }   cancelled: the reply says so, and who computes it now finds the gate closed
 --       { 0 }   nothing to cancel: finished, unknown, or no request; the cancel entry is gone all the same
---       { 2 }   late: the cancel entry is no longer pending; nothing was changed
+--       { 2 }   late: the cancel entry is no longer pending, or gone from `control`; nothing was changed
 --       { -5, id, notify, results name }  the target's reply has other keys: call again with these; nothing was changed
 -- The first call guesses: <id> = the target's name, notify 0.
 -- May not: write before the gate (is the cancel entry pending?), or remove before the reply is written; end an entry that
@@ -106,7 +106,14 @@ local function tell(notify, results, ttl)
   end
 end
 
-if not call('XPENDING', stream, 'sluice', cancel_id, cancel_id, 1)[1] then return {2} end
+-- The control stream has no group: its entry is to be dealt with while it is there.
+local control = string.find(stream, ':control$')
+local function is_open()
+  if control then return call('XRANGE', stream, cancel_id, cancel_id)[1] end
+  return call('XPENDING', stream, 'sluice', cancel_id, cancel_id, 1)[1]
+end
+
+if not is_open() then return {2} end
 local target, carrier = find()
 local code = 0
 if target and not target.cancel then
@@ -124,5 +131,9 @@ if target and not target.cancel then
   code = 1
 end
 call('XDEL', stream, cancel_id)
-call('XACK', stream, 'sluice', cancel_id)
+if not control then
+  call('XACK', stream, 'sluice', cancel_id)
+elseif call('XLEN', stream) == 0 then
+  call('DEL', stream)
+end
 return {code}

@@ -1,4 +1,4 @@
-/* Cancels requests by name, as any producer can: with an entry that says so. */
+/* Cancels requests by name, as any producer can: with an entry of the control stream. */
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -9,8 +9,7 @@
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
     char key[SESSION_KEY];
-    /* Before what waits: the sooner, the less is computed for nothing. */
-    session_key(session, class_streams[CLASS_HIGH], "", key);
+    session_key(session, "control", "", key);
     for (size_t i = 0; i < invocation->operand_count; i++) {
         const struct resp_value *reply;
         TRY(SESSION_ASK(session, &reply, err, "XADD", key, "*", "cancel", invocation->operands[i]));
@@ -48,7 +47,8 @@ const struct subcommand command_cancel = {
     .summary = "Cancel requests that are not finished",
     .explanation =
         "NAME is what XADD (or sluice submit without --id) answered, with high: or low: before it for requests of\n"
-        "those classes; it stays the same through delays and retries. A worker does it, and the reply then says\n"
-        "`cancelled`. A request that is finished, or unknown, stays as it is.",
+        "those classes; it stays the same through delays and retries. A worker does it within a moment, also while\n"
+        "the queue is paused, and the reply then says `cancelled`. A request that is finished, or unknown, stays as it "
+        "is.",
     .run = run,
 };

@@ -12,7 +12,7 @@ static const struct {
 } keys[] = {
     {"requests:high", "stream"}, {"requests", "stream"}, {"requests:low", "stream"}, {"dead", "stream"},
     {"later", "zset"},           {"later:data", "hash"}, {"trouble", "hash"},        {"results", "zset"},
-    {"workers", "hash"},         {"meta", "hash"},
+    {"workers", "hash"},         {"meta", "hash"},       {"control", "stream"},
 };
 
 static void check_types(struct doctor *doctor)

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "io/queue_parts.h"
 
-enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000 };
+enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000, TTL_S = 3600 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
@@ -50,6 +50,7 @@ void queue_stop(struct queue *queue, const struct err *err)
     event_active(queue->outbox, EV_TIMEOUT, 1);
     event_del(queue->retry);
     event_del(queue->group_retry);
+    event_del(queue->control.timer);
     drop(queue, QUEUE_STOPPED);
 }
 
@@ -173,6 +174,7 @@ static void set_defaults(struct queue_options *options)
     options->backoff_cap_ms = options->backoff_cap_ms ? options->backoff_cap_ms : BACKOFF_CAP_MS;
     options->max_reply_bytes = options->max_reply_bytes ? options->max_reply_bytes : MAX_REPLY_BYTES;
     options->revision = options->revision ? options->revision : "";
+    options->ttl_s = options->ttl_s ? options->ttl_s : TTL_S;
 }
 
 /* What finds the server: names to addresses, and which of several is the master. */
@@ -214,7 +216,8 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     queue->retry = evtimer_new(options->base, on_retry, queue);
     queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
     queue->group_retry = evtimer_new(options->base, queue_on_group_retry, queue);
-    if (!queue->retry || !queue->outbox || !queue->group_retry || open_finders(queue, err)) {
+    queue->control.timer = evtimer_new(options->base, queue_on_control, queue);
+    if (!queue->retry || !queue->outbox || !queue->group_retry || !queue->control.timer || open_finders(queue, err)) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
     }
@@ -239,7 +242,7 @@ void queue_close(struct queue *queue)
     seek_close(queue->seek);
     resolver_close(queue->resolver);
     entries_free(&queue->entries);
-    struct event *const events[] = {queue->retry, queue->outbox, queue->group_retry};
+    struct event *const events[] = {queue->retry, queue->outbox, queue->group_retry, queue->control.timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {
             event_free(events[i]);

@@ -46,6 +46,7 @@ struct queue_options {
     const char *revision;  /* NULL or "": not named in replies */
     const char *precision; /* NULL: the default one, not named in replies */
 
+    uint32_t ttl_s;                                  /* of replies to who is cancelled and says none; 0: an hour */
     uint32_t lease_ms;                               /* of the alive key */
     bool allow_eviction;                             /* join although maxmemory-policy is not noeviction */
     uint64_t max_reply_bytes;                        /* memory that one answer of Redis may cost; 0: 64 MiB */
@@ -89,6 +90,7 @@ struct queue_stats {
     uint64_t newer_replies_kept; /* settled, but the reply of a newer entry stood */
     uint64_t dead_trimmed;       /* dead letters that fell out of the cap */
     uint64_t cancelled, nothing_to_cancel;
+    uint64_t control_malformed; /* entries of the control stream that say nothing of use */
     uint64_t tracked_skipped; /* there was a reply already */
     uint64_t shed;            /* entries above their class's cap, refused */
     uint64_t orphans;         /* read entries that nobody had, found by a sweep */

@@ -1,4 +1,4 @@
-/* Cancelling: each entry that cancels is a call of its own.
+/* Cancelling: each entry that cancels is a call of its own, whether a class's stream brought it or the control stream.
  *
  * The script knows which request is meant only when it has found it; its reply key is then named by the id that this
  * one carries, and a script may touch no key that it was not told of. So the first call assumes that the id is the
@@ -12,8 +12,11 @@
 enum { ROUNDS_MAX = 4 };
 
 struct cancel {
+    struct queue *queue;
     struct task *task;
-    struct request *request;
+    struct request *request; /* NULL: the entry is one of the control stream, and there is no task */
+    struct entry_id entry;
+    char target[REQUEST_NAME_MAX]; /* "": none */
     unsigned rounds;
     char id[REQUEST_ID_MAX + 1];
     char notify[2]; /* "0", "1" for a wake token, "s" for a results stream */
@@ -22,11 +25,17 @@ struct cancel {
 
 static void end_cancel(struct cancel *cancel, enum verdict verdict)
 {
+    struct queue *queue = cancel->queue;
     struct task *task = cancel->task;
+    struct request *request = cancel->request;
     struct request_list requests = {0};
-    cancel->request->verdict = verdict;
-    request_list_push(&requests, cancel->request);
     free(cancel);
+    if (!request) {
+        queue_control_cancelled(queue);
+        return;
+    }
+    request->verdict = verdict;
+    request_list_push(&requests, request);
     queue_answered(task, &requests);
 }
 
@@ -34,16 +43,20 @@ static void on_cancelled(void *context, const struct resp_value *reply, const st
 
 static bool send_cancel(struct cancel *cancel)
 {
-    const struct queue *queue = cancel->task->queue;
+    struct queue *queue = cancel->queue;
     const struct request *request = cancel->request;
     struct command command = {0};
     enum request_class target = CLASS_NORMAL;
     struct entry_id id;
-    if (!request_name_parse(request->target, strlen(request->target), &target, &id)) {
+    if (!request_name_parse(cancel->target, strlen(cancel->target), &target, &id)) {
         target = CLASS_NORMAL; /* there is no such request, and the script will say so */
     }
     script_begin(&queue->scripts, SCRIPT_CANCEL, 8, &command);
-    queue_add_stream(queue, &command, request->class);
+    if (request) {
+        queue_add_stream(queue, &command, request->class);
+    } else {
+        queue_add_key(queue, &command, "control", "");
+    }
     queue_add_key(queue, &command, "trouble", "");
     queue_add_key(queue, &command, "later", "");
     queue_add_key(queue, &command, "later:data", "");
@@ -56,13 +69,13 @@ static bool send_cancel(struct cancel *cancel)
         queue_add_key(queue, &command, "wake:", cancel->id);
     }
     command_text(&command, queue->worker);
-    queue_add_entry_id(&command, request->entry);
-    command_text(&command, request->target);
+    queue_add_entry_id(&command, cancel->entry);
+    command_text(&command, cancel->target);
     command_text(&command, cancel->id);
-    command_number(&command, request->ttl_s * 1000ull);
+    command_number(&command, (request ? request->ttl_s : queue->options.ttl_s) * 1000ull);
     command_text(&command, cancel->notify);
     command_text(&command, cancel->results);
-    return queue_call(cancel->task->queue, &command, on_cancelled, cancel);
+    return queue_call(queue, &command, on_cancelled, cancel);
 }
 
 static bool take_text(const struct resp_value *value, char *to, size_t size)
@@ -86,11 +99,13 @@ static bool again(struct cancel *cancel, const struct resp_value *reply)
 static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost)
 {
     struct cancel *cancel = context;
-    struct queue *queue = cancel->task->queue;
+    struct queue *queue = cancel->queue;
     (void)lost;
     if (!reply || queue_refused(queue, reply, "lua/cancel") || reply->type != RESP_ARRAY || reply->count == 0 ||
         reply->items[0].type != RESP_INTEGER) {
-        cancel->task->failed = cancel->task->failed || !reply || queue->state != QUEUE_UP;
+        if (cancel->task) {
+            cancel->task->failed = cancel->task->failed || !reply || queue->state != QUEUE_UP;
+        }
         end_cancel(cancel, VERDICT_AGAIN);
         return;
     }
@@ -101,7 +116,7 @@ static void on_cancelled(void *context, const struct resp_value *reply, const st
         break;
     case 0:
         queue->stats.nothing_to_cancel++;
-        log_debug("nothing_to_cancel", log_str("request", cancel->request->target));
+        log_debug("nothing_to_cancel", log_str("request", cancel->target));
         end_cancel(cancel, VERDICT_NOTHING);
         break;
     case 2:
@@ -125,10 +140,27 @@ void queue_cancel(struct task *task, struct request *request)
         queue_answered(task, &requests);
         return;
     }
-    *cancel = (struct cancel){.task = task, .request = request, .notify = "0"};
+    *cancel =
+        (struct cancel){.queue = task->queue, .task = task, .request = request, .entry = request->entry, .notify = "0"};
+    memcpy(cancel->target, request->target, strlen(request->target) + 1);
     memcpy(cancel->id, request->target, strlen(request->target) + 1);
     if (!send_cancel(cancel)) {
         task->failed = true;
+        end_cancel(cancel, VERDICT_AGAIN);
+    }
+}
+
+void queue_cancel_from_control(struct queue *queue, struct entry_id entry, const char *target)
+{
+    struct cancel *cancel = calloc(1, sizeof *cancel);
+    if (!cancel) { /* it stays in the stream, for the next look */
+        queue_control_cancelled(queue);
+        return;
+    }
+    *cancel = (struct cancel){.queue = queue, .entry = entry, .notify = "0"};
+    memcpy(cancel->target, target, strlen(target) + 1);
+    memcpy(cancel->id, target, strlen(target) + 1);
+    if (!send_cancel(cancel)) {
         end_cancel(cancel, VERDICT_AGAIN);
     }
 }

@@ -49,6 +49,7 @@ static void up(struct queue *queue, uint64_t redis_ms)
     queue->stats.connected = true;
     queue->rejoining = false;
     queue->tries = 0;
+    queue_control_start(queue);
     queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
 }
 

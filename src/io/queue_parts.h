@@ -6,7 +6,8 @@
  *   queue_read.c     READ, READ_OWN                      queue_claim.c    RECLAIM, SHED, FAIR, SWEEP
  *   queue_deliver.c  SETTLE, CHARGE, TRACK               queue_settle.c, queue_defer.c   the words of their scripts
  *   queue_stage.c    large replies, ahead of their SETTLE
- *   queue_cancel.c   cancels among the SETTLEs           queue_release.c  RELEASE
+ *   queue_cancel.c   cancels among the SETTLEs           queue_control.c  cancels of the control stream
+ *   queue_release.c  RELEASE
  *   queue_lease.c    RENEW, PROMOTE, UNBLOCK             queue_pulse.c    PULSE
  *
  * A function that executes an action takes it over as a task, which ends with exactly one event: the answer, or
@@ -152,6 +153,21 @@ void queue_answered(struct task *task, struct request_list *requests);
 
 /* Makes the calls for one request of OUTCOME_CANCEL; ends with queue_answered, also when it could not be sent. */
 void queue_cancel(struct task *task, struct request *request);
+
+/* Likewise for an entry of the control stream; ends with queue_control_cancelled. `target`: a request's name, "" for an
+ * entry that has none and only goes. */
+void queue_cancel_from_control(struct queue *queue, struct entry_id entry, const char *target);
+
+/* --- queue_control.c --- */
+
+/* The queue is up: looks at the control stream from now on. */
+void queue_control_start(struct queue *queue);
+
+/* The timer of the next look. */
+void queue_on_control(int fd, short what, void *queue);
+
+/* One of its cancels is over, whatever came of it. */
+void queue_control_cancelled(struct queue *queue);
 
 /* --- queue_settle.c, queue_defer.c --- */
 

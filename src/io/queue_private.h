@@ -49,6 +49,16 @@ struct own {
     struct entry_id large;  /* it was too large even alone */
 };
 
+/* The control stream, as far as it was looked at. */
+struct control {
+    struct event *timer; /* of the next look */
+    bool looking;        /* a look is out */
+    bool unusable;       /* a key of another type stands there */
+    bool full;           /* it brought as many entries as it may */
+    unsigned out;        /* cancels whose answer is to come */
+    unsigned seen;       /* how often in a row the stream was there */
+};
+
 /* Events that may wait in the outbox: more than a worker ever has actions out, one of each kind and a few settles. */
 enum { OUTBOX_EVENTS = 128 };
 
@@ -91,6 +101,8 @@ struct queue {
     struct event *group_retry;
 
     struct entries entries;
+    struct control control;
+    bool housekeeper; /* by the last pulse */
     struct own own[CLASS_COUNT];
     bool reading[CLASS_COUNT];        /* which streams the reader's command is about */
     size_t judge_offset[CLASS_COUNT]; /* of the first consumer to be judged, when there are many */

@@ -107,6 +107,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     }
     note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 2]));
     pulse->housekeeper = reply->items[PULSE_ANSWER - 1].integer != 0;
+    queue->housekeeper = pulse->housekeeper;
     return true;
 }
 

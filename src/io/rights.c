@@ -52,6 +52,15 @@ static const struct right table[] = {
     {W, "XDEL @requests* 1-0"},
     {W, "XACK @requests* sluice 1-0"},
 
+    /* The control stream. */
+    {P | O, "XADD @control * x x"},
+    {W, "EVALSHA x 1 @control"},
+    {W, "EXISTS @control"},
+    {W, "XRANGE @control - +"},
+    {W, "XLEN @control"},
+    {W, "XDEL @control 1-0"},
+    {W, "DEL @control"},
+
     /* Replies, and who is told of them. */
     {W | P, "HGET @reply:x x"},
     {P, "HMGET @reply:x x"},
@@ -128,6 +137,7 @@ static const struct right table[] = {
 
     /* The doctor itself. */
     {O, "TYPE @requests*"},
+    {O, "TYPE @control"},
     {O, "TYPE @reply:x"},
     {O, "TYPE @wake:x"},
     {O, "TYPE @results"},

@@ -28,6 +28,7 @@ enum script {
     SCRIPT_FAIR,
     SCRIPT_SWEEP,
     SCRIPT_REQUEUE,
+    SCRIPT_CONTROL,
     SCRIPT_COUNT,
 };
 

@@ -173,6 +173,7 @@ static enum status open_queue(struct lane *lane, struct err *err)
         .model_id = lane->model->id,
         .revision = lane->model->revision,
         .precision = precision == PRECISION_F32 ? NULL : precision_name(precision),
+        .ttl_s = (uint32_t)config->default_ttl_s,
         .lease_ms = (uint32_t)config->lease_ms,
         .allow_eviction = config->allow_eviction,
         .seed = random_seed(),

@@ -104,6 +104,85 @@ class Cancel(FeatureCase):
         self.assertIn(b"cancel", reply["message"])
         self.wait_empty()
 
+    # The control stream
+
+    def control(self, name):
+        self.client.xadd(self.key("control"), {"cancel": name})
+
+    def pause(self):
+        self.client.set(self.key("paused"), "1")
+        self.wait_until(lambda: not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]],
+                        "the workers to stop reading")
+
+    def wait_no_control(self):
+        self.wait_until(lambda: not self.client.exists(self.key("control")), "the control stream to be empty")
+
+    def test_while_the_queue_is_paused(self):
+        """Nobody reads requests, and a cancel is answered within a moment: unread, parked, of each class."""
+        self.serve()
+        parked = self.add(id="parked", text="much later", delay="3600000")
+        self.wait_until(lambda: self.client.zcard(self.key("later")), "it to be parked")
+        self.pause()
+        names = [self.add(klass, text="never read") for klass in ("high", "normal", "low")]
+        kept = self.add(text="kept")
+        for name in (*names, parked):
+            self.control(name)
+        for name in names:
+            self.assert_cancelled(name, name)
+        self.assert_cancelled("parked", parked)
+        self.wait_no_control()
+        self.assertEqual(self.reply(kept), {})
+        self.client.delete(self.key("paused"))
+        self.assertEqual(self.wait_reply(kept)["status"], b"done")
+        self.wait_empty()
+
+    def test_it_overtakes_a_backlog(self):
+        """Behind thousands of its own class, with the engine held up for longer than the test may take."""
+        self.serve("--credit-tokens", "64", hold_ms=20000)
+        self.hold()
+        pipe = self.client.pipeline(transaction=False)
+        for number in range(5000):
+            pipe.xadd(self.key("requests:high"), {"text": f"{number} hello"})
+        last = "high:" + pipe.execute()[-1].decode()
+        self.control(last)
+        self.wait_until(lambda: self.reply(last).get("status") == b"cancelled", "it to be cancelled", timeout=15)
+        self.assertEqual(self.reply("hold-0"), {}, "nothing else has gone on meanwhile")
+
+    def test_what_is_no_cancel_goes(self):
+        daemon = self.serve()
+        kept = self.add("low", text="kept")
+        for fields in ({"text": "x"}, {"cancel": "order-42"}, {"cancel": "99999999999999999999999-0"}, {"cancel": ""},
+                       {f"field-{number}": "x" for number in range(2000)}, {"cancel": "7-7", "text": "x" * 3000000}):
+            self.client.xadd(self.key("control"), fields)
+        self.wait_no_control()
+        self.assertEqual(self.wait_reply(kept)["status"], b"done")
+        self.wait_until(lambda: daemon.read_log().count("control_malformed") == 5, "five lines in the log")
+        self.wait_empty()
+
+    def test_a_key_of_another_type_there_stops_nobody(self):
+        daemon = self.serve()
+        self.client.set(self.key("control"), "junk")
+        self.wait_until(lambda: "stream_unusable" in daemon.read_log(), "a line in the log")
+        self.assertEqual(self.wait_reply(self.add(text="all the same"))["status"], b"done")
+        self.client.delete(self.key("control"))
+        name = self.add("low", text="much later", delay="3600000")
+        self.control(name)
+        self.assert_cancelled(name, name)
+        self.wait_empty()
+
+    def test_when_the_housekeeper_has_just_died(self):
+        """Another one steps in before it is elected: the lease is far from its end."""
+        self.lease_ms = 60000
+        first = self.serve()
+        self.wait_until(lambda: self.client.exists(self.key("housekeeper")), "the first to be elected")
+        self.serve()
+        self.pause()
+        first.kill()
+        name = self.add(text="cancelled")
+        self.control(name)
+        self.assert_cancelled(name, name)
+        self.wait_no_control()
+
     def test_while_the_queue_is_full_of_cancels(self):
         """Each request is cancelled at once: it ends as done or as cancelled, but it ends, and once."""
         self.serve()

@@ -202,7 +202,7 @@ class Operator(SluiceCase):
 
     def test_cancel(self):
         self.assertEqual(self.sluice("cancel", "5-0", "low:6-1"), "5-0: asked to cancel\nlow:6-1: asked to cancel\n")
-        fields = [fields for _, fields in self.client.xrange(self.sender.key("requests:high"))]
+        fields = [fields for _, fields in self.client.xrange(self.sender.key("control"))]
         self.assertEqual(fields, [{b"cancel": b"5-0"}, {b"cancel": b"low:6-1"}])
         self.sluice("cancel", code=USAGE)
         self.sluice("cancel", "5-0", "order-7", code=USAGE)

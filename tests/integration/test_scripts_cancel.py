@@ -18,6 +18,9 @@ class Cancel(SluiceCase):
         """A producer asks for it and a worker reads that; returns the id of the cancel entry."""
         self.cancels += 1
         entry_id = self.desk.add(f"{900 + self.cancels}-1", which, cancel=target)
+        if which == "control":
+            self.assertIn(entry_id, self.desk.run(self.desk.control())[::2])
+            return entry_id
         self.assertIn(entry_id, self.desk.read("me", which))
         return entry_id
 
@@ -109,6 +112,52 @@ class Cancel(SluiceCase):
                 self.assertEqual(self.desk.reply(f"{prefix}1-1")["status"], "cancelled")
                 self.client.flushall()
                 self.desk.groups()
+
+    # --- From the control stream ---
+
+    def test_from_the_control_stream(self):
+        """Read, unread or parked, with the target's own keys; the stream goes with its last entry."""
+        self.desk.add("1-1", id="mine", text="x", notify="1")
+        self.desk.add("2-1", "low")
+        self.desk.deliver("you", "3-1", which="high")
+        self.desk.run(self.desk.defer(Park("3-1", delay_ms=60000), which="high", consumer="you"))
+        self.assertEqual(self.cancel("1-1", "control"), 1)
+        self.assertEqual(self.client.lrange(self.desk.key("wake:mine"), 0, -1), [b"1-1"])
+        kept = self.ask("low:9-9", "control")
+        self.assertEqual(self.cancel("low:2-1", "control"), 1)
+        self.assertEqual(self.cancel("high:3-1", "control"), 1)
+        self.assertEqual([self.desk.reply(name)["status"] for name in ("mine", "low:2-1", "high:3-1")], ["cancelled"] * 3)
+        self.assertEqual(list(self.desk.entries("control")), [kept])
+        self.assertEqual(self.cancel("low:9-9", "control", entry_id=kept), 0)
+        self.assertEqual(self.client.exists(self.desk.key("control")), 0)
+
+    def test_from_the_control_stream_once(self):
+        self.desk.add("1-1")
+        entry_id = self.ask("1-1", "control")
+        self.assertEqual(self.cancel("1-1", "control", entry_id=entry_id), 1)
+        self.client.unlink(self.desk.key("reply:1-1"))
+        self.assertEqual(self.cancel("1-1", "control", entry_id=entry_id), 2)
+        self.assertEqual(self.desk.reply("1-1"), {})
+
+    def test_an_entry_without_a_name_goes(self):
+        for number, fields in enumerate([{"text": "x"}, {"cancel": "x" * 65}, {"cancel": ""}], start=1):
+            self.desk.add(f"{number}-1", "control", **fields)
+        self.assertEqual(self.desk.run(self.desk.control()), ["1-1", "", "2-1", "", "3-1", ""])
+        for number in range(1, 4):
+            self.assertEqual(self.desk.run(self.desk.cancel(f"{number}-1", "", which="control")), [0])
+        self.assertEqual(self.client.exists(self.desk.key("control")), 0)
+
+    def test_a_look_at_the_control_stream_is_bounded(self):
+        """By entries and by bytes, and whatever ids were made up, an empty one begins anew."""
+        for number in range(1, 101):
+            self.desk.add(f"{number}-1", "control", cancel="7-7", x="y" * (300000 if number > 80 else 0))
+        self.assertEqual(len(self.desk.run(self.desk.control())), 128)
+        self.client.xtrim(self.desk.key("control"), 20, approximate=False)
+        self.assertEqual(len(self.desk.run(self.desk.control())), 8)
+        self.desk.add(f"{2**64 - 1}-{2**64 - 1}", "control", cancel="7-7")
+        self.client.xtrim(self.desk.key("control"), 0, approximate=False)
+        self.assertEqual(self.desk.run(self.desk.control()), [])
+        self.assertEqual(self.client.xadd(self.desk.key("control"), {"cancel": "7-7"}, "1-1"), b"1-1")
 
     # --- Whom it tells ---
 

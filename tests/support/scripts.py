@@ -129,7 +129,8 @@ class Desk:
         return self.base + suffix
 
     def stream(self, which="normal"):
-        return self.key("requests" if which == "normal" else f"requests:{which}")
+        """Of a class, or the control stream."""
+        return self.key({"normal": "requests", "control": "control"}.get(which, f"requests:{which}"))
 
     def do(self, *words):
         return plain(self.client.execute_command(*words))
@@ -219,6 +220,9 @@ class Desk:
         keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data")), self.stream(target_class),
                 self.key("results"), self.key(f"reply:{reply}"), other]
         return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results])
+
+    def control(self, most=64):
+        return Call("control", [self.stream("control")], [most])
 
     def track(self, *entries, which="normal", ttl_ms=3600000):
         """`entries`: (id, name, <id> of the reply) each."""
