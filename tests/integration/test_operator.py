@@ -206,7 +206,7 @@ class Operator(SluiceCase):
         self.assertEqual(fields, [{b"cancel": b"5-0"}, {b"cancel": b"low:6-1"}])
         self.sluice("cancel", code=USAGE)
         self.sluice("cancel", "5-0", "order-7", code=USAGE)
-        self.assertEqual(self.client.xlen(self.sender.key("requests:high")), 2)
+        self.assertEqual(self.client.xlen(self.sender.key("control")), 2)
 
     def test_stats(self):
         self.assertRegex(self.sluice("stats"), r"workers +0 alive")

@@ -2,12 +2,15 @@
 # ctest: threads
 
 import json
+import os
+import re
 import signal
 import struct
 import subprocess
 import unittest
 
 from case import SluiceCase
+from daemon import SOURCE
 
 EX_DATAERR, EX_NOINPUT, EX_UNAVAILABLE, EX_TEMPFAIL, EX_NOPERM = 65, 66, 69, 75, 77
 
@@ -28,6 +31,26 @@ class StraightLine(SluiceCase):
         result = self.run_sluice("embed", "--model", self.make_model(), "--precision", "f32", input=text.encode() + b"\n")
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout.decode().strip()
+
+    def test_where_the_answer_is(self):
+        """The table of streams and reply keys in docs/protocol.md, each row with a request: also by name, by id, and cancelled."""
+        with open(os.path.join(SOURCE, "docs", "protocol.md"), encoding="utf-8") as page:
+            rows = re.findall(r"^\| `(sluice:\{q\}:requests\S*)` \| `(\S+)` \| `(\S+)` \| `(\S+)` \|$", page.read(), re.M)
+        self.assertEqual([row[0].partition("}:")[2] for row in rows], ["requests:high", "requests", "requests:low"])
+        server = self.start_redis()
+        self.start_daemon(server)
+        client = server.client()
+        for row in rows:
+            stream = row[0].replace("{q}", f"{{{self.queue}}}")
+            for fields in ({}, {"id": f"mine-{len(stream)}"}, {"delay": "3600000"}):
+                entry = client.xadd(stream, {"text": "hello", "notify": "1", **fields}).decode()
+                name, reply, wake = (cell.replace("{q}", f"{{{self.queue}}}").replace("<entry>", entry) for cell in row[1:])
+                if "id" in fields:
+                    reply, wake = (key.replace(name, fields["id"]) for key in (reply, wake))
+                if "delay" in fields:
+                    client.xadd(f"sluice:{{{self.queue}}}:control", {"cancel": name})
+                self.assertEqual(client.blpop([wake], 60), (wake.encode(), name.encode()))
+                self.assertEqual(client.hmget(reply, "status", "entry"), [b"cancelled" if "delay" in fields else b"done", name.encode()])
 
     def test_redis_cli(self):
         server = self.start_redis()
