@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,4 +78,44 @@ enum status file_replace(const char *path, const void *bytes, size_t length, str
     if (status != STATUS_OK)
         (void)unlink(beside);
     return status;
+}
+
+enum status file_make(const char *path, int flags, int *fd, struct err *err)
+{
+    *fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (*fd >= 0) {
+        return STATUS_OK;
+    }
+    if (errno == ELOOP) {
+        return err_set(err, STATUS_BAD_INPUT, "%s is a symbolic link: nothing is written through one", path);
+    }
+    return err_set_errno(err, "cannot open %s", path);
+}
+
+enum status file_make_folder(const char *path, struct err *err)
+{
+    struct stat info;
+    if (mkdir(path, 0777) == 0) {
+        return STATUS_OK;
+    }
+    if (errno == EEXIST && lstat(path, &info) == 0) {
+        return S_ISDIR(info.st_mode) ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "%s is there and no folder", path);
+    }
+    return err_set_errno(err, "cannot make the folder %s", path);
+}
+
+enum status file_sync_folder(const char *path, struct err *err)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool synced = fd >= 0 && fsync(fd) == 0;
+    if (!synced) {
+        err_set_errno(err, "cannot write %s", folder);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return synced ? STATUS_OK : err->status;
 }

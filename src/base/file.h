@@ -1,5 +1,5 @@
-/* Whole files into memory, with a cap: what comes from a disk is read and checked, never mapped. And whole files out of
- * memory, in one step. */
+/* Whole files into memory, with a cap: what comes from a disk is read and checked, never mapped. Whole files out of
+ * memory, in one step. And files to be written in places, into folders that others may write to as well. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -20,5 +20,18 @@ MUST_CHECK enum status file_put(int fd, const void *bytes, size_t length, const 
  * one, whole. It is not forced to the disk. Errors: what errno says, STATUS_BAD_INPUT (the path is too long); nothing
  * is left beside it. */
 MUST_CHECK enum status file_replace(const char *path, const void *bytes, size_t length, struct err *err);
+
+/* Opens a file to be written, and makes one where there is none, with the rights that the umask leaves of 0666. `flags`
+ * are those of open, without O_CREAT. A symbolic link in its place is refused: who may make one there must not choose
+ * which file we write to. Owns: the caller closes `*fd`, which is -1 after an error. Errors: STATUS_BAD_INPUT (a link), what
+ * errno says. */
+MUST_CHECK enum status file_make(const char *path, int flags, int *fd, struct err *err);
+
+/* Makes a folder, with the rights that the umask leaves of 0777; one that is there already is as good, a symbolic link is
+ * not. Errors: STATUS_BAD_INPUT (something else is there), what errno says. */
+MUST_CHECK enum status file_make_folder(const char *path, struct err *err);
+
+/* Waits until names that were made, renamed or removed beside `path` would survive a power cut. Errors: what errno says. */
+MUST_CHECK enum status file_sync_folder(const char *path, struct err *err);
 
 #endif

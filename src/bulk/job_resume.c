@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "bulk/job_state.h"
 #include "bulk/manifest.h"
 #include "bulk/npy.h"
@@ -62,6 +63,7 @@ static enum status remove_all(const struct output *output, struct err *err)
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
 
+/* The output's own folder may be a link to one. */
 static enum status make_folder(const char *path, struct err *err)
 {
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
@@ -133,23 +135,6 @@ static void tail_paths(const struct job *job, const char *paths[TAILS])
     paths[TAIL_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
 }
 
-/* Waits until names that were made or removed in a file's folder would survive a power cut. */
-static enum status sync_folder_of(const char *path, struct err *err)
-{
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1), slash == NULL ? "." : path);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool synced = fd >= 0 && fsync(fd) == 0;
-    if (!synced) {
-        err_set_errno(err, "cannot write %s", folder);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return synced ? STATUS_OK : err->status;
-}
-
 static enum status see(void *context, const struct journal_record *record, struct err *err);
 
 /* Vectors of JSON Lines lie in a file of their own until the job is finished: those that are in the lines already are
@@ -160,14 +145,13 @@ static enum status make_scratch(const struct job *job, struct err *err)
     if (output->kind != OUTPUT_JSONL) {
         return STATUS_OK;
     }
-    int fd = open(output->scratch, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool made = fd >= 0 && ftruncate(fd, (off_t)(job->at.rows * job->options->dim * sizeof(float))) == 0;
+    int fd;
+    TRY(file_make(output->scratch, O_WRONLY | O_TRUNC, &fd, err));
+    bool made = ftruncate(fd, (off_t)(job->at.rows * job->options->dim * sizeof(float))) == 0;
     if (!made) {
         err_set_errno(err, "cannot write %s", output->scratch);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    close(fd);
     return made ? STATUS_OK : err->status;
 }
 
@@ -179,7 +163,7 @@ static enum status unfinish(struct job *job, struct err *err)
     const char *paths[TAILS];
     struct journal *journal = NULL;
     TRY(remove_file(output->journal, err)); /* of a run that was killed just here */
-    TRY(make_folder(output->job, err));
+    TRY(file_make_folder(output->job, err));
     TRY(make_scratch(job, err));
     tail_paths(job, paths);
     for (int i = 0; i < TAILS; i++) {
@@ -195,10 +179,10 @@ static enum status unfinish(struct job *job, struct err *err)
     }
     journal_close(journal);
     TRY(status);
-    TRY(sync_folder_of(output->journal, err));
-    TRY(sync_folder_of(output->job, err));
+    TRY(file_sync_folder(output->journal, err));
+    TRY(file_sync_folder(output->job, err));
     TRY(remove_file(output->manifest, err));
-    return sync_folder_of(output->manifest, err);
+    return file_sync_folder(output->manifest, err);
 }
 
 /* Whether any row has its vector. If none has, the terms of the job were mistaken perhaps, and others may replace them. */
@@ -328,7 +312,7 @@ static enum status open_journal(struct job *job, struct err *err)
         TRY(check_free(output, err));
     if (output->kind == OUTPUT_SHARDS)
         TRY(make_folder(output->path, err));
-    TRY(make_folder(output->job, err));
+    TRY(file_make_folder(output->job, err));
     TRY(journal_open(output->journal, see, job, &job->journal, err));
     if (job->terms.length > 0 && terms_differ(job->terms.data, job->terms.length, options->terms, err)) {
         if (has_vectors(&job->at) || job->recent.length > 0)
@@ -357,6 +341,14 @@ static void take_progress(struct job *job)
     job->progress.computed = job->at.computed;
 }
 
+/* What is durable in a file is lost when its name is not. */
+static enum status sync_names(const struct output *output, struct err *err)
+{
+    TRY(file_sync_folder(output->journal, err));
+    TRY(file_sync_folder(output->job, err));
+    return file_sync_folder(output->path, err);
+}
+
 enum status job_resume(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
@@ -376,6 +368,8 @@ enum status job_resume(struct job *job, struct err *err)
     TRY(open_store(job, err));
     TRY(check_store(job, err));
     TRY(open_tails(job, err));
+    if (!options->plain)
+        TRY(sync_names(options->output, err));
     take_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;

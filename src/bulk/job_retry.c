@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "bulk/job_state.h"
 
 enum { LINE_MAX_BYTES = 1 << 30 };
@@ -168,6 +169,8 @@ enum status job_retry_settle(const struct output *output, uint64_t failed, struc
             status = err_set_errno(err, "cannot write %s", output->failures);
         if (failed == 0)
             unlink(output->failures);
+        if (status == STATUS_OK)
+            status = file_sync_folder(output->failures, err);
     }
     unlink(new_list);
     free(new_list);
@@ -191,8 +194,8 @@ enum status job_retry_open(struct job *job, struct err *err)
     TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
     TRY(next_failure(job, err));
     TRY(tail_open(&job->tails[TAIL_FAILURES], retry->new_list, 0, err));
-    if (lines && mkdir(output->job, 0777) != 0 && errno != EEXIST)
-        return err_set_errno(err, "cannot make the folder %s", output->job);
+    if (lines)
+        TRY(file_make_folder(output->job, err));
     if (lines)
         TRY(splice_open(job, TAIL_LINES, output->path, err));
     return options->ids && !lines ? splice_open(job, TAIL_IDS, output->ids, err) : STATUS_OK;
@@ -294,6 +297,7 @@ enum status job_retry_end(struct job *job, struct err *err)
         if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0)
             return err_set_errno(err, "cannot write %s", retry->splices[i].path);
     }
+    TRY(file_sync_folder(output->failures, err));
     if (output->kind == OUTPUT_JSONL && (unlink(output->scratch) != 0 || rmdir(output->job) != 0))
         return err_set_errno(err, "cannot remove %s", output->job);
     return STATUS_OK;

@@ -10,6 +10,8 @@
 
 #include <xxhash.h>
 
+#include "base/file.h"
+
 enum {
     HEAD = 16,
     DONE_BYTES = 24,
@@ -142,11 +144,8 @@ enum status journal_open(const char *path,
     if (journal == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
     journal->path = path;
-    journal->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    enum status status = STATUS_OK;
-    if (journal->fd < 0)
-        status = err_set_errno(err, "cannot open %s", path);
-    else if (flock(journal->fd, LOCK_EX | LOCK_NB) != 0)
+    enum status status = file_make(path, O_RDWR, &journal->fd, err);
+    if (status == STATUS_OK && flock(journal->fd, LOCK_EX | LOCK_NB) != 0)
         status = err_set(err, STATUS_UNAVAILABLE, "another process works on this job (%s is locked)", path);
     if (status == STATUS_OK)
         status = replay(journal, seen, context, err);

@@ -116,16 +116,15 @@ static enum status write_durably(const char *path, const struct buffer *text, st
 {
     char beside[PATH_MAX];
     snprintf(beside, sizeof beside, "%s.new", path);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return err_set_errno(err, "cannot open %s", beside);
+    int fd;
+    TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
     enum status status = file_put(fd, text->data, text->length, beside, err);
     if (status == STATUS_OK && fsync(fd) != 0)
         status = err_set_errno(err, "cannot write %s", beside);
     close(fd);
     if (status == STATUS_OK && rename(beside, path) != 0)
         status = err_set_errno(err, "cannot write %s", path);
-    return status;
+    return status == STATUS_OK ? file_sync_folder(path, err) : status;
 }
 
 enum status manifest_write(const struct job_options *options, const struct store *store, const struct checkpoint *at,

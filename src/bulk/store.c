@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "bulk/npy.h"
 #include "model/model.h"
 #include "work/reply.h"
@@ -143,15 +144,16 @@ static enum status find_file(struct store *store, uint64_t number, struct open_f
     bool below = store->options.kind == STORE_SHARDS;
     snprintf(path, sizeof path, "%s%s%s", below ? store->options.path : "", below ? "/" : "", name);
     TRY(close_oldest(store, out, err));
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd;
+    TRY(file_make(path, O_RDWR, &fd, err));
     **out = (struct open_file){.fd = fd, .number = number, .used = ++store->uses};
-    if (fd < 0)
-        return failed(store, number, "open", err);
     off_t size = lseek(fd, 0, SEEK_END);
     bool fresh = store->options.fresh && !below; /* a file may be opened again: a folder is emptied by its owner */
     if (fresh && ftruncate(fd, 0) != 0)
         return failed(store, number, "write", err);
     store->options.fresh = store->options.fresh && below;
+    if (size <= 0 && below)
+        TRY(file_sync_folder(path, err)); /* of any other file the job does so */
     return size <= 0 || fresh ? put_header(store, *out, 0, err) : STATUS_OK;
 }
 

@@ -5,16 +5,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum status tail_open(struct tail *tail, const char *path, uint64_t length, struct err *err)
 {
     *tail = (struct tail){.path = path, .written = length, .standard = strcmp(path, "-") == 0};
-    tail->fd = tail->standard ? STDOUT_FILENO : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (tail->fd < 0) {
-        tail->path = NULL;
-        return err_set_errno(err, "cannot open %s", path);
-    }
+    tail->fd = STDOUT_FILENO;
     if (tail->standard)
         return STATUS_OK;
+    enum status status = file_make(path, O_WRONLY, &tail->fd, err);
+    if (status != STATUS_OK) {
+        tail->path = NULL;
+        return status;
+    }
     off_t size = lseek(tail->fd, 0, SEEK_END);
     if (size >= 0 && (uint64_t)size < length)
         return err_set(err, STATUS_BAD_INPUT, "%s is shorter than this job left it", path);

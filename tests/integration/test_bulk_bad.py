@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -128,6 +129,54 @@ class BadRows(BulkCase):
         os.makedirs(self.path("taken.npy.job", "journal"))
         self.assertIn("taken.npy.job", self.job(source, "--output", self.path("taken.npy"), code=IOERR))
         self.assertEqual(self.content(source), b"hello\n")
+
+    def test_nothing_is_written_through_a_symbolic_link(self):
+        """Who may write to the output's folder chooses names there, and not which of our files a job empties."""
+        source, output = self.write("in.jsonl", '{"text": "hello", "n": 1}\n{broken\n'), self.path("v.npy")
+        kinds = {"v.npy": ("", ".failures.jsonl", ".ids.jsonl", ".manifest.json.new", ".job", ".job/journal"),
+                 "v.jsonl": ("", ".failures.jsonl", ".job/vectors"), "chunks.npy": (".documents.npy",), "out/": ("vectors-00000.npy",)}
+        for name, endings in kinds.items():
+            for ending in endings:
+                for target in ("precious", "precious folder", "nowhere") if ending else ("precious", "nowhere"):
+                    precious = self.write("precious", "precious")
+                    os.makedirs(self.path("precious folder"), exist_ok=True)
+                    output = self.path(name)
+                    link = output + ending
+                    os.makedirs(os.path.dirname(link), exist_ok=True)
+                    os.symlink(self.path(target), link)
+                    flags = ("--chunk", "tokens:32,overlap:8") if "chunks" in name else ("--id-field", "n")
+                    with self.subTest(link=link, target=target):
+                        said = self.job(source, "--output", output, *flags, code=DATAERR)
+                        self.assertIn(link, said)
+                        self.assertEqual(self.content(precious), b"precious")
+                        self.assertEqual(os.listdir(self.path("precious folder")), [])
+                        self.assertFalse(os.path.exists(self.path("nowhere")))
+                        if ending == "":
+                            self.assertEqual(self.job(source, "--output", output, *flags, "--overwrite", code=FAILED).count("symbolic"), 0)
+                            self.assertFalse(os.path.islink(link))
+                            self.assertEqual(self.content(precious), b"precious")
+                    for left in os.listdir(self.directory):
+                        if left.startswith(name.rstrip("/")):
+                            path = self.path(left)
+                            os.unlink(path) if os.path.islink(path) or os.path.isfile(path) else shutil.rmtree(path)
+
+    def test_files_have_what_the_umask_leaves(self):
+        """0666 less the umask, as with any other program: umask 077 before a job keeps texts and vectors to oneself."""
+        source = self.write("in.jsonl", '{"text": "hello", "n": 1}\n{broken\n')
+        for umask, rights in ((0o022, 0o644), (0o077, 0o600), (0o027, 0o640)):
+            for name in ("v.npy", "v.jsonl", "out/"):
+                output = self.path(f"{umask:o}", name)
+                os.makedirs(self.path(f"{umask:o}"), exist_ok=True)
+                done = subprocess.run(["/bin/sh", "-c", f'umask {umask:o}; exec "$@"', "sh", BINARY, "embed", "--model", self.make_model(),
+                                       "--precision", "f32", source, "--output", output, "--id-field", "n"],
+                                      env=process.clean_environment(), capture_output=True, check=False, timeout=300)
+                self.assertEqual(done.returncode, FAILED, done.stderr)
+            for top, folders, files in os.walk(self.path(f"{umask:o}")):
+                self.assertTrue(files)
+                for path in files:
+                    self.assertEqual(os.stat(os.path.join(top, path)).st_mode & 0o777, rights, path)
+                for path in folders:
+                    self.assertEqual(os.stat(os.path.join(top, path)).st_mode & 0o777, 0o777 & ~umask, path)
 
     def test_disk_full(self):
         """A file may grow to 100 kB: an error that says so, and afterwards the job goes on to the same bytes."""

@@ -1,4 +1,5 @@
-"""What the compiler and the linker were asked for, looked for in the program itself: a flag that no tool took is not there."""
+"""What the compiler and the linker were asked for, looked for in the program itself: a flag that no tool took is not there.
+And in which order a bulk job makes its files durable."""
 # ctest-once
 
 import glob
@@ -7,7 +8,10 @@ import re
 import subprocess
 import unittest
 
+from bulk_case import FAILED, BulkCase
 from daemon import BINARY, SOURCE
+
+SHIM = os.path.join(os.path.dirname(BINARY), "tests", "libcalls_shim.so")
 
 
 
@@ -71,3 +75,41 @@ class Hardening(unittest.TestCase):
                   for address, name in functions if name in declared}
         self.assertGreater(len(marked), 300)
         self.assertEqual([name for name, has in marked.items() if not has], [])
+
+
+class Durable(BulkCase):
+    """A name that is not durable takes the file with it: after each rename comes the folder, and before the journal goes."""
+
+    def calls(self, *arguments, code=0):
+        self.write("calls", "")
+        self.job(*arguments, code=code, environment={"LD_PRELOAD": SHIM, "CALLS_SHIM": self.path("calls")})
+        return self.content(self.path("calls")).decode().splitlines()
+
+    def after(self, calls, first, *others):
+        """The calls come in this order."""
+        at = calls.index(first)
+        for call in others:
+            self.assertIn(call, calls[at:], f"{call} after {first}, in {calls}")
+            at += calls[at:].index(call)
+
+    def test_folders_are_synced(self):
+        source, folder = self.write("in.jsonl", '{"text": "hello", "n": 1}\n{broken\n'), self.directory
+        for name in ("v.npy", "v.jsonl", "v.f32"):
+            output = self.path(name)
+            calls = self.calls(source, "--output", output, "--id-field", "n", code=FAILED)
+            journal, manifest = output + ".job/journal", output + ".manifest.json"
+            self.after(calls, f"fsync {output}.job", f"fsync {folder}", f"fdatasync {journal}", f"fsync {manifest}.new",
+                       f"rename {manifest}", f"fsync {folder}", f"unlink {journal}")
+            calls = self.calls(source, "--output", output, "--id-field", "n", code=FAILED)  # once more, the failed row
+            self.after(calls, f"rename {manifest}", f"fsync {folder}", f"rename {output}.failures.jsonl", f"fsync {folder}")
+            if name == "v.jsonl":
+                self.after(calls, f"rename {output}", f"fsync {folder}", f"rename {manifest}")
+
+    def test_a_folder_of_shards_is_synced(self):
+        source, output = self.write("in.txt", "a\n" * 5000), self.path("out")
+        calls = self.calls(source, "--output", output + "/", "--shard-rows", "1000")
+        self.after(calls, f"fsync {output}/.job", f"fsync {output}", f"fsync {self.directory}")
+        for number in range(5):
+            self.after(calls, f"fsync {output}", f"fdatasync {output}/vectors-{number:05}.npy", f"rename {output}/manifest.json",
+                       f"fsync {output}", f"unlink {output}/.job/journal")
+        self.assertGreaterEqual(calls.count(f"fsync {output}"), 7)
