@@ -5,7 +5,6 @@
 #   cmake/deps.sh --build  the packages for building alone
 #   cmake/deps.sh --demo   those and what the demo runs, without the clients in other languages
 #   cmake/deps.sh --containers  what tests/containers needs
-#   cmake/deps.sh --list   only say which these are, one a line (tests/gpu/pack.sh takes them along)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +17,6 @@ containers=(python3 python3-redis podman buildah podman-compose runc netavark aa
 case "${1:-}" in
   --containers) wanted=("${containers[@]}") ;;
   --build) wanted=("${build[@]}") ;;
-  --list) printf '%s\n' "${build[@]}" "${demo[@]}"; exit 0 ;;
   --demo) wanted=("${build[@]}" "${demo[@]}") ;;
   *) wanted=("${build[@]}" "${demo[@]}" "${tests[@]}") ;;
 esac

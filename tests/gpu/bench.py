@@ -122,11 +122,11 @@ def latency(driver, folder, plan, precision, report, name):
     lengths = [12, 64] if plan.quick else [12, 128, 512]
     texts = check_numbers.make_texts(lengths, 4)
     loads = [[(PACKED, [i])] for i in range(len(texts))]
-    for graphs in ((), ("--no-graphs",)) if driver.backend == "cuda" else ((),):
+    for graphs in ((), ("--no-graphs",)) if driver.backend == "cuda" and driver.graphs else ((),):
         lines, _ = driver.latencies(folder, texts, loads, "--precision", precision, "--latencies", plan.latencies,
                                     "--warm-ups", 3, *graphs)
         for length, line in zip(lengths, lines):
-            kind = "" if driver.backend != "cuda" else ", no graphs" if graphs else ", graphs"
+            kind = "" if driver.backend != "cuda" else ", no graphs" if graphs or not driver.graphs else ", graphs"
             report.speed(f"{name} one text of {length} tokens{kind}", f"p50 {line['p50_ms']:.3f} ms, p99 {line['p99_ms']:.3f} ms",
                          p50_ms=line["p50_ms"], p99_ms=line["p99_ms"], samples=line["samples"])
 

@@ -25,7 +25,7 @@ from report import Report  # noqa: E402
 def machine(options):
     """What the figures were taken on."""
     facts = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-             "commit": said(["git", "-C", str(shapes.SOURCE), "rev-parse", "--short", "HEAD"]) or "unknown",
+             "commit": commit(),
              "backend": options.backend, "host": f"{platform.machine()}, {os.cpu_count()} CPUs"}
     if options.backend == "cuda":
         facts["gpu"] = said(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm",
@@ -35,6 +35,14 @@ def machine(options):
         if options.reference == "transformers" or options.peers:
             facts[package] = version(package)
     return facts
+
+
+def commit():
+    """Of the source, or of what a pack was made from."""
+    packed = shapes.SOURCE / "pack/commit"
+    if packed.exists():
+        return packed.read_text().strip()
+    return said(["git", "-C", str(shapes.SOURCE), "describe", "--always", "--dirty"]) or "unknown"
 
 
 def said(command):
@@ -61,6 +69,7 @@ def read_options():
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--reference", default="transformers", choices=["transformers", "numpy"])
+    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="without CUDA graphs")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="bench: ours alone")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="bench: without torch.compile")
     parser.add_argument("--quick", action="store_true", help="short rounds and few texts, to see that it runs")
@@ -76,7 +85,7 @@ def read_options():
 def main():
     options = read_options()
     options.work.mkdir(parents=True, exist_ok=True)
-    driver = Driver(options.driver, options.backend, options.work, options.device)
+    driver = Driver(options.driver, options.backend, options.work, options.device, options.graphs)
     report = Report(options.json, machine(options))
     for name in options.shapes:
         try:

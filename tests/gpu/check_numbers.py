@@ -9,7 +9,7 @@ import numpy as np
 
 import references
 import shapes
-from driver import PACKED, PADDED, NotHere, rows_of
+from driver import PACKED, PADDED, Failed, NotHere, rows_of
 
 COSINE = {"f16": 0.9999, "bf16": 0.999, "f32": 0.999999}
 # The most that two vectors of one text may be apart in a number, whatever they were batched with. A product of another
@@ -94,10 +94,10 @@ def check_shape(options, driver, report, name):
     loads = [load for _, load in named]
     labels = [label for label, load in named for _, rows in load for _ in rows]
     which, wanted = rows_of(loads), reference(options, folder, name, texts)
-    found = {}
+    found, on_gpu = {}, driver.backend == "cuda"
     for precision, graphs in SETTINGS:
         title = f"{name} {precision}" + (f" {graphs}" if driver.backend == "cuda" else "")
-        if driver.backend != "cuda" and graphs != "graphs":
+        if graphs == "graphs" and on_gpu and not driver.graphs or graphs != "graphs" and not on_gpu:
             continue
         try:
             got, engine = driver.vectors(folder, texts, loads, dim, "--precision", precision,
@@ -105,6 +105,9 @@ def check_shape(options, driver, report, name):
                                          *OPTIONS[graphs])
         except NotHere as reason:
             report.absent(title, str(reason), driver.backend == "cuda")
+            continue
+        except Failed as error:  # the next setting may do
+            report.fail(title, str(error))
             continue
         judge(report, title, precision, got, wanted, which, texts, labels)
         if engine["rows_bf16"] or engine["rows_f32"] or engine["rows_lost"]:

@@ -1,11 +1,13 @@
-# Sourced by run.sh and e2e.sh: the pack, if there is one, and the build. Sets root, work, build, pack_env.
+# Sourced by run.sh, e2e.sh and hour.sh: where things are. Sets root, work, build, pack.
 #
-# Without a pack (tests/gpu/pack.sh) the machine's own packages are used, as `make deps` installs them.
+# In an archive that pack.sh has made, the programs are there (pack/); else they are built from the source, on a machine
+# that has what `make deps` installs.
 root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 work=$root/build/gpu-check
 build=$root/build/gpu
-pack_file=$root/build/gpu-pack.tar.gz
-pack_env=(env) # before every program that was built with the pack, or came in it
+pack=$root/pack
+[ -d "$pack" ] || pack=""
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1
 
 say() { printf '== %s  (%s s)\n' "$*" "$SECONDS"; }
 
@@ -14,23 +16,23 @@ die() {
   exit "${2:-1}"
 }
 
-open_pack() {
-  [ -f "$pack_file" ] || return 0
-  pack=$work/pack
-  if [ ! -f "$pack/unpacked" ] || [ "$pack_file" -nt "$pack/unpacked" ]; then
-    rm -rf "$pack"
-    mkdir -p "$pack"
-    tar -C "$pack" -xzf "$pack_file"
-    touch "$pack/unpacked"
-  fi
-  pack_libraries=$pack/usr/lib/x86_64-linux-gnu:$pack/lib/x86_64-linux-gnu
-  pack_env=(env "LD_LIBRARY_PATH=$pack_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
-  mkdir -p "$work/bin"
-  for program in pkgconf redis-server redis-cli; do
-    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/usr/bin/%s "$@"\n' "$pack_libraries" "$pack" "$program" >"$work/bin/$program"
-    chmod +x "$work/bin/$program"
-  done
-  export PATH=$work/bin:$PATH PYTHONPATH=$pack/python${PYTHONPATH:+:$PYTHONPATH}
+quoted() { printf %q\  "$@"; }
+
+# The head of a script is its help.
+show_help() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
+
+# Takes the programs out of the pack, if this is one; says first what of it cannot run on this machine, and why.
+use_pack() {
+  [ -n "$pack" ] || return 0
+  build=$pack
+  export PATH=$pack:$PATH PYTHONPATH=$pack/python${PYTHONPATH:+:$PYTHONPATH}
+  local needed here missing
+  needed=$(cat "$pack/glibc") here=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)
+  [ "$(uname -m)" = x86_64 ] || die "the programs of the pack are for x86-64, and this is $(uname -m)"
+  [ "$(printf '%s\n' "$needed" "$here" | sort -V | tail -n 1)" = "$here" ] ||
+    die "the programs of the pack need glibc $needed or newer, and this machine has $here: take a newer system, or make the pack on an older one"
+  missing=$(for program in "$pack/sluice" "$pack"/tests/*; do ldd "$program" 2>&1; done | grep 'not found' | sort -u || true)
+  [ -z "$missing" ] || die "the programs of the pack lack libraries that are neither in it nor on this machine:"$'\n'"$missing"
 }
 
 # What of CUDA is not on the usual paths: the toolkit's programs, and cuBLAS where Python's wheels alone have it.
@@ -48,39 +50,28 @@ PYTHON
   [ -z "$cuda_wheel_lib" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cuda_wheel_lib
 }
 
-# Configures once. With a pack, pkg-config and CMake look nowhere else for what is in it, and the programs find its
-# libraries by themselves (an rpath that holds for the libraries' own needs, too).
+# configure FOLDER [OPTION...]: once.
 configure() {
-  [ -f "$build/CMakeCache.txt" ] && return 0
-  local options=(-S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DSLUICE_CUDA=ON)
-  [ -z "$cuda_wheel_include" ] || options+=(-DSLUICE_CUDA_INCLUDE="$cuda_wheel_include") # where the toolkit has none
+  local folder=$1
+  [ -f "$folder/CMakeCache.txt" ] && return 0
+  local options=(-S "$root" -B "$folder" -DCMAKE_BUILD_TYPE=Release -DSLUICE_CUDA=ON "${@:2}")
+  [ -z "${cuda_wheel_include:-}" ] || options+=(-DSLUICE_CUDA_INCLUDE="$cuda_wheel_include") # where the toolkit has none
   command -v ninja >/dev/null && options+=(-G Ninja)
-  if [ -n "${pack:-}" ]; then
-    export PKG_CONFIG_SYSROOT_DIR=$pack
-    export PKG_CONFIG_LIBDIR=$pack/usr/lib/x86_64-linux-gnu/pkgconfig:$pack/usr/share/pkgconfig
-    local link="-Wl,--disable-new-dtags"
-    for folder in ${pack_libraries//:/ }; do
-      link+=" -Wl,-rpath,$folder -Wl,-rpath-link,$folder"
-    done
-    options+=(-DPKG_CONFIG_EXECUTABLE="$work/bin/pkgconf" -DCMAKE_PREFIX_PATH="$pack/usr" -DCMAKE_EXE_LINKER_FLAGS="$link"
-      -DCMAKE_SHARED_LINKER_FLAGS="$link" -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu)
-  fi
   say "configure"
-  cmake "${options[@]}" >"$work/configure.log" 2>&1 || {
-    rm -f "$build/CMakeCache.txt"
-    tail -n 30 "$work/configure.log" >&2
-    echo "On a machine without Sluice's libraries bring build/gpu-pack.tar.gz, which tests/gpu/pack.sh makes." >&2
-    die "CMake failed; all of it: $work/configure.log"
+  mkdir -p "$folder"
+  cmake "${options[@]}" >"$folder/configure.log" 2>&1 || {
+    rm -f "$folder/CMakeCache.txt"
+    tail -n 30 "$folder/configure.log" >&2
+    echo "On a machine without Sluice's libraries use the archive that tests/gpu/pack.sh makes." >&2
+    die "CMake failed; all of it: $folder/configure.log"
   }
 }
 
-# build_targets TARGET...
+# build_targets FOLDER TARGET...
 build_targets() {
-  mkdir -p "$work"
-  configure
-  say "build $*"
-  cmake --build "$build" -j "$(nproc)" --target "$@" >"$work/build.log" 2>&1 || {
-    grep -E 'error|FAILED' -A5 "$work/build.log" | head -60 >&2
-    die "the build failed; all of it: $work/build.log"
+  say "build ${*:2}"
+  cmake --build "$1" -j "$(nproc)" --target "${@:2}" >"$1/build.log" 2>&1 || {
+    grep -E 'error|FAILED' -A5 "$1/build.log" | head -60 >&2
+    die "the build failed; all of it: $1/build.log"
   }
 }

@@ -36,12 +36,13 @@ def rows_of(loads):
 
 
 class Driver:
-    def __init__(self, command, backend, work, device=0):
+    def __init__(self, command, backend, work, device=0, graphs=True):
         self.command, self.backend, self.work, self.device = [str(c) for c in command], backend, pathlib.Path(work), device
+        self.graphs = graphs  # False: never
 
     def _run(self, words, options, timeout):
         command = [*self.command, *map(str, words), "--backend", self.backend, "--device", str(self.device),
-                   "--cache", str(self.work / "cache"), *map(str, options)]
+                   "--cache", str(self.work / "cache"), *([] if self.graphs else ["--no-graphs"]), *map(str, options)]
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The GPU check from end to end: the whole daemon, from XADD to reply, on the GPU; texts/s, GPU busy share, what limits it.
-# Needs what run.sh needs, and redis-server and the daemon's libraries: from the machine, or from the pack that
-# tests/gpu/pack.sh makes (build/gpu-pack.tar.gz).
+# Needs what run.sh needs, and redis-server.
 #
 #   tests/gpu/e2e.sh [--out FOLDER] [--work FOLDER] [--python PROGRAM] [--built FOLDER] [OPTION of e2e.py...]
 #
@@ -23,7 +22,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     -h | --help)
-      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      show_help
       exit 0
       ;;
     *) options+=("$1") ;;
@@ -34,13 +33,9 @@ out=${out:-$work/out}
 mkdir -p "$work" "$out"
 work=$(realpath "$work")
 find_cuda
-open_pack
-if [ -n "$built" ]; then
-  build=$(realpath "$built")
-else
-  build_targets sluice
-fi
-command -v redis-server >/dev/null || die "no redis-server: bring build/gpu-pack.tar.gz"
-export SLUICE_BINARY=${SLUICE_BINARY:-$build/sluice} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+if [ -n "$built" ]; then build=$(realpath "$built"); else use_pack; fi
+[ -n "$built$pack" ] || { configure "$build" && build_targets "$build" sluice; }
+command -v redis-server >/dev/null || die "no redis-server"
+export SLUICE_BINARY=$build/sluice
 say "e2e"
 "$python" "$root/tests/gpu/e2e.py" --work "$work" --json "$out/e2e.json" "${options[@]}" 2>&1 | tee "$out/e2e.txt"

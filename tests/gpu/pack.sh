@@ -1,36 +1,70 @@
 #!/usr/bin/env bash
-# Collects what a bare GPU machine lacks into one file: the libraries that Sluice is built on, cmocka, redis-server, and
-# Python's redis, as Debian 12 has them (they run on any x86-64 Linux with glibc >= 2.36). Run it where apt and pip have a
-# network, and bring the file along with the source: tests/gpu/run.sh and e2e.sh unpack it by themselves.
+# Makes one archive for a bare GPU machine: the source, the programs of the GPU check and the daemon as they are built
+# here (stripped, the kernels for compute capability 9.0 and as PTX), the libraries that they load, redis-server, and
+# Python's redis. That machine needs an x86-64 Linux with this one's glibc or a newer one, libstdc++, NVIDIA's driver,
+# cuBLASLt, and a Python with numpy, tokenizers, torch, transformers and sentence-transformers. Run it where nvcc and what
+# `make deps` installs are. Prints what is in it, and fails when it is larger than 60 MiB.
 #   tests/gpu/pack.sh [FILE]    default: build/gpu-pack.tar.gz
+# There: tar -xzf FILE && sluice-gpu/tests/gpu/hour.sh a --out FOLDER, and so on.
 set -euo pipefail
-root=$(realpath "$(dirname "$0")/../..")
-file=${1:-$root/build/gpu-pack.tar.gz}
+source "$(dirname "$0")/common.sh"
+[ -z "$pack" ] || die "this is a pack already"
+file=$(realpath -m "${1:-$root/build/gpu-pack.tar.gz}")
+most=$((60 << 20))
 
-# Every library that `make deps` installs, and what each of them and redis-server loads beyond the C library.
-mapfile -t libraries < <("$root/cmake/deps.sh" --list | grep -e '-dev$' | grep -v '^libc6-dev$')
-mapfile -t loaded < <(apt-cache depends "${libraries[@]}" | sed -n 's/^  Depends: \([a-z0-9].*\)/\1/p' | grep -v '^libc6')
-tools=(pkgconf-bin libpkgconf3 ocl-icd-libopencl1 libgomp1)
-redis=(redis-tools redis-server libjemalloc2 liblua5.1-0 lua-bitop lua-cjson liblzf1 libatomic1 libsystemd0 libcap2
-       libgcrypt20 libgpg-error0 liblzma5 libzstd1 liblz4-1)
+# An RPATH, unlike LD_LIBRARY_PATH, is for these programs alone, holds for what their libraries need, and comes first: a
+# machine's own library of the same name may be older.
+build=$root/build/gpu-pack
+configure "$build" -DSLUICE_CUDA_ARCHITECTURES=90 -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
+  -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/lib;$ORIGIN/../lib'
+build_targets "$build" sluice gpu_check gpu_kernels gpu_attention
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/debs" "$folder/pack"
-chmod 755 "$folder" "$folder/debs"
-(cd "$folder/debs" && apt-get -qq -o APT::Sandbox::User=root download "${libraries[@]}" "${loaded[@]}" "${tools[@]}" "${redis[@]}")
-for deb in "$folder"/debs/*.deb; do
-  dpkg -x "$deb" "$folder/pack"
+tree=$folder/sluice-gpu pack=$folder/sluice-gpu/pack
+mkdir -p "$pack/tests" "$pack/lib" "$pack/python"
+git -C "$root" ls-files -z --cached --others --exclude-standard |
+  tar -C "$root" --null --ignore-failed-read -cf - -T - | tar -C "$tree" -xf -
+git -C "$root" describe --always --dirty >"$pack/commit"
+
+strip -o "$pack/sluice" "$build/sluice"
+for program in "$build"/tests/gpu_check "$build"/tests/gpu_attention "$build"/tests/gpu_kernels_*; do
+  [ -f "$program" ] && [ -x "$program" ] && strip -o "$pack/tests/$(basename "$program")" "$program"
 done
-rm -rf "$folder"/pack/usr/share/{doc,man,lintian,doc-base,bash-completion} "$folder"/pack/{etc,var}
-find "$folder/pack" -name '*.a' -delete
+redis=$(command -v redis-server)
+cp -L "$redis" "$pack/lib/redis-server"
+cat >"$pack/redis-server" <<'SH'
+#!/bin/sh
+here=$(dirname "$0")/lib
+LD_LIBRARY_PATH=$here${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/redis-server" "$@"
+SH
+chmod +x "$pack/redis-server"
+
+# What the loader finds for them here, under the names by which it is asked for. Left to the machine: what belongs to its
+# glibc, and what its own CUDA libraries share with us in one process.
+ldd "$build/sluice" "$build"/tests/gpu_check "$pack"/tests/* "$redis" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u |
+  while read -r name path; do
+    case $name in
+      libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.*) ;;
+      libstdc++.so.* | libgcc_s.so.*) ;;
+      *) cp -L "$path" "$pack/lib/$name" ;;
+    esac
+  done
 "$root/tests/support/venv.sh" "$root/build/venv" "$root/tests/requirements.txt" >/dev/null
-mkdir "$folder/pack/python"
-cp -r "$root"/build/venv/lib/python3*/site-packages/redis "$folder/pack/python/"
-find "$folder/pack/python" -name __pycache__ -prune -exec rm -rf {} +
-(cd "$folder/debs" && ls) >"$folder/pack/packages.txt"
+cp -r "$root"/build/venv/lib/python3*/site-packages/redis "$pack/python/"
+find "$pack/python" -name __pycache__ -prune -exec rm -rf {} +
+
+# The newest version of glibc that any of it asks for.
+find "$pack/sluice" "$pack/tests" "$pack/lib" -type f -exec objdump -T {} + 2>/dev/null |
+  grep -oE 'GLIBC_[0-9]+(\.[0-9]+)+' | sort -Vu | tail -n 1 | cut -d_ -f2 >"$pack/glibc"
 
 mkdir -p "$(dirname "$file")"
-tar -C "$folder/pack" -czf "$file.new" .
+tar -C "$folder" --owner=0 --group=0 --numeric-owner -czf "$file.new" sluice-gpu
 mv "$file.new" "$file"
-ls -l "$file" | awk '{printf "%s: %.1f MB\n", $NF, $5 / 1e6}'
+find "$pack" -type f -not -path "$pack/python/*" -printf '%9s  %P\n' | sort -k2
+for part in pack/python config docs src kernels lua tests; do
+  printf '%9s  %s\n' "$(du -sb "$tree/$part" | cut -f1)" "$part/"
+done
+size=$(stat -c %s "$file")
+echo "$file: $size bytes, at most $most; needs glibc $(cat "$pack/glibc")"
+[ "$size" -le "$most" ] || die "$file is too large"

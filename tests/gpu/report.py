@@ -1,4 +1,5 @@
-"""One table on stdout as it grows, one JSON file at the end, and whether everything that is a check has passed."""
+"""One table on stdout and one JSON file, both as they grow: a run may be cut short. And whether everything that is a check
+has passed."""
 import json
 import pathlib
 
@@ -6,11 +7,18 @@ import pathlib
 class Report:
     def __init__(self, path, machine):
         self.path = pathlib.Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.content = {"machine": machine, "numbers": [], "speed": [], "absent": [], "failures": [], "notes": []}
         print(" | ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
 
     def _line(self, verdict, title, text):
         print(f"{verdict:6} {title:44} {text}", flush=True)
+        self._save()
+
+    def _save(self):
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(self.content, indent=1) + "\n")
+        new.replace(self.path)
 
     def number(self, title, good, **values):
         """A check of numbers: passed or not."""
@@ -19,9 +27,9 @@ class Report:
         if "worst" in values:
             text += f", worst cosine 1 - {values['worst']:.1e} (bar {values['bar']:.0e}), number off by {values['off']:.1e}"
         text += f", one text apart by {values['apart']:.1e} (bar {values['apart_bar']:.0e})"
-        self._line("ok" if good else "WRONG", title, text)
         if not good:
             self.content["failures"].append(title)
+        self._line("ok" if good else "WRONG", title, text)
 
     def fail(self, title, why):
         self.content["failures"].append(f"{title}: {why}")
@@ -50,9 +58,8 @@ class Report:
             print(" | ".join(f"{cell:>{width}}" for cell, width in zip(row, widths)), flush=True)
 
     def close(self):
-        """Writes the JSON file; the process' exit code."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.content, indent=1) + "\n")
+        """The process' exit code."""
+        self._save()
         checked = len(self.content["numbers"])
         if self.content["failures"]:
             print(f"FAILED: {len(self.content['failures'])} of what was checked; all of it: {self.path}")

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The GPU check: are the numbers right, are the kernels clean, how fast is it. For a machine with an NVIDIA GPU, nvcc,
-# CMake and a Python with torch, transformers and sentence-transformers; what else is missing there comes in a pack
-# (tests/gpu/pack.sh). Nothing is fetched.
+# The GPU check: are the numbers right, are the kernels clean, how fast is it. For a machine with an NVIDIA GPU and a
+# Python with torch, transformers and sentence-transformers, which also has nvcc and what `make deps` installs, or runs this
+# out of an archive of tests/gpu/pack.sh. Nothing is fetched. Where a command's time is limited, tests/gpu/hour.sh runs the
+# parts in three commands.
 #
 #   tests/gpu/run.sh [PART...] [OPTION...]
 #
 # Parts, in this order; all of them when none is named, and each may be run by itself where a command's time is limited:
-#   build       configure and build what the others need, into build/gpu
+#   build       configure and build what the others need, into build/gpu; not in an archive, which has it
 #   kernels     every kernel beside its reference: the tests of tests/unit/kernels, on the GPU
 #   attention   the attention kernel beside cuDNN's, where there is one (CUDNN_PATH: its folder): differences and times
 #   numbers     vectors beside f32 of transformers: lengths, batches, layouts, graphs, rows beyond f16
@@ -19,16 +20,18 @@
 #   --device N        which GPU
 #   --python PROGRAM  which Python (default: python3)
 #   --tools A,B       for sanitizer: memcheck, racecheck, initcheck, synccheck (default: all), for a command each
-#   --limit SECONDS   for sanitizer: the longest that one program may take (default: 240)
+#   --limit SECONDS   for kernels, attention and sanitizer: the longest that one program may take (default: 240)
 #   --quick           numbers, bench: few texts and short rounds, to see that everything runs
+#   --no-graphs       numbers, bench: without CUDA graphs
 #   --no-peers, --no-compile      bench: without others, without torch.compile
 #   --built FOLDER    a build that exists; nothing is configured or built
 #   --backend cpu, --reference numpy     for the test of this script on a machine without a GPU
+#   --no-gpu          both of these, and all that launches on a GPU runs up to where it wants one
 # Exit code: 0 all checks passed; 1 a check failed or could not be made; 64 called wrongly.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-parts=() out="" python=python3 shapes="" device=0 built="" backend=cuda check_options=()
+parts=() out="" python=python3 shapes="" device=0 built="" backend=cuda no_gpu="" check_options=()
 tools=memcheck,racecheck,initcheck,synccheck limit=240
 while [ $# -gt 0 ]; do
   case $1 in
@@ -49,9 +52,10 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
-    --quick | --no-peers | --no-compile) check_options+=("$1") ;;
+    --quick | --no-graphs | --no-peers | --no-compile) check_options+=("$1") ;;
+    --no-gpu) no_gpu=1 backend=cpu check_options+=(--reference numpy) ;;
     -h | --help)
-      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+      show_help
       exit 0
       ;;
     *) die "no part or option named $1; see --help" 64 ;;
@@ -63,36 +67,46 @@ out=${out:-$work/out}
 mkdir -p "$work" "$out"
 work=$(realpath "$work")
 find_cuda
-open_pack
+if [ -n "$built" ]; then build=$(realpath "$built"); else use_pack; fi
 # torch brings cuDNN as a wheel of its own.
 export CUDNN_PATH=${CUDNN_PATH:-$("$python" -c 'import nvidia.cudnn as c; print(list(c.__path__)[0])' 2>/dev/null || true)}
-export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 failed=()
 
 need_build() {
-  if [ -n "$built" ]; then
-    build=$(realpath "$built")
-  else
-    build_targets gpu_check gpu_kernels gpu_attention
-  fi
+  [ -n "$built$pack" ] || { configure "$build" && build_targets "$build" gpu_check gpu_kernels gpu_attention; }
 }
-
-quoted() { printf %q\  "$@"; }
 
 # check PART DEFAULT_SHAPES
 check() {
-  "$python" "$root/tests/gpu/check.py" "$1" --driver "$(quoted "${pack_env[@]}" "$build/tests/gpu_check")" --backend "$backend" \
+  "$python" "$root/tests/gpu/check.py" "$1" --driver "$(quoted "$build/tests/gpu_check")" --backend "$backend" \
     --device "$device" --work "$work" --json "$out/$1.json" --shapes "${shapes:-$2}" "${check_options[@]}" 2>&1 | tee "$out/$1.txt"
 }
 
-# run_kernels [COMMAND...]: every program of kernel tests, behind the command.
+# launch COMMAND...: a program that launches on the GPU. A program that is cut short fails: timeout ends with 124, or 137.
+# With --no-gpu, good is one that asks for a GPU and hears that there is none.
+launch() {
+  local wanted='cudaErrorInsufficientDriver|cudaErrorNoDevice|driver version is insufficient|no CUDA-capable device|no NVIDIA driver|sees no GPU'
+  if [ -n "$no_gpu" ]; then
+    CUDA_VISIBLE_DEVICES="" timeout -k 10 "$limit" "$@" >"$work/launch.txt" 2>&1 || true
+    cat "$work/launch.txt"
+    grep -qE "$wanted" "$work/launch.txt"
+  elif [ "$device" = 0 ]; then
+    timeout -k 10 "$limit" "$@" 2>&1
+  else
+    CUDA_VISIBLE_DEVICES=$device timeout -k 10 "$limit" "$@" 2>&1
+  fi
+}
+
+# run_kernels [COMMAND...]: every program of kernel tests, behind the command; there, where every launch takes long, without
+# the products beside f64: with all that are timed for them they are thousands.
 run_kernels() {
-  local tests=("$build"/tests/gpu_kernels_*) program bad=0 failures=0 where=()
-  [ "$device" = 0 ] || where=(env "CUDA_VISIBLE_DEVICES=$device")
+  local tests=("$build"/tests/gpu_kernels_*) program case bad=0 failures=0
   [ -x "${tests[0]}" ] || { echo "no kernel tests in $build/tests"; return 1; }
   for program in "${tests[@]}"; do
-    echo "-- $(basename "$program")"
-    "${where[@]}" "$@" "${pack_env[@]}" "$program" 2>&1 || bad=$?
+    case=()
+    [[ $# -gt 0 && $program == *_products ]] && case=(the_same_operands_give_the_same_bits)
+    echo "-- $(basename "$program") ${case[*]}"
+    launch "$@" "$program" "${case[@]}" || bad=$?
     [ "$bad" = 0 ] || { echo "FAILED: $(basename "$program") ended with $bad"; failures=1 bad=0; }
   done
   return $failures
@@ -100,7 +114,7 @@ run_kernels() {
 
 run_attention() {
   [ -x "$build/tests/gpu_attention" ] || { echo "no gpu_attention in $build/tests"; return 1; }
-  "${pack_env[@]}" "$build/tests/gpu_attention" --device "$device" --json "$out/attention.json"
+  launch "$build/tests/gpu_attention" --json "$out/attention.json"
 }
 
 # What our kernels are called, for the tools that need not look into cuBLAS's: each takes one struct, ..._args. memcheck
@@ -111,25 +125,23 @@ ours() {
 }
 
 sanitize() {
-  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the PATH"; return 1; }
+  [ -n "$no_gpu" ] || command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the PATH"; return 1; }
   local tool bad=0 sanitizer
+  local shown='^-- |SUMMARY|FAILED|WRONG|forward_once|Error:|========= (Invalid|Uninit|Race|Barrier|Program)'
   for tool in ${tools//,/ }; do
-    # A program that is cut short fails: timeout ends with 124, or 137.
-    sanitizer=(timeout -k 10 "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 --target-processes all
-      $(ours "$tool"))
-    echo "-- $tool: kernels  ($SECONDS s)"
-    run_kernels "${sanitizer[@]}" >"$out/$tool.txt" || bad=1
-    echo "-- $tool: a forward pass  ($SECONDS s)"
-    "$python" "$root/tests/gpu/forward_once.py" --work "$work" --device "$device" --backend "$backend" \
-      --driver "$(quoted "${sanitizer[@]}" "${pack_env[@]}" "$build/tests/gpu_check")" >>"$out/$tool.txt" 2>&1 || bad=1
-    summary "$out/$tool.txt"
+    sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 --target-processes all $(ours "$tool"))
+    [ -z "$no_gpu" ] || sanitizer=(env) # the programs alone
+    # The forward pass first, which has all of it.
+    {
+      echo "-- $tool: a forward pass  ($SECONDS s)"
+      "$python" "$root/tests/gpu/forward_once.py" --work "$work" --device "$device" --backend "$backend" \
+        --driver "$(quoted "$build/tests/gpu_check")" --under "$(quoted timeout -k 10 "$limit" "${sanitizer[@]}")" 2>&1 || bad=1
+      echo "-- $tool: kernels  ($SECONDS s)"
+      run_kernels "${sanitizer[@]}" || bad=1
+      [ "$bad" = 0 ]
+    } | tee "$out/$tool.txt" | grep -E --line-buffered "$shown" || bad=1
   done
   return $bad
-}
-
-summary() {
-  local said='SUMMARY|FAILED|WRONG|forward_once|Error:|========= (Invalid|Uninit|Race|Barrier|Program)'
-  grep -E "$said" "$1" | sort | uniq -c | head -20 || true
 }
 
 for part in "${parts[@]}"; do

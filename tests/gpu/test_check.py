@@ -5,10 +5,12 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -123,7 +125,7 @@ class OnTheHost(unittest.TestCase):
 
     def test_sanitizer_passes_what_is_clean(self):
         self.assertEqual(self.run_made_up("sanitizer", "exit 0"), 0, self.text)
-        self.assertEqual(self.text.count("forward_once: tiny"), 8, self.text)  # two models, four tools
+        self.assertEqual(self.text.count(", under the sanitizer: worst"), 8, self.text)  # two models, four tools
 
     def test_sanitizer_reports_fail(self):
         spoil = '[ $tool = racecheck ] && { echo "========= RACECHECK SUMMARY: 1 hazard"; exit 9; }; exit 0'
@@ -133,7 +135,7 @@ class OnTheHost(unittest.TestCase):
 
     def test_sanitizer_takes_one_tool_at_a_time(self):
         self.assertEqual(self.run_made_up("sanitizer", "exit 0", "exit 0", "--tools", "initcheck,memcheck"), 0, self.text)
-        self.assertEqual(self.text.count("forward_once: tiny"), 4, self.text)
+        self.assertEqual(self.text.count(", under the sanitizer: worst"), 4, self.text)
         self.assertEqual(sorted(path.name for path in self.out.glob("*check.txt")), ["initcheck.txt", "memcheck.txt"])
         self.assertIn("-- gpu_kernels_b", (self.out / "initcheck.txt").read_text())
 
@@ -173,16 +175,80 @@ class OnTheHost(unittest.TestCase):
         for wanted in ("tiny 64 tokens", "tiny mixed: batching off to on", "tiny one text of 12 tokens"):
             self.assertIn(wanted, titles)
 
-    def test_end_to_end_runs(self):
-        words = ("--backend", "cpu", "--reference", "numpy", "--shapes", "tiny", "--texts", 1000, "--batch-tokens", 1024,
-                 "--prep-threads", 1)
-        command = [HERE / "e2e.sh", "--built", BUILD, "--out", self.out, "--work", self.out / "work", "--python",
-                   sys.executable, *words]
-        self.assertEqual(self.run_command(command), 0, self.text)
+    def run_hour(self, letter, *words, kernels="echo cudaErrorNoDevice; exit 1", check=GPU_CHECK):
+        """hour.sh --no-gpu with a made-up kernel test; its results are unpacked into results/."""
+        for program, script in (("gpu_kernels_a", kernels), ("gpu_attention", "echo cudaErrorNoDevice; exit 1"),
+                                ("gpu_check", f'exec {check} "$@"')):
+            self.made_up(f"build/tests/{program}", script)
+        self.made_up("build/sluice", f'exec {BUILD}/sluice "$@"')
+        (self.out / "hour").mkdir()
+        code = self.run_command([HERE / "hour.sh", letter, "--no-gpu", "--built", self.out / "build", "--out", self.out / "hour",
+                                 "--work", self.out / "work", "--python", sys.executable, *words])
+        self.assertEqual([path.name for path in (self.out / "hour").iterdir()], [f"results-{letter}.tar.gz"], self.text)
+        (self.out / "results").mkdir()
+        names = subprocess.check_output(["tar", "-C", self.out / "results", "-xvzf", self.out / f"hour/results-{letter}.tar.gz"])
+        self.assertEqual(names.split()[0], b"summary.txt")
+        self.summary = (self.out / "results/summary.txt").read_text()
+        return code
+
+    def verdict(self, part):
+        return next(line.split(maxsplit=1)[1] for line in self.summary.splitlines() if line.split()[:1] == [part])
+
+    def test_hour_a(self):
+        self.assertEqual(self.run_hour("a"), 0, self.text)
+        for part in ("quick", "kernels", "attention", "numbers", "bench"):
+            self.assertRegex(self.verdict(part), "^passed")
+        self.assertIn("tiny-overflow f32 rows beyond f16", self.summary)
+        self.assertIn("tiny one text of 12 tokens", self.summary)
+
+    def test_hour_b(self):
+        self.assertEqual(self.run_hour("b"), 0, self.text)
+        self.assertEqual(self.summary.count(" passed after "), 6, self.summary)
+
+    def test_hour_c(self):
+        self.assertEqual(self.run_hour("c"), 0, self.text)
+        for part in ("e2e", "memcheck", "racecheck"):
+            self.assertRegex(self.verdict(part), "^passed")
+        self.out = self.out / "results/e2e"
         content = self.content("e2e")
         self.assertEqual([entry["good"] for entry in content["numbers"]], [True] * 4)
         self.assertEqual(len(content["speed"]), 4)
         self.assertTrue(all(entry["limit"] for entry in content["speed"]))
+
+    def test_hour_says_what_helps(self):
+        """Graphs that fail, and a kernel that runs when each launch is waited for; the rest is done all the same."""
+        self.made_up("graphs", f"""case "$*" in *--no-graphs*) exec {GPU_CHECK} "$@" ;; esac; echo capture failed >&2; exit 1""")
+        self.assertEqual(self.run_hour("a", check=self.out / "graphs", kernels='[ "$CUDA_LAUNCH_BLOCKING" = 1 ] && echo cudaErrorNoDevice; exit 1'),
+                         1, self.text)
+        for part in ("quick", "numbers", "bench"):
+            self.assertRegex(self.verdict(part), "^FAILED, exit code 1 after .* s; --no-graphs HELPED$")
+        self.assertRegex(self.verdict("kernels"), "^FAILED, exit code 1 after .* s; CUDA_LAUNCH_BLOCKING=1 HELPED$")
+        self.assertRegex(self.verdict("attention"), "^passed")
+        self.assertIn("capture failed", self.summary)
+
+    def test_hour_ends_in_time(self):
+        """A kernel that hangs is cut short, with all that it has started."""
+        self.made_up("hang", f"echo $$ >{self.out}/pid; exec sleep 300")
+        begin = time.monotonic()
+        self.assertEqual(self.run_hour("a", "--limit", "10", kernels=f"trap '' TERM; {self.out}/hang"), 1, self.text)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertRegex(self.verdict("kernels"), "^FAILED, cut short")
+        self.assertFalse(pathlib.Path("/proc", (self.out / "pid").read_text().strip()).exists())
+
+    def test_pack_says_what_it_lacks(self):
+        """Another glibc, or a library that is neither in it nor on the machine, before anything runs."""
+        shutil.copytree(HERE, self.out / "tree/tests/gpu")
+        pack = self.out / "tree/pack"
+        (pack / "tests").mkdir(parents=True)
+        (pack / "sluice").write_bytes(pathlib.Path("/bin/true").read_bytes().replace(b"libc.so.6", b"libq.so.6"))
+        (pack / "sluice").chmod(0o755)
+        (pack / "glibc").write_text("99.1")
+        command = [self.out / "tree/tests/gpu/run.sh", "kernels", "--work", self.out / "work", "--python", sys.executable]
+        self.assertEqual(self.run_command(command), 1)
+        self.assertIn("need glibc 99.1 or newer, and this machine has ", self.text)
+        (pack / "glibc").write_text("2.17")
+        self.assertEqual(self.run_command(command), 1)
+        self.assertIn("libq.so.6 => not found", self.text)
 
     def test_busy_share_and_what_limits(self):
         self.made_up("bin/nvidia-smi", "while :; do echo 40; echo '[N/A]'; echo 60; sleep 0.01; done")
@@ -204,6 +270,8 @@ class OnTheHost(unittest.TestCase):
 
     def test_unknown_words_are_refused(self):
         self.assertEqual(self.run_script("numbres"), 64)
+        self.assertEqual(self.run_command([HERE / "hour.sh", "d", "--out", self.out]), 64)
+        self.assertEqual(self.run_command([HERE / "hour.sh", "a"]), 64)
         self.assertEqual(self.run_command([HERE / "run.sh", "numbers", "--shapes"]), 64)
         self.assertEqual(self.run_check("numbers", "--shapes", "huge"), 2)
         self.assertEqual(self.run_command([GPU_CHECK, "vectors", "nowhere"]), 2)
