@@ -68,8 +68,8 @@ end
 -- Where the target wants its answer; a request that is wrong there is answered under its name, and nobody is told.
 local function wishes(target)
   local id, notify, results = target.id, '0', ''
-  local prefix = id and string.match(id, '^(%l*:?)%d+%-%d+$') -- of the shape of a name
-  if not id or #id > 128 or CLASS[prefix] or not string.find(id, '^[%w._:%-]+$') then id = name end
+  local prefix, ms = string.match(id or '', '^(%l*:?)(%d+)%-%d+$') -- what a name looks like
+  if not id or #id > 128 or CLASS[prefix] and #ms > 12 or not string.find(id, '^[ -~]+$') then id = name end
   local wanted = string.match(target.notify or '', '^stream:([%l%d_.%-]+)$')
   if target.notify == '1' then notify = '1' end
   if wanted and #wanted <= 64 then notify, results = 's', wanted end

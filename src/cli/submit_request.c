@@ -24,7 +24,7 @@ const struct setting submit_settings[] = {
     {OWN(timeout_s), .type = SETTING_INTEGER, .fallback = "60", .least = 1, .most = 86400, .value = "N",
         .help = "longest wait for each reply"},
     {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "the request's id (only with one text)",
-        .accepts = is_id, .expects = "1 to 128 of A-Z a-z 0-9 . _ : - in another shape than an entry id"},
+        .accepts = is_id, .expects = "1 to 128 printable ASCII characters, and not what Redis calls an entry"},
     {OWN(encoding), .type = SETTING_CHOICE, .fallback = "default", .choices = encodings, .help = "of the reply in Redis"},
     {OWN(ttl), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 604800, .value = "SECONDS",
         .help = "how long the reply is kept; 0: as the daemon says"},

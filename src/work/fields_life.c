@@ -73,7 +73,7 @@ void take_id(struct taking *taking)
     const struct entry_field *field = taking->field;
     if (!request_id_usable(field->value, field->value_length)) {
         request_fail(taking->request, CODE_BAD_ID,
-                     "id: 1 to %d of A-Z a-z 0-9 . _ : -, and not of the shape of an entry id", REQUEST_ID_MAX);
+                     "id: 1 to %d printable ASCII characters, and not what Redis calls an entry", REQUEST_ID_MAX);
         return;
     }
     memcpy(taking->request->id, field->value, field->value_length);

@@ -53,8 +53,11 @@ static void fail_inputs(struct taking *taking)
     case INPUTS_NO_TEXTS:
         request_fail(request, CODE_BAD_REQUEST, "inputs: must not be empty");
         break;
+    case INPUTS_NOT_ARRAY:
+        request_fail(request, CODE_BAD_REQUEST, "inputs: JSON, but not an array of texts");
+        break;
     default:
-        request_fail(request, CODE_BAD_REQUEST, "inputs: not a JSON array of texts, at byte %zu", inputs->at);
+        request_fail(request, CODE_BAD_REQUEST, "inputs: not JSON at byte %zu; it takes an array of texts", inputs->at);
     }
 }
 

@@ -96,12 +96,24 @@ static enum inputs_problem scan_string(struct scanner *scanner)
     }
 }
 
+/* Whether a JSON value seems to begin here. */
+static bool begins_value(const struct scanner *scanner)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    size_t left = (size_t)(scanner->end - scanner->at);
+    bool begins = left > 0 && memchr("{[\"-0123456789", *scanner->at, 14) != NULL;
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && !begins; i++) {
+        begins = left >= strlen(words[i]) && memcmp(scanner->at, words[i], strlen(words[i])) == 0;
+    }
+    return begins;
+}
+
 static enum inputs_problem scan_text(struct scanner *scanner, uint32_t index)
 {
     size_t before = scanner->copied;
     skip_space(scanner);
     if (!take(scanner, '"'))
-        return scanner->at == scanner->end ? INPUTS_NOT_ARRAY : INPUTS_NOT_TEXT;
+        return begins_value(scanner) ? INPUTS_NOT_TEXT : INPUTS_NOT_JSON;
     enum inputs_problem problem = scan_string(scanner);
     if (problem == INPUTS_OK && scanner->copied == before)
         return INPUTS_EMPTY_TEXT;
@@ -129,7 +141,7 @@ static enum inputs_problem scan_texts(struct scanner *scanner, struct inputs *in
         if (take(scanner, ']'))
             return INPUTS_OK;
         if (!take(scanner, ','))
-            return INPUTS_NOT_ARRAY;
+            return INPUTS_NOT_JSON;
     }
 }
 
@@ -138,14 +150,14 @@ static enum inputs_problem scan_array(struct scanner *scanner, struct inputs *in
 {
     skip_space(scanner);
     if (!take(scanner, '['))
-        return INPUTS_NOT_ARRAY;
+        return begins_value(scanner) ? INPUTS_NOT_ARRAY : INPUTS_NOT_JSON;
     skip_space(scanner);
     bool empty = take(scanner, ']');
     enum inputs_problem problem = empty ? INPUTS_NO_TEXTS : scan_texts(scanner, inputs, most_texts, most_bytes);
     if (problem != INPUTS_OK && problem != INPUTS_NO_TEXTS)
         return problem;
     skip_space(scanner);
-    return scanner->at == scanner->end ? problem : INPUTS_NOT_ARRAY;
+    return scanner->at == scanner->end ? problem : INPUTS_NOT_JSON;
 }
 
 struct inputs inputs_measure(const char *json, size_t length, uint32_t most_texts, size_t most_bytes)

@@ -15,7 +15,8 @@
 /* What is wrong with an array, the first thing of all. */
 enum inputs_problem {
     INPUTS_OK,
-    INPUTS_NOT_ARRAY,  /* the array itself: `at` is where */
+    INPUTS_NOT_JSON,   /* `at` is where */
+    INPUTS_NOT_ARRAY,  /* JSON, but something else */
     INPUTS_NO_TEXTS,   /* it is empty */
     INPUTS_NOT_TEXT,   /* an element is not a string; from here on `count` is the number of the first bad one */
     INPUTS_BAD_STRING, /* a control character, an unknown escape, no end */

@@ -291,7 +291,8 @@ void request_name_format(enum request_class class, struct entry_id id, char text
 /* Reads a request's name. False for anything else. */
 MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id);
 
-/* Whether a producer may call its request so: 1 to 128 of A-Z a-z 0-9 . _ : -, and not of the shape of a name. */
+/* Whether a producer may call its request so: 1 to 128 printable ASCII characters, and not what a name
+ * looks like: an entry id whose time has 13 digits or more. */
 MUST_CHECK bool request_id_usable(const char *id, size_t length);
 
 #endif

@@ -109,12 +109,12 @@ class BadFields(SluiceCase):
 
     def test_inputs(self):
         whole = ("", "a", '"a"', "{}", "null", "7", "[", '["a"', '["a"]]', '["a"] b', "[]", " [ ] ", b'["a"]\0', b'\xff["a"]',
-                 '\ufeff["a"]', '["a" "b"]', "['a'", "[" * 100_000)
+                 '\ufeff["a"]', '["a" "b"]', "['a'", '["a",]', "[" * 100_000)
         for value in whole:
-            names_one = value == "['a'" or str(value).startswith("[[")
+            names_one = str(value).startswith("[[")
             self.send({"inputs": value}, "bad_request", "inputs", 0 if names_one else None)
         for value, index in (('["a", 1]', 1), ('["a", null]', 1), ('[["a"]]', 0), ('["a", "b", {"c": "d"}]', 2), ('[true]', 0),
-                             ('["a",]', 1), ('["a", ""]', 1), ('["", "a"]', 0), ('["a", "\\x"]', 1), ('["a\n"]', 0), ('["a', 0),
+                             ('["a", ""]', 1), ('["", "a"]', 0), ('["a", "\\x"]', 1), ('["a\n"]', 0), ('["a', 0),
                              (b'["a", "b\0"]', 1), ('["\\u12"]', 0)):
             self.send({"inputs": value}, "bad_request", "inputs", index)
         for value, index in ((b'["a", "\xff"]', 1), (b'["\xed\xa0\x80"]', 0), ('["a", "b", "\\ud800"]', 2), ('["\\udc00\\ud800"]', 0)):

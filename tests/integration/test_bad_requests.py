@@ -71,8 +71,11 @@ class BadRequests(SluiceCase):
         self.assert_clean(self.server)
 
     def test_id(self):
-        for bad in ("", " ", "a b", "a/b", "ä", "x" * 129, "1-1", "high:1-1", "low:1-1", b"\xff", b"a\0b", "a\n", "*", "{x}"):
+        name = "1795252518106-0"
+        for bad in ("", "ä", "x" * 129, name, "high:" + name, "low:" + name, b"\xff", b"a\0b", "a\n", "\x7f"):
             self.send({"text": "x", "id": bad}, "bad_id", "id", named=False)
+        for good in (" ", "user 42", "a/b", "x" * 128, "12-34", "high:12-34", "*", "{x}", "~", "179525251810-0", "any:" + name):
+            self.sender.submit("hello", id=good)
         self.send([("text", "x"), ("id", "one"), ("id", "two")], "bad_request", "id", named=False)
         self.finish()
 
@@ -114,6 +117,7 @@ class BadRequests(SluiceCase):
         """A field of the protocol that this version does not do is refused, not silently ignored."""
         for field, value in (("query", "q"), ("pairs", "[]")):
             self.send({"text": "x", field: value}, "bad_request", field)
+            self.send({field: value}, "bad_request", field + ": not supported yet")
         self.finish()
 
     def test_own_fields_from_outside(self):

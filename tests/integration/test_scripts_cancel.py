@@ -194,7 +194,7 @@ class Cancel(SluiceCase):
 
     def test_a_request_with_unusable_wishes_is_cancelled_under_its_name(self):
         """It would have been refused; who asked for its end gets that."""
-        for number, wishes in enumerate([{"id": ""}, {"id": "a" * 129}, {"id": "7-7"}, {"id": "high:7-7"}, {"id": "a b"},
+        for number, wishes in enumerate([{"id": ""}, {"id": "a" * 129}, {"id": "1795252518106-7"}, {"id": "high:1795252518106-7"}, {"id": "é"},
                                          {"id": "a\n"}, {"notify": "stream:"}, {"notify": "stream:A"}, {"notify": "2"},
                                          {"notify": "stream:" + "a" * 65}, {"ttl": "0"}, {"ttl": "x"}, {"ttl": "999999999"},
                                          {"meta": "x" * 5000}], start=1):

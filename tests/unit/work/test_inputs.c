@@ -68,27 +68,29 @@ static void what_is_wrong_is_found_where_it_is(void **state)
         uint32_t count;
         size_t at;
     } cases[] = {
-        {"", INPUTS_NOT_ARRAY, 0, 0},
-        {"  ", INPUTS_NOT_ARRAY, 0, 2},
+        {"", INPUTS_NOT_JSON, 0, 0},
+        {"  ", INPUTS_NOT_JSON, 0, 2},
         {"\"a\"", INPUTS_NOT_ARRAY, 0, 0},
         {"{\"a\":1}", INPUTS_NOT_ARRAY, 0, 0},
-        {"\xef\xbb\xbf[\"a\"]", INPUTS_NOT_ARRAY, 0, 0},
-        {"[", INPUTS_NOT_ARRAY, 0, 1},
-        {"[\"a\"", INPUTS_NOT_ARRAY, 1, 4},
-        {"[\"a\" \"b\"]", INPUTS_NOT_ARRAY, 1, 5},
-        {"[\"a\",", INPUTS_NOT_ARRAY, 1, 5},
-        {"[\"a\"]]", INPUTS_NOT_ARRAY, 1, 5},
-        {"[\"a\"],", INPUTS_NOT_ARRAY, 1, 5},
-        {"[\"a\"]\v", INPUTS_NOT_ARRAY, 1, 5},
-        {"[] []", INPUTS_NOT_ARRAY, 0, 3},
+        {" null", INPUTS_NOT_ARRAY, 0, 1},
+        {"hello", INPUTS_NOT_JSON, 0, 0},
+        {"\xef\xbb\xbf[\"a\"]", INPUTS_NOT_JSON, 0, 0},
+        {"[", INPUTS_NOT_JSON, 0, 1},
+        {"[\"a\"", INPUTS_NOT_JSON, 1, 4},
+        {"[\"a\" \"b\"]", INPUTS_NOT_JSON, 1, 5},
+        {"[\"a\",", INPUTS_NOT_JSON, 1, 5},
+        {"[\"a\"]]", INPUTS_NOT_JSON, 1, 5},
+        {"[\"a\"],", INPUTS_NOT_JSON, 1, 5},
+        {"[\"a\"]\v", INPUTS_NOT_JSON, 1, 5},
+        {"[] []", INPUTS_NOT_JSON, 0, 3},
         {"[]", INPUTS_NO_TEXTS, 0, 2},
         {" [ ] ", INPUTS_NO_TEXTS, 0, 5},
         {"[1]", INPUTS_NOT_TEXT, 0, 1},
         {"[null, \"a\"]", INPUTS_NOT_TEXT, 0, 1},
         {"[\"a\", \"b\", [\"c\"]]", INPUTS_NOT_TEXT, 2, 11},
-        {"[\"a\",]", INPUTS_NOT_TEXT, 1, 5},
-        {"[,\"a\"]", INPUTS_NOT_TEXT, 0, 1},
-        {"['a']", INPUTS_NOT_TEXT, 0, 1},
+        {"[\"a\",]", INPUTS_NOT_JSON, 1, 5},
+        {"[,\"a\"]", INPUTS_NOT_JSON, 0, 1},
+        {"['a']", INPUTS_NOT_JSON, 0, 1},
         {"[\"a]", INPUTS_BAD_STRING, 0, 4},
         {"[\"a\\", INPUTS_BAD_STRING, 0, 4},
         {"[\"a\", \"b\\x\"]", INPUTS_BAD_STRING, 1, 9},
@@ -120,8 +122,8 @@ static void a_bare_nul_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(inputs_measure("[\"a\0b\"]", 7, 4, 40).problem, INPUTS_BAD_STRING);
-    assert_int_equal(inputs_measure("[\"a\"\0]", 6, 4, 40).problem, INPUTS_NOT_ARRAY);
-    assert_int_equal(inputs_measure("[\"a\"]\0", 6, 4, 40).problem, INPUTS_NOT_ARRAY);
+    assert_int_equal(inputs_measure("[\"a\"\0]", 6, 4, 40).problem, INPUTS_NOT_JSON);
+    assert_int_equal(inputs_measure("[\"a\"]\0", 6, 4, 40).problem, INPUTS_NOT_JSON);
 }
 
 static void limits_hold_to_the_byte(void **state)
