@@ -127,7 +127,6 @@ if target and not target.cancel then
   end
   side(pcall('ZREM', later, name))
   side(pcall('HDEL', data, name))
-  if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, name)) end
   code = 1
 end
 call('XDEL', stream, cancel_id)
@@ -136,4 +135,8 @@ if not control then
 elseif call('XLEN', stream) == 0 then
   call('DEL', stream)
 end
+local forgotten = {} -- a cancel may have been taken over from a dead worker
+if code == 1 then forgotten = {name} end
+if not control then forgotten[#forgotten + 1] = prefix_of(stream) .. cancel_id end
+if forgotten[1] and call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(forgotten))) end
 return {code}

@@ -1,18 +1,21 @@
 #!lua flags=allow-oom
--- Puts a lonely run on record before it starts: should the worker crash now, the entry is to blame and nobody else.
+-- Puts runs of suspects on record before they start: should the worker crash now, these are to blame and nobody else.
 --
 -- KEYS  1 stream, 2 trouble
--- ARGV  1 consumer, then for each entry: entry id, original name, claims (1: the name comes from `_id`), number of this
---       attempt
--- What stands in trouble: lib/trouble.lua.
+-- ARGV  1 consumer, 2 `alone` for lonely runs or `group`, then for each entry, 64 at most: entry id, original name, claims
+--       (1: the name comes from `_id`), number of this attempt
+-- What stands in trouble: lib/trouble.lua. A charge ends the count of takeovers: the entry was read.
 -- A call whose answer was lost is repeated: each consumer counts once.
--- Returns for each entry its open lonely runs, this one included; 0 when it is no longer pending or another consumer owns
--- it (a run of the caller whose answer was lost is taken off then: it never began); -3 when the name is not this entry's
--- (a producer wrote the `_id`).
+-- Returns for each entry
+--        n  on record; its open lonely runs, this one included, or 1 for a group
+--        0  it is no longer pending or another consumer owns it (a run of the caller whose answer was lost is taken off then:
+--           it never began)
+--       -3  the name is not this entry's (a producer wrote the `_id`)
+--       -8  not for a group: a run of another worker is open, so it runs alone; nothing was changed
 -- May not: count a run that this caller may not start.
 
 local call = redis.call
-local stream, trouble, consumer = KEYS[1], KEYS[2], ARGV[1]
+local stream, trouble, consumer, group = KEYS[1], KEYS[2], ARGV[1], ARGV[2] == 'group'
 local results = {}
 
 -- include lib/names.lua
@@ -28,16 +31,15 @@ local function charge(id, name, claims, attempt)
     return 0
   end
   if claims == '1' and not is_carrier(id, known, name, prefix_of(stream)) then return -3 end
-  local workers = {}
-  for worker in string.gmatch(string.match(known or '', '^%d+ %d+ %S+ (%S+)$') or '', '[^,]+') do
-    if worker ~= consumer then workers[#workers + 1] = worker end
-  end
-  workers[#workers + 1] = consumer
-  write_record(name, attempt - 1, id, workers)
-  return #workers
+  local _, _, runs = read_record(known)
+  runs = runs_of_others(runs, consumer)
+  if group and runs[1] then return -8 end
+  runs[#runs + 1] = group and '+' .. consumer or consumer
+  local lonely = write_record(name, attempt - 1, id, runs, 0)
+  return group and 1 or lonely
 end
 
-for i = 2, #ARGV, 4 do
+for i = 3, #ARGV, 4 do
   results[#results + 1] = charge(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
 end
 return results

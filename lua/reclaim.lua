@@ -5,13 +5,20 @@
 -- ARGV  1 consumer (me), 2 how many at most, 3 bytes at most, 4 name prefix of the class ('', 'high:', 'low:'),
 --       then the consumers in the order of their alive keys (never me); `released` is nobody and never alive
 -- Returns { entries, vanished, oversized, more }
---       entries    each { id, 1 when its worker died or 0 when it was released, open lonely runs, { field, value, ... } },
---                  now mine; with open lonely runs it is suspect, whoever gave it back
+--       entries    each { id, how, open runs, { field, value, ... } }, now mine
+--                    how        0 released, 1 its worker died, 2 likewise and it was taken over several times: charge it
+--                               before others, 3 it was taken over too often: answer it unread
+--                    open runs  lonely ones; -1 when only runs in groups are open. With any it is suspect, whoever gave it
+--                               back
 --       vanished   ids whose message is no longer in the stream: XCLAIM would drop them without a word, so they stay
 --                  pending until settle answers them as `gone`
 --       oversized  ids of single entries above the byte limit, not claimed: to be answered unread
 --       more       1 when a limit ended the search
 -- Consumers without alive key that hold nothing any more are deleted.
+-- Who dies while it reads an entry has charged nobody. So each takeover from a dead worker is counted in trouble, until a run
+-- of the entry is charged: by then it has been read. From the fourth on it comes alone in its answer, so that those beside it
+-- need not share what comes of it; the tenth is the last: of its fields it has only those then that say where its answer
+-- goes, checked here.
 -- May not: judge by idle time or delivery counts; charge anybody (an entry that a dead worker merely held is only suspect);
 -- touch an entry of a living worker; delete a consumer that holds anything (Redis would drop its pending entries).
 
@@ -19,10 +26,40 @@ local call = redis.call
 local stream, trouble = KEYS[1], KEYS[2]
 local me, limit, max_bytes, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local entries, vanished, oversized, more = {}, {}, {}, 0
-local found, bytes = 0, 0
+local found, bytes, alone = 0, 0, false
+local TAKEN_BESIDE, TAKEN_MOST = 3, 10
+local ADDRESS = {id = '^[%w._:%-]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$'}
+local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256}
 
 -- include lib/entries.lua
 -- include lib/trouble.lua
+
+-- The name by which an entry is on record, whatever it calls itself, and how often it was taken over, this time included; no
+-- name where that cannot be kept.
+local function takeovers(id, claimed)
+  local known, own = known_of(claimed), prefix .. id
+  if claimed ~= own and not is_carrier(id, known, claimed, prefix) then
+    claimed, known = own, known_of(own)
+  end
+  local attempts, carrier, runs, taken = read_record(known)
+  if known == nil or carrier and carrier ~= id then return nil, 1 end
+  return claimed, taken + 1, attempts, runs
+end
+
+-- Of a request's fields those that its answer needs to find its way.
+local function address_of(fields, id, name)
+  local kept, seen = {}, {}
+  if name and name ~= prefix .. id then kept = {'_id', name} end
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if ADDRESS[field] and not seen[field] and #value <= ADDRESS_MOST[field] and string.find(value, ADDRESS[field]) then
+      seen[field] = true
+      kept[#kept + 1] = field
+      kept[#kept + 1] = value
+    end
+  end
+  return kept
+end
 
 -- False when it has to wait for the next call.
 local function take(id, died)
@@ -31,15 +68,19 @@ local function take(id, died)
     vanished[#vanished + 1] = id
     return true
   end
-  local size, name = size_and_name(id, message[2], prefix)
+  local size, claimed = size_and_name(id, message[2], prefix)
   if size > max_bytes then
     oversized[#oversized + 1] = id
     return true
   end
-  if bytes + size > max_bytes then return false end
+  local how, name, taken, attempts, runs = died, nil, 1, nil, nil
+  if died == 1 then name, taken, attempts, runs = takeovers(id, claimed) end
+  if alone or taken > TAKEN_BESIDE and #entries > 0 or bytes + size > max_bytes then return false end
+  if taken > TAKEN_BESIDE then alone, how = true, taken < TAKEN_MOST and 2 or 3 end
   bytes = bytes + size
+  if name then write_record(name, attempts, id, runs, taken) end
   call('XCLAIM', stream, 'sluice', me, 0, id, 'JUSTID')
-  entries[#entries + 1] = {id, died, lonely_runs(id, name), message[2]}
+  entries[#entries + 1] = {id, how, open_runs(id, claimed), how == 3 and address_of(message[2], id, name) or message[2]}
   return true
 end
 

@@ -6,7 +6,7 @@
 -- ARGV  1 consumer, 2 look behind this entry id, 3 how many to take, 4 bytes at most, 5 name prefix of the class ('',
 --       'high:', 'low:')
 -- Returns as reclaim does, and how far it looked: { entries, {}, oversized, more, last id }
---       entries    each { id, 0, open lonely runs, { field, value, ... } }, now the caller's
+--       entries    each { id, 0, open runs as there, { field, value, ... } }, now the caller's
 --       oversized  ids of single entries above the byte limit, now the caller's too: to be answered unread
 --       more       1 when there is more to look at: call again with the last id
 -- The class without a prefix looks after `later` and `workers`, too.
@@ -41,7 +41,7 @@ local function look_at(id, fields)
     oversized[#oversized + 1] = id
   else
     bytes = bytes + size
-    entries[#entries + 1] = {id, 0, lonely_runs(id, name), fields}
+    entries[#entries + 1] = {id, 0, open_runs(id, name), fields}
   end
   return true
 end

@@ -1,9 +1,11 @@
--- `trouble`, the hash of requests that had some: for a name "attempts lonely-runs entry workers", as in `1 2 5-0 a,b`.
+-- `trouble`, the hash of requests that had some: for a name "attempts lonely-runs entry runs taken", as in `1 2 5-0 a,+b,c 3`.
 --   attempts     that failed
 --   lonely runs  that are open: charged before they began, and neither ended nor given back
 --   entry        that carries the name: promote writes it, a producer cannot
---   workers      whose runs they are, with commas; left out when there are none
--- The script has a local `trouble`, the key.
+--   runs         that are open, with commas: a worker for its lonely run, `+` and a worker for its run in a group; `-` for none
+--   taken        how often the entry was taken over from a dead worker since a run of it was charged last
+-- `taken` is left out while it is 0, and then so is the `-` of no runs. (Before there were groups, nothing stood behind the
+-- workers of lonely runs: such a record reads the same.) The script has a local `trouble`, the key.
 
 -- What is known of a name: false for nothing, nil where the key has a wrong type, which stops nobody. A missing right does.
 local function known_of(name)
@@ -18,28 +20,56 @@ local function is_carrier(id, known, name, prefix)
   return known and string.match(known, '^%d+ %d+ (%S+)') == id and string.match(name, '^%l*:?') == prefix
 end
 
--- Open lonely runs of this very entry; of another that has the name they say nothing.
-local function lonely_runs(id, name)
-  local runs, carrier = string.match(known_of(name) or '', '^%d+ (%d+) (%S+)')
-  return carrier == id and tonumber(runs) or 0
-end
-
-local function write_record(name, attempts, id, workers)
-  local open = workers[1] and ' ' .. table.concat(workers, ',') or ''
-  redis.call('HSET', trouble, name, attempts .. ' ' .. #workers .. ' ' .. id .. open)
-end
-
--- Takes a worker's lonely run of an entry off the record, if there is one: it crashed nobody.
-local function uncharge(id, name, worker)
-  local attempts, carrier, workers = string.match(known_of(name) or '', '^(%d+) %d+ (%S+) (%S+)$')
-  if carrier ~= id then return end
-  local others, found = {}, false
-  for other in string.gmatch(workers, '[^,]+') do
-    if other == worker then
-      found = true
-    else
-      others[#others + 1] = other
-    end
+-- What is known, taken apart: attempts, the carrier, the list of open runs, taken. Of nothing: no attempts, no carrier.
+local function read_record(known)
+  local attempts, carrier, rest = string.match(known or '', '^(%d+) %d+ (%S+) ?(.*)$')
+  local runs = {}
+  for run in string.gmatch(string.match(rest or '', '^%S+') or '', '[^,]+') do
+    if run ~= '-' then runs[#runs + 1] = run end
   end
-  if found then write_record(name, attempts, id, others) end
+  return attempts or 0, carrier, runs, tonumber(string.match(rest or '', '^%S+ (%d+)$') or 0)
+end
+
+local function is_lonely(run)
+  return string.sub(run, 1, 1) ~= '+'
+end
+
+-- Returns how many of the runs are lonely.
+local function write_record(name, attempts, id, runs, taken)
+  local lonely, more = 0, ''
+  for _, run in ipairs(runs) do
+    if is_lonely(run) then lonely = lonely + 1 end
+  end
+  if runs[1] or taken > 0 then more = ' ' .. (runs[1] and table.concat(runs, ',') or '-') end
+  if taken > 0 then more = more .. ' ' .. taken end
+  redis.call('HSET', trouble, name, attempts .. ' ' .. lonely .. ' ' .. id .. more)
+  return lonely
+end
+
+-- Open lonely runs of this very entry, -1 where only runs in groups are open; of another that has the name they say nothing.
+local function open_runs(id, name)
+  local _, carrier, runs = read_record(known_of(name))
+  local lonely = 0
+  if carrier ~= id then return 0 end
+  for _, run in ipairs(runs) do
+    if is_lonely(run) then lonely = lonely + 1 end
+  end
+  return lonely == 0 and runs[1] and -1 or lonely
+end
+
+-- The runs without those of this worker, and whether it had any.
+local function runs_of_others(runs, worker)
+  local others = {}
+  for _, run in ipairs(runs) do
+    if run ~= worker and run ~= '+' .. worker then others[#others + 1] = run end
+  end
+  return others, #others < #runs
+end
+
+-- Takes a worker's run of an entry off the record, if there is one: it crashed nobody.
+local function uncharge(id, name, worker)
+  local attempts, carrier, runs, taken = read_record(known_of(name))
+  if carrier ~= id then return end
+  local others, had = runs_of_others(runs, worker)
+  if had then write_record(name, attempts, id, others, taken) end
 end

@@ -141,8 +141,11 @@ static bool read_claimed(const struct resp_value *from, enum request_class class
         from->items[2].type != RESP_INTEGER || from->items[3].type != RESP_ARRAY) {
         return false;
     }
-    long long lonely = from->items[2].integer;
-    to->origin = from->items[1].integer ? ORIGIN_RECLAIMED : ORIGIN_RELEASED;
+    long long how = from->items[1].integer, lonely = from->items[2].integer;
+    to->origin = how ? ORIGIN_RECLAIMED : ORIGIN_RELEASED;
+    to->urgent = how == 2;
+    to->unread = how == 3;
+    to->group_run = lonely < 0;
     to->lonely_runs = lonely < 0 ? 0 : lonely > 1000 ? 1000 : (uint32_t)lonely;
     return read_fields(&from->items[3], fields);
 }

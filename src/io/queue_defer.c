@@ -28,6 +28,7 @@ void queue_write_charge(const struct queue *queue, const struct request_list *re
     queue_add_stream(queue, command, requests->first->class);
     queue_add_key(queue, command, "trouble", "");
     command_text(command, queue->worker);
+    command_text(command, requests->first->alone ? "alone" : "group");
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);

@@ -1,4 +1,4 @@
-/* Carrying requests to a script and its verdicts back: settle, defer, cancel, track, and charge before a lonely run.
+/* Carrying requests to a script and its verdicts back: settle, defer, cancel, track, and charge before suspects run.
  *
  * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis while it runs;
  * when the last call is answered, the action is. */
@@ -60,6 +60,8 @@ static enum verdict verdict_of(enum script script, long long result)
         return VERDICT_TOO_MANY_RESULTS;
     case -7:
         return VERDICT_LATER_FULL;
+    case -8:
+        return VERDICT_ALONE;
     case -5: /* not staged: queue_not_staged */
     default:
         return VERDICT_AGAIN;
@@ -87,7 +89,7 @@ static void log_failure(const struct request *request)
 static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
     request->verdict = verdict_of(script, result);
-    if (script == SCRIPT_CHARGE && result > 0) {
+    if (script == SCRIPT_CHARGE && result > 0 && request->alone) {
         request->lonely_runs = (uint32_t)result;
     }
     if (script == SCRIPT_SETTLE && result == -5) {

@@ -53,6 +53,12 @@ static void execute(struct lane *lane, struct action *action)
         else
             stop(lane, action->exit.status, action->exit.clean);
         break;
+    case ACTION_ALONE:
+        alone_ask(lane->home->alone, lane->number);
+        break;
+    case ACTION_TOGETHER:
+        alone_end(lane->home->alone, lane->number, clock_now_ns());
+        break;
     default:
         queue_execute(lane->queue, action);
     }

@@ -17,6 +17,7 @@
 #include "serve/models.h"
 #include "serve/prep.h"
 #include "serve/shares.h"
+#include "work/alone.h"
 #include "work/worker.h"
 
 struct event_base;
@@ -27,6 +28,7 @@ struct lane_home {
     struct event_base *base;
     struct prep *prep;
     struct shares *shares, *spare_shares; /* spare_shares: of the threads for spare time */
+    struct alone *alone;                  /* who has the process: a worker for each lane, by its number */
     struct compute_state capacity;        /* at the start */
     void *context;
     void (*on_step)(void *context); /* a lane has moved: batches may wait, its deadline may be another one */

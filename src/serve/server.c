@@ -44,6 +44,8 @@ static void look_at_ends(struct server *server)
     for (size_t i = 0; i < server->lane_count; i++) {
         const struct lane *lane = &server->lanes[i];
         stopped += lane->stopped;
+        if (lane->stopped)
+            alone_end(&server->alone, i, clock_now_ns());
         server->clean &= !lane->stopped || lane->clean;
         if (lane->stopped && lane->ended_with != STATUS_OK && !server->ending)
             end_with(server, lane);
@@ -52,12 +54,30 @@ static void look_at_ends(struct server *server)
         loop_stop(server->loop);
 }
 
+static bool all_rest(const struct server *server)
+{
+    bool rest = true;
+    for (size_t i = 0; i < server->lane_count; i++)
+        rest &= worker_rests(server->lanes[i].worker);
+    return rest;
+}
+
+/* A step of a lane may be what another one waits for, and comes through here itself. */
+static void tell_turns(struct server *server)
+{
+    size_t who;
+    struct event event = {.kind = EVENT_TURN};
+    while (alone_next(&server->alone, clock_now_ns(), all_rest(server), &who, &event.turn))
+        lane_step(&server->lanes[who], &event);
+}
+
 static void on_step(void *context)
 {
     struct server *server = context;
     feed_compute(server);
+    tell_turns(server);
     look_at_ends(server);
-    uint64_t deadline_ns = UINT64_MAX;
+    uint64_t deadline_ns = alone_deadline(&server->alone);
     for (size_t i = 0; i < server->lane_count; i++)
         if (server->lanes[i].deadline_ns < deadline_ns)
             deadline_ns = server->lanes[i].deadline_ns;
@@ -226,11 +246,16 @@ static enum status open_lanes(struct server *server, struct err *err)
     struct compute_state capacity = compute_state(server->compute);
     TRY(shares_open(&server->shares, server->lane_count, capacity.batches, err));
     TRY(shares_open(&server->spare_shares, server->lane_count, capacity.batches, err));
+    server->alone = (struct alone){.workers = calloc(server->lane_count, sizeof(struct alone_worker)),
+                                   .count = server->lane_count};
+    if (server->alone.workers == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->lane_count);
     server->home = (struct lane_home){.address = &server->address,
                                       .base = loop_base(server->loop),
                                       .prep = server->prep,
                                       .shares = &server->shares,
                                       .spare_shares = &server->spare_shares,
+                                      .alone = &server->alone,
                                       .capacity = capacity,
                                       .context = server,
                                       .on_step = on_step};
@@ -289,6 +314,7 @@ void server_close(struct server *server)
     for (size_t i = 0; server->lanes != NULL && i < server->lane_count; i++)
         lane_close(&server->lanes[i]);
     free(server->lanes);
+    free(server->alone.workers);
     shares_close(&server->shares);
     shares_close(&server->spare_shares);
     loop_close(server->loop);

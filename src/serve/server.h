@@ -30,6 +30,7 @@ struct server {
     struct prep *prep;
     struct compute *compute;
     struct shares shares, spare_shares;
+    struct alone alone;
     struct lane_home home;
     struct lane *lanes; /* [lane_count] */
     size_t lane_count;

@@ -134,7 +134,10 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->entry = entry->id;
     request->origin = entry->origin;
     request->lonely_runs = entry->lonely_runs;
-    request->alone = entry->origin == ORIGIN_RECLAIMED || entry->lonely_runs > 0;
+    request->alone = entry->lonely_runs > 0 || entry->group_run;
+    request->suspect = request->alone || entry->origin == ORIGIN_RECLAIMED;
+    request->urgent = entry->urgent;
+    request->unread = entry->unread;
     request_name_format(entry->class, entry->id, request->name);
     memcpy(request->id, request->name, sizeof(request->name));
     request->first_ms = entry->id.ms;
@@ -175,6 +178,8 @@ static void judge_entry(struct request *request, const struct entry *entry, cons
         request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
     else if (entry->oversize)
         request_fail(request, CODE_TOO_LARGE, "the entry is larger than this worker reads");
+    else if (entry->unread)
+        request_fail(request, CODE_POISON, "every worker that took it over died before it was read");
     else if (entry->origin == ORIGIN_SHED && !fields_cancel(fields))
         request_fail(request, CODE_QUEUE_FULL, "more requests wait than the queue takes; try again later");
 }

@@ -34,8 +34,8 @@ extern const char *const class_prefixes[CLASS_COUNT];
 enum entry_origin {
     ORIGIN_NEW,       /* never delivered before */
     ORIGIN_OWN,       /* from our own pending list, after a reconnect */
-    ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with lonely_runs */
-    ORIGIN_RECLAIMED, /* held by a worker that died: suspect, runs alone */
+    ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with open runs */
+    ORIGIN_RECLAIMED, /* held by a worker that died: suspect */
     ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */
     ORIGIN_SHED,      /* above the cap of its class: to be answered queue_full; unless it cancels another */
 };
@@ -54,6 +54,9 @@ struct entry {
     struct entry_id id;
     enum entry_origin origin;
     uint32_t lonely_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
+    bool group_run;       /* likewise: a run of it in a group */
+    bool urgent;          /* taken over several times, and no run of it was charged since: to be charged before others */
+    bool unread;          /* taken over too often: answered poison; `fields` are those that say where */
     bool oversize;        /* its fields were more than the reader takes: answered too_large, unread */
     bool vanished;        /* pending, but its message was deleted from the stream: answered internal (OUTCOME_GONE) */
     const struct entry_field *fields;
@@ -117,6 +120,7 @@ enum verdict {
     VERDICT_LATER_FULL,       /* lua/defer: too many wait for their time; nothing was changed: queue_full */
     VERDICT_TOO_MANY_RESULTS, /* one results stream too many; nothing was changed: bad_request, then once more */
     VERDICT_AGAIN,            /* could not be done now (TRYAGAIN, a full Redis); repeat later */
+    VERDICT_ALONE,            /* lua/charge: another worker's run of it is open, so it is for no group; not changed */
 };
 
 /* One text of a request: what batches are made of. */
@@ -162,9 +166,14 @@ struct request {
     uint32_t ttl_s; /* of the reply, whatever the outcome: an error's minimum is in it */
     uint32_t max_attempts;
     uint32_t attempt;     /* number of this run, from 1; `_attempt` of a promoted retry */
-    uint32_t lonely_runs; /* ACTION_CHARGE: io/ puts the new count here before EVENT_CHARGED */
+    uint32_t lonely_runs; /* ACTION_CHARGE of a lonely run: io/ puts the new count here before EVENT_CHARGED */
     uint64_t first_ms;    /* Redis unix ms of the first submission: queued_ms counts from here */
-    bool alone;           /* suspect: tokenised and run while nothing else is, in this process */
+    bool suspect;         /* charged before it starts */
+    bool alone;           /* suspect with a crash on record: tokenised and run while nothing else is, in this process */
+    bool urgent;          /* suspect that is charged before others, and is not yet */
+    bool unread;          /* its body was never looked at: it can only be answered */
+    bool grouped;         /* member of the group that is charged, or being charged */
+    bool on_record;       /* a charge of it was out when the connection broke: it may be in `trouble` */
     bool repeated;        /* a settle of it was out when the connection broke: late may be our own doing */
     bool truncate;
     bool notify;                        /* push a wake token */

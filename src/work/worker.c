@@ -130,7 +130,7 @@ void worker_weigh(double *mean, double value)
 bool worker_claims(const struct worker *worker)
 {
     bool let = worker->pulse_known && !worker->pulse.paused && !worker->pulse.full && !worker->quiet;
-    return let && worker_takes_more(worker);
+    return let && worker->turn == TURN_TOGETHER && worker_takes_more(worker);
 }
 
 bool worker_keeps_house(const struct worker *worker)
@@ -204,6 +204,7 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_FORMATTED] = compute_formatted,
     [EVENT_SETTLED] = settle_settled,
     [EVENT_CHARGED] = lonely_charged,
+    [EVENT_TURN] = lonely_turn,
     [EVENT_DEVICE_LOST] = compute_device_lost,
     [EVENT_LEASE] = chores_lease,
     [EVENT_PROMOTED] = chores_promoted,
@@ -221,8 +222,7 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
 static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
-    uint64_t turn = worker->suspects.first != NULL ? worker->turn_ends : NEVER;
-    uint64_t always[] = {watch_deadline(worker), turn, worker->drain_ends};
+    uint64_t always[] = {watch_deadline(worker), worker->drain_ends};
     uint64_t linked[] = {worker->quiet_until, worker->renew_at,      worker->promote_at, worker->reclaim.at,
                          worker->sweep.at,    worker->pulse_at,      worker->own_at,     worker->again_at,
                          worker->unblock_at,  share_deadline(worker)};
@@ -255,6 +255,13 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     return worker->wakes_at;
 }
 
+bool worker_rests(const struct worker *worker)
+{
+    bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
+    bool runs = worker->away > 0 || worker->running.count > 0 || worker->retries.first || worker->to_format.first;
+    return !reads && !runs;
+}
+
 struct worker_stats worker_stats(const struct worker *worker)
 {
     struct worker_stats stats = worker->stats;
@@ -262,7 +269,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     struct held_sum held = held_all(&worker->held);
     stats.held_tokens = (uint32_t)held.tokens;
     stats.held_bytes = held.bytes;
-    stats.waiting = worker->window.rows + worker->suspects.count;
+    stats.waiting = worker->window.rows + worker->suspects.count + worker->loners.count;
     stats.computing = worker->running.count;
     stats.devices = worker->options.devices - stats.devices_lost;
     stats.batch_tokens = worker->budget.tokens;

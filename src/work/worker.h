@@ -58,6 +58,13 @@ struct worker_options {
 /* Which action an EVENT_ENTRIES answers. */
 enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
 
+/* Who may work in this process: see work/alone.h. */
+enum turn {
+    TURN_TOGETHER, /* everybody */
+    TURN_REST,     /* nobody: what runs comes to its end, and nothing is read, prepared or cut */
+    TURN_ALONE,    /* this worker's suspects, one at a time */
+};
+
 /* What an operator asked of this worker, remotely. */
 enum worker_command { COMMAND_NONE, COMMAND_QUIET, COMMAND_RESUME, COMMAND_DRAIN, COMMAND_STOP };
 
@@ -82,6 +89,7 @@ enum event_kind {
     EVENT_FORMATTED,    /* requests came back from ACTION_FORMAT */
     EVENT_SETTLED,      /* ACTION_SETTLE answered, a verdict for each request; or failed as a whole */
     EVENT_CHARGED,      /* ACTION_CHARGE answered: lonely_runs holds the new count, or the verdict says why not */
+    EVENT_TURN,         /* another turn in this process */
     EVENT_DEVICE_LOST,  /* there is one device less; what it had goes on elsewhere, or comes back as EVENT_BATCH */
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
@@ -111,6 +119,7 @@ struct event {
         } entries;
         struct request_list requests; /* PREPARED, FORMATTED, SETTLED, CHARGED, RELEASED, TRACKED: the worker's again */
         struct pulse pulse;           /* PULSE */
+        enum turn turn;               /* TURN */
         struct batch *batch;          /* BATCH */
         struct {
             uint32_t engine_slots, batches_out; /* DEVICE_LOST: with those that are left */
@@ -162,8 +171,11 @@ enum action_kind {
     ACTION_SUBMIT,   /* run this batch on a compute thread */
     ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
     ACTION_SETTLE,   /* lua/settle and lua/defer for these requests, by their outcome; several may be out */
-    ACTION_CHARGE,   /* count a lonely run of this one request in `trouble` if it is pending with us; once per
-                        worker name, so that a repeated call counts once; any settle, defer clears the count */
+    ACTION_CHARGE,   /* record runs in `trouble` of those requests that are pending with us: one lonely run (of who is
+                        `alone`), or a group; once per worker name, so that a repeated call counts once; any settle,
+                        defer clears the record */
+    ACTION_ALONE,    /* this worker wants the process for itself (work/alone.h); EVENT_TURN says when it has it */
+    ACTION_TOGETHER, /* and this, that it does not, any more */
     ACTION_RENEW,    /* extend the alive key */
     ACTION_PROMOTE,  /* lua/promote; the housekeeper, and who has parked a request when that is due */
     ACTION_RELEASE,  /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,
@@ -222,6 +234,10 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
 
 /* Frees the array and leaves an empty one; what the actions own is not theirs to free. */
 void actions_free(struct actions *actions);
+
+/* Whether nothing that comes from requests is on its way in it: no read, no batch, nothing at the prep threads. In
+ * TURN_REST that comes true by itself. */
+bool worker_rests(const struct worker *worker);
 
 /* Counters for logs, `stats` and metrics: copied out, so that the reader needs no lock on the same thread. */
 struct worker_stats {

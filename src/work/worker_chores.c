@@ -135,7 +135,7 @@ void chores_advance(struct worker *worker)
     pulse_advance(worker);
     if (!worker_claims(worker))
         return;
-    if (!worker->reclaim.out && worker->own_at == NEVER && worker->now >= worker->reclaim.at)
+    if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at)
         round_calls(worker, &worker->reclaim, ACTION_RECLAIM);
     if (worker_keeps_house(worker) && !worker->sweep.out && worker->own_at == NEVER && worker->now >= worker->sweep.at)
         round_calls(worker, &worker->sweep, ACTION_SWEEP);

@@ -295,6 +295,7 @@ void compute_unstarted(struct worker *worker)
     for (int class = 0; class < CLASS_COUNT; class ++)
         request_list_join(&worker->to_release, &worker->to_prepare[class]);
     request_list_join(&worker->to_release, &worker->suspects);
+    request_list_join(&worker->to_release, &worker->loners);
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);
         row->request->given_up = true;

@@ -1,9 +1,15 @@
-/* Suspects: entries that a dead worker had held. One of them may have killed it, so each runs alone: it is charged
- * first (the lonely run is on record before it starts), then tokenised, computed and formatted while this process does
- * nothing else. If the process dies now, it is known whose run it was. Three such deaths make it poison.
+/* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent bystanders, and there
+ * can be many. So each is charged before it starts: should this process die, it is on record whose runs that may be due to.
  *
- * Most suspects are innocent bystanders and there can be many, while new work comes in: the two take turns. */
+ * Who has no crash on record runs in a group: up to GROUP_MOST are charged with one call, and are requests like any other
+ * from then on, beside new ones. When the process dies, the whole group has a crash on record: also where a new request
+ * was to blame, which costs each member one lonely run.
+ *
+ * Who has a crash on record runs alone: it is charged, tokenised, computed and formatted while this process, with all of
+ * its workers (alone.h), does nothing else, not even read. If the process dies now, it is known whose run it was. Three
+ * such deaths make it poison. Groups wait until all these are through. */
 #include "base/clock.h"
+#include "work/alone.h"
 #include "work/worker_stages.h"
 
 bool lonely_is(const struct worker *worker, const struct request *request)
@@ -11,8 +17,17 @@ bool lonely_is(const struct worker *worker, const struct request *request)
     return worker->lonely == request;
 }
 
-void lonely_leave(struct worker *worker, const struct request *request)
+/* It is charged now, or will never be. */
+static void charged(struct worker *worker, struct request *request)
 {
+    worker->urgent -= request->urgent;
+    request->urgent = request->on_record = false;
+}
+
+void lonely_leave(struct worker *worker, struct request *request)
+{
+    worker->grouped -= request->grouped;
+    request->grouped = false;
     if (worker->lonely != request)
         return;
     worker->lonely = NULL;
@@ -39,25 +54,129 @@ void lonely_stage(struct worker *worker, enum lonely_stage stage)
     worker->lonely_stage = stage;
 }
 
-void lonely_add(struct worker *worker, struct request *request)
+void lonely_ended(struct worker *worker, struct request *request)
 {
-    request_list_push(&worker->suspects, request);
+    charged(worker, request);
+    lonely_leave(worker, request);
 }
 
-/* It is pending with us still. Should the own list bring it back, it is no less suspect for that. */
-static void forget(struct worker *worker, struct request *request)
+void lonely_add(struct worker *worker, struct request *request)
 {
-    worker->reclaim_unsure = true;
-    settle_forget(worker, request);
+    struct request_list *list = request->alone ? &worker->loners : &worker->suspects;
+    if (!request->urgent) {
+        request_list_push(list, request);
+        return;
+    }
+    struct request_list first = {0};
+    request_list_push(&first, request);
+    request_list_join(&first, list);
+    *list = first;
+}
+
+/* It is pending with us still. Should the own list bring it back, it is no less suspect for that. What may be on record
+ * must go from there, so it is given back. */
+static void forget(struct worker *worker, struct request_list *list)
+{
+    for (struct request *request; (request = request_list_pop(list)) != NULL;)
+        if (request->on_record) {
+            settle_release(worker, request);
+        } else {
+            worker->reclaim_unsure = true;
+            settle_forget(worker, request);
+        }
 }
 
 void lonely_forget(struct worker *worker)
 {
-    for (struct request *request; (request = request_list_pop(&worker->suspects)) != NULL;)
-        forget(worker, request);
+    forget(worker, &worker->suspects);
+    forget(worker, &worker->loners);
 }
 
-void lonely_charged(struct worker *worker, const struct event *event)
+/* --- in groups --- */
+
+static void member_charged(struct worker *worker, struct request *request)
+{
+    if (request->verdict == VERDICT_DONE)
+        charged(worker, request);
+    request->on_record = false;
+    if (request->verdict == VERDICT_LATE) {
+        settle_forget(worker, request);
+        worker->stats.late++;
+    } else if (!worker_takes_more(worker)) {
+        settle_release(worker, request); /* which takes the charge back */
+    } else if (request->verdict == VERDICT_NOT_ITS_NAME || request->verdict == VERDICT_ALONE) {
+        lonely_leave(worker, request);
+        request->alone = request->verdict == VERDICT_ALONE;
+        if (!request->alone) {
+            request_disown(request);
+            worker->stats.disowned++;
+        }
+        lonely_add(worker, request);
+    } else if (take_expired(worker, request)) {
+        settle_finish(worker, request);
+    } else {
+        compute_accept(worker, request);
+    }
+}
+
+/* Whether they are on record is not known: they are charged once more, before others. */
+static void group_unsure(struct worker *worker, struct request_list *list)
+{
+    worker_call_failed(worker);
+    for (struct request *request = list->first; request != NULL; request = request->next) {
+        request->on_record = true;
+        lonely_leave(worker, request);
+    }
+    if (worker_takes_more(worker)) {
+        request_list_join(list, &worker->suspects);
+        worker->suspects = *list;
+        return;
+    }
+    for (struct request *request; (request = request_list_pop(list)) != NULL;)
+        settle_release(worker, request);
+}
+
+static void group_charged(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    worker->charging = false;
+    if (event->failed) {
+        group_unsure(worker, &list);
+        return;
+    }
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;)
+        member_charged(worker, request);
+}
+
+/* Fills the group up once half of it is through, so that there is always something to run. */
+static void charge_group(struct worker *worker)
+{
+    bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
+    if (!may || worker->suspects.first == NULL || worker->loners.first != NULL || worker->charging ||
+        worker->grouped > GROUP_MOST / 2)
+        return;
+    struct action *action = worker_act(worker, ACTION_CHARGE);
+    if (action == NULL)
+        return;
+    while (worker->suspects.first != NULL && worker->grouped < GROUP_MOST) {
+        struct request *request = request_list_pop(&worker->suspects);
+        if (take_expired(worker, request)) {
+            settle_finish(worker, request);
+            continue;
+        }
+        request->verdict = VERDICT_DONE;
+        request->grouped = true;
+        worker->grouped++;
+        request_list_push(&action->requests, request);
+    }
+    worker->charging = action->requests.first != NULL;
+    if (!worker->charging)
+        worker->actions->count--;
+}
+
+/* --- alone --- */
+
+static void loner_charged(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     struct request *request = request_list_pop(&list);
@@ -72,39 +191,41 @@ void lonely_charged(struct worker *worker, const struct event *event)
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (request->lonely_runs > POISON_LONELY_RUNS) {
+        charged(worker, request);
         worker->lonely_stage = LONELY_AWAY;
         request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->lonely_runs - 1);
         settle_finish(worker, request);
     } else {
+        charged(worker, request);
         worker->lonely_stage = LONELY_CHARGED;
     }
 }
 
-static bool others_rest(const struct worker *worker)
+void lonely_charged(struct worker *worker, const struct event *event)
 {
-    return worker->away == 0 && worker->running.count == 0 && worker->retries.first == NULL;
+    if (event->requests.first == worker->lonely)
+        loner_charged(worker, event);
+    else
+        group_charged(worker, event);
 }
 
-static bool others_wait(const struct worker *worker)
+static bool wants_to_be_alone(const struct worker *worker)
 {
-    return compute_waits(worker) || !others_rest(worker);
+    return worker->loners.first != NULL && worker_may_call(worker) && worker_takes_more(worker);
 }
 
-/* Whose turn it is. A turn ends when its time is up and the other side waits, or when nobody is left on this side. */
-static bool suspects_turn(struct worker *worker)
+/* Not before the group is through, which would be charged with what a lonely run does. */
+static void ask(struct worker *worker)
 {
-    bool wanted = worker->suspects.first != NULL && worker_may_call(worker) && worker_takes_more(worker);
-    bool turn = worker->lonely_turn;
-    if (!wanted)
-        turn = false;
-    else if (!others_wait(worker))
-        turn = true;
-    else if (worker->now >= worker->turn_ends)
-        turn = !turn;
-    if (turn != worker->lonely_turn)
-        worker->turn_ends = turn ? NEVER : worker->now + LONELY_SLICE_MS * NS_PER_MS;
-    worker->lonely_turn = turn;
-    return turn;
+    bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
+    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER) != NULL)
+        worker->asked = wants;
+}
+
+void lonely_turn(struct worker *worker, const struct event *event)
+{
+    worker->turn = event->turn;
+    worker->turn_ends = worker_after_ms(worker, ALONE_SLICE_MS);
 }
 
 static void charge(struct worker *worker)
@@ -136,9 +257,7 @@ static bool expired(struct worker *worker)
 
 static void choose(struct worker *worker)
 {
-    if (worker->turn_ends == NEVER)
-        worker->turn_ends = worker->now + LONELY_SLICE_MS * NS_PER_MS;
-    struct request *request = request_list_pop(&worker->suspects);
+    struct request *request = request_list_pop(&worker->loners);
     if (take_expired(worker, request)) {
         settle_finish(worker, request);
         return;
@@ -193,18 +312,20 @@ static void submit(struct worker *worker)
     compute_submit(worker, action, batch);
 }
 
-bool lonely_advance(struct worker *worker)
+static void run_alone(struct worker *worker)
 {
+    while (worker->lonely == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved)
+        choose(worker);
     if (worker->lonely == NULL) {
-        if (!suspects_turn(worker))
-            return false;
-        if (others_rest(worker))
-            choose(worker);
-        return true;
+        if (worker_act(worker, ACTION_TOGETHER) != NULL) {
+            worker->asked = false;
+            worker->turn = TURN_REST; /* until all are told */
+        }
+        return;
     }
     if (!worker_takes_more(worker) && worker->lonely_stage != LONELY_AWAY && worker->lonely_stage != LONELY_COMPUTED) {
         settle_release(worker, worker->lonely); /* which takes its charge back */
-        return true;
+        return;
     }
     switch (worker->lonely_stage) {
     case LONELY_UNSURE:
@@ -225,5 +346,15 @@ bool lonely_advance(struct worker *worker)
     case LONELY_AWAY:
         break;
     }
-    return true;
+}
+
+bool lonely_advance(struct worker *worker)
+{
+    if (worker->turn == TURN_ALONE) {
+        run_alone(worker);
+    } else {
+        charge_group(worker);
+        ask(worker);
+    }
+    return worker->turn != TURN_TOGETHER;
 }

@@ -61,7 +61,7 @@ void pace_computed(struct worker *worker, const struct batch *batch)
 void pace_answered(struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
-    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->alone && now_ms > request->entry.ms)
+    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->suspect && now_ms > request->entry.ms)
         tune_answered(&worker->tune, now_ms - request->entry.ms, worker->now);
 }
 

@@ -264,6 +264,8 @@ void read_advance(struct worker *worker)
     advance_unblock(worker);
     if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own)
         return;
+    if (worker->turn != TURN_TOGETHER) /* who reads may die of it, and a suspect that runs alone would be blamed */
+        return;
     if (worker->now >= worker->own_at)
         read_own(worker);
     else if (worker_claims(worker))

@@ -18,7 +18,7 @@ void settle_forget(struct worker *worker, struct request *request)
     bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
     if (gone && request->delivered_again)
         read_own_again(worker);
-    lonely_leave(worker, request);
+    lonely_ended(worker, request);
     held_remove(&worker->held, request);
     request_free(request);
 }
@@ -58,7 +58,7 @@ void settle_finish(struct worker *worker, struct request *request)
 
 void settle_release(struct worker *worker, struct request *request)
 {
-    lonely_leave(worker, request);
+    lonely_ended(worker, request);
     request->state = REQUEST_LEAVING;
     request_list_push(&worker->to_release, request);
 }
@@ -126,7 +126,7 @@ static void put_off(struct worker *worker, struct request *request)
     worker->stats.stuck += ++request->refusals == STUCK_REFUSALS;
     request->again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
     request->state = REQUEST_READY;
-    lonely_leave(worker, request);
+    lonely_ended(worker, request);
     request_list_push(&worker->again, request);
     if (request->again_ns < worker->again_at)
         worker->again_at = request->again_ns;

@@ -37,7 +37,7 @@ void share_pulsed(struct worker *worker)
 static bool may_shed(const struct worker *worker)
 {
     return worker->pulse.housekeeper && worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet &&
-           !worker->sharing && worker->ready.count < SHED_READY_MOST;
+           worker->turn == TURN_TOGETHER && !worker->sharing && worker->ready.count < SHED_READY_MOST;
 }
 
 static void shed(struct worker *worker, enum request_class class)

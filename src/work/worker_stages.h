@@ -10,7 +10,7 @@
  * worker_compute.c  prepare, window, batches, format
  * worker_rows.c     what becomes of rows when their batch is back, failed or not
  * worker_watch.c    fixed windows, rows that expire, batches that hang
- * worker_lonely.c   suspects: one at a time, while nothing else runs
+ * worker_lonely.c   suspects: in groups, or one at a time while nothing else runs
  * worker_settle.c   outcomes on their way to Redis, release, drain and exit
  * worker_look.c     what the outside may look at and change while it runs
  *
@@ -259,17 +259,20 @@ uint64_t watch_deadline(const struct worker *worker);
 
 /* --- worker_lonely.c --- */
 
-/* Lines a suspect up for its lonely run. */
+/* Lines a suspect up for a group, or for its lonely run. */
 void lonely_add(struct worker *worker, struct request *request);
 
 /* Drops the suspects that wait: without a lease they are not ours to run. They stay pending. */
 void lonely_forget(struct worker *worker);
 
-/* EVENT_CHARGED: it may run, is poison, or is not ours any more. */
+/* EVENT_CHARGED: they may run, are poison, or are not ours any more. */
 void lonely_charged(struct worker *worker, const struct event *event);
 
-/* Takes the one suspect a step further, or chooses the next. Whether the stage is the suspects' now: nothing else may
- * be prepared or cut then. */
+/* EVENT_TURN. */
+void lonely_turn(struct worker *worker, const struct event *event);
+
+/* Charges the next group, asks for the process, or takes the one suspect that has it a step further. Whether the
+ * process is somebody's: nothing else may be prepared or cut then. */
 bool lonely_advance(struct worker *worker);
 
 /* The suspect was prepared: all its rows are to run. */
@@ -281,8 +284,11 @@ void lonely_row_back(struct worker *worker, struct row *row);
 /* Where the suspect is now. */
 void lonely_stage(struct worker *worker, enum lonely_stage stage);
 
-/* If this request is the suspect, it is no longer: the next one may be chosen. */
-void lonely_leave(struct worker *worker, const struct request *request);
+/* If this request is the suspect, or a member of the group, it is no longer: the next one may be chosen. */
+void lonely_leave(struct worker *worker, struct request *request);
+
+/* Likewise of one that is gone from here, perhaps before it was charged. */
+void lonely_ended(struct worker *worker, struct request *request);
 
 /* Whether this request is the suspect that runs now. */
 bool lonely_is(const struct worker *worker, const struct request *request);

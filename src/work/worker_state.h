@@ -27,7 +27,7 @@ enum {
     OWN_MOST = 256,       /* READ_OWN; halves when the answer does not arrive */
     PAUSE_MS = 100,       /* after a script that failed, before the next try */
     STARVED_MS = 10,      /* after an allocation failed */
-    LONELY_SLICE_MS = 50, /* suspects and others take turns of this length */
+    GROUP_MOST = 64,      /* suspects that are on record as one group */
 };
 
 /* Where the one suspect that may run is. */
@@ -131,12 +131,17 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t expire_at; /* when to look for rows that expire, at the earliest */
 
     /* Suspects. */
-    struct request_list suspects;
+    struct request_list suspects; /* for groups … */
+    uint32_t grouped;             /* members of the one that runs */
+    bool charging;                /* some of them are being charged */
+    uint32_t urgent;              /* suspects of both kinds: no others are taken over before they are charged */
+    struct request_list loners;   /* … or each alone */
+    bool asked;                   /* for the process */
+    enum turn turn;
+    uint64_t turn_ends; /* TURN_ALONE: no other suspect begins then */
     struct request *lonely;
     enum lonely_stage lonely_stage;
     struct row *lonely_rows; /* its rows that wait, by `next` */
-    bool lonely_turn;
-    uint64_t turn_ends; /* NEVER: not before the first of this turn has run */
 
     /* The end. */
     bool draining, leaving, exited;

@@ -1,5 +1,5 @@
 /* From a stream entry to the first stage of its request: what is already decided (malformed, a cancel, expired,
- * refused, poison) goes straight to its settle, what is not due yet is parked, suspects wait for their lonely run, and
+ * refused, poison) goes straight to its settle, what is not due yet is parked, suspects wait until they are charged, and
  * only the rest is prepared. */
 #include "base/clock.h"
 #include "work/worker_stages.h"
@@ -60,7 +60,7 @@ static void start(struct worker *worker, struct request *request)
     }
     if (park(worker, request))
         return;
-    if (request->alone)
+    if (request->suspect)
         lonely_add(worker, request);
     else
         compute_accept(worker, request);
@@ -114,6 +114,7 @@ void take_entry(struct worker *worker, const struct entry *entry)
         return;
     }
     held_add(&worker->held, request);
+    worker->urgent += request->urgent;
     worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
     worker->classes[entry->class].tenants |= request->tenant[0] != '\0';
     count(worker, request);
@@ -126,7 +127,7 @@ void take_entry(struct worker *worker, const struct entry *entry)
 /* Known to be its own after all: what `_id` had brought with it, a charge of others above all, is forgotten. */
 void take_disowned(struct worker *worker, struct request *request)
 {
-    bool poison = request->code == CODE_POISON;
+    bool poison = request->code == CODE_POISON && !request->unread;
     request_disown(request);
     worker->stats.disowned++;
     if (poison) {

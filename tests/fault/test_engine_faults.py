@@ -2,9 +2,13 @@
 crashes the worker is poison, and those who only shared the batch get their vectors."""
 
 
+import json
+import time
+
 from case import SluiceCase, scaled
 from corpus import texts
 from history import History
+from producer import Journal
 from vectors import decode_f32
 
 WORD = "kernel"  # the word that sets a fault off; no other text of these tests has it
@@ -18,9 +22,9 @@ class EngineFaults(SluiceCase):
         self.sender = self.producer(self.server)
         self.healthy = [text.replace(WORD, "music") for text in texts(60, seed=1)]
 
-    def serve(self, *faults, flags=("--backoff-ms", "20", "--backoff-cap-ms", "60"), wait=True):
+    def serve(self, *faults, flags=("--backoff-ms", "20", "--backoff-cap-ms", "60"), wait=True, **options):
         """A daemon whose engine has these faults."""
-        served = self.make_faulty(self.server, *flags, faults=faults).start()
+        served = self.make_faulty(self.server, *flags, faults=faults, **options).start()
         if wait:
             served.wait_ready(self.client)
         return served
@@ -116,7 +120,7 @@ class EngineFaults(SluiceCase):
         self.assertEqual(self.attempts_of_others([]), {1})
 
     def test_crash_is_poison(self):
-        """An entry that crashes each worker that runs it: three lonely crashes, then an error reply; the others are answered."""
+        """An entry that crashes each worker that runs it: one in a group, three alone, then an error reply; the others are answered."""
         served = self.serve("crash:{kernel}")
         guilty = self.submit_among_others(1, "poison")[0]
         crashes = 0
@@ -128,9 +132,76 @@ class EngineFaults(SluiceCase):
                 self.assertLess(crashes, 12, "the poisoned entry crashes workers for ever")
                 served = self.serve("crash:{kernel}", wait=False)
         self.finish("crash")
-        self.assertIn(self.fired("crash"), (3, 4), "first in company perhaps, then three times alone")
+        self.assertIn(self.fired("crash"), (4, 5), "first in company perhaps, then in its group, then three times alone")
         self.assertEqual(self.sender.reply(guilty)[b"code"], b"poison")
         self.assertIn(b"poison", self.letter(guilty).values())
+        self.assertTrue(served.running())
+
+    def until_answered(self, requests, *faults, most, kind="crash", **options):
+        """A new daemon for each that dies, until these are answered; returns the last one."""
+        served, deaths = self.serve(*faults, wait=False, **options), 0
+        while not self.sender.finished(requests):
+            self.wait_until(lambda: not served.running() or self.sender.finished(requests), "a crash or an answer", timeout=120)
+            if not served.running():
+                served.wait_exit()
+                deaths += 1
+                self.assertLess(deaths, most, f"workers die of a {kind} for ever")
+                served = self.serve(*faults, wait=False, **options)
+        return served
+
+    def test_one_poison_among_many_that_were_held(self):
+        """Its group has a crash on record and runs alone, and nobody but the one is answered poison."""
+        holder = self.serve(flags=("--window", "fixed", "--window-ms", "60000"))
+        guilty = self.submit_among_others(1, "poison")[0]
+        self.wait_until(lambda: self.pending(self.client) == 61, "all to be held")
+        holder.kill()
+        served = self.until_answered([guilty], "crash:{kernel}", most=6)
+        self.finish("crash")
+        self.assertEqual(self.fired("crash"), 4, "once in its group, then three times alone")
+        self.assertEqual([r.id for r in self.journal.requests.values() if self.sender.reply(r).get(b"code") == b"poison"], ["guilty-0"])
+        self.assertTrue(served.running())
+
+    def serve_both(self, *faults):
+        """One daemon for two queues."""
+        entries = [{"queue": queue, "model": self.make_model()} for queue in (self.queue, "other")]
+        self.write("sluice.json", json.dumps({"queues": entries, "threads": 2}))
+        served = self.make_faulty(self.server, faults=faults, environment={"SLUICE_CONFIG": self.path("sluice.json")})
+        for flag in ("--queue", "--model"):
+            at = served.argv.index(flag)
+            del served.argv[at:at + 2]
+        return served.start()
+
+    def test_poison_of_one_queue_is_not_held_against_another(self):
+        """Alone means alone in the process: what a second queue of the daemon runs slowly meanwhile has crashed nobody."""
+        faults = ("crash:{kernel}", "slow:{music}:200")
+        guilty = self.sender.submit(f"the {WORD}", "poison", id="guilty")
+        other = self.producer(self.server, "other", Journal())
+        other.submit_many([f"music {number}" for number in range(6)], encoding="f32")
+        served, deaths = self.serve_both(*faults), 0
+        while not self.sender.finished([guilty]) or not other.finished(list(other.journal.requests.values())):
+            if not served.running():
+                served.wait_exit()
+                deaths += 1
+                self.assertLess(deaths, 8, "the poison crashes workers for ever")
+                served = self.serve_both(*faults)
+            time.sleep(0.02)
+        self.finish("crash")
+        self.wait_empty(other)
+        self.assert_clean(self.server, queue="other", journal=other.journal)
+        self.assertIn(self.fired("crash"), (4, 5), "in company, in its group, then three times alone")
+
+    def test_an_entry_that_kills_its_reader(self):
+        """Before anything could be charged: after ten deaths it is answered unread, and who was beside it is not."""
+        environment = {"FAULTY_PARSER": "deadly"}
+        self.sender.submit_many(self.healthy[:30], encoding="f32")
+        guilty = self.sender.submit("a deadly text", "poison", id="guilty", notify=1)
+        self.sender.submit_many(self.healthy[30:], encoding="f32")
+        served = self.until_answered([guilty], most=14, kind="parse", environment=environment)
+        self.finish("parse")
+        self.assertIn(self.fired("parse"), range(9, 13))
+        self.assertEqual(self.letter(guilty)[b"text"], b"a deadly text")
+        self.assertEqual(self.sender.reply(guilty)[b"retryable"], b"0")
+        self.assertEqual([r.id for r in self.journal.requests.values() if self.sender.reply(r).get(b"code") == b"poison"], ["guilty"])
         self.assertTrue(served.running())
 
     def test_slow_engine_is_not_robbed(self):

@@ -568,7 +568,7 @@ static void release_takes_a_charged_run_off_the_record(void **state)
     redis_do(redis, "XADD " STREAM " 2-1 text hello _id 1-9");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1 2-1 1-9 0 2");
+    redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me alone 1-1 1-1 0 1 2-1 1-9 0 2");
     redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
@@ -579,13 +579,13 @@ static void release_keeps_the_runs_that_crashed_others(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "dead");
-    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble dead 1-1 1-1 0 1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble dead alone 1-1 1-1 0 1");
     redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
     redis_do(redis, "SET " Q "alive:me token");
     redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
-    redis_expect(redis, "0 1 1-1 dead", "HGET " Q "trouble 1-1");
+    redis_expect(redis, "0 1 1-1 dead 1", "HGET " Q "trouble 1-1");
 }
 
 static void charge_counts_lonely_runs_of_the_owner(void **state)
@@ -593,15 +593,15 @@ static void charge_counts_lonely_runs_of_the_owner(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me alone 1-1 1-1 0 1");
     redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2,
-                        STREAM " " Q "trouble me 1-1 1-1 0 1"); /* repeated, not run twice */
+                        STREAM " " Q "trouble me alone 1-1 1-1 0 1"); /* repeated, not run twice */
     redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
-    redis_expect_script(redis, "[0 0]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble other 1-1 1-1 0 1 9-9 9-9 0 1");
+    redis_expect_script(redis, "[0 0]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble other alone 1-1 1-1 0 1 9-9 9-9 0 1");
     redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
     redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:me you 10 1000 '' me");
-    redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you 1-1 1-1 0 1");
+    redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you alone 1-1 1-1 0 1");
     redis_expect(redis, "0 2 1-1 me,you", "HGET " Q "trouble 1-1");
 }
 
@@ -613,7 +613,7 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
     deliver(redis, "1-1", "gone");
     redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:gone me 10 1000 '' gone");
-    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me 1-1 1-1 0 1");
+    redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me alone 1-1 1-1 0 1");
     redis_do(redis, "SET " Q "alive:me token");
     redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");

@@ -141,8 +141,10 @@ class World:
     def charge(self):
         worker = self.anyone()
         which, picked = self.pick(worker)
-        for entry_id, name, claims in picked[:1]:
-            self.call("charge", (entry_id, name) if claims else entry_id, which=which, consumer=worker.name)
+        how = self.chance.choice(["alone", "group"])
+        entries = [(entry_id, name) if claims else entry_id for entry_id, name, claims in picked]
+        if entries:
+            self.call("charge", *entries[:None if how == "group" else 1], which=which, consumer=worker.name, how=how)
 
     def release(self):
         worker = self.chance.choice(self.living)

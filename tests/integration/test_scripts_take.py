@@ -123,6 +123,97 @@ class Take(SluiceCase):
             self.assertEqual(self.run_call("release", "1-1", me=me, last=2), [1, 1])
         self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1")
 
+    def test_a_group_is_on_record_until_it_ends(self):
+        self.desk.deliver("me", "1-1", "2-1", "3-1")
+        self.assertEqual(self.run_call("charge", "1-1", "2-1", "9-9", how="group"), [1, 1, 0])
+        self.assertEqual(self.run_call("charge", "1-1", "2-1", how="group"), [1, 1], "repeated, not run twice")
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1 +me")
+        self.run_call("release", "1-1")
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1")
+        self.run_call("settle", End("2-1"))
+        self.assertIsNone(self.desk.trouble("2-1"))
+
+    def test_who_crashed_in_a_group_runs_alone(self):
+        self.desk.deliver("dead", "1-1", "2-1")
+        self.run_call("charge", "1-1", consumer="dead", how="group")
+        entries, *_ = self.run_call("reclaim", "dead")
+        self.assertEqual([entry[:3] for entry in entries], [["1-1", 1, -1], ["2-1", 1, 0]])
+        self.assertEqual(self.run_call("charge", "1-1", "2-1", how="group"), [-8, 1])
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1 +dead 1")
+        self.assertEqual(self.run_call("charge", "1-1"), [1], "a run in a group is no lonely run")
+        self.assertEqual(self.desk.trouble("1-1"), "0 1 1-1 +dead,me")
+        self.assertEqual(self.run_call("reclaim", "me", me="heir")[0][0][:3], ["1-1", 1, 1])
+
+    def test_records_of_before_there_were_groups(self):
+        self.desk.deliver("me", "1-1")
+        self.client.hset(self.desk.key("trouble"), "1-1", "1 2 1-1 a,b")
+        self.assertEqual(self.run_call("charge", "1-1", how="group"), [-8])
+        self.assertEqual(self.run_call("charge", "1-1", attempt=2), [3])
+        self.assertEqual(self.desk.trouble("1-1"), "1 3 1-1 a,b,me")
+
+    # --- takeovers ---
+
+    def take_over(self, worker, heir):
+        return self.run_call("reclaim", worker, me=heir)
+
+    def test_the_tenth_takeover_is_answered_unread(self):
+        """Ten workers die of it, none of which has charged anybody."""
+        self.desk.add("1-1", text="deadly", id="order-42", notify="1", ttl="60", tenant="a", meta="m")
+        self.desk.read("w0")
+        for number in range(1, 10):
+            how = 1 if number <= 3 else 2
+            self.assertEqual(self.take_over(f"w{number - 1}", f"w{number}")[0][0][:3], ["1-1", how, 0])
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1 - 9")
+        self.assertEqual(self.take_over("w9", "me")[0],
+                         [["1-1", 3, 0, ["id", "order-42", "notify", "1", "ttl", "60", "tenant", "a"]]])
+        told = {"code": "poison", "message": "x"}
+        self.assertEqual(self.run_call("settle", End("1-1", "dead", reply="order-42", notify="1", fields=told)), [1, 0, 0])
+        letter = dict(self.client.xrange(self.desk.key("dead"))).popitem()[1]
+        self.assertEqual(letter[b"text"], b"deadly", "the dead letter has the body")
+        self.assertEqual(self.desk.reply("order-42")["code"], "poison")
+        self.assertFalse(self.client.exists(self.desk.key("trouble")))
+
+    def test_who_was_taken_over_often_comes_alone(self):
+        self.desk.deliver("dead", "1-1", "2-1", "3-1", "4-1")
+        for name in ("2-1", "3-1"):
+            self.client.hset(self.desk.key("trouble"), name, f"0 0 {name} - 3")
+        self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead")), answer[3]), (["1-1"], 1))
+        self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead")), answer[3]), (["2-1"], 1))
+        self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead")), answer[3]), (["3-1"], 1))
+        self.assertEqual((self.taken(answer := self.run_call("reclaim", "dead")), answer[3]), (["4-1"], 0))
+
+    def test_a_charge_ends_the_count(self):
+        """A bystander of many kills is charged in between: it has been read."""
+        self.desk.deliver("w0", "1-1")
+        for number in range(1, 30):
+            how = self.take_over(f"w{number - 1}", f"w{number}")[0][0][1]
+            self.assertEqual(how, 1)
+            if number % 3 == 0:
+                self.run_call("charge", "1-1", consumer=f"w{number}", how="group")
+                self.run_call("release", "1-1", me=f"w{number}")
+                self.desk.do("XCLAIM", self.desk.stream(), "sluice", f"w{number}", "0", "1-1")
+
+    def test_takeovers_follow_a_retry_and_no_forgery(self):
+        self.desk.add("7-1", "low", _id="low:1-1", text="x")
+        self.desk.add("8-1", "low", _id="low:1-1", text="forged")
+        self.desk.read("w0", "low")
+        self.client.hset(self.desk.key("trouble"), "low:1-1", "1 0 7-1")
+        self.run_call("reclaim", "w0", me="w1", which="low")
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("trouble"))),
+                         {"low:1-1": "1 0 7-1 - 1", "low:8-1": "0 0 8-1 - 1"})
+
+    def test_only_what_is_well_formed_is_told_of_what_is_not_read(self):
+        self.desk.add("1-1", text="x", id="a b", notify="x" * 72, ttl="1e9", tenant="\x00", traceparent="00-ff")
+        self.desk.read("dead")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 0 1-1 - 9")
+        self.assertEqual(self.run_call("reclaim", "dead")[0], [["1-1", 3, 0, ["traceparent", "00-ff"]]])
+
+    def test_given_back_is_no_takeover(self):
+        self.desk.deliver("released", "1-1")
+        self.client.hset(self.desk.key("trouble"), "1-1", "0 0 1-1 - 9")
+        self.assertEqual(self.run_call("reclaim", "released")[0][0][:3], ["1-1", 0, 0])
+        self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1 - 9")
+
     # --- release ---
 
     def test_release_of_one_stream_keeps_the_worker_signed_on(self):

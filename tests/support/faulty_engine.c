@@ -1,5 +1,6 @@
 /* An engine that fails on demand, around the real one: the daemon of the fault tests is the shipped one, linked with
- * --wrap of engine_open, encoder_put, encoder_take and this file, so that no hook for tests stands in the product.
+ * --wrap of engine_open, encoder_put, encoder_take, request_parse and this file, so that no hook for tests stands in the
+ * product.
  *
  * FAULTY_ENGINE names what happens when a token is in a batch, separated by spaces, each `kind:token[:argument]`:
  *   crash   the process dies by SIGKILL, as it would by a broken driver
@@ -10,6 +11,7 @@
  *   slow    the pass takes `argument` milliseconds longer
  *   crowd   STATUS_NO_MEMORY in passes of more than `argument` rows, whatever their tokens (token: 0)
  *   dead    the device of that number (not a token) is lost when it is opened
+ * FAULTY_PARSER is a word that kills whoever parses an entry with it (kind: parse).
  * FAULTY_ENGINE_DIM is the model's dim, which nan needs. Each fault that fires appends its kind as a line to the file
  * that FAULTY_ENGINE_LOG names. */
 #include <math.h>
@@ -22,6 +24,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "work/request.h"
 
 enum { FAULTS_MAX = 16 };
 
@@ -37,6 +40,8 @@ enum status __real_encoder_put(struct encoder *encoder, const struct engine_batc
 enum status __wrap_encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 enum status __real_encoder_take(struct encoder *encoder, struct err *err);
 enum status __wrap_encoder_take(struct encoder *encoder, struct err *err);
+struct request *__real_request_parse(const struct request_rules *, const struct entry *, uint64_t now_ns);
+struct request *__wrap_request_parse(const struct request_rules *, const struct entry *, uint64_t now_ns);
 
 /* Of this compute thread, which has one batch at a time. */
 static _Thread_local struct {
@@ -186,4 +191,15 @@ enum status __wrap_encoder_take(struct encoder *encoder, struct err *err)
             status = fail(err, STATUS_NON_FINITE, "nan");
         }
     return status;
+}
+
+struct request *__wrap_request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns)
+{
+    const char *word = getenv("FAULTY_PARSER");
+    for (size_t i = 0; word != NULL && i < entry->field_count; i++)
+        if (memmem(entry->fields[i].value, entry->fields[i].value_length, word, strlen(word)) != NULL) {
+            record("parse");
+            kill(getpid(), SIGKILL);
+        }
+    return __real_request_parse(rules, entry, now_ns);
 }

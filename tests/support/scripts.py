@@ -197,9 +197,9 @@ class Desk:
     def promote(self, most=100):
         return Call("promote", [*map(self.key, ("later", "later:data", "trouble")), *map(self.stream, CLASSES)], [most])
 
-    def charge(self, *entries, which="normal", consumer="me", attempt=1):
+    def charge(self, *entries, which="normal", consumer="me", attempt=1, how="alone"):
         """`entries`: ids, or (id, name) pairs for those that claim a name."""
-        arguments = [consumer]
+        arguments = [consumer, how]
         for entry in entries:
             entry_id, name, claims = (entry, PREFIX[which] + entry, 0) if isinstance(entry, str) else (*entry, 1)
             arguments += [entry_id, name, claims, attempt]

@@ -18,6 +18,7 @@ struct asked {
     const char *tenant;
     uint64_t expires_at_ms;
     enum entry_origin origin;
+    bool group_run;
 
     int ends, released;
     enum outcome outcome;
@@ -75,6 +76,7 @@ static inline void rows_give(struct rows_bench *bench, enum read_source source, 
         entries[i] = (struct entry){.class = class,
                                     .id = {from + i + 1, 0},
                                     .origin = bench->asked[from + i].origin,
+                                    .group_run = bench->asked[from + i].group_run,
                                     .fields = fields[i],
                                     .field_count = bench->asked[from + i].expires_at_ms == 0 ? 1 : 2};
     }
@@ -210,7 +212,8 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
         break;
     case ACTION_CHARGE:
         event.kind = EVENT_CHARGED;
-        action.requests.first->lonely_runs++;
+        for (struct request *request = action.requests.first; request != NULL; request = request->next)
+            request->lonely_runs += request->alone;
         bench->charges++;
         break;
     default:

@@ -65,6 +65,7 @@ static void drain(struct world *world, struct peer *peer)
 static void lose_a_device(struct world *world, struct peer *peer)
 {
     uint32_t left = peer->devices - 1;
+    int name = peer->name;
     if (left == 0)
         return;
     peer->slots = peer->slots * left / peer->devices;
@@ -74,7 +75,7 @@ static void lose_a_device(struct world *world, struct peer *peer)
     step(world, peer,
          &(struct event){.kind = EVENT_DEVICE_LOST,
                          .left = {.engine_slots = peer->slots, .batches_out = peer->batches_out}});
-    if (!peer->exited)
+    if (!peer->exited && peer->name == name)
         assert_int_equal(worker_stats(peer->worker).devices, left);
 }
 
@@ -87,7 +88,8 @@ static void inject_at_workers(struct world *world, struct peer *peer)
     if (happens(world, world->faults.drop) && peer->connected)
         disconnect(world, peer);
     if (happens(world, world->faults.stall))
-        peer->paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
+        for (size_t lane = 0, first = (size_t)process_of(world, peer); lane < world->alone[first].count; lane++)
+            world->peers[first + lane].paused_until = world->now + 2 * LEASE_MS * NS_PER_MS;
     if (happens(world, world->faults.drain))
         drain(world, peer);
     if (happens(world, world->faults.one_device_lost))
@@ -131,7 +133,9 @@ static enum kind some_kind(struct world *world)
     static const enum kind kinds[] = {MALFORMED, GUILTY, FLAKY, INFINITE, CROWDED, CANCEL, CANCEL, POISON, HANGING};
     uint32_t pick = chance(world, 40);
     enum kind kind = pick < sizeof(kinds) / sizeof(kinds[0]) ? kinds[pick] : HEALTHY;
-    return world->faults.gentle && (kind == POISON || kind == HANGING) ? HEALTHY : kind;
+    if (kind == HEALTHY && chance(world, 100) == 0)
+        kind = UNREADABLE;
+    return world->faults.gentle && (kind == POISON || kind == HANGING || kind == UNREADABLE) ? HEALTHY : kind;
 }
 
 static int some_item(struct world *world, int not_this)
@@ -179,6 +183,7 @@ static void add_item(struct world *world)
                           .target = NOBODY,
                           .rows = chance(world, 6) == 0 ? 1 + chance(world, ROWS_MOST) : 1,
                           .tokens = 2 + chance(world, chance(world, 5) == 0 ? 60 : 12),
+                          .unread_by = NOBODY,
                           .attempt = 1};
     give_entry(world, item);
     item->name_ms = item->entry_ms;
@@ -196,6 +201,17 @@ static void add_item(struct world *world)
 
 /* --- a history --- */
 
+/* One that left without having finished takes its process with it. */
+static void end_worker(struct world *world, struct peer *peer)
+{
+    int process = process_of(world, peer);
+    if (peer->unclean && world->alone[process].count > 1)
+        kill_peer(world, peer);
+    else
+        end_peer(world, peer);
+    tell_turns(world, process);
+}
+
 static void run_until(struct world *world, uint64_t end)
 {
     while (world->now < end) {
@@ -209,7 +225,7 @@ static void run_until(struct world *world, uint64_t end)
             advance_peer(world, &world->peers[i]);
         for (int i = 0; i < WORKERS; i++)
             if (world->peers[i].exited)
-                end_peer(world, &world->peers[i]);
+                end_worker(world, &world->peers[i]);
         if (world->added < ITEMS && chance(world, 3) == 0)
             add_item(world);
         struct peer *peer = &world->peers[chance(world, WORKERS)];
@@ -256,8 +272,8 @@ static void check_end(const struct world *world, int index)
         [HEALTHY] = {OUTCOME_DONE, CODE_NONE},        [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
         [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},     [FLAKY] = {OUTCOME_DONE, CODE_NONE},
         [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE}, [POISON] = {OUTCOME_DEAD, CODE_POISON},
-        [HANGING] = {OUTCOME_DEAD, CODE_POISON},      [CROWDED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
-        [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
+        [HANGING] = {OUTCOME_DEAD, CODE_POISON},      [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
+        [CROWDED] = {OUTCOME_ERROR, CODE_BAD_REQUEST}, [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
     };
     const struct item *item = &world->items[index];
     assert_int_equal(item->ends, item->deleted && item->ends == 0 ? 0 : 1);
@@ -394,6 +410,11 @@ static void run_history(struct world *world, uint64_t seed, struct faults faults
         (void)chance(world, 2);
     world->options = options_for(world);
     world->memory = 20 + chance(world, 200);
+    world->calm = !faults.on;
+    world->lanes = seed % 2 == 0;
+    for (int i = 0; i < WORKERS; i++)
+        world->alone[i] =
+            (struct alone){.workers = &world->alone_workers[i], .count = world->lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
     for (int i = 0; i < WORKERS; i++)
         start(world, &world->peers[i]);
     run_until(world, world->now + (50 + chance(world, 1500)) * NS_PER_MS); /* the calm may find them in the middle */
@@ -444,6 +465,10 @@ static void calm(void **state)
     const struct counts *counts = &world.counts;
     expect("poisoned", counts->poisoned, 500);
     expect("hangs", counts->hangs, 500);
+    expect("answered unread", counts->unread, 200);
+    expect("runs in groups", counts->groups, 1000);
+    expect("of them crashed", counts->group_crashes, 500);
+    expect("alone beside another lane", counts->alone_beside, 500);
     expect("cancelled", counts->cancelled, 200);
     expect("expired", counts->expired, 100);
     expect("parked", counts->workers.parked, 1000);

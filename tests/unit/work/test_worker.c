@@ -489,47 +489,136 @@ static void stop_exits_at_once(void **state)
     worker_close(bench.worker);
 }
 
-/* Charged before it starts; nothing else starts until its settle is confirmed. */
-static void a_suspect_runs_alone(void **state)
+static void reclaimed(struct bench *bench, size_t count)
+{
+    tick_after_ms(bench, 600);
+    (void)take(bench, ACTION_RECLAIM);
+    give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, count);
+}
+
+/* Charged with one call before they start; from then on they are requests like others. */
+static void suspects_run_in_groups(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.max_batch_rows = 32;
+    options.max_batch_tokens = 1000;
+    struct bench bench = begin(options);
+    reclaimed(&bench, 100);
+    struct action charge = take(&bench, ACTION_CHARGE);
+    assert_int_equal(charge.requests.count, 64);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_CHARGE), 0);
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 2);
+    read_new(&bench, 3);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 3);
+    prepare_all(&bench, 4);
+    uint32_t rows = answer_batch(&bench, STATUS_OK);
+    while (rows < 64 + 3)
+        rows += answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* nobody has ended yet */
+    while (waiting(&bench, ACTION_SETTLE) > 0)
+        (void)settle(&bench, false);
+    charge = take(&bench, ACTION_CHARGE);
+    assert_in_range(charge.requests.count, 32, 36);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    worker_close(bench.worker);
+}
+
+/* Charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
+static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
-    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    give_loners(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* a read is out */
+    read_new(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_READ), 0);
+    answer_chores(&bench);
     struct action charge = take(&bench, ACTION_CHARGE);
     assert_int_equal(charge.requests.count, 1);
-    read_new(&bench, 2);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     charge.requests.first->lonely_runs = 1;
     send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
     format_all(&bench);
     assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_CHARGE), 0);
+    tick_after_ms(&bench, ALONE_SLICE_MS);
     settle(&bench, false);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* its time is over */
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
+    format_all(&bench);
+    settle(&bench, false);
+    tick_after_ms(&bench, ALONE_SLICE_MS);
+    come_to_rest(&bench);
     assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
     worker_close(bench.worker);
 }
 
-/* What waits is forgotten, and others find it with a dead worker's name; of the one that may have been charged the
- * charge must go, so it is given back. */
+/* Its answer had not come, so the crash was not known: it goes to those who run alone. */
+static void who_has_a_crash_on_record_is_for_no_group(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    reclaimed(&bench, 3);
+    struct action charge = take(&bench, ACTION_CHARGE);
+    charge.requests.first->next->verdict = VERDICT_ALONE;
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
+    format_all(&bench);
+    assert_int_equal(settle(&bench, false), 2);
+    come_to_rest(&bench);
+    charge = take(&bench, ACTION_CHARGE);
+    assert_int_equal(charge.requests.count, 1);
+    assert_int_equal(charge.requests.first->entry.ms, 2);
+    assert_true(charge.requests.first->alone);
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests, .failed = true});
+    worker_close(bench.worker);
+}
+
+/* Taken over several times: while it is not charged, no other is taken over. */
+static void an_urgent_suspect_is_charged_first(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
+             FIELDS("text", "word"));
+    struct action charge = take(&bench, ACTION_CHARGE);
+    tick_after_ms(&bench, 600);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    tick_after_ms(&bench, 600);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 1);
+    worker_close(bench.worker);
+}
+
+/* What waits is forgotten, and others find it with a dead worker's name; of those that may have been charged the charge
+ * must go, so they are given back. */
 static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_RECLAIM);
-    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 70);
     (void)take(&bench, ACTION_RENEW);
     send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    assert_int_equal(worker_stats(bench.worker).held, 1);
+    assert_int_equal(worker_stats(bench.worker).held, 64);
     struct action charge = take(&bench, ACTION_CHARGE);
     send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests, .failed = true});
     assert_int_equal(waiting(&bench, ACTION_RELEASE), 0);
     tick_after_ms(&bench, 200);
     struct action release = take(&bench, ACTION_RELEASE);
-    assert_int_equal(release.requests.count, 1);
+    assert_int_equal(release.requests.count, 64);
     assert_false(release.last);
     send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
     assert_int_equal(worker_stats(bench.worker).held, 0);
@@ -541,22 +630,20 @@ static void suspects_of_a_lost_lease_stay_suspect(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
-    read_new(&bench, 1); /* so that the suspects have to wait for their turn */
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_RECLAIM);
-    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    give_loners(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* a read is out */
     (void)take(&bench, ACTION_RENEW);
     send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
-    prepare_all(&bench, 4);
-    assert_int_equal(take(&bench, ACTION_RELEASE).requests.count, 1); /* no batch without a lease */
+    assert_int_equal(worker_stats(bench.worker).held, 0);
     break_connection(&bench);
     connected(&bench);
     (void)take(&bench, ACTION_READ_OWN);
-    bench.next_entry = 1;
+    bench.next_entry = 0;
     give(&bench, READ_OWN, ORIGIN_OWN, 2);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    assert_int_equal(take(&bench, ACTION_CHARGE).requests.count, 2); /* and the script says that they are for no group */
     worker_close(bench.worker);
 }
 
@@ -579,6 +666,28 @@ static void three_lonely_crashes_are_poison(void **state)
     assert_int_equal(action.requests.first->outcome, OUTCOME_DEAD);
     assert_int_equal(action.requests.first->code, CODE_POISON);
     assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    worker_close(bench.worker);
+}
+
+/* Whatever the script has left of its fields, it is answered, with a dead letter. */
+static void an_unread_entry_is_poison(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    struct entry entry = {.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .unread = true};
+    give_one(&bench, READ_RECLAIM, entry, FIELDS("_id", "low:1-1", "id", "order", "notify", "1"));
+    struct request seen = settle_one(&bench, VERDICT_NOT_ITS_NAME);
+    assert_string_equal(seen.name, "low:1-1");
+    seen = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(seen.outcome, OUTCOME_DEAD);
+    assert_int_equal(seen.code, CODE_POISON);
+    assert_false(seen.retryable);
+    assert_string_equal(seen.id, "order");
+    assert_true(seen.notify);
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);
 }
 
@@ -616,7 +725,11 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_drain_finishes_what_runs_and_releases_the_rest),
     cmocka_unit_test(a_drain_ends_at_its_timeout),
     cmocka_unit_test(stop_exits_at_once),
-    cmocka_unit_test(a_suspect_runs_alone),
+    cmocka_unit_test(suspects_run_in_groups),
+    cmocka_unit_test(a_suspect_with_a_crash_on_record_runs_alone),
+    cmocka_unit_test(who_has_a_crash_on_record_is_for_no_group),
+    cmocka_unit_test(an_urgent_suspect_is_charged_first),
+    cmocka_unit_test(an_unread_entry_is_poison),
     cmocka_unit_test(suspects_of_a_lost_lease_are_charged_nothing),
     cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
     cmocka_unit_test(three_lonely_crashes_are_poison),

@@ -337,7 +337,8 @@ static void a_refused_suspect_gives_up_its_place(void **state)
     struct bench bench = begin(default_options());
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
-    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 2);
+    give_loners(&bench, 2);
+    come_to_rest(&bench);
     struct action charge = take(&bench, ACTION_CHARGE);
     charge.requests.first->lonely_runs = 1;
     send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});

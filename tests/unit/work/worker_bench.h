@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "harness.h"
+#include "work/alone.h"
 #include "work/worker.h"
 
 enum { DIM = 3, MOST = 256, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
@@ -17,7 +18,10 @@ struct bench {
     struct action out[MOST];
     size_t count;
     uint64_t next_entry;
+    struct alone alone; /* the gate of a process with this worker only */
 };
+
+static struct alone_worker alone_worker;
 
 static inline struct worker_options default_options(void)
 {
@@ -55,10 +59,22 @@ static inline void send(struct bench *bench, struct event event)
     bench->wakes_at = worker_step(bench->worker, &event, bench->now, &actions);
     assert_true(bench->wakes_at > bench->now);
     for (size_t i = 0; i < actions.count; i++) {
-        assert_true(bench->count < MOST);
-        bench->out[bench->count++] = actions.items[i];
+        if (actions.items[i].kind == ACTION_ALONE) {
+            alone_ask(&bench->alone, 0);
+        } else if (actions.items[i].kind == ACTION_TOGETHER) {
+            alone_end(&bench->alone, 0, bench->now);
+        } else {
+            assert_true(bench->count < MOST);
+            bench->out[bench->count++] = actions.items[i];
+        }
     }
     actions_free(&actions);
+    size_t who;
+    event = (struct event){.kind = EVENT_TURN};
+    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn))
+        send(bench, event);
+    uint64_t deadline = alone_deadline(&bench->alone);
+    bench->wakes_at = deadline < bench->wakes_at ? deadline : bench->wakes_at;
 }
 
 static inline int waiting(const struct bench *bench, enum action_kind kind)
@@ -182,6 +198,35 @@ static inline void answer_chores(struct bench *bench)
     }
 }
 
+/* Answers a reclaim: entries whose run in a group has crashed. */
+static inline void give_loners(struct bench *bench, size_t count)
+{
+    static const struct entry_field field = {"text", 4, "word", 4};
+    struct entry entries[8];
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (struct entry){.class = CLASS_NORMAL,
+                                    .id = {++bench->next_entry, 0},
+                                    .origin = ORIGIN_RECLAIMED,
+                                    .group_run = true,
+                                    .fields = &field,
+                                    .field_count = 1};
+    send(bench, (struct event){.kind = EVENT_ENTRIES,
+                               .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
+}
+
+/* Answers the reads that are out with nothing: a suspect that is to run alone waits for that. */
+static inline void come_to_rest(struct bench *bench)
+{
+    assert_int_equal(bench->alone.held && !bench->alone.granted, true);
+    answer_chores(bench);
+    if (waiting(bench, ACTION_READ) > 0) {
+        (void)take(bench, ACTION_UNBLOCK);
+        (void)take(bench, ACTION_READ);
+        give(bench, READ_NEW, ORIGIN_NEW, 0);
+    }
+    assert_true(bench->alone.granted || !bench->alone.held);
+}
+
 /* What is out with Redis and carries no requests fails first. */
 static inline void break_connection(struct bench *bench)
 {
@@ -231,7 +276,8 @@ static inline void connect_and_sweep(struct bench *bench)
 
 static inline struct bench begin(struct worker_options options)
 {
-    struct bench bench = {.now = 1000 * NS_PER_S};
+    alone_worker = (struct alone_worker){0};
+    struct bench bench = {.now = 1000 * NS_PER_S, .alone = {.workers = &alone_worker, .count = 1}};
     struct err err;
     assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
     connect_and_sweep(&bench);

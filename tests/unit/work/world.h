@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "harness.h"
+#include "work/alone.h"
 #include "work/worker.h"
 
 enum {
@@ -30,10 +31,12 @@ enum {
     TENANTS = 4,
     NOBODY = -1,
     RELEASED = -2,
+    TAKEN_BESIDE = 3, /* as lua/reclaim has them */
+    TAKEN_MOST = 10,
 };
 
 /* What an entry is, and so how it must end. */
-enum kind { HEALTHY, MALFORMED, GUILTY, FLAKY, INFINITE, POISON, HANGING, CROWDED, CANCEL, KINDS };
+enum kind { HEALTHY, MALFORMED, GUILTY, FLAKY, INFINITE, POISON, HANGING, UNREADABLE, CROWDED, CANCEL, KINDS };
 
 enum place { IN_STREAM, LATER, GONE };
 
@@ -58,6 +61,10 @@ struct item {
     uint64_t promotes_ms;
     int open[8]; /* names of workers whose lonely runs of it are open */
     int open_count;
+    int groups[8]; /* likewise, of their runs in groups */
+    int group_count;
+    uint32_t taken; /* takeovers from dead workers since the last charge */
+    int unread_by;  /* the worker that was told to answer it unread */
     int claimed_by, crashed; /* who was told last how many are open, and how many of these had crashed by then */
 
     int ends;
@@ -75,6 +82,7 @@ struct call {
     int got[READ_CAP]; /* items, when it ran */
     enum entry_origin origins[READ_CAP];
     uint32_t lonely_runs[READ_CAP];
+    bool group_run[READ_CAP], urgent[READ_CAP], unread[READ_CAP];
     int got_count;
     bool more, held;
     struct entry_id last, first;
@@ -85,7 +93,8 @@ struct call {
 struct peer {
     struct worker *worker;
     int name; /* consumer name; a new one for each incarnation */
-    bool connected, draining, exited, lease_lost, quiet;
+    bool connected, draining, exited, unclean, lease_lost, quiet;
+    enum turn turn;                       /* as it was told */
     bool closed;                          /* by the last pulse it heard: paused or full */
     bool housekeeper;                     /* likewise */
     bool parked;                          /* it has had a request parked, and may fetch it */
@@ -110,6 +119,7 @@ struct faults {
 struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost;
+    uint64_t groups, group_crashes, unread, alone_beside;
     uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     struct worker_stats workers; /* sums of some */
@@ -129,6 +139,9 @@ struct world {
     int by_seq[ENTRIES]; /* the item that this entry was or is of */
     struct reply replies[ITEMS + GROUPS];
     struct peer peers[WORKERS];
+    bool lanes; /* the first two are of one process */
+    struct alone alone[WORKERS]; /* of each process, by its first worker */
+    struct alone_worker alone_workers[WORKERS];
     int names;
     uint64_t alive_until[NAMES]; /* by name */
     bool dead[NAMES];            /* its process ended under this name */
@@ -138,6 +151,7 @@ struct world {
     bool paused, full;
     uint64_t cap[CLASS_COUNT], cap_later;
     struct faults faults;
+    bool calm;       /* no fault but the texts' own */
     uint32_t memory; /* a batch of several rows and more tokens than this runs out of memory */
     struct worker_options options;
     struct actions actions;
@@ -195,6 +209,13 @@ static inline void give_entry(struct world *world, struct item *item)
     item->place = IN_STREAM;
     item->read = false;
     item->owner = NOBODY;
+}
+
+/* The first worker of a worker's process. */
+static inline int process_of(const struct world *world, const struct peer *peer)
+{
+    int number = (int)(peer - world->peers);
+    return world->lanes && number == 1 ? 0 : number;
 }
 
 static inline bool is_out(const struct peer *peer, const struct request *wanted)

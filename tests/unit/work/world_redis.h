@@ -22,6 +22,9 @@ static inline void uncharge(struct item *item, int name)
     for (int i = 0; i < item->open_count; i++)
         if (item->open[i] == name)
             item->open[i--] = item->open[--item->open_count];
+    for (int i = 0; i < item->group_count; i++)
+        if (item->groups[i] == name)
+            item->groups[i--] = item->groups[--item->group_count];
 }
 
 /* A run that is over has crashed nobody. */
@@ -95,10 +98,16 @@ static inline void tell(const struct world *world, struct item *item, int name)
 static inline void check_poison(struct world *world, const struct peer *peer, const struct item *item)
 {
     int dead = count_crashed(world, item);
+    world->counts.poisoned++;
+    assert_true(!world->calm || item->kind == POISON || item->kind == HANGING || item->kind == UNREADABLE);
+    if (item->unread_by == peer->name) {
+        assert_in_range(item->taken, TAKEN_MOST, 20);
+        world->counts.unread++;
+        return;
+    }
     if (item->claimed_by == peer->name && item->crashed > dead)
         dead = item->crashed;
     assert_in_range(dead, 3, 8);
-    world->counts.poisoned++;
 }
 
 static inline void check_name(const struct item *item, const struct request *request)
@@ -144,7 +153,8 @@ static inline enum verdict defer_one(struct world *world, struct peer *peer, str
     item->owner = NOBODY;
     item->attempt += retry;
     item->promotes_ms = request->due_at_ms > due_ms ? request->due_at_ms : due_ms;
-    item->open_count = 0;
+    item->open_count = item->group_count = 0;
+    item->taken = 0;
     return VERDICT_DONE;
 }
 
@@ -212,6 +222,26 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
 
 /* --- charge, track, release --- */
 
+static inline void charge_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
+{
+    uncharge(item, peer->name);
+    if (!request->alone && item->open_count + item->group_count > 0) {
+        request->verdict = VERDICT_ALONE;
+        return;
+    }
+    item->taken = 0;
+    if (!request->alone) {
+        assert_in_range(item->group_count, 0, 7);
+        item->groups[item->group_count++] = peer->name;
+        world->counts.groups++;
+        return;
+    }
+    tell(world, item, peer->name);
+    assert_in_range(item->open_count, 0, 7);
+    item->open[item->open_count++] = peer->name;
+    request->lonely_runs = (uint32_t)item->open_count;
+}
+
 static inline void run_charge(struct world *world, struct peer *peer, struct request *request)
 {
     struct item *item = item_of(world, request);
@@ -220,11 +250,7 @@ static inline void run_charge(struct world *world, struct peer *peer, struct req
     } else if (claims_too_much(item, request)) {
         request->verdict = VERDICT_NOT_ITS_NAME;
     } else {
-        uncharge(item, peer->name);
-        tell(world, item, peer->name);
-        assert_in_range(item->open_count, 0, 7);
-        item->open[item->open_count++] = peer->name;
-        request->lonely_runs = (uint32_t)item->open_count;
+        charge_one(world, peer, item, request);
     }
 }
 
@@ -272,6 +298,7 @@ static inline void take(struct world *world, struct call *call, int name, int in
         world->items[index].owner = name;
     if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP says nothing of it */
         call->lonely_runs[call->got_count] = (uint32_t)world->items[index].open_count;
+        call->group_run[call->got_count] = world->items[index].open_count == 0 && world->items[index].group_count > 0;
         tell(world, &world->items[index], name);
     }
     call->origins[call->got_count] = origin;
@@ -328,12 +355,21 @@ static inline void run_reclaim(struct world *world, struct peer *peer, struct ca
         if (item->place != IN_STREAM || item->class != call->action.read.class || item->owner == NOBODY ||
             item->owner == peer->name || !takes)
             continue;
-        if (call->got_count == (int)call->action.read.count) {
+        bool died = item->owner != RELEASED && !item->deleted;
+        bool alone = died && item->taken + 1 > TAKEN_BESIDE;
+        if (call->got_count == (int)call->action.read.count || (alone && call->got_count > 0)) {
             call->more = true;
             return;
         }
         world->counts.reclaimed += item->owner != RELEASED;
+        item->taken += died;
+        call->unread[call->got_count] = alone && item->taken >= TAKEN_MOST;
+        call->urgent[call->got_count] = alone && item->taken < TAKEN_MOST;
         take(world, call, peer->name, i, item->owner == RELEASED ? ORIGIN_RELEASED : ORIGIN_RECLAIMED);
+        if (alone) {
+            call->more = true;
+            return;
+        }
     }
 }
 

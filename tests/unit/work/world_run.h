@@ -8,6 +8,7 @@
 #include "world_redis.h"
 
 static inline void step(struct world *world, struct peer *peer, const struct event *event);
+static inline void tell_turns(struct world *world, int process);
 
 static inline bool local(enum action_kind kind)
 {
@@ -48,7 +49,8 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
             settle_one(world, peer, request);
         break;
     case ACTION_CHARGE:
-        run_charge(world, peer, requests->first);
+        for (struct request *request = requests->first; request != NULL; request = request->next)
+            run_charge(world, peer, request);
         break;
     case ACTION_RENEW:
         call->held = alive(world, peer->name);
@@ -118,9 +120,12 @@ static inline void add_stats(struct world *world, const struct peer *peer)
     sum->released += stats.released;
 }
 
-/* The process ends: what it had sent may still happen, what it held is freed with the worker. */
+/* A worker ends: what it had sent may still happen, what it held is freed with it. */
 static inline void end_peer(struct world *world, struct peer *peer)
 {
+    int process = process_of(world, peer), lane = (int)(peer - world->peers) - process;
+    alone_end(&world->alone[process], (size_t)lane, world->now);
+    world->alone[process].workers[lane].told = TURN_TOGETHER;
     while (peer->call_count > 0) {
         struct call *call = peer->calls[0];
         if (!local(call->kind) && !call->ran && peer->connected && chance(world, 2) == 0)
@@ -132,11 +137,19 @@ static inline void end_peer(struct world *world, struct peer *peer)
     start(world, peer);
 }
 
+/* The process dies, with all of its workers. */
 static inline void kill_peer(struct world *world, struct peer *peer)
 {
-    world->dead[peer->name] = true;
+    int process = process_of(world, peer);
+    size_t count = world->alone[process].count;
     world->counts.kills++;
-    end_peer(world, peer);
+    for (size_t lane = 0; lane < count; lane++)
+        world->dead[world->peers[(size_t)process + lane].name] = true;
+    for (int i = 0; i < world->added; i++)
+        for (int g = 0; g < world->items[i].group_count && world->items[i].place == IN_STREAM; g++)
+            world->counts.group_crashes += world->items[i].groups[g] == peer->name;
+    for (size_t lane = 0; lane < count; lane++)
+        end_peer(world, &world->peers[(size_t)process + lane]);
 }
 
 static inline void connect_peer(struct world *world, struct peer *peer)
@@ -192,9 +205,16 @@ static inline void put_name(struct written *to, const char *field, const struct 
     put(to, field, "%s%" PRIu64 "-%" PRIu64, prefixes[item->class], item->name_ms, item->name_seq);
 }
 
-static inline void write_fields(const struct world *world, const struct item *item, struct written *to)
+static inline void write_fields(const struct world *world, const struct item *item, bool unread, struct written *to)
 {
     to->count = 0;
+    if (unread) {
+        if (item->promoted)
+            put_name(to, "_id", item);
+        if (item->group != NOBODY)
+            put(to, "id", "group%d", item->group);
+        return;
+    }
     if (item->promoted) {
         put_name(to, "_id", item);
         put(to, "_attempt", "%u", item->attempt);
@@ -229,18 +249,38 @@ static inline void write_fields(const struct world *world, const struct item *it
 static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
 {
     const struct item *item = &world->items[call->got[i]];
-    write_fields(world, item, to);
+    write_fields(world, item, call->unread[i], to);
     return (struct entry){.class = item->class,
                           .id = {item->entry_ms, item->entry_seq},
                           .origin = call->origins[i],
                           .lonely_runs = call->lonely_runs[i],
+                          .group_run = call->group_run[i],
+                          .urgent = call->urgent[i],
+                          .unread = call->unread[i],
                           .vanished = item->deleted,
                           .fields = to->fields,
                           .field_count = item->deleted ? 0 : to->count};
 }
 
+/* Whether it comes to a text that no worker can read and live. */
+static inline bool kills_reader(struct world *world, const struct peer *peer, const struct call *call)
+{
+    bool kills = false;
+    for (int i = 0; i < call->got_count && !call->failed && !peer->draining && !peer->exited; i++) {
+        struct item *item = &world->items[call->got[i]];
+        if (call->unread[i])
+            item->unread_by = peer->name;
+        kills |= item->kind == UNREADABLE && item->unread_by != peer->name && !item->deleted;
+    }
+    return kills;
+}
+
 static inline void answer_entries(struct world *world, struct peer *peer, struct call *call)
 {
+    if (kills_reader(world, peer, call)) {
+        kill_peer(world, peer);
+        return;
+    }
     static struct entry entries[READ_CAP];
     static struct written written[READ_CAP];
     static const enum read_source sources[] = {
@@ -380,15 +420,46 @@ static inline void check_lists(const struct action *action, uint32_t most)
         assert_true(count == 1 || (bytes <= 32 * 1024 && refused == 0)); /* who was refused goes alone */
 }
 
-/* While a suspect runs nothing else may start, and it starts only charged and with nothing else running. */
-static inline void check_lonely(struct peer *peer, const struct request *request)
+/* Nothing of a request is on its way in this process, but for these batches. */
+static inline void check_alone(struct world *world, const struct peer *peer, bool batches)
 {
+    static const enum action_kind kinds[] = {ACTION_READ,  ACTION_READ_OWN, ACTION_RECLAIM, ACTION_SHED,  ACTION_FAIR,
+                                             ACTION_SWEEP, ACTION_PREPARE,  ACTION_FORMAT,  ACTION_SUBMIT};
+    int process = process_of(world, peer);
+    assert_int_equal(peer->turn, TURN_ALONE);
+    for (size_t lane = 0; lane < world->alone[process].count; lane++) {
+        const struct peer *other = &world->peers[(size_t)process + lane];
+        world->counts.alone_beside += other != peer && other->connected;
+        assert_true(other == peer || other->turn == TURN_REST);
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+            if (kinds[i] != ACTION_SUBMIT || other != peer || !batches)
+                assert_int_equal(out(other, kinds[i]), 0);
+    }
+}
+
+static inline bool on_record(const struct item *item, int name)
+{
+    bool is = false;
+    for (int i = 0; i < item->group_count; i++)
+        is |= item->groups[i] == name;
+    return is;
+}
+
+/* While a suspect runs alone nothing else may start, and it starts only charged and with nothing else running. Any other
+ * suspect starts only when it is on record as one of a group. */
+static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
+{
+    const struct item *item = item_of(world, request);
     if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
         peer->lonely = NULL;
     if (!request->alone) {
         assert_null(peer->lonely);
+        assert_true(peer->turn != TURN_ALONE);
+        if (request->suspect && item->owner == peer->name && item->entry_seq == request->entry.seq)
+            assert_true(on_record(item, peer->name));
         return;
     }
+    check_alone(world, peer, true);
     assert_ptr_equal(peer->lonely, request);
     assert_true(peer->charged);
     assert_int_equal(out(peer, ACTION_PREPARE), 0);
@@ -430,7 +501,7 @@ static inline void check_batch(struct world *world, struct peer *peer, const str
         for (const struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
             const struct item *item = item_of(world, row->request);
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
-            check_lonely(peer, row->request);
+            check_lonely(world, peer, row->request);
             assert_true(!batch->spare || row->request->class == CLASS_LOW);
             if (row->request->started_ns == world->now)
                 check_time(world, row->request);
@@ -469,6 +540,7 @@ static inline void check_read(struct world *world, struct peer *peer, const stru
 static inline void check_claims(const struct peer *peer)
 {
     assert_true(peer->pulsed && !peer->closed && !peer->quiet && !peer->draining && !peer->lease_lost);
+    assert_int_equal(peer->turn, TURN_TOGETHER);
 }
 
 /* Two may be for a moment: who was told so last may not know yet that its time is over. */
@@ -484,7 +556,8 @@ static inline void check_housekeeper(struct world *world, const struct peer *pee
 static inline void check_action(struct world *world, struct peer *peer, const struct action *action)
 {
     struct worker_stats stats = worker_stats(peer->worker);
-    if (!local(action->kind) && action->kind != ACTION_EXIT)
+    bool redis = !local(action->kind) && action->kind != ACTION_ALONE && action->kind != ACTION_TOGETHER;
+    if (redis && action->kind != ACTION_EXIT)
         assert_true(peer->connected);
     switch (action->kind) {
     case ACTION_READ:
@@ -492,6 +565,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         check_read(world, peer, action);
         break;
     case ACTION_READ_OWN:
+        assert_int_equal(peer->turn, TURN_TOGETHER);
         assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
         break;
     case ACTION_RECLAIM:
@@ -514,6 +588,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         break;
     case ACTION_SHED:
         check_housekeeper(world, peer);
+        assert_int_equal(peer->turn, TURN_TOGETHER);
         assert_false(peer->draining || peer->quiet || peer->lease_lost);
         assert_int_equal(out(peer, action->kind), 0);
         break;
@@ -523,7 +598,8 @@ static inline void check_action(struct world *world, struct peer *peer, const st
     case ACTION_PREPARE:
         check_lists(action, 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next)
-            check_lonely(peer, request);
+            check_lonely(world, peer, request);
+        assert_true(peer->turn == (action->requests.first->alone ? TURN_ALONE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
     case ACTION_TRACK:
@@ -537,8 +613,14 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
             peer->lonely = NULL;
         assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        assert_int_equal(out(peer, ACTION_SUBMIT) + out(peer, ACTION_PREPARE), 0);
-        check_lists(action, 1);
+        if (action->requests.first->alone)
+            check_alone(world, peer, false);
+        check_lists(action, action->requests.first->alone ? 1 : 64);
+        for (const struct request *request = action->requests.first; request != NULL; request = request->next)
+            assert_true(request->suspect && request->alone == action->requests.first->alone);
+        break;
+    case ACTION_ALONE:
+    case ACTION_TOGETHER:
         break;
     case ACTION_RELEASE:
         check_lists(action, 256);
@@ -570,7 +652,7 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
     call->runs_at = world->now + some_time(world);
     call->answers_at = call->runs_at + some_time(world);
     call->failed = !local(action->kind) && happens(world, world->faults.script_error);
-    if (action->kind == ACTION_CHARGE) {
+    if (action->kind == ACTION_CHARGE && action->requests.first->alone) {
         peer->lonely = action->requests.first;
         peer->charged = false;
     }
@@ -607,6 +689,7 @@ static inline void leave(struct world *world, struct peer *peer, const struct ac
                  request_of_kind(world, peer->calls[i]->action.batch, HANGING) != NULL;
     assert_true(action->exit.status != STATUS_TIMEOUT || (hangs && !action->exit.clean));
     peer->exited = true;
+    peer->unclean = !action->exit.clean;
     world->counts.clean_exits += action->exit.clean;
     world->counts.hangs += action->exit.status == STATUS_TIMEOUT;
     world->dead[peer->name] |= !action->exit.clean;
@@ -614,6 +697,8 @@ static inline void leave(struct world *world, struct peer *peer, const struct ac
 
 static inline void execute(struct world *world, struct peer *peer)
 {
+    int process = process_of(world, peer);
+    size_t lane = (size_t)(peer - world->peers - process);
     for (size_t i = 0; i < world->actions.count; i++) {
         struct action *action = &world->actions.items[i];
         check_action(world, peer, action);
@@ -624,6 +709,10 @@ static inline void execute(struct world *world, struct peer *peer)
             rejoin(world, peer);
         } else if (action->kind == ACTION_UNBLOCK) {
             unblock(world, peer);
+        } else if (action->kind == ACTION_ALONE) {
+            alone_ask(&world->alone[process], lane);
+        } else if (action->kind == ACTION_TOGETHER) {
+            alone_end(&world->alone[process], lane, world->now);
         } else if (action->kind == ACTION_SUBMIT && request_of_kind(world, action->batch, POISON) != NULL) {
             kill_peer(world, peer);
             return;
@@ -641,6 +730,25 @@ static inline void step(struct world *world, struct peer *peer, const struct eve
     peer->wakes_at = worker_step(peer->worker, event, world->now, &world->actions);
     assert_true(peer->wakes_at > world->now);
     execute(world, peer);
+    tell_turns(world, process_of(world, peer));
+}
+
+static inline bool all_rest(const struct world *world, int process)
+{
+    bool rest = true;
+    for (size_t lane = 0; lane < world->alone[process].count; lane++)
+        rest &= worker_rests(world->peers[(size_t)process + lane].worker);
+    return rest;
+}
+
+static inline void tell_turns(struct world *world, int process)
+{
+    size_t lane;
+    struct event event = {.kind = EVENT_TURN};
+    while (alone_next(&world->alone[process], world->now, all_rest(world, process), &lane, &event.turn)) {
+        world->peers[(size_t)process + lane].turn = event.turn;
+        step(world, &world->peers[(size_t)process + lane], &event);
+    }
 }
 
 /* --- time --- */
@@ -688,6 +796,8 @@ static inline void advance_peer(struct world *world, struct peer *peer)
     }
     if (peer->wakes_at <= world->now)
         step(world, peer, &(struct event){.kind = EVENT_TICK});
+    else
+        tell_turns(world, process_of(world, peer));
 }
 
 static inline uint64_t peer_time(const struct world *world, const struct peer *peer)
@@ -699,6 +809,8 @@ static inline uint64_t peer_time(const struct world *world, const struct peer *p
         uint64_t at = call_time(world, peer->calls[i]);
         next = at < next ? at : next;
     }
+    uint64_t turn = alone_deadline(&world->alone[process_of(world, peer)]);
+    next = turn < next ? turn : next;
     next = next < world->now ? world->now : next;
     return next < peer->paused_until ? peer->paused_until : next;
 }
