@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
-#   tests/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|reclaim|waiters|features|scripts|looks|bulk|peers ...]
+#   tests/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")
 shift
 here=$(dirname "$(realpath "$0")")
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim waiters features scripts looks bulk)
+[ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim takeover waiters features scripts looks bulk)
 
 sluice=$build/sluice
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
@@ -46,7 +46,7 @@ for part in "${parts[@]}"; do
       "$venv/bin/python" -B "$here/bench_tokenizer.py" "$sluice" "$root/config/models/sluice-mini-en" "$root/tests/demo/packages.tsv"
       ;;
     latency | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
-    reclaim | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
+    reclaim | takeover | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;
     scripts) /usr/bin/python3 -B "$here/bench_scripts.py" ;;
     looks) /usr/bin/python3 -B "$here/bench_looks.py" ;;
     bulk)

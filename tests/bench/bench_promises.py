@@ -2,7 +2,8 @@
 """What the promises of the queue cost: taking over from a dead worker, a thousand clients that wait, and requests that use
 features beside plain ones.
 
-usage: bench_promises.py BUILD_DIR [reclaim|waiters|features ...]
+usage: bench_promises.py BUILD_DIR [reclaim|takeover|waiters|features ...]
+HELD=100,4000 names other numbers of held requests for takeover.
 """
 import os
 import pathlib
@@ -26,8 +27,8 @@ PREFIX = "sluice:{default}:"
 STREAM, DIM = PREFIX + "requests", 384
 
 
-def null_engine(aof=None):
-    return Stage(("--backend", "null"), aof, hidden=DIM, heads=12, layers=1)
+def null_engine(aof=None, where="/dev/shm"):
+    return Stage(("--backend", "null"), aof, where, hidden=DIM, heads=12, layers=1)
 
 
 def share(values, part):
@@ -61,6 +62,36 @@ def reclaim(kills=40, held=20):
                 heir.stop()
         print(f"reclaim, lease {lease} ms, {kills} kills, {len(times)} entries: from kill -9 to reply p50 "
               f"{statistics.median(times):.0f} ms, p99 {share(times, 0.99):.0f}, most {max(times):.0f}", flush=True)
+
+
+# --- takeover
+
+def seconds(held, aof, dead):
+    """Until an idle worker has answered so many requests, which a worker without a lease holds, or nobody has read."""
+    with null_engine(aof, where="/tmp") as stage:
+        stage.client.xgroup_create(STREAM, "sluice", "0", mkstream=True)
+        for first in range(0, held, 10000):
+            pipe = stage.client.pipeline(transaction=False)
+            for number in range(first, min(first + 10000, held)):
+                pipe.xadd(STREAM, {"text": f"text {number}", "encoding": "f32"})
+            pipe.execute()
+        if dead:
+            stage.client.execute_command("XREADGROUP", "GROUP", "sluice", "dead", "COUNT", held, "STREAMS", STREAM, ">")
+        stage.daemon("--lease-ms", 500)
+        started, cpu = time.monotonic(), counters(stage.client)
+        wait_until(lambda: stage.client.xlen(STREAM) == 0, "all to be answered", timeout=1800)
+        took = time.monotonic() - started
+        return took, [after - before for after, before in zip(counters(stage.client), cpu)]
+
+
+def takeover():
+    """From the start of a worker to the last answer: half a second of it is the lease that it waits before it judges anybody."""
+    for aof in ("everysec", "always"):
+        for held in map(int, os.environ.get("HELD", "100,4000,100000").split(",")):
+            for dead in (False, True):
+                took, (calls, cpu) = seconds(held, aof, dead)
+                print(f"takeover, appendfsync {aof}, {held} {'held by a dead worker' if dead else 'unread'}: {took:.2f} s, "
+                      f"{calls} commands, {cpu:.2f} s of Redis; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 # --- waiters
@@ -228,5 +259,5 @@ def features(requests=60000, rounds=3):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:] or ["reclaim", "waiters", "features"]:
-        {"reclaim": reclaim, "waiters": waiters, "features": features}[name]()
+    for name in sys.argv[2:] or ["reclaim", "takeover", "waiters", "features"]:
+        {"reclaim": reclaim, "takeover": takeover, "waiters": waiters, "features": features}[name]()
