@@ -88,19 +88,19 @@ shapes() {
 quick=${no_gpu:+--quick}
 case $letter in
   a)
-    part quick 60 numbers --quick "$(shapes minilm,bert-base,overflow)"
-    part kernels 90 kernels --limit 40
+    part quick 90 numbers --quick "$(shapes minilm,bert-base,overflow)"
+    part kernels 90 kernels --limit 60
     part attention 40 attention --limit 40
     part numbers 150 numbers $quick "$(shapes minilm,overflow)"
-    part bench 200 bench $quick --no-peers "$(shapes minilm,bert-base)"
+    part bench 170 bench $quick --no-peers "$(shapes minilm,bert-base)"
     ;;
   b)
-    part numbers-bert-base 80 numbers $quick "$(shapes bert-base)"
-    part bench-bert-base 130 bench $quick "$(shapes bert-base)"
-    part bench-minilm 110 bench $quick "$(shapes minilm)"
+    part numbers-bert-base 110 numbers $quick "$(shapes bert-base)"
+    part bench-bert-base 120 bench $quick "$(shapes bert-base)"
+    part bench-minilm 100 bench $quick "$(shapes minilm)"
     part numbers-bge-small 50 numbers $quick "$(shapes bge-small)"
     part numbers-bert-large 90 numbers $quick "$(shapes bert-large)"
-    part bench-bert-large 100 bench $quick --no-compile "$(shapes bert-large)"
+    part bench-bert-large 90 bench $quick --no-compile "$(shapes bert-large)"
     ;;
   c)
     part e2e 210 e2e --shapes minilm,bert-base
