@@ -28,7 +28,7 @@ local me, limit, max_bytes, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3
 local entries, vanished, oversized, more = {}, {}, {}, 0
 local found, bytes, alone = 0, 0, false
 local TAKEN_BESIDE, TAKEN_MOST = 3, 10
-local ADDRESS = {id = '^[%w._:%-]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$'}
+local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$'}
 local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256}
 
 -- include lib/entries.lua
