@@ -257,7 +257,8 @@ static bool ended_otherwise(const struct world *world, int index)
     return (item->outcome == OUTCOME_CANCEL && was_cancelled(world, index)) ||
            (item->outcome == OUTCOME_GONE && item->deleted) ||
            (item->outcome == OUTCOME_ERROR && item->code == CODE_EXPIRED) ||
-           (item->outcome == OUTCOME_ERROR && item->code == CODE_QUEUE_FULL && world->faults.cap > 0) ||
+           (item->outcome == OUTCOME_ERROR && item->code == CODE_QUEUE_FULL && world->faults.cap > 0 &&
+            item->kind != CANCEL) ||
            (item->outcome == OUTCOME_DEAD && item->code == CODE_INTERNAL && item->kind == FLAKY &&
             item->expires_ms != 0) || /* it would have been retried too late */
            (item->outcome == OUTCOME_DEAD && item->code == CODE_POISON);

@@ -165,8 +165,7 @@ static void a_request_that_is_not_due_is_parked(void **state)
     while (waiting(&bench, ACTION_PROMOTE) == 0 || bench.now < due_ns) {
         if (waiting(&bench, ACTION_PROMOTE) > 0) { /* a look now and then, for what others have parked */
             (void)take(&bench, ACTION_PROMOTE);
-            send(&bench,
-                 (struct event){.kind = EVENT_PROMOTED, .promoted = {(due_ns - bench.now) / NS_PER_MS}});
+            send(&bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {(due_ns - bench.now) / NS_PER_MS}});
         }
         bench.now = bench.wakes_at;
         assert_true(bench.now <= due_ns);
@@ -293,6 +292,22 @@ static void one_results_stream_too_many_is_a_bad_request(void **state)
     assert_int_equal(refused.code, CODE_BAD_REQUEST);
     assert_true(strncmp(refused.message, "notify:", 7) == 0);
     assert_string_equal(refused.results, "");
+    worker_close(bench.worker);
+}
+
+/* --- caps beside those of the streams --- */
+
+static void too_many_that_wait_for_their_time(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "not_before", number(redis_now(&bench) + 3600 * 1000)));
+    assert_int_equal(settle_one(&bench, VERDICT_LATER_FULL).outcome, OUTCOME_DEFER);
+    struct request refused = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(refused.outcome, OUTCOME_ERROR);
+    assert_int_equal(refused.code, CODE_QUEUE_FULL);
+    assert_in_range(refused.retry_after_ms, 1000, 3600 * 1000);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);
 }
 
@@ -685,6 +700,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(an_entry_without_its_message_is_answered),
     cmocka_unit_test(who_borrowed_a_name_is_called_by_its_own),
     cmocka_unit_test(one_results_stream_too_many_is_a_bad_request),
+    cmocka_unit_test(too_many_that_wait_for_their_time),
     cmocka_unit_test(who_is_refused_goes_alone_and_less_and_less_often),
     cmocka_unit_test(a_refused_suspect_gives_up_its_place),
     cmocka_unit_test(nothing_is_claimed_before_the_first_pulse),
