@@ -203,7 +203,7 @@ class Take(SluiceCase):
                          {"low:1-1": "1 0 7-1 - 1", "low:8-1": "0 0 8-1 - 1"})
 
     def test_only_what_is_well_formed_is_told_of_what_is_not_read(self):
-        self.desk.add("1-1", text="x", id="a b", notify="x" * 72, ttl="1e9", tenant="\x00", traceparent="00-ff")
+        self.desk.add("1-1", text="x", id="a\n", notify="x" * 72, ttl="1e9", tenant="\x00", traceparent="00-ff")
         self.desk.read("dead")
         self.client.hset(self.desk.key("trouble"), "1-1", "0 0 1-1 - 9")
         self.assertEqual(self.run_call("reclaim", "dead")[0], [["1-1", 3, 0, ["traceparent", "00-ff"]]])
