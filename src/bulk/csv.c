@@ -47,6 +47,15 @@ static bool broken(const char *bytes, size_t length, bool ended, size_t at, stru
     return true;
 }
 
+/* From its opening quote on the file is one field: nobody can tell where the next record begins. */
+static bool never_closed(const char *bytes, size_t length, size_t at, struct csv_record *out)
+{
+    const char *feed = memrchr(bytes, '\n', at);
+    *out = (struct csv_record){.open = true, .length = length, .content = length, .lines = count_lines(bytes, length)};
+    out->quote = (struct csv_place){count_lines(bytes, at), (uint64_t)(at - (feed ? (size_t)(feed + 1 - bytes) : 0)) + 1};
+    return true;
+}
+
 static void end_at(const char *bytes, size_t length, size_t at, struct csv_record *out)
 {
     bool feed = at < length;
@@ -63,8 +72,10 @@ bool csv_find(const char *bytes, size_t length, bool ended, char separator, stru
             size_t close = closing_quote(bytes, length, at + 1);
             if (!ended && close + 2 >= length) /* what follows decides: another quote, or the end of the line */
                 return false;
-            if (close == length || !ends_field(bytes, length, close + 1, separator))
-                return broken(bytes, length, ended, close == length ? at : close + 1, out);
+            if (close == length)
+                return never_closed(bytes, length, at, out);
+            if (!ends_field(bytes, length, close + 1, separator))
+                return broken(bytes, length, ended, close + 1, out);
             at = close + 1;
         }
         while (at < length && bytes[at] != separator && bytes[at] != '\n')
@@ -76,6 +87,40 @@ bool csv_find(const char *bytes, size_t length, bool ended, char separator, stru
             return true;
         }
     }
+}
+
+/* What a byte makes of a record. */
+static void step(struct csv_skip *skip, char c, char separator)
+{
+    bool between = skip->state != CSV_QUOTED && skip->state != CSV_RETURN;
+    if (skip->state == CSV_BEGIN && c == '"') {
+        skip->state = CSV_QUOTED;
+        skip->quote = (struct csv_place){skip->here.line, skip->here.column + 1};
+    } else if (between && c == separator) {
+        skip->state = CSV_BEGIN;
+    } else if (skip->state != CSV_QUOTED && c == '\n') {
+        skip->state = CSV_DONE;
+    } else if (skip->state == CSV_QUOTED) {
+        skip->state = c == '"' ? CSV_CLOSED : CSV_QUOTED;
+    } else if (skip->state == CSV_CLOSED) {
+        skip->state = c == '"' ? CSV_QUOTED : c == '\r' ? CSV_RETURN : CSV_BROKEN;
+    } else {
+        skip->state = skip->state == CSV_RETURN ? CSV_BROKEN : CSV_PLAIN;
+    }
+}
+
+size_t csv_skip(struct csv_skip *skip, const char *bytes, size_t length, char separator)
+{
+    size_t at = 0;
+    while (at < length && skip->state != CSV_DONE && skip->state != CSV_BROKEN) {
+        char c = bytes[at++];
+        step(skip, c, separator);
+        skip->here.column++;
+        if (c == '\n') {
+            skip->here = (struct csv_place){.line = skip->here.line + 1};
+        }
+    }
+    return at;
 }
 
 static enum status add(struct csv_fields *out, struct value value, struct err *err)

@@ -57,6 +57,40 @@ enum status source_read_json(struct source *source, struct document *out, bool *
     return STATUS_OK;
 }
 
+/* The file is broken, and not a record of it: what is behind the quote cannot be told apart. */
+static enum status fail_quote(const struct source *source, uint64_t line, struct csv_place quote, const char *what,
+                              struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the quote at column %llu %s", stream_name(source->reader.stream),
+                   (unsigned long long)(line + quote.line), (unsigned long long)quote.column, what);
+}
+
+/* Drops a record that is too long to be held. */
+static enum status skip_record(struct source *source, char separator, struct record *out, struct err *err)
+{
+    static char nothing[1];
+    struct reader *reader = &source->reader;
+    struct csv_skip skip = {0};
+    *out = (struct record){.bytes = nothing, .line = reader->line + 1, .too_large = true};
+    for (;;) {
+        struct record ahead = reader_ahead(reader);
+        uint64_t lines = skip.here.line;
+        size_t used = csv_skip(&skip, ahead.bytes, ahead.length, separator);
+        reader_take(reader, used, skip.here.line - lines);
+        if (skip.state == CSV_BROKEN) {
+            return fail_quote(source, out->line, skip.quote,
+                              "is closed too far away, and a letter stands behind the closing one", err);
+        }
+        if (skip.state == CSV_DONE || (reader->ended && skip.state != CSV_QUOTED)) {
+            return STATUS_OK;
+        }
+        if (reader->ended) {
+            return fail_quote(source, out->line, skip.quote, "is never closed", err);
+        }
+        TRY(reader_more(reader, err));
+    }
+}
+
 /* One record of CSV ahead in the reader, whole; `*length` 0 at the end of the file. */
 static enum status find_record(struct source *source, char separator, struct record *out, struct csv_record *found,
                                struct err *err)
@@ -67,7 +101,11 @@ static enum status find_record(struct source *source, char separator, struct rec
         *out = reader_ahead(reader);
         if (reader->ended && out->length == 0)
             return STATUS_OK;
-        if (csv_find(out->bytes, out->length, reader->ended, separator, found)) {
+        size_t most = reader->limit + 2; /* with its line end: what is made of a record does not depend on pieces */
+        bool all = out->length <= most;
+        if (csv_find(out->bytes, all ? out->length : most, all && reader->ended, separator, found)) {
+            if (found->open)
+                return fail_quote(source, out->line, found->quote, "is never closed", err);
             reader_take(reader, found->length, found->lines);
             out->length = found->content;
             out->too_large = found->content > reader->limit;
@@ -75,8 +113,8 @@ static enum status find_record(struct source *source, char separator, struct rec
                 return STATUS_OK;
             continue; /* an empty line */
         }
-        if (out->length > reader->limit)
-            return reader_line(reader, out, err); /* skips it */
+        if (!all)
+            return skip_record(source, separator, out, err);
         TRY(reader_more(reader, err));
     }
 }
@@ -146,8 +184,7 @@ static bool check_record(struct source *source, const struct record *record, con
     if (record->too_large)
         source_fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
     else if (found->broken)
-        source_fail(source, out, ROW_BAD_CSV,
-                    "a quote that is never closed, or a letter behind a closing one, at column %zu", found->column);
+        source_fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", found->column);
     else
         source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
     return false;

@@ -24,6 +24,19 @@ static void check_fields(const uint8_t *data, const struct csv_record *record, c
     free(copy);
 }
 
+/* Skipped in two pieces, the record ends at the same place, or is found to be broken in the same way. */
+static void check_skip(const char *from, size_t size, const struct csv_record *record, char separator)
+{
+    struct csv_skip skip = {0};
+    size_t used = csv_skip(&skip, from, size / 2, separator);
+    used += csv_skip(&skip, from + used, size - used, separator);
+    FUZZ_CHECK(record->broken == (skip.state == CSV_BROKEN));
+    FUZZ_CHECK(record->open == (skip.state == CSV_QUOTED));
+    FUZZ_CHECK(record->broken || (used == record->length && skip.here.line == record->lines));
+    FUZZ_CHECK(!record->open ||
+               (skip.quote.line == record->quote.line && skip.quote.column == record->quote.column));
+}
+
 static void read_all(const uint8_t *data, size_t size, char separator)
 {
     for (size_t at = 0; at < size;) {
@@ -37,7 +50,8 @@ static void read_all(const uint8_t *data, size_t size, char separator)
             if (csv_find(from, part, false, separator, &early))
                 FUZZ_CHECK(early.length == record.length && early.content == record.content &&
                            early.broken == record.broken);
-        if (!record.broken)
+        check_skip(from, size - at, &record, separator);
+        if (!record.broken && !record.open)
             check_fields(data + at, &record, separator);
         at += record.length;
     }

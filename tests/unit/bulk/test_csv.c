@@ -17,6 +17,11 @@ static const char *split(const char *text, bool ended, char separator, size_t *l
     if (!csv_find(copy, strlen(copy), ended, separator, &record))
         return "?";
     *length = record.length;
+    if (record.open) {
+        snprintf(out, sizeof out, "\"%llu:%llu", (unsigned long long)record.quote.line,
+                 (unsigned long long)record.quote.column);
+        return out;
+    }
     if (record.broken) {
         snprintf(out, sizeof out, "!%zu", record.column);
         return out;
@@ -61,9 +66,37 @@ static void broken_records_say_where(void **state)
     size_t length;
     assert_string_equal(split("a,\"b\"c\nnext\n", false, ',', &length), "!6");
     assert_int_equal(length, 7);
-    assert_string_equal(split("a,\"never\nclosed", true, ',', &length), "!3");
-    assert_int_equal(length, 9);
+    assert_string_equal(split("a,\"never\nclosed", true, ',', &length), "\"0:3");
+    assert_int_equal(length, 15);
+    assert_string_equal(split("\"a\nb\",\"never\nclosed\n", true, ',', &length), "\"1:4");
+    assert_int_equal(length, 20);
     assert_string_equal(split("a\"b\n", false, ',', &length), "a\"b"); /* a quote inside is a letter */
+}
+
+/* A record that is skipped, in pieces of any size, ends where one that is held ends. */
+static void skipped_records_end_at_the_same_place(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"a,b\nnext",     "a,b\r\nnext", "\"a\n\"\"b\",c\r\nnext", "a\"b,\"\",\"x\"\nnext", "\n",
+                                 "\"a\nb\",\"c\nd", "\"a\" b\nnext", "\"a\"\rb\n", "a",                   ",,\"",
+                                 "\"a\"\r"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        for (size_t piece = 1; piece < 30; piece++) {
+            struct csv_record record;
+            struct csv_skip skip = {0};
+            size_t length = strlen(texts[i]), used = 0;
+            assert_true(csv_find(texts[i], length, true, ',', &record));
+            while (used < length && skip.state != CSV_DONE && skip.state != CSV_BROKEN)
+                used += csv_skip(&skip, texts[i] + used, length - used < piece ? length - used : piece, ',');
+            assert_int_equal(skip.state == CSV_BROKEN, record.broken);
+            assert_int_equal(skip.state == CSV_QUOTED, record.open);
+            if (record.open)
+                assert_memory_equal(&skip.quote, &record.quote, sizeof skip.quote);
+            if (!record.broken) {
+                assert_int_equal(used, record.length);
+                assert_int_equal(skip.here.line, record.lines);
+            }
+        }
 }
 
 static void lines_are_counted(void **state)
@@ -80,6 +113,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(rules_of_the_rfc),
     cmocka_unit_test(more_is_asked_for),
     cmocka_unit_test(broken_records_say_where),
+    cmocka_unit_test(skipped_records_end_at_the_same_place),
     cmocka_unit_test(lines_are_counted),
 };
 
