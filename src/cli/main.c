@@ -72,11 +72,19 @@ static int unknown_command(int count, char **words)
     bool help = count > 1 && asks_for_help(words[1]);
     if (print_group(help ? stdout : stderr, words[0]))
         return help ? EX_OK : EX_USAGE;
-    const char *name = words[0], *nearest = commands[0]->name;
-    for (size_t i = 1; i < COMMANDS; i++)
-        if (edit_distance(commands[i]->name, name) < edit_distance(nearest, name))
-            nearest = commands[i]->name;
-    fprintf(stderr, "sluice: unknown command \"%.80s\"; the nearest one is %s (see sluice --help)\n", name, nearest);
+    const char *name = words[0];
+    char nearest[32] = "", first[32];
+    for (size_t i = 0; i < COMMANDS; i++) {
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(commands[i]->name, " "), commands[i]->name);
+        if (nearest[0] == '\0' || edit_distance(first, name) < edit_distance(nearest, name)) {
+            memcpy(nearest, first, sizeof nearest);
+        }
+    }
+    if (edit_distance(nearest, name) <= (strlen(name) + 1) / 3) {
+        fprintf(stderr, "sluice: unknown command \"%.80s\"; did you mean %s?\n", name, nearest);
+    } else {
+        fprintf(stderr, "sluice: unknown command \"%.80s\"; sluice --help lists them\n", name);
+    }
     return EX_USAGE;
 }
 

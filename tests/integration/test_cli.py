@@ -64,7 +64,9 @@ class Arguments(SluiceCase):
         self.assertEqual(self.run_sluice("--version").stdout, self.run_sluice("version").stdout)
 
     def test_unknown_command_names_the_nearest(self):
-        self.assertIn('unknown command "serv"; the nearest one is serve', self.failed(EX_USAGE, "serv"))
+        self.assertIn('unknown command "serv"; did you mean serve?', self.failed(EX_USAGE, "serv"))
+        self.assertIn('unknown command "banch"; did you mean bench?', self.failed(EX_USAGE, "banch"))
+        self.assertIn('unknown command "foo"; sluice --help lists them', self.failed(EX_USAGE, "foo"))
 
     def test_unknown_flag_names_the_nearest(self):
         self.assertIn("unknown option --modle; the nearest one is --model", self.failed(EX_USAGE, "embed", "--modle", "x"))

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shlex
 
 from case import SluiceCase
 from corpus import texts
+from daemon import SOURCE
 from vectors import decode_f32
 
 USAGE, DATAERR, NOINPUT, UNAVAILABLE = 64, 65, 66, 69
@@ -99,6 +101,16 @@ class Operator(SluiceCase):
         self.assertEqual(self.sluice("dead", "delete", first, third), "2 deleted\n")
         self.assertEqual(self.letters(), [second])
         self.assertIn("no dead letter", self.sluice("dead", "delete", "1-1", code=NOINPUT))
+
+    def test_dead_made_by_hand(self):
+        """The command in docs/operations.md, with which the others can be tried."""
+        with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+            command = re.search(r"^redis-cli (XADD 'sluice:\{default\}:dead'.*)$", file.read(), re.MULTILINE)[1]
+        letter = self.client.execute_command(*shlex.split(command.replace("{default}", f"{{{self.queue}}}"))).decode()
+        self.assertRegex(self.sluice("dead", "list"), rf"^{letter} +internal .*made by hand\n$")
+        self.assertIn("text: hello world", self.sluice("dead", "show", letter))
+        self.sluice("dead", "requeue", letter)
+        self.assertEqual((self.letters(), self.client.xlen(self.sender.stream)), ([], 1))
 
     def test_dead_requeue_is_answered(self):
         """A letter that is submitted again is a request as any other, under its old id."""
