@@ -31,7 +31,7 @@ static void end_cancel(struct cancel *cancel, enum verdict verdict)
     struct request_list requests = {0};
     free(cancel);
     if (!request) {
-        queue_control_cancelled(queue);
+        queue_control_cancelled(queue, verdict);
         return;
     }
     request->verdict = verdict;
@@ -154,7 +154,7 @@ void queue_cancel_from_control(struct queue *queue, struct entry_id entry, const
 {
     struct cancel *cancel = calloc(1, sizeof *cancel);
     if (!cancel) { /* it stays in the stream, for the next look */
-        queue_control_cancelled(queue);
+        queue_control_cancelled(queue, VERDICT_AGAIN);
         return;
     }
     *cancel = (struct cancel){.queue = queue, .entry = entry, .notify = "0"};

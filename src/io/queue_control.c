@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "io/queue_parts.h"
 
@@ -23,26 +24,49 @@ static void rest(struct queue *queue)
     look_again(queue, queue->housekeeper ? LOOK_MS : ASK_MS);
 }
 
-void queue_control_cancelled(struct queue *queue)
+/* The log hears of them once a second: a producer may send any number. */
+static void tell_malformed(struct queue *queue)
 {
     struct control *control = &queue->control;
+    uint64_t now_ns = clock_now_ns();
+    if (control->malformed == 0 || now_ns - control->told_ns < NS_PER_S) {
+        return;
+    }
+    log_warn("control_malformed", log_int("entries", (int64_t)control->malformed),
+             log_str("reason", "the field cancel is not the name of a request"));
+    control->malformed = 0;
+    control->told_ns = now_ns;
+}
+
+/* Behind a full look there may be more: at once, but for a pause, because who floods it must not hold up Redis for the
+ * others. What could not be dealt with comes again when the end was reached. */
+void queue_control_cancelled(struct queue *queue, enum verdict verdict)
+{
+    struct control *control = &queue->control;
+    control->failed = control->failed || verdict == VERDICT_AGAIN;
     if (--control->out > 0 || queue->state != QUEUE_UP) {
         return;
     }
-    if (control->full) { /* there may be more; a pause, because who floods it must not hold up Redis for the others */
+    tell_malformed(queue);
+    if (control->full) {
         look_again(queue, AGAIN_MS);
+        return;
+    }
+    control->after = (struct entry_id){0};
+    if (control->failed) {
+        look_again(queue, ASK_MS);
     } else {
         rest(queue);
     }
+    control->failed = false;
 }
 
 /* One entry: an id, and a name that a producer has written. */
 static void cancel(struct queue *queue, const struct resp_value *id, const struct resp_value *name)
 {
-    struct entry_id entry;
+    struct entry_id entry, target_id;
     char target[REQUEST_NAME_MAX] = "";
     enum request_class class;
-    struct entry_id target_id;
     if (id->type != RESP_STRING || name->type != RESP_STRING || !entry_id_parse(id->bytes, id->length, &entry)) {
         return;
     }
@@ -50,9 +74,9 @@ static void cancel(struct queue *queue, const struct resp_value *id, const struc
         request_name_format(class, target_id, target);
     } else {
         queue->stats.control_malformed++;
-        log_warn("control_malformed", log_bytes("entry", id->bytes, id->length),
-                 log_str("reason", "its field cancel is not the name of a request"));
+        queue->control.malformed++;
     }
+    queue->control.after = entry;
     queue->control.out++;
     queue_cancel_from_control(queue, entry, target);
 }
@@ -80,7 +104,7 @@ static void on_looked(void *context, const struct resp_value *reply, const struc
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         cancel(queue, &reply->items[i], &reply->items[i + 1]);
     }
-    queue_control_cancelled(queue);
+    queue_control_cancelled(queue, VERDICT_DONE);
 }
 
 static void look(struct queue *queue)
@@ -89,6 +113,7 @@ static void look(struct queue *queue)
     script_begin(&queue->scripts, SCRIPT_CONTROL, 1, &command);
     queue_add_key(queue, &command, "control", "");
     command_number(&command, LOOK_ENTRIES);
+    queue_add_entry_id(&command, queue->control.after);
     queue->control.seen = 0;
     queue->control.looking = queue_call(queue, &command, on_looked, queue);
     if (!queue->control.looking) {
@@ -147,5 +172,6 @@ void queue_control_start(struct queue *queue)
 {
     queue->housekeeper = false;
     queue->control.seen = 0;
+    queue->control.after = (struct entry_id){0};
     look_again(queue, 0);
 }

@@ -166,8 +166,8 @@ void queue_control_start(struct queue *queue);
 /* The timer of the next look. */
 void queue_on_control(int fd, short what, void *queue);
 
-/* One of its cancels is over, whatever came of it. */
-void queue_control_cancelled(struct queue *queue);
+/* One of its cancels is over; with VERDICT_AGAIN its entry is still there. */
+void queue_control_cancelled(struct queue *queue, enum verdict verdict);
 
 /* --- queue_settle.c, queue_defer.c --- */
 

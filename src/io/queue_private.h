@@ -51,12 +51,16 @@ struct own {
 
 /* The control stream, as far as it was looked at. */
 struct control {
-    struct event *timer; /* of the next look */
-    bool looking;        /* a look is out */
-    bool unusable;       /* a key of another type stands there */
-    bool full;           /* it brought as many entries as it may */
-    unsigned out;        /* cancels whose answer is to come */
-    unsigned seen;       /* how often in a row the stream was there */
+    struct event *timer;   /* of the next look */
+    bool looking;          /* a look is out */
+    bool unusable;         /* a key of another type stands there */
+    bool full;             /* it brought as many entries as it may */
+    bool failed;           /* some of them could not be dealt with */
+    unsigned out;          /* cancels whose answer is to come */
+    unsigned seen;         /* how often in a row the stream was there */
+    struct entry_id after; /* the next look begins behind this one */
+    uint64_t malformed;    /* entries that the log has not told of */
+    uint64_t told_ns;      /* when it told of some */
 };
 
 /* Events that may wait in the outbox: more than a worker ever has actions out, one of each kind and a few settles. */

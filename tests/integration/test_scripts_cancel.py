@@ -151,7 +151,11 @@ class Cancel(SluiceCase):
         """By entries and by bytes, and whatever ids were made up, an empty one begins anew."""
         for number in range(1, 101):
             self.desk.add(f"{number}-1", "control", cancel="7-7", x="y" * (300000 if number > 80 else 0))
-        self.assertEqual(len(self.desk.run(self.desk.control())), 128)
+        first = self.desk.run(self.desk.control())
+        self.assertEqual(len(first), 128)
+        self.assertEqual(self.desk.run(self.desk.control(most=2, after=first[-2])), ["65-1", "7-7", "66-1", "7-7"])
+        self.assertEqual(self.desk.run(self.desk.control(after="100-1")), [])
+        self.assertEqual(self.client.xlen(self.desk.key("control")), 100)
         self.client.xtrim(self.desk.key("control"), 20, approximate=False)
         self.assertEqual(len(self.desk.run(self.desk.control())), 8)
         self.desk.add(f"{2**64 - 1}-{2**64 - 1}", "control", cancel="7-7")

@@ -221,8 +221,8 @@ class Desk:
                 self.key("results"), self.key(f"reply:{reply}"), other]
         return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results])
 
-    def control(self, most=64):
-        return Call("control", [self.stream("control")], [most])
+    def control(self, most=64, after="0-0"):
+        return Call("control", [self.stream("control")], [most, after])
 
     def track(self, *entries, which="normal", ttl_ms=3600000):
         """`entries`: (id, name, <id> of the reply) each."""
