@@ -3,7 +3,6 @@ crashes the worker is poison, and those who only shared the batch get their vect
 
 
 import json
-import time
 
 from case import SluiceCase, scaled
 from corpus import texts
@@ -137,17 +136,20 @@ class EngineFaults(SluiceCase):
         self.assertIn(b"poison", self.letter(guilty).values())
         self.assertTrue(served.running())
 
-    def until_answered(self, requests, *faults, most, kind="crash", **options):
-        """A new daemon for each that dies, until these are answered; returns the last one."""
-        served, deaths = self.serve(*faults, wait=False, **options), 0
-        while not self.sender.finished(requests):
-            self.wait_until(lambda: not served.running() or self.sender.finished(requests), "a crash or an answer", timeout=120)
+    def until_answered(self, start, answered, most):
+        """A new daemon for each that dies, until all is answered; returns the last one."""
+        served, deaths = start(), 0
+        while not answered():
+            self.wait_until(lambda: not served.running() or answered(), "a crash or an answer", timeout=120)
             if not served.running():
                 served.wait_exit()
                 deaths += 1
-                self.assertLess(deaths, most, f"workers die of a {kind} for ever")
-                served = self.serve(*faults, wait=False, **options)
+                self.assertLess(deaths, most, "workers die for ever")
+                served = start()
         return served
+
+    def answered_poison(self):
+        return [r.id for r in self.journal.requests.values() if self.sender.reply(r).get(b"code") == b"poison"]
 
     def test_one_poison_among_many_that_were_held(self):
         """Its group has a crash on record and runs alone, and nobody but the one is answered poison."""
@@ -155,10 +157,10 @@ class EngineFaults(SluiceCase):
         guilty = self.submit_among_others(1, "poison")[0]
         self.wait_until(lambda: self.pending(self.client) == 61, "all to be held")
         holder.kill()
-        served = self.until_answered([guilty], "crash:{kernel}", most=6)
+        served = self.until_answered(lambda: self.serve("crash:{kernel}", wait=False), lambda: self.sender.finished([guilty]), most=6)
         self.finish("crash")
         self.assertEqual(self.fired("crash"), 4, "once in its group, then three times alone")
-        self.assertEqual([r.id for r in self.journal.requests.values() if self.sender.reply(r).get(b"code") == b"poison"], ["guilty-0"])
+        self.assertEqual(self.answered_poison(), ["guilty-0"])
         self.assertTrue(served.running())
 
     def serve_both(self, *faults):
@@ -173,18 +175,13 @@ class EngineFaults(SluiceCase):
 
     def test_poison_of_one_queue_is_not_held_against_another(self):
         """Alone means alone in the process: what a second queue of the daemon runs slowly meanwhile has crashed nobody."""
-        faults = ("crash:{kernel}", "slow:{music}:200")
+        faults = ("slow:{kernel}:150", "crash:{kernel}", "slow:{music}:200")
         guilty = self.sender.submit(f"the {WORD}", "poison", id="guilty")
         other = self.producer(self.server, "other", Journal())
         other.submit_many([f"music {number}" for number in range(6)], encoding="f32")
-        served, deaths = self.serve_both(*faults), 0
-        while not self.sender.finished([guilty]) or not other.finished(list(other.journal.requests.values())):
-            if not served.running():
-                served.wait_exit()
-                deaths += 1
-                self.assertLess(deaths, 8, "the poison crashes workers for ever")
-                served = self.serve_both(*faults)
-            time.sleep(0.02)
+        innocent = list(other.journal.requests.values())
+        self.until_answered(lambda: self.serve_both(*faults), lambda: self.sender.finished([guilty]) and other.finished(innocent),
+                            most=8)
         self.finish("crash")
         self.wait_empty(other)
         self.assert_clean(self.server, queue="other", journal=other.journal)
@@ -196,12 +193,13 @@ class EngineFaults(SluiceCase):
         self.sender.submit_many(self.healthy[:30], encoding="f32")
         guilty = self.sender.submit("a deadly text", "poison", id="guilty", notify=1)
         self.sender.submit_many(self.healthy[30:], encoding="f32")
-        served = self.until_answered([guilty], most=14, kind="parse", environment=environment)
+        served = self.until_answered(lambda: self.serve(wait=False, environment=environment),
+                                     lambda: self.sender.finished([guilty]), most=14)
         self.finish("parse")
         self.assertIn(self.fired("parse"), range(9, 13))
         self.assertEqual(self.letter(guilty)[b"text"], b"a deadly text")
         self.assertEqual(self.sender.reply(guilty)[b"retryable"], b"0")
-        self.assertEqual([r.id for r in self.journal.requests.values() if self.sender.reply(r).get(b"code") == b"poison"], ["guilty"])
+        self.assertEqual(self.answered_poison(), ["guilty"])
         self.assertTrue(served.running())
 
     def test_slow_engine_is_not_robbed(self):

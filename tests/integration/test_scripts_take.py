@@ -158,19 +158,19 @@ class Take(SluiceCase):
 
     def test_the_tenth_takeover_is_answered_unread(self):
         """Ten workers die of it, none of which has charged anybody."""
-        self.desk.add("1-1", text="deadly", id="order-42", notify="1", ttl="60", tenant="a", meta="m")
+        self.desk.add("1-1", text="deadly", id="order 42/b", notify="1", ttl="60", tenant="a", meta="m")
         self.desk.read("w0")
         for number in range(1, 10):
             how = 1 if number <= 3 else 2
             self.assertEqual(self.take_over(f"w{number - 1}", f"w{number}")[0][0][:3], ["1-1", how, 0])
         self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1 - 9")
         self.assertEqual(self.take_over("w9", "me")[0],
-                         [["1-1", 3, 0, ["id", "order-42", "notify", "1", "ttl", "60", "tenant", "a"]]])
+                         [["1-1", 3, 0, ["id", "order 42/b", "notify", "1", "ttl", "60", "tenant", "a"]]])
         told = {"code": "poison", "message": "x"}
-        self.assertEqual(self.run_call("settle", End("1-1", "dead", reply="order-42", notify="1", fields=told)), [1, 0, 0])
+        self.assertEqual(self.run_call("settle", End("1-1", "dead", reply="order 42/b", notify="1", fields=told)), [1, 0, 0])
         letter = dict(self.client.xrange(self.desk.key("dead"))).popitem()[1]
         self.assertEqual(letter[b"text"], b"deadly", "the dead letter has the body")
-        self.assertEqual(self.desk.reply("order-42")["code"], "poison")
+        self.assertEqual(self.desk.reply("order 42/b")["code"], "poison")
         self.assertFalse(self.client.exists(self.desk.key("trouble")))
 
     def test_who_was_taken_over_often_comes_alone(self):
