@@ -36,17 +36,31 @@ struct work {
     uint64_t done, bodiless;
 };
 
+static void print_field(const struct letter *letter, const char *name, size_t width)
+{
+    const struct resp_value *value = resp_field(letter->fields, name);
+    size_t length = value && value->bytes ? value->length : 0;
+    if (length > 0) {
+        print_bytes(stdout, value->bytes, length);
+    }
+    for (; length < width; length++) {
+        putchar(' ');
+    }
+}
+
 static enum status list_letter(void *context, const struct letter *letter, struct err *err)
 {
     (void)err;
     struct work *work = context;
     char age[SPAN_TEXT];
-    const struct resp_value *message = resp_field(letter->fields, "_message");
-    printf("%-20s %-14s %-24s %s attempts, %s ago: ", letter->id, session_text(resp_field(letter->fields, "_code")),
-           session_text(resp_field(letter->fields, "_entry")), session_text(resp_field(letter->fields, "_attempts")),
-           span_format(letter->age_ms, age));
-    if (message != NULL && message->bytes != NULL)
-        print_bytes(stdout, message->bytes, message->length);
+    printf("%-20s ", letter->id);
+    print_field(letter, "_code", 14);
+    putchar(' ');
+    print_field(letter, "_entry", 24);
+    putchar(' ');
+    print_field(letter, "_attempts", 0);
+    printf(" attempts, %s ago: ", span_format(letter->age_ms, age));
+    print_field(letter, "_message", 0);
     putchar('\n');
     work->done++;
     return STATUS_OK;

@@ -15,6 +15,27 @@ static size_t printable(const char *bytes, size_t length)
     return size;
 }
 
+void print_json_string(FILE *to, const char *bytes, size_t length)
+{
+    putc('"', to);
+    for (size_t at = 0; at < length;) {
+        unsigned char c = (unsigned char)bytes[at];
+        size_t size = printable(bytes + at, length - at);
+        if (c == '"' || c == '\\') {
+            fprintf(to, "\\%c", c);
+        } else if (size > 0) {
+            fwrite(bytes + at, 1, size, to);
+        } else if (c == 0xc2 && at + 1 < length && ((unsigned char)bytes[at + 1] & 0xe0) == 0x80) {
+            fprintf(to, "\\u%04x", (unsigned char)bytes[at + 1]);
+            size = 2;
+        } else {
+            fprintf(to, "\\u%04x", c < 0x80 ? c : 0xfffd);
+        }
+        at += size > 0 ? size : 1;
+    }
+    putc('"', to);
+}
+
 void print_bytes(FILE *to, const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {

@@ -5,27 +5,13 @@
 
 #include "base/utf8.h"
 #include "cli/embedding_print.h"
+#include "cli/print.h"
 
 bool reply_is_final(const struct resp_value *reply)
 {
     const struct resp_value *status = resp_field(reply, "status");
     return status != NULL &&
            (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
-}
-
-static void print_string(FILE *to, const char *bytes, size_t length)
-{
-    putc('"', to);
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if (c == '"' || c == '\\')
-            fprintf(to, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(to, "\\u%04x", c);
-        else
-            putc(c, to);
-    }
-    putc('"', to);
 }
 
 static bool is_number(const struct resp_value *value)
@@ -54,7 +40,7 @@ static bool is_plain_number(const struct resp_value *value)
 enum status reply_print(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
 {
     fputs("{\"id\":", to);
-    print_string(to, id, strlen(id));
+    print_json_string(to, id, strlen(id));
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         const struct resp_value *name = &reply->items[i], *value = &reply->items[i + 1];
         bool embedding = resp_equals(name, "embedding");
@@ -63,7 +49,7 @@ enum status reply_print(FILE *to, const char *id, const struct resp_value *reply
         if (resp_equals(name, "id"))
             continue;
         putc(',', to);
-        print_string(to, name->bytes, name->length);
+        print_json_string(to, name->bytes, name->length);
         putc(':', to);
         enum status status = embedding ? embedding_print(to, reply, value, err) : STATUS_OK;
         if (status != STATUS_OK)
@@ -71,7 +57,7 @@ enum status reply_print(FILE *to, const char *id, const struct resp_value *reply
         if (!embedding && is_number(name) && is_plain_number(value))
             fwrite(value->bytes, 1, value->length, to);
         else if (!embedding)
-            print_string(to, value->bytes, value->length);
+            print_json_string(to, value->bytes, value->length);
     }
     fputs("}\n", to);
     return STATUS_OK;

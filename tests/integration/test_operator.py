@@ -147,6 +147,23 @@ class Operator(SluiceCase):
         shown = self.sluice("dead", "show", "--all")
         self.assertIn("text: a\\x1b[2J\\x0d\\x0aforged: line\\xff\\xc2\\x9bx ä\n", shown)
 
+    def test_bytes_of_others_control_no_terminal(self):
+        """C1 too, U+0080 to U+009F, alone and as UTF-8: to some terminals U+009B is what ESC [ is. In every column."""
+        controls = "".join(map(chr, (*range(1, 32), *range(0x7f, 0xa0))))
+        evil = controls + "ä\u00a0" + "\u2028"
+        reply = {"status": "error", "entry": "1-0", "code": "bad_request", "message": evil, "meta": evil, "tenant": evil, evil: "x"}
+        self.client.hset(self.sender.key("reply:mine"), mapping=reply)
+        self.bury(evil, code=evil, text=evil.encode() + bytes(range(0x80, 0x100)), _attempts=evil, _message=evil, **{evil: "x"})
+        shown = {"get": self.sluice("get", "mine"), "list": self.sluice("dead", "list"), "show": self.sluice("dead", "show", "--all")}
+        for what, text in shown.items():
+            found = [character for character in text if character in controls and character != "\n"]
+            self.assertEqual(found, [], what)
+        self.assertEqual(json.loads(shown["get"]), {"id": "mine", **reply})
+        self.assertEqual(shown["list"].count("\n"), 1)
+        self.assertIn("ä\u00a0", shown["list"])
+        self.client.hset(self.sender.key("reply:mine"), b"name \x9b", "x")
+        self.assertEqual(json.loads(self.sluice("get", "mine"))["name \ufffd"], "x")
+
     # workers
 
     def heartbeat(self, name, state="running", ago_ms=100, alive=True):
