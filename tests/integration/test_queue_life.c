@@ -380,6 +380,60 @@ static void a_full_redis_is_told_with_two_thresholds(void **state)
     desk_close(&desk);
 }
 
+/* --- The control stream ------------------------------------------------------------------------------------------- */
+
+/* A housekeeper deals with them whatever else it does, more than one look brings, and also after a lost connection. */
+static void cancels_of_the_control_stream(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    assert_true(pulse(&desk).housekeeper);
+    redis_do(redis, "XADD " STREAM " 1-1 id mine text hello");
+    redis_do(redis, "XADD " STREAM " 2-1 text hello ttl 7");
+    for (int i = 0; i < 70; i++) {
+        redis_do(redis, "XADD " Q "control * cancel high:7-7");
+    }
+    redis_do(redis, "XADD " Q "control * cancel 1-1");
+    redis_do(redis, "XADD " Q "control * text junk");
+    desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
+    redis_expect(redis, "[cancelled mine 1-1]", "HMGET " Q "reply:mine status id entry");
+    redis_expect(redis, "3600", "TTL " Q "reply:mine");
+    assert_int_equal(queue_stats(desk.queue).cancelled, 1);
+    assert_int_equal(queue_stats(desk.queue).nothing_to_cancel, 71);
+    assert_int_equal(queue_stats(desk.queue).control_malformed, 1);
+    redis_do(redis, "CLIENT KILL TYPE normal SKIPME yes");
+    redis_do(redis, "XADD " Q "control * cancel 2-1");
+    desk_wait(&desk, EVENT_DISCONNECTED);
+    desk_wait(&desk, EVENT_CONNECTED);
+    pulse(&desk);
+    desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
+    redis_expect(redis, "[cancelled 7]",
+                 "EVAL "
+                 "return{redis.call('HGET',KEYS[1],'status'),redis.call('TTL',KEYS[1])} 1 " Q "reply:2-1");
+    for (int i = 0; i < 200; i++) {
+        redis_do(redis, "XADD " Q "control * cancel high:7-7");
+    }
+    while (queue_stats(desk.queue).nothing_to_cancel == 71) {
+        desk_pause(&desk);
+    }
+    desk_close(&desk); /* with calls that are out */
+    assert_true(atoi(redis_do(redis, "XLEN " Q "control")) > 0);
+}
+
+/* Who is no housekeeper steps in when they stay there. */
+static void cancels_that_no_housekeeper_deals_with(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 1-1 text hello");
+    redis_do(redis, "XADD " Q "control * cancel 1-1");
+    desk_wait_redis(&desk, redis, "0", "EXISTS " Q "control");
+    redis_expect(redis, "cancelled", "HGET " Q "reply:1-1 status");
+    desk_close(&desk);
+}
+
 /* --- Shed, fair, sweep -------------------------------------------------------------------------------------------- */
 
 static void the_newest_above_the_cap_are_shed(void **state)
@@ -562,6 +616,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_pulse_says_what_redis_knows, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_survives_foreign_keys, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_full_redis_is_told_with_two_thresholds, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(cancels_of_the_control_stream, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(other_tenants_are_taken_ahead, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_sweep_finds_what_nobody_has, redis_setup, redis_teardown),
