@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/cache.h"
 #include "engine/cuda_pass.h"
 
 /* --- the device and its weights ------------------------------------------------------------------------------------
@@ -82,14 +81,6 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
     return cuda_plan_make(&cuda->request, &cuda->plan, err);
 }
 
-static enum status open_gemm(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
-{
-    char directory[CACHE_PATH_BYTES];
-    cache_directory(options->cache_path, directory);
-    struct gemm_options gemm = {.api = cuda->api, .device = &cuda->device, .cache_directory = directory};
-    return gemm_open(&gemm, &cuda->gemm, err);
-}
-
 static void cuda_close(struct backend *backend)
 {
     struct cuda_backend *cuda = (struct cuda_backend *)backend;
@@ -126,7 +117,8 @@ static enum status fill(struct cuda_backend *cuda, const struct engine_options *
     describe(cuda);
     TRY(cuda_weights_open(cuda->api, model, type, &cuda->weights, err));
     cuda->backend.weight_bytes = cuda->weights.bytes;
-    return open_gemm(cuda, options, err);
+    struct gemm_options gemm = {.api = cuda->api, .device = &cuda->device, .candidates = options->candidates};
+    return gemm_open(&gemm, &cuda->gemm, err);
 }
 
 static enum status cuda_open(const struct model *model, const struct engine_options *options, struct backend **out,

@@ -70,7 +70,6 @@
     CALL(cublasLtMatmulPreferenceSetAttribute)                                                                         \
     CALL(cublasLtMatmulPreferenceDestroy)                                                                              \
     CALL(cublasLtMatmulAlgoGetHeuristic)                                                                               \
-    CALL(cublasLtMatmulAlgoCheck)                                                                                      \
     CALL(cublasLtMatmul)
 
 /* In libcublas, which is looked for but need not be there: its fields are then all NULL. */

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "engine/cuda_gemm_parts.h"
 
-enum { DEFAULT_CANDIDATES = 8 };
+enum { DEFAULT_CANDIDATES = 16 };
 
 /* The device */
 
@@ -22,35 +21,102 @@ size_t gemm_workspace_bytes(const struct cuda_device *device)
 
 enum status gemm_open(const struct gemm_options *options, struct gemm **out, struct err *err)
 {
-    bool remembers = options->cache_directory != NULL && options->cache_directory[0] != '\0';
     struct gemm *gemm = calloc(1, sizeof *gemm);
-    char *directory = remembers ? strdup(options->cache_directory) : NULL;
-    if (gemm == NULL || (remembers && directory == NULL)) {
-        free(gemm);
-        free(directory);
+    if (!gemm) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
     }
     gemm->api = options->api;
-    gemm->device = *options->device;
-    gemm->directory = directory;
     gemm->candidates = options->candidates == 0 ? DEFAULT_CANDIDATES : options->candidates;
     gemm->workspace_bytes = gemm_workspace_bytes(options->device);
     pthread_mutex_init(&gemm->mutex, NULL);
-    struct err why = {0};
-    if (remembers && gemm_picks_read(directory, &gemm->device, &gemm->picks, &why) != STATUS_OK)
-        log_warn("gemm_cache_ignored", log_str("directory", directory), log_str("reason", why.message));
     *out = gemm;
     return STATUS_OK;
 }
 
 void gemm_close(struct gemm *gemm)
 {
-    if (gemm == NULL)
+    if (!gemm) {
         return;
+    }
     pthread_mutex_destroy(&gemm->mutex);
-    gemm_picks_free(&gemm->picks);
-    free(gemm->directory);
+    free(gemm->picks);
     free(gemm);
+}
+
+/* What is known of algorithms */
+
+static int compare(uint32_t a, uint32_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int compare_keys(const struct gemm_key *a, const struct gemm_key *b)
+{
+    int order = compare(a->shape.type, b->shape.type);
+    order = order != 0 ? order : compare(a->shape.after, b->shape.after);
+    order = order != 0 ? order : compare(a->shape.outputs, b->shape.outputs);
+    order = order != 0 ? order : compare(a->shape.inputs, b->shape.inputs);
+    return order != 0 ? order : compare(a->rows, b->rows);
+}
+
+/* Where the key's pick is, or would stand. The mutex is held. */
+static size_t pick_place(const struct gemm *gemm, const struct gemm_key *key)
+{
+    size_t low = 0, high = gemm->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_keys(&gemm->picks[middle].key, key) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool find_pick(struct gemm *gemm, const struct gemm_key *key, struct gemm_pick *out)
+{
+    pthread_mutex_lock(&gemm->mutex);
+    size_t place = pick_place(gemm, key);
+    bool found = place < gemm->count && compare_keys(&gemm->picks[place].key, key) == 0;
+    if (found) {
+        *out = gemm->picks[place];
+    }
+    pthread_mutex_unlock(&gemm->mutex);
+    return found;
+}
+
+/* The mutex is held. */
+static enum status insert_pick(struct gemm *gemm, size_t place, const struct gemm_pick *pick, struct err *err)
+{
+    if (gemm->count == gemm->room) {
+        size_t room = gemm->room * 2 + 64;
+        struct gemm_pick *picks = realloc(gemm->picks, room * sizeof *picks);
+        if (!picks) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+        }
+        gemm->picks = picks;
+        gemm->room = room;
+    }
+    memmove(&gemm->picks[place + 1], &gemm->picks[place], (gemm->count - place) * sizeof *pick);
+    gemm->picks[place] = *pick;
+    gemm->count++;
+    return STATUS_OK;
+}
+
+/* Stores what one runner has found, unless another was faster: all must use the same. */
+static enum status store_pick(struct gemm *gemm, struct gemm_pick *pick, struct err *err)
+{
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&gemm->mutex);
+    size_t place = pick_place(gemm, &pick->key);
+    if (place < gemm->count && compare_keys(&gemm->picks[place].key, &pick->key) == 0) {
+        *pick = gemm->picks[place];
+    } else {
+        status = insert_pick(gemm, place, pick, err);
+    }
+    pthread_mutex_unlock(&gemm->mutex);
+    return status;
 }
 
 /* Runners */
@@ -144,58 +210,6 @@ static cublasStatus_t describe(const struct cuda_api *api, struct gemm_plan *pla
     return answer;
 }
 
-/* Whether an algorithm that was found elsewhere, or earlier, can compute the plan here. */
-static bool is_usable(const struct gemm_runner *runner, const struct gemm_plan *plan,
-                      const cublasLtMatmulAlgo_t *algorithm)
-{
-    cublasLtMatmulHeuristicResult_t result = {0};
-    cublasStatus_t answer = runner->gemm->api->cublasLtMatmulAlgoCheck(runner->lt, plan->desc, plan->weight, plan->from,
-                                                                       plan->to, plan->to, algorithm, &result);
-    return answer == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= runner->gemm->workspace_bytes;
-}
-
-static bool find_pick(struct gemm *gemm, const struct gemm_key *key, struct gemm_pick *out)
-{
-    pthread_mutex_lock(&gemm->mutex);
-    const struct gemm_pick *found = gemm_picks_find(&gemm->picks, key);
-    if (found != NULL)
-        *out = *found;
-    pthread_mutex_unlock(&gemm->mutex);
-    return found != NULL;
-}
-
-/* A file that cannot be written costs time at the next start and nothing else; it is logged once. The mutex is held. */
-static void remember(struct gemm *gemm)
-{
-    struct err why = {0};
-    if (gemm->directory == NULL || gemm_picks_write(gemm->directory, &gemm->device, &gemm->picks, &why) == STATUS_OK)
-        return;
-    if (!gemm->write_failed)
-        log_warn("gemm_cache_not_written", log_str("directory", gemm->directory), log_str("reason", why.message));
-    gemm->write_failed = true;
-}
-
-/* Stores what one runner has found, unless another was faster: all must use the same. `useless` is what was stored and
- * cannot be used, or NULL. */
-static enum status store_pick(struct gemm *gemm, const struct gemm_pick *useless, struct gemm_pick *pick,
-                              struct err *err)
-{
-    enum status status = STATUS_OK;
-    pthread_mutex_lock(&gemm->mutex);
-    const struct gemm_pick *stored = gemm_picks_find(&gemm->picks, &pick->key);
-    bool replaced = stored != NULL && useless != NULL &&
-                    memcmp(&stored->algorithm, &useless->algorithm, sizeof stored->algorithm) == 0;
-    if (stored != NULL && !replaced) {
-        *pick = *stored;
-    } else {
-        status = gemm_picks_put(&gemm->picks, pick, err);
-        if (status == STATUS_OK && pick->time_ns > 0)
-            remember(gemm);
-    }
-    pthread_mutex_unlock(&gemm->mutex);
-    return status;
-}
-
 /* cuBLAS as the plain products need it: our workspace, so that nothing is allocated in a capture, and whole sums. */
 static cublasStatus_t set_up_blas(const struct gemm_runner *runner)
 {
@@ -229,14 +243,10 @@ static enum status choose(struct gemm_runner *runner, struct gemm_plan *plan, co
                           struct err *err)
 {
     TRY(cuda_blas_check(runner->gemm->api, gemm_set_bias(runner, plan, operands), "setting a bias", err));
-    struct gemm_pick known;
     struct gemm_pick pick = {.key = plan->key};
-    bool is_known = find_pick(runner->gemm, &plan->key, &known);
-    if (is_known && (known.plain || is_usable(runner, plan, &known.algorithm))) {
-        pick = known;
-    } else {
+    if (!find_pick(runner->gemm, &plan->key, &pick)) {
         TRY(gemm_time(runner, plan, operands, &pick, err));
-        TRY(store_pick(runner->gemm, is_known ? &known : NULL, &pick, err));
+        TRY(store_pick(runner->gemm, &pick, err));
     }
     plan->algorithm = pick.algorithm;
     plan->plain = pick.plain;
@@ -271,7 +281,7 @@ static size_t place_of(const struct gemm_runner *runner, const struct gemm_key *
     size_t high = runner->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (gemm_key_compare(&runner->plans[middle]->key, key) < 0)
+        if (compare_keys(&runner->plans[middle]->key, key) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -284,7 +294,7 @@ enum status gemm_prepare(struct gemm_runner *runner, const struct gemm_shape *sh
 {
     const struct gemm_key key = {*shape, rows};
     size_t place = place_of(runner, &key);
-    if (place < runner->count && gemm_key_compare(&runner->plans[place]->key, &key) == 0) {
+    if (place < runner->count && compare_keys(&runner->plans[place]->key, &key) == 0) {
         *out = runner->plans[place];
         return STATUS_OK;
     }

@@ -2,9 +2,9 @@
  * one type, added up in f32; and what follows is computed in the same pass where cuBLASLt can (enum gemm_after).
  *
  * A struct gemm is what one device knows of products: which algorithm is the fastest of those that cuBLASLt's
- * heuristics offer, for each shape and number of rows. It is found by timing, when a number of rows is first prepared,
- * and kept in a file for later processes (cuda_gemm_cache.h). A struct gemm_runner is one stream's handle, workspace
- * and plans beside it. Where cuBLASLt has no algorithm, the plain cublasGemmEx and kernel_activate do it in two steps.
+ * heuristics offer, for each shape and number of rows. It is found by timing, about 2 ms of it, when a number of rows
+ * is first prepared; nothing is kept for later processes. A struct gemm_runner is one stream's handle, workspace and
+ * plans beside it. Where cuBLASLt has no algorithm, the plain cublasGemmEx and kernel_activate do it in two steps.
  *
  * Numbers: of one shape, for one number of rows, on one device, the same algorithm runs for the life of the struct
  * gemm: the same operands give the same bits, in every runner. With another number of rows, on another device or in
@@ -56,12 +56,11 @@ struct gemm_operands {
 
 struct gemm_options {
     const struct cuda_api *api;
-    const struct cuda_device *device; /* copied */
-    const char *cache_directory;      /* where algorithms are remembered; NULL or "": nowhere */
-    uint32_t candidates; /* how many algorithms are timed for a shape; 0: 8, 1: the first is taken untimed */
+    const struct cuda_device *device; /* read by gemm_open alone */
+    uint32_t candidates; /* how many algorithms are timed for a shape; 0: 16, 1: the first is taken untimed */
 };
 
-/* Reads what earlier processes found out. A cache that cannot be read or used is logged and ignored.
+/* Knows nothing yet.
  * Owns: the caller ends it with gemm_close, after its runners; `api` outlives it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status gemm_open(const struct gemm_options *options, struct gemm **out, struct err *err);
 

@@ -3,20 +3,30 @@
 #define ENGINE_CUDA_GEMM_PARTS_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "engine/cuda_gemm.h"
-#include "engine/cuda_gemm_picks.h"
+
+struct gemm_key {
+    struct gemm_shape shape;
+    uint32_t rows;
+};
+
+/* What was found for a product. */
+struct gemm_pick {
+    struct gemm_key key;
+    bool plain; /* no algorithm of cuBLASLt's works */
+    cublasLtMatmulAlgo_t algorithm;
+};
 
 struct gemm {
     const struct cuda_api *api;
-    struct cuda_device device;
-    char *directory; /* NULL: nothing is remembered */
     uint32_t candidates;
     size_t workspace_bytes;
 
-    pthread_mutex_t mutex; /* guards: */
-    struct gemm_picks picks;
-    bool write_failed; /* and was logged once */
+    pthread_mutex_t mutex;   /* guards: */
+    struct gemm_pick *picks; /* [count], sorted by key */
+    size_t count, room;
 };
 
 struct gemm_plan {
@@ -51,7 +61,7 @@ cublasStatus_t gemm_set_bias(const struct gemm_runner *runner, const struct gemm
 cublasStatus_t gemm_multiply(struct gemm_runner *runner, const struct gemm_plan *plan,
                              const cublasLtMatmulAlgo_t *algorithm, const struct gemm_operands *operands);
 
-/* Finds the fastest of what the heuristics offer; a plain pick when none of that works.
+/* Finds the fastest of what the heuristics offer for the pick's key; a plain pick when none of that works.
  * Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY, STATUS_INTERNAL. */
 MUST_CHECK enum status gemm_time(struct gemm_runner *runner, const struct gemm_plan *plan,
                                  const struct gemm_operands *operands, struct gemm_pick *out, struct err *err);

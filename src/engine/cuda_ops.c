@@ -1,5 +1,7 @@
 #include "engine/cuda_ops.h"
 
+#include "engine/cuda_half.h"
+
 static enum status check(const struct backend_stream *stream, cudaError_t answer, const char *what, struct err *err)
 {
     return cuda_check(stream->cuda->api, answer, what, err);
@@ -119,25 +121,67 @@ static const struct gemm_plan **plan_of(struct backend_stream *stream, uint32_t 
     return first_tokens_only(stream, layer) ? &stream->bucket->first_plans[site] : &stream->bucket->plans[site];
 }
 
+/* Random numbers, for products to be timed on: multiplying zeros, with which memory begins, takes a GPU less power, and
+ * so less time, than it does at work. One block of them goes there from the host, and is copied until there are enough.
+ */
+static enum status fill_at_random(struct backend_stream *stream, const void *from, size_t bytes, struct err *err)
+{
+    static const char what[] = "random numbers for products";
+    enum { BLOCK = 16384 };
+    const struct cuda_api *api = stream->cuda->api;
+    const enum kernel_type type = stream->cuda->weights.type;
+    union {
+        float f32[BLOCK / 4];
+        uint16_t f16[BLOCK / 2];
+    } block;
+    char *to = stream->device.memory + ((const char *)from - stream->device.memory);
+    size_t element = kernel_type_bytes(type), done = bytes < BLOCK ? bytes : BLOCK;
+    uint32_t seed = 1;
+    for (size_t i = 0; i < BLOCK / element; i++) {
+        seed = seed * 1664525 + 1013904223;
+        float value = (float)(int32_t)seed * 0x1p-31f;
+        if (type == KERNEL_F32) {
+            block.f32[i] = value;
+        } else {
+            block.f16[i] = type == KERNEL_F16 ? to_f16(value) : to_bf16(value);
+        }
+    }
+    cudaStream_t queue = stream->device.compute;
+    TRY(check(stream, api->cudaMemcpyAsync(to, &block, done, cudaMemcpyHostToDevice, queue), what, err));
+    TRY(check(stream, api->cudaStreamSynchronize(queue), what, err)); /* the block goes with this call */
+    for (size_t more; done < bytes; done += more) {
+        more = done < bytes - done ? done : bytes - done;
+        TRY(check(stream, api->cudaMemcpyAsync(to + done, to, more, cudaMemcpyDeviceToDevice, queue), what, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status plan_product(struct backend_stream *stream, const struct product *product,
+                                const struct gemm_plan **out, struct err *err)
+{
+    size_t bytes = (size_t)product->rows * product->shape.inputs * kernel_type_bytes(product->shape.type);
+    TRY(fill_at_random(stream, product->operands.from, bytes, err));
+    return gemm_prepare(stream->runner, &product->shape, product->rows, &product->operands, out, err);
+}
+
 static enum status plan_layer(struct backend_stream *stream, uint32_t layer, struct err *err)
 {
     for (unsigned site = 0; site < CUDA_LINEARS; site++) {
         struct product product = product_of(stream, layer, (enum linear_site)site);
-        TRY(gemm_prepare(stream->runner, &product.shape, product.rows, &product.operands,
-                         plan_of(stream, layer, (enum linear_site)site), err));
+        TRY(plan_product(stream, &product, plan_of(stream, layer, (enum linear_site)site), err));
     }
     if (!first_tokens_only(stream, layer))
         return STATUS_OK;
     struct product product = keys_and_values(stream, layer);
-    return gemm_prepare(stream->runner, &product.shape, product.rows, &product.operands, &stream->bucket->keys_values,
-                        err);
+    return plan_product(stream, &product, &stream->bucket->keys_values, err);
 }
 
 /* Plans every op of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. */
 enum status cuda_ops_plan(struct backend_stream *stream, struct err *err)
 {
+    uint32_t last = model_of(stream)->layer_count - 1;
     TRY(plan_layer(stream, 0, err));
-    return plan_layer(stream, model_of(stream)->layer_count - 1, err);
+    return last > 0 && first_tokens_only(stream, last) ? plan_layer(stream, last, err) : STATUS_OK;
 }
 
 /* --- the ops -------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ struct engine_options {
     uint32_t batch_rows;    /* the same in rows */
     float memory_share;     /* of the device's free memory that may be reserved; 0: 0.8 */
     bool no_graphs;         /* CUDA: every kernel is launched by itself */
+    uint32_t candidates;    /* CUDA: algorithms that are timed for a product; 0: 16, 1: the first is taken untimed */
     bool exact_gelu;        /* CUDA: GELU in its erf form also where a product could do the tanh form on the way */
     const char *cache_path; /* a folder for what was measured once for a device; NULL: the user's; "": none */
 };

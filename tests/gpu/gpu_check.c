@@ -27,28 +27,22 @@ struct call {
 };
 
 static const struct option option_list[] = {
-    {"backend", required_argument, NULL, 'b'},
-    {"precision", required_argument, NULL, 'p'},
-    {"device", required_argument, NULL, 'd'},
-    {"cache", required_argument, NULL, 'c'},
-    {"rounds", required_argument, NULL, 'r'},
-    {"round-ms", required_argument, NULL, 'm'},
-    {"warm-ups", required_argument, NULL, 'w'},
-    {"latencies", required_argument, NULL, 'l'},
-    {"no-graphs", no_argument, NULL, 'g'},
-    {"exact-gelu", no_argument, NULL, 'e'},
-    {"batch-tokens", required_argument, NULL, 't'},
-    {"runs", required_argument, NULL, 'n'},
-    {NULL, 0, NULL, 0},
+    {"backend", required_argument, NULL, 'b'},  {"precision", required_argument, NULL, 'p'},
+    {"device", required_argument, NULL, 'd'},   {"cache", required_argument, NULL, 'c'},
+    {"rounds", required_argument, NULL, 'r'},   {"round-ms", required_argument, NULL, 'm'},
+    {"warm-ups", required_argument, NULL, 'w'}, {"latencies", required_argument, NULL, 'l'},
+    {"no-graphs", no_argument, NULL, 'g'},      {"exact-gelu", no_argument, NULL, 'e'},
+    {"untimed", no_argument, NULL, 'u'},        {"batch-tokens", required_argument, NULL, 't'},
+    {"runs", required_argument, NULL, 'n'},     {NULL, 0, NULL, 0},
 };
 
 static int usage(void)
 {
-    fprintf(stderr,
-            "usage: gpu_check vectors MODEL JOB OUTPUT | rates MODEL JOB | latencies MODEL JOB |\n"
-            "                 products ROWSxOUTPUTSxINPUTS...\n"
-            "  --backend NAME --precision NAME --device N --cache FOLDER --no-graphs --exact-gelu --batch-tokens N\n"
-            "  --runs N --rounds N --round-ms N --warm-ups N --latencies N\n");
+    fprintf(stderr, "usage: gpu_check vectors MODEL JOB OUTPUT | rates MODEL JOB | latencies MODEL JOB |\n"
+                    "                 products ROWSxOUTPUTSxINPUTS...\n"
+                    "  --backend NAME --precision NAME --device N --cache FOLDER --no-graphs --exact-gelu --untimed "
+                    "--batch-tokens N\n"
+                    "  --runs N --rounds N --round-ms N --warm-ups N --latencies N\n");
     return EXIT_USAGE;
 }
 
@@ -83,6 +77,9 @@ static bool set_option(struct call *call, int letter, const char *value)
         return true;
     case 'e':
         call->options.exact_gelu = true;
+        return true;
+    case 'u':
+        call->options.candidates = 1;
         return true;
     case 't':
         call->options.batch_tokens = number(value);

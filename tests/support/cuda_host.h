@@ -69,7 +69,8 @@ struct cuda_host_fault {
     bool lost;  /* the device that is current is lost from then on: every later call on it says so */
 };
 void cuda_host_plant(struct cuda_host_fault fault);
-void cuda_host_clear(void); /* no planted faults; a lost device stays lost */
+bool cuda_host_struck(void); /* whether every planted fault has come */
+void cuda_host_clear(void);  /* no planted faults; a lost device stays lost */
 
 /* Loses a device now, between calls. */
 void cuda_host_lose(int device);

@@ -104,20 +104,6 @@ cublasStatus_t host_cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubl
     return host_leave_blas(*count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-cublasStatus_t host_cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                            const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result)
-{
-    ENTER(cublasLtMatmulAlgoCheck);
-    struct host_product product;
-    const cublasLtMatrixLayout_t layouts[4] = {a, b, c, d};
-    if (!find_parts(handle, desc, layouts, "cublasLtMatmulAlgoCheck", &product) || !is_algorithm(&product, algo))
-        return host_leave_blas(CUBLAS_STATUS_INVALID_VALUE);
-    write_algorithm(&product, (uint32_t)algo->data[1], result);
-    return host_leave_blas(CUBLAS_STATUS_SUCCESS);
-}
-
 static size_t matrix_bytes(const struct host_matrix *m)
 {
     return ((m->columns - 1) * (size_t)m->ld + m->rows) * host_element_bytes(m->type);

@@ -14,6 +14,17 @@ void cuda_host_plant(struct cuda_host_fault fault)
     pthread_mutex_unlock(&host_mutex);
 }
 
+bool cuda_host_struck(void)
+{
+    bool struck = true;
+    pthread_mutex_lock(&host_mutex);
+    for (unsigned i = 0; i < host.planted_count; i++) {
+        struck = struck && host.planted[i].seen >= host.planted[i].fault.at;
+    }
+    pthread_mutex_unlock(&host_mutex);
+    return struck;
+}
+
 void cuda_host_clear(void)
 {
     pthread_mutex_lock(&host_mutex);

@@ -2,6 +2,7 @@
  * layout, run directly, captured, and as a graph. */
 #include "cuda_case.h"
 #include "cuda_host_engine.h"
+#include "cuda_host_private.h"
 #include "harness.h"
 
 #include <math.h>
@@ -337,7 +338,73 @@ static void a_vector_hardly_depends_on_its_batch(void **state)
     cuda_host_engine_close();
 }
 
+/* How many of the numbers that products read while they are timed are zero, not finite, or like their neighbour. */
+static struct {
+    __typeof__(&cublasLtMatmul) multiply;
+    uint64_t numbers, dull, products;
+} watched;
+
+static cublasStatus_t watch(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *weight,
+                            cublasLtMatrixLayout_t weight_layout, const void *from, cublasLtMatrixLayout_t from_layout,
+                            const void *beta, const void *added, cublasLtMatrixLayout_t added_layout, void *to,
+                            cublasLtMatrixLayout_t to_layout, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                            size_t workspace_bytes, cudaStream_t stream)
+{
+    uint16_t row[32];
+    if (cuda_host_calls("cudaStreamBeginCapture") == 0 && cuda_host_calls("cudaLaunchKernel") == 0) {
+        cuda_host_peek(row, from, sizeof row);
+        for (int i = 1; i < 32; i++) {
+            watched.dull += (row[i] & 0x7fff) == 0 || (row[i] & 0x7c00) == 0x7c00 || row[i] == row[i - 1];
+        }
+        watched.numbers += 31;
+        watched.products++;
+    }
+    return watched.multiply(handle, desc, alpha, weight, weight_layout, from, from_layout, beta, added, added_layout,
+                            to, to_layout, algorithm, workspace, workspace_bytes, stream);
+}
+
+/* A GPU multiplies zeros in less time: the memory that products are timed on is filled before. */
+static void products_are_timed_on_random_numbers(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    const uint32_t lengths[] = {9, 3, 0};
+    for (int pooling = 0; pooling < 2; pooling++) {
+        cuda_host_engine_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
+        watched.multiply = host.api.cublasLtMatmul;
+        watched.numbers = watched.dull = watched.products = 0;
+        host.api.cublasLtMatmul = watch;
+        struct model *model = memory_model(heads_of_32, 1);
+        model->pooling = pooling == 0 ? POOLING_MEAN : POOLING_CLS;
+        struct cuda_opened opened = cuda_opened(model, NULL);
+        cuda_rows_make(&rows, opened.model, lengths, 0, 1);
+        cuda_run(&opened, &rows, STATUS_OK);
+        cuda_expect(&rows, opened.model, cuda_near_f16);
+        assert_true(watched.products >= 8);
+        assert_true(watched.dull * 20 < watched.numbers);
+        cuda_opened_close(&opened);
+        cuda_host_engine_close();
+    }
+}
+
+static void products_may_go_untimed(void **state)
+{
+    (void)state;
+    static struct cuda_rows rows;
+    const uint32_t lengths[] = {9, 3, 0};
+    cuda_host_engine_open(&(struct cuda_host_options){.algorithms = {{9000, 0, 0}, {1000, 0, 0}}});
+    struct cuda_opened opened = cuda_opened(memory_model(heads_of_32, 1), &(struct engine_options){.candidates = 1});
+    cuda_rows_make(&rows, opened.model, lengths, 0, 1);
+    cuda_run(&opened, &rows, STATUS_OK);
+    cuda_expect(&rows, opened.model, cuda_near_f16);
+    assert_int_equal(cuda_host_calls("cudaEventElapsedTime"), 0);
+    cuda_opened_close(&opened);
+    cuda_host_engine_close();
+}
+
 static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(products_are_timed_on_random_numbers),
+    cmocka_unit_test(products_may_go_untimed),
     cmocka_unit_test(f32_matches_plain_loops),
     cmocka_unit_test(f32_matches_with_cls),
     cmocka_unit_test(f32_matches_with_other_activations),
