@@ -71,7 +71,7 @@ class CommandLine(SluiceCase):
         self.fails((USAGE, CONFIG, DATAERR), "serve", "--window-ms", "many", says="window")
         self.fails((USAGE, CONFIG, DATAERR), "serve", "--queue", "Upper Case", says="queue")
         self.fails((USAGE, CONFIG, DATAERR), "embed", "--precision", "f64", says="precision")
-        self.fails(USAGE, "submit", "--id", "a b", "text", says="--id")
+        self.fails(USAGE, "submit", "--id", "a\tb", "text", says="--id")
         self.fails(USAGE, "submit", "--id", "1700000000000-0", "text", says="--id")
 
     def test_help_says_how_to_turn_a_switch_off(self):
