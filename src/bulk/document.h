@@ -25,7 +25,7 @@ struct document {
     enum row_code code; /* not ROW_OK: it has no text */
     const char *message;
     size_t message_bytes;
-    struct hash hash; /* of the text */
+    struct hash hash; /* of the text; in a prepared slice with the job's seed */
 };
 
 #endif

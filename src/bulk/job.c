@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -23,6 +24,9 @@ static enum status open_job(struct job *job, const struct job_options *options, 
     job->batch_tokens = options->batch_tokens;
     if (job->digest == NULL || job->vector == NULL || job->batches == NULL || job->free_batches == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
+    job->preparer = options->preparer;
+    if (getrandom(&job->preparer.seed, sizeof job->preparer.seed, 0) != (ssize_t)sizeof job->preparer.seed)
+        return err_set_errno(err, "no random number to be had");
     XXH3_128bits_reset(job->digest);
     job->at.digest = job_digest_now(job); /* of no documents */
     for (; job->batch_count < options->executor->batches; job->batch_count++)

@@ -27,7 +27,7 @@ enum status job_prep_open(struct job *job, struct err *err)
     if (contexts == NULL || job->prep_threads == NULL)
         status = err_set(err, STATUS_NO_MEMORY, "no memory for %u prep threads", threads);
     for (unsigned i = 0; i < threads && status == STATUS_OK; i++) {
-        job->prep_threads[i].preparer = &job->options->preparer;
+        job->prep_threads[i].preparer = &job->preparer;
         contexts[i] = &job->prep_threads[i];
     }
     struct crew_options crew = {.name = "prep",

@@ -232,6 +232,11 @@ static enum status see(void *context, const struct journal_record *record, struc
         buffer_append(&job->terms, record->terms, record->terms_bytes);
         return STATUS_OK;
     }
+    if (record->kind == JOURNAL_SEED) {
+        job->preparer.seed = record->seed;
+        job->seeded = true;
+        return STATUS_OK;
+    }
     if (record->kind == JOURNAL_CHECKPOINT) {
         job->at = record->checkpoint;
         struct done *recent = (struct done *)(void *)job->recent.data;
@@ -304,6 +309,19 @@ static enum status open_tails(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
+/* The hashes on record are compared with those of this run. */
+static enum status take_seed(struct job *job, struct err *err)
+{
+    if (job->seeded) {
+        return STATUS_OK;
+    }
+    if (dedup_count(job->dedup) > 0) {
+        job->preparer.seed = 0; /* the journal is of a version that had none */
+        return STATUS_OK;
+    }
+    return journal_put_seed(job->journal, job->preparer.seed, err);
+}
+
 static enum status open_journal(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
@@ -320,6 +338,7 @@ static enum status open_journal(struct job *job, struct err *err)
         journal_close(job->journal);
         job->journal = NULL;
         job->terms.length = 0;
+        job->seeded = false;
         TRY(remove_all(output, err));
         return open_journal(job, err);
     }
@@ -327,6 +346,7 @@ static enum status open_journal(struct job *job, struct err *err)
         TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
         TRY(journal_write(job->journal, NULL, err));
     }
+    TRY(take_seed(job, err));
     if (job->recent.length > 0)
         qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
     return job_commit_open(job, err);

@@ -33,6 +33,8 @@ struct job {
     struct source *source;
     struct crew *prep;
     struct prep_thread *prep_threads;
+    struct preparer preparer; /* that of the options, with this job's seed */
+    bool seeded;              /* the seed is that of the journal */
     struct dedup *dedup;
     struct sum *sum;         /* of the output's only file, once its length is known */
     struct store *store;     /* NULL: the windows keep their vectors */

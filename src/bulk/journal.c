@@ -80,6 +80,8 @@ size_t journal_read(const char *bytes, size_t length, struct journal_record *out
         out->done_count = size / DONE_BYTES;
     } else if (kind == JOURNAL_CHECKPOINT && size == (size_t)8 * CHECKPOINT_WORDS) {
         out->checkpoint = read_checkpoint(content);
+    } else if (kind == JOURNAL_SEED && size == 8) {
+        out->seed = get_number(content, 8);
     } else {
         return 0;
     }
@@ -209,6 +211,16 @@ enum status journal_put_terms(struct journal *journal, const char *terms, size_t
     if (length > JOURNAL_TERMS_MAX)
         return err_set(err, STATUS_BAD_INPUT, "the options of this job are longer than %d bytes", JOURNAL_TERMS_MAX);
     put_record(&journal->out, JOURNAL_TERMS, terms, length);
+    return append(journal, err);
+}
+
+enum status journal_put_seed(struct journal *journal, uint64_t seed, struct err *err)
+{
+    char content[8];
+    for (int i = 0; i < 8; i++) {
+        content[i] = (char)(seed >> (8 * i));
+    }
+    put_record(&journal->out, JOURNAL_SEED, content, sizeof content);
     return append(journal, err);
 }
 

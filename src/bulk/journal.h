@@ -37,7 +37,7 @@ struct done {
 };
 
 /* The records by their number in the file. */
-enum journal_kind { JOURNAL_TERMS = 1, JOURNAL_DONE = 2, JOURNAL_CHECKPOINT = 3 };
+enum journal_kind { JOURNAL_TERMS = 1, JOURNAL_DONE = 2, JOURNAL_CHECKPOINT = 3, JOURNAL_SEED = 4 };
 
 /* A record that was read. */
 struct journal_record {
@@ -47,6 +47,7 @@ struct journal_record {
     const char *done; /* [done_count] packed, see journal_done */
     size_t done_count;
     struct checkpoint checkpoint;
+    uint64_t seed; /* of the hashes in JOURNAL_DONE; 0 in a journal without one */
 };
 
 /* Reads the record that `bytes` begin with. Returns its size, or 0 when it is not whole or not right. Thread: any. */
@@ -70,6 +71,9 @@ void journal_close(struct journal *journal);
 
 /* Appends the first record. Errors: STATUS_BAD_INPUT (too long), STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status journal_put_terms(struct journal *journal, const char *terms, size_t length, struct err *err);
+
+/* Likewise the seed of the hashes, before the first row. Errors: STATUS_IO, STATUS_NO_MEMORY. */
+MUST_CHECK enum status journal_put_seed(struct journal *journal, uint64_t seed, struct err *err);
 
 /* Remembers a row that was computed, until it is sealed. Errors: journal_seal tells. */
 void journal_add_done(struct journal *journal, struct done done);

@@ -100,6 +100,12 @@ static enum status tokenize(struct slice *slice, const struct preparer *preparer
     return STATUS_OK;
 }
 
+static struct hash hash_text(const struct preparer *preparer, const char *text, size_t length)
+{
+    XXH128_hash_t hash = XXH3_128bits_withSeed(text, length, preparer->seed);
+    return (struct hash){hash.low64, hash.high64};
+}
+
 static enum status put_piece(struct slice *slice, const struct preparer *preparer, const struct document *document,
                              struct chunk chunk, struct buffer *scratch, struct err *err)
 {
@@ -109,9 +115,7 @@ static enum status put_piece(struct slice *slice, const struct preparer *prepare
     piece->row.text = document->text + chunk.begin;
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
-    XXH128_hash_t hash = whole ? (XXH128_hash_t){document->hash.low, document->hash.high}
-                               : XXH3_128bits(piece->row.text, piece->row.text_bytes);
-    piece->hash = (struct hash){hash.low64, hash.high64};
+    piece->hash = whole ? document->hash : hash_text(preparer, piece->row.text, piece->row.text_bytes);
     return preparer->ids ? tokenize(slice, preparer, piece, scratch, err) : STATUS_OK;
 }
 
@@ -131,10 +135,11 @@ static enum status cut(struct slice *slice, const struct preparer *preparer, con
 void slice_prepare(struct slice *slice, const struct preparer *preparer, struct buffer *scratch)
 {
     for (uint32_t d = 0; d < slice->count && slice->status == STATUS_OK; d++) {
-        const struct document *document = &slice->documents[d];
+        struct document *document = &slice->documents[d];
         slice->first_piece[d] = slice->piece_count;
         if (document->code != ROW_OK)
             continue;
+        document->hash = hash_text(preparer, document->text, document->text_bytes);
         if (preparer->chunking.tokens > 0)
             slice->status = cut(slice, preparer, document, scratch, &slice->err);
         else

@@ -47,6 +47,7 @@ struct slice {
 struct preparer {
     const struct model *model; /* NULL: no ids are wanted, and nothing is chunked */
     bool ids;                  /* tokenise */
+    uint64_t seed;             /* of the hashes by which equal texts are found: who writes texts must not know it */
     struct chunking chunking;
 };
 
@@ -63,7 +64,7 @@ void slice_reset(struct slice *slice);
  * Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status slice_add(struct slice *slice, const struct document *document, bool *added, struct err *err);
 
-/* Cuts and tokenises every good document; sets status and err. `scratch` is the thread's. Thread: any, one a slice. */
+/* Hashes, cuts and tokenises every good document; sets status and err. `scratch` is the thread's. Thread: any, one a slice. */
 void slice_prepare(struct slice *slice, const struct preparer *preparer, struct buffer *scratch);
 
 #endif

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import signal
+import struct
 import subprocess
 import unittest
 
@@ -89,6 +90,37 @@ class GoingOn(BulkCase):
             self.assertIn("not as this job left it", self.job(self.source, *flags, code=DATAERR))
             os.unlink(self.path("x" + vectors))
             self.assertIn("not as this job left it", self.job(self.source, *flags, code=DATAERR))
+
+    def records(self, output):
+        """The records of a journal, (kind, content) each: see src/bulk/journal.c."""
+        data, records = self.content(output + ".job/journal"), []
+        while data:
+            kind, size, _ = struct.unpack_from("<IIQ", data)
+            records.append((kind, data[16:16 + size]))
+            data = data[16 + size:]
+        return records
+
+    def test_hashes_have_a_seed_of_their_own(self):
+        """By which equal texts are found: who writes texts, and wants two of them to be taken for equal, does not know it. It is on
+        record, so that equal texts are found across interruptions."""
+        unique = len(set(self.batch))
+        lines = "".join(text + "\n" for text in self.batch)
+        hashes = {}
+        for name in ("a.npy", "b.npy"):
+            output = self.path(name)
+            self.write("in.txt", lines + "\n")
+            self.job(self.source, "--output", output, "--strict", code=DATAERR)
+            records = self.records(output)
+            self.assertEqual([len(content) for kind, content in records if kind == 4], [8])
+            hashes[name] = {content[at:at + 8]: content[at + 8:at + 24] for kind, content in records if kind == 2
+                            for at in range(0, len(content), 24)}
+            self.assertEqual(len(hashes[name]), unique)
+            self.write("in.txt", lines * 2 + "one more\n")
+            end = json.loads(self.job(self.source, "--output", output, "--progress", "json").splitlines()[-1])
+            self.assertEqual(end["rows"], 2 * len(self.batch) + 1)
+            self.assertEqual(end["computed"], unique + 1)
+        self.assertFalse(set(hashes["a.npy"].values()) & set(hashes["b.npy"].values()))
+        self.assertEqual(self.content(self.path("a.npy")), self.content(self.path("b.npy")))
 
     def test_ctrl_c_says_how_to_go_on(self):
         source = self.write("many.txt", "".join(f"{text} {i}\n" for i in range(60) for text in self.batch))

@@ -10,6 +10,7 @@
 
 struct seen {
     char terms[64];
+    uint64_t seed;
     unsigned done, checkpoints;
     uint64_t rows; /* the sum of rows that are done */
     struct checkpoint last;
@@ -28,6 +29,8 @@ static enum status see(void *context, const struct journal_record *record, struc
         seen->rows += done.row;
         seen->done++;
     }
+    if (record->kind == JOURNAL_SEED)
+        seen->seed = record->seed;
     if (record->kind == JOURNAL_CHECKPOINT) {
         seen->checkpoints++;
         seen->last = record->checkpoint;
@@ -76,12 +79,14 @@ static void comes_back(void **state)
     new_path();
     struct journal *journal = open_journal(&seen);
     assert_int_equal(journal_put_terms(journal, "a=1\n", 4, &err), STATUS_OK);
+    assert_int_equal(journal_put_seed(journal, 0xfedcba9876543210, &err), STATUS_OK);
     add(journal, 0, 10000); /* more than a record holds */
     assert_int_equal(write_done(journal, &err), STATUS_OK);
     assert_int_equal(journal_write(journal, &checkpoint, &err), STATUS_OK);
     journal_close(journal);
     journal = open_journal(&seen);
     assert_string_equal(seen.terms, "a=1\n");
+    assert_true(seen.seed == 0xfedcba9876543210);
     assert_int_equal(seen.done, 10000);
     assert_int_equal(seen.rows, 49995000);
     assert_memory_equal(&seen.last, &checkpoint, sizeof checkpoint);
