@@ -3,20 +3,22 @@
 -- million entries do not hide another's ten.
 --
 -- KEYS  1 stream
--- ARGV  1 consumer, 2 look behind this entry id, 3 how many to look at, 4 how many to take, 5 bytes at most, then the
---       tenants that have enough; '' stands for entries without a tenant
+-- ARGV  1 consumer, or `ahead`: sets them aside for whoever has room, 2 look behind this entry id, 3 how many to take, 4 bytes
+--       at most, then the tenants that have enough; '' stands for entries without a tenant
 -- Returns as reclaim does, and how far it looked: { entries, {}, {}, more, last id }; entries each { id, 0, 0, { field,
--- value, ... } }, now the caller's; more: 1 when a limit ended the search before the end of the stream
+-- value, ... } }, now the caller's, and none when they were set aside; more: 1 when a limit ended the search before the end
+-- of the stream
 -- What was taken ahead is delivered again if it is still there when XREADGROUP reaches it: to the same worker, which knows
 -- it, or to another, and then the first to finish wins.
--- May not: take what somebody has read; run when Redis is out of memory.
+-- May not: take what somebody has read; look at more than 64 entries, or further once it has seen 1 MiB; set aside more than 256;
+-- run when Redis is out of memory.
 
 local call = redis.call
 local stream, me = KEYS[1], ARGV[1]
-local look, most, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local CHUNK = 100
-local entries, bytes, enough = {}, 0, {}
-for i = 6, #ARGV do enough[ARGV[i]] = true end
+local most, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
+local ASIDE = 256
+local entries, taken, bytes, looked, enough = {}, 0, 0, 0, {}
+for i = 5, #ARGV do enough[ARGV[i]] = true end
 
 -- include lib/entries.lua
 -- include lib/names.lua
@@ -33,29 +35,29 @@ end
 -- False when the answer is full.
 local function look_at(id, fields)
   local size, tenant = size_and_tenant(fields)
+  looked = looked + size
   if enough[tenant] or size > max_bytes or call('XPENDING', stream, 'sluice', id, id, 1)[1] then return true end
-  if #entries == most or bytes + size > max_bytes then return false end
+  if taken == most or bytes + size > max_bytes then return false end
   bytes = bytes + size
   call('XCLAIM', stream, 'sluice', me, 0, id, 'FORCE', 'JUSTID')
-  entries[#entries + 1] = {id, 0, 0, fields}
+  taken = taken + 1
+  if me ~= 'ahead' then entries[taken] = {id, 0, 0, fields} end
   return true
 end
 
 local function search(last)
-  while look > 0 do
-    local wanted = math.min(CHUNK, look)
-    local chunk = call('XRANGE', stream, '(' .. last, '+', 'COUNT', wanted)
-    for _, message in ipairs(chunk) do
-      if not look_at(message[1], message[2]) then return 1, last end
-      last = message[1]
-    end
-    if #chunk < wanted then return 0, last end
-    look = look - wanted
+  for _ = 1, LOOKS do
+    local message = call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1)[1]
+    if not message then return 0, last end
+    if not look_at(message[1], message[2]) then return 1, last end
+    last = message[1]
+    if looked >= LOOK_BYTES then return 1, last end
   end
   return 1, last
 end
 
 if call('EXISTS', stream) == 0 then return {entries, {}, {}, 0, ARGV[2]} end
+if me == 'ahead' and #call('XPENDING', stream, 'sluice', '-', '+', ASIDE, me) == ASIDE then return {entries, {}, {}, 1, ARGV[2]} end
 local behind, read = ARGV[2], read_until(stream) or '0-0'
 local more, last = search(newer(read, behind) and read or behind)
 return {entries, {}, {}, more, last}

@@ -2,7 +2,7 @@
 -- Brings parked requests that are due back to their streams.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 requests:high, 5 requests, 6 requests:low
--- ARGV  1 how many at most (and no more than about 4 MiB of them)
+-- ARGV  1 how many at most (and no further once they are 1 MiB)
 -- Returns { brought back, ms until the next one is due or -1 when none waits, parked names without readable fields }
 -- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of the
 -- run that is to come), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
@@ -14,7 +14,7 @@
 local call = redis.call
 local later, data, trouble = KEYS[1], KEYS[2], KEYS[3]
 local STREAM = {['high:'] = KEYS[4], [''] = KEYS[5], ['low:'] = KEYS[6]}
-local FIELDS_MAX, BYTES_MAX, PASSED_MAX, RETRY_MS = 256, 4194304, 1000, 1000
+local FIELDS_MAX, BYTES_MAX, PASSED_MAX, RETRY_MS = 256, 1048576, 1000, 1000
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local brought, broken, bytes, passed, unusable = 0, 0, 0, 0, {}
@@ -64,8 +64,8 @@ local function promote(name)
     return true
   end
   local packed = call('HGET', data, name)
+  if bytes >= BYTES_MAX then return false end
   bytes = bytes + #(packed or '')
-  if bytes > BYTES_MAX and brought > 0 then return false end
   local stream, parked = STREAM[prefix], read(packed)
   if not parked then broken = broken + 1 end
   if stream then

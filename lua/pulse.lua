@@ -5,13 +5,14 @@
 --
 -- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low, 9 housekeeper
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
---       leases, too; 3 ms for which it is elected, then field, value, ... of its heartbeat: words without spaces, among them
---       rows_per_s
+--       leases, too; 3 ms for which it is elected; 4 what the housekeeper has found: consumers that are not alive and hold
+--       entries, with spaces, '' for none; then field, value, ... of its heartbeat: words without spaces, among them rows_per_s
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
---           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper }
+--           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
+--           housekeeper has found }
 --         Depths and caps are 0 for everybody else.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
--- Housekeeper: `<rank> <consumer>`, for as long as it was elected. Who has a higher rank takes it over.
+-- Housekeeper: `<rank> <consumer> <found> ...`, for as long as it was elected. Who has a higher rank takes it over.
 -- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
 -- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
 -- all entries of one row; -1 when nobody works), later, dead, published_at. Caps come from meta's cap_*.
@@ -74,31 +75,31 @@ local function waits(depths, rows)
   end
 end
 
--- 1 when the caller is the housekeeper from now on.
+-- 1 when the caller is the housekeeper from now on; what another one has found.
 local function elect()
   local holder = pcall('GET', house)
   if type(holder) == 'table' then
     if not string.find(holder.err, '^WRONGTYPE') then error(holder) end
     holder = ''
   end
-  local holds, name = string.match(holder or '', '^(%d) (.+)$')
+  local holds, name, found = string.match(holder or '', '^(%d) (%S+) ?(.*)$')
   if rank < 0 then
     if name == consumer then call('DEL', house) end
-    return 0
+    return 0, ''
   end
-  if name and name ~= consumer and tonumber(holds) >= rank then return 0 end
-  call('SET', house, rank .. ' ' .. consumer, 'PX', ARGV[3])
-  return 1
+  if name and name ~= consumer and tonumber(holds) >= rank then return 0, found end
+  call('SET', house, rank .. ' ' .. consumer .. (ARGV[4] == '' and '' or ' ' .. ARGV[4]), 'PX', ARGV[3])
+  return 1, ''
 end
 
 local words = {}
-for i = 4, #ARGV do words[#words + 1] = ARGV[i] end
+for i = 5, #ARGV do words[#words + 1] = ARGV[i] end
 side(pcall('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
 local command = side(pcall('HGET', workers, 'command:' .. consumer)) or ''
 if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end
 
-local paused, keeps = call('EXISTS', KEYS[3]), elect()
-if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0} end
+local paused, keeps, found = call('EXISTS', KEYS[3]), elect()
+if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
 local rows = rate()
@@ -113,4 +114,4 @@ side(pcall('HSET', meta, unpack(publish)))
 
 local caps = side(pcall('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
 local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
-return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1}
+return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, ''}

@@ -1,10 +1,11 @@
 #!lua
--- Takes over entries of workers that died, and those that a worker gave back.
+-- Takes over entries of workers that died, those that a worker gave back, and those that were set aside for whoever has room.
 --
 -- KEYS  1 stream, 2 trouble, then for each consumer its alive key
--- ARGV  1 consumer (me), 2 how many at most, 3 bytes at most, 4 name prefix of the class ('', 'high:', 'low:'),
---       then the consumers in the order of their alive keys (never me); `released` is nobody and never alive
--- Returns { entries, vanished, oversized, more }
+-- ARGV  1 consumer (me), 2 how many at most (64; 0: none, only to say who is left), 3 bytes at most, 4 name prefix of the class
+--       ('', 'high:', 'low:'), then the consumers in the order of their alive keys (never me); `released` and `ahead` are
+--       nobody and never alive
+-- Returns { entries, vanished, oversized, more, left }
 --       entries    each { id, how, open runs, { field, value, ... } }, now mine
 --                    how        0 released, 1 its worker died, 2 likewise and it was taken over several times: charge it
 --                               before others, 3 it was taken over too often: answer it unread
@@ -14,19 +15,21 @@
 --                  pending until settle answers them as `gone`
 --       oversized  ids of single entries above the byte limit, not claimed: to be answered unread
 --       more       1 when a limit ended the search
+--       left       those consumers that are not alive and hold entries still
 -- Consumers without alive key that hold nothing any more are deleted.
 -- Who dies while it reads an entry has charged nobody. So each takeover from a dead worker is counted in trouble, until a run
 -- of the entry is charged: by then it has been read. From the fourth on it comes alone in its answer, so that those beside it
 -- need not share what comes of it; the tenth is the last: of its fields it has only those then that say where its answer
 -- goes, checked here.
 -- May not: judge by idle time or delivery counts; charge anybody (an entry that a dead worker merely held is only suspect);
--- touch an entry of a living worker; delete a consumer that holds anything (Redis would drop its pending entries).
+-- touch an entry of a living worker; look further once it has seen 1 MiB; delete a consumer that holds anything (Redis would
+-- drop its pending entries).
 
 local call = redis.call
 local stream, trouble = KEYS[1], KEYS[2]
-local me, limit, max_bytes, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local entries, vanished, oversized, more = {}, {}, {}, 0
-local found, bytes, alone = 0, 0, false
+local me, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+local entries, vanished, oversized, more, judged, left = {}, {}, {}, 0, {}, {}
+local found, bytes, looked, alone = 0, 0, 0, false
 local TAKEN_BESIDE, TAKEN_MOST = 3, 10
 local ADDRESS = {id = '^[ -~]+$', notify = '^[%l%d:_.%-]+$', ttl = '^%d+$', tenant = '^[%w._:%-]+$', traceparent = '^[!-~]+$'}
 local ADDRESS_MOST = {id = 128, notify = 71, ttl = 6, tenant = 64, traceparent = 256}
@@ -69,6 +72,7 @@ local function take(id, died)
     return true
   end
   local size, claimed = size_and_name(id, message[2], prefix)
+  looked = looked + size
   if size > max_bytes then
     oversized[#oversized + 1] = id
     return true
@@ -84,22 +88,31 @@ local function take(id, died)
   return true
 end
 
+local limit = math.min(tonumber(ARGV[2]), LOOKS)
+
+local function is_nobody(consumer) return consumer == 'released' or consumer == 'ahead' end
+
+local function held_by(consumer, most) return call('XPENDING', stream, 'sluice', '-', '+', most, consumer) end
+
 local function take_from(consumer)
-  local died = consumer == 'released' and 0 or 1
-  for _, pending in ipairs(call('XPENDING', stream, 'sluice', '-', '+', limit - found + 1, consumer)) do
-    if found == limit or not take(pending[1], died) then
+  local died = is_nobody(consumer) and 0 or 1
+  for _, pending in ipairs(held_by(consumer, limit - found + 1)) do
+    if found == limit or looked >= LOOK_BYTES or not take(pending[1], died) then
       more = 1
       return
     end
     found = found + 1
   end
-  if died == 1 and #call('XPENDING', stream, 'sluice', '-', '+', 1, consumer) == 0 then
+  if died == 1 and #held_by(consumer, 1) == 0 then
     call('XGROUP', 'DELCONSUMER', stream, 'sluice', consumer)
   end
 end
 
 for i = 5, #ARGV do
-  local judged = ARGV[i] == 'released' or ARGV[i] ~= me and call('EXISTS', KEYS[i - 2]) == 0
-  if more == 0 and judged then take_from(ARGV[i]) end
+  if is_nobody(ARGV[i]) or ARGV[i] ~= me and call('EXISTS', KEYS[i - 2]) == 0 then judged[#judged + 1] = ARGV[i] end
 end
-return {entries, vanished, oversized, more}
+for _, consumer in ipairs(judged) do
+  if more == 0 then take_from(consumer) end
+  if #held_by(consumer, 1) > 0 then left[#left + 1] = consumer end
+end
+return {entries, vanished, oversized, more, left}

@@ -3,11 +3,12 @@
 --
 -- KEYS  1 stream, 2 alive, 3 trouble, 4 workers, 5 housekeeper
 -- ARGV  1 consumer, 2 token of the alive key, 3 last, 4 name prefix of the class ('', 'high:', 'low:'), then entry ids
---       last  0: only these ids
---             1: give back whatever is still pending with the consumer in this stream, too, and delete it there
+--       last  0: only these ids, 64 at most
+--             1: give back whatever is still pending with the consumer in this stream, too, and delete it there; 64 of them,
+--                and no further once they are 1 MiB: call again when there are more
 --             2: the same, then drop its alive key and what `workers` has of it, and give up being the housekeeper: for the
 --                last of the streams
--- Returns { given back, 1 when the consumer is deleted }
+-- Returns { given back, 1 when the consumer is deleted, 1 when it may hold more }
 -- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record, also when
 -- another consumer has taken the entry meanwhile. Those of others stay: they did.
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
@@ -16,7 +17,7 @@
 local call = redis.call
 local stream, alive, trouble, workers, house = unpack(KEYS)
 local me, last, prefix = ARGV[1], ARGV[3], ARGV[4]
-local given, deleted = 0, 0
+local given, deleted, looked = 0, 0, 0
 local leaving = last ~= '0' and call('GET', alive) == ARGV[2]
 
 -- include lib/entries.lua
@@ -31,7 +32,8 @@ end
 
 -- The caller's lonely run of an entry, if there is one.
 local function forgive(id, fields)
-  local _, name = size_and_name(id, fields, prefix)
+  local size, name = size_and_name(id, fields, prefix)
+  looked = looked + size
   uncharge(id, name, me)
 end
 
@@ -44,15 +46,18 @@ local function give_back(id)
   end
 end
 
+-- Vanished ones stay behind: who holds nothing else is through.
 local function give_back_all()
   local from = '-'
   repeat
-    local pending = call('XPENDING', stream, 'sluice', from, '+', 100, me)
+    local pending = call('XPENDING', stream, 'sluice', from, '+', LOOKS, me)
     for _, entry in ipairs(pending) do
+      if given >= LOOKS or looked >= LOOK_BYTES then return 1 end
       give_back(entry[1])
       from = '(' .. entry[1]
     end
   until #pending == 0
+  return 0
 end
 
 for i = 5, #ARGV do
@@ -65,15 +70,15 @@ for i = 5, #ARGV do
   end
 end
 if leaving then
-  give_back_all()
+  if give_back_all() == 1 then return {given, 0, 1} end
   if #call('XPENDING', stream, 'sluice', '-', '+', 1, me) == 0 then
     call('XGROUP', 'DELCONSUMER', stream, 'sluice', me)
     deleted = 1
   end
   if last == '2' then
     side(redis.pcall('HDEL', workers, me, 'command:' .. me))
-    if string.match(side(redis.pcall('GET', house)) or '', '^%d (.+)$') == me then call('DEL', house) end
+    if string.match(side(redis.pcall('GET', house)) or '', '^%d (%S+)') == me then call('DEL', house) end
     call('DEL', alive)
   end
 end
-return {given, deleted}
+return {given, deleted, 0}

@@ -10,12 +10,13 @@
 --       oversized  ids of single entries above the byte limit, now the caller's too: to be answered unread
 --       more       1 when there is more to look at: call again with the last id
 -- The class without a prefix looks after `later` and `workers`, too.
--- May not: touch an entry that is pending or unread; look at more than a thousand entries a call.
+-- May not: touch an entry that is pending or unread; look at more than 64 entries a call, or further once it has
+-- seen 1 MiB.
 
 local call, pcall = redis.call, redis.pcall
 local stream, trouble, later, data, workers = unpack(KEYS)
 local me, most, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local LOOK, CHUNK, LOOK_BYTES, LOST_NAMES, HEARTBEAT_MS = 1000, 50, 4194304, 1000, 3600000
+local LOST_NAMES, HEARTBEAT_MS = 1000, 3600000
 local entries, oversized, bytes, looked = {}, {}, 0, 0
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -49,13 +50,12 @@ end
 local function sweep_stream(last)
   local read = call('EXISTS', stream) == 1 and read_until(stream)
   if not read then return 0, last end
-  for _ = 1, LOOK / CHUNK do
-    local chunk = call('XRANGE', stream, '(' .. last, read, 'COUNT', CHUNK)
-    for _, message in ipairs(chunk) do
-      if looked > LOOK_BYTES or not look_at(message[1], message[2]) then return 1, last end
-      last = message[1]
-    end
-    if #chunk < CHUNK then return 0, last end
+  for _ = 1, LOOKS do
+    local message = call('XRANGE', stream, '(' .. last, read, 'COUNT', 1)[1]
+    if not message then return 0, last end
+    if not look_at(message[1], message[2]) then return 1, last end
+    last = message[1]
+    if looked >= LOOK_BYTES then return 1, last end
   end
   return 1, last
 end
@@ -83,8 +83,8 @@ local function sweep_workers()
 end
 
 local more, last = sweep_stream(ARGV[2])
-if prefix == '' then
-  more = math.max(more, sweep_later())
+if prefix == '' and more == 0 then
+  more = sweep_later()
   sweep_workers()
 end
 return {entries, {}, oversized, more, last}

@@ -190,7 +190,7 @@ enum status entries_from_claim(struct entries *entries, const struct resp_value 
     struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
     struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
     ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
-    ok = ok && (answer->count < 5 || read_id(&answer->items[4], &entries->last));
+    ok = ok && (answer->count < 5 || answer->items[4].type == RESP_ARRAY || read_id(&answer->items[4], &entries->last));
     ok = ok && (answer->count < 6 || read_id(&answer->items[5], &entries->first));
     entries->more = answer->items[3].integer != 0;
     return status ? status : ok ? STATUS_OK : malformed(err);

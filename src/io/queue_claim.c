@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "io/queue_parts.h"
 
-enum { CLAIM_MAX = 128, FAIR_SCAN = 2000, JUDGED_MAX = 128, TIDY_EVERY = 16 };
+enum { CLAIM_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
 
 static uint32_t limit_of(const struct task *task)
 {
     uint32_t count = task->action.read.count;
-    return count == 0 ? 1 : count > CLAIM_MAX ? CLAIM_MAX : count;
+    return count > CLAIM_MAX ? CLAIM_MAX : count;
 }
 
 /* What one answer may cost: in memory it is larger than its texts. */
@@ -40,6 +40,20 @@ static void count_claimed(struct queue *queue, enum action_kind kind)
     }
 }
 
+/* What a reclaim has left where it was is for others, who hear of it by the housekeeper's pulse. */
+static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
+{
+    char *left = queue->left[class];
+    size_t length = 0;
+    left[0] = '\0';
+    for (size_t i = 0; names && names->type == RESP_ARRAY && i < names->count; i++) {
+        const struct resp_value *name = &names->items[i];
+        if (name->type == RESP_STRING && length + name->length + 2 <= sizeof queue->left[class]) {
+            length += (size_t)snprintf(left + length, sizeof queue->left[class] - length, "%s ", name->bytes);
+        }
+    }
+}
+
 static void on_claimed(void *context, const struct resp_value *reply, const struct err *lost)
 {
     struct task *task = context;
@@ -51,6 +65,9 @@ static void on_claimed(void *context, const struct resp_value *reply, const stru
     } else if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
         queue_give_up(task, &err);
     } else {
+        if (task->action.kind == ACTION_RECLAIM && reply->count > 4) {
+            note_left(queue, task->action.read.class, &reply->items[4]);
+        }
         count_claimed(queue, task->action.kind);
         queue_give_entries(task);
     }
@@ -76,10 +93,21 @@ static void send_claim(struct task *task, struct command *command)
 
 /* --- RECLAIM ------------------------------------------------------------------------------------------------------ */
 
+/* Names go on in the housekeeper's key with spaces between them. */
+static bool is_word(const struct resp_value *name)
+{
+    for (size_t i = 0; i < name->length; i++) {
+        if (name->bytes[i] <= ' ' || name->bytes[i] > '~') {
+            return false;
+        }
+    }
+    return name->length > 0;
+}
+
 static bool is_other(const struct queue *queue, const struct resp_value *name)
 {
     return name->type == RESP_STRING && name->length < QUEUE_WORKER_MAX && !resp_equals(name, queue->worker) &&
-           !resp_equals(name, QUEUE_RELEASED);
+           !resp_equals(name, QUEUE_RELEASED) && !resp_equals(name, QUEUE_AHEAD) && is_word(name);
 }
 
 static const struct resp_value *consumer_at(const struct resp_value *consumers, size_t index)
@@ -102,14 +130,30 @@ static bool worth_judging(struct task *task, const struct resp_value *consumers)
     return queue->judged[task->action.read.class]++ % TIDY_EVERY == 0;
 }
 
-/* Calls lua/reclaim for `released` and for at most JUDGED_MAX consumers out of those that XINFO named (NULL: none). */
+/* The consumers that another worker has found; `words` [size] is cut into them. */
+static size_t found_names(const struct queue *queue, char *words, size_t size, const char **names, size_t most)
+{
+    size_t count = 0;
+    char *rest = words;
+    snprintf(words, size, "%s", queue->found);
+    for (char *word; count < most && (word = strtok_r(rest, " ", &rest));) {
+        if (strcmp(word, queue->worker) != 0 && strcmp(word, QUEUE_RELEASED) != 0 && strcmp(word, QUEUE_AHEAD) != 0) {
+            names[count++] = word;
+        }
+    }
+    return count;
+}
+
+/* Calls lua/reclaim for what is nobody's and for at most JUDGED_MAX consumers out of those that XINFO named, or where that
+ * is NULL for those that the housekeeper has found. */
 static void call_reclaim(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
     enum request_class class = task->action.read.class;
-    const char *names[JUDGED_MAX + 1] = {QUEUE_RELEASED};
+    const char *names[JUDGED_MAX + 2] = {QUEUE_RELEASED, QUEUE_AHEAD};
+    char words[QUEUE_FOUND_MAX];
     size_t total = consumers ? consumers->count : 0, start = total ? queue->judge_offset[class] % total : 0;
-    size_t count = 1, seen = 0;
+    size_t count = 2, seen = 0;
     for (; seen < total && count <= JUDGED_MAX; seen++) {
         const struct resp_value *consumer = consumer_at(consumers, (start + seen) % total);
         if (consumer && is_other(queue, &consumer->items[1])) {
@@ -117,6 +161,9 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
         }
     }
     queue->judge_offset[class] = start + seen;
+    if (!consumers) {
+        count += found_names(queue, words, sizeof words, &names[2], JUDGED_MAX);
+    }
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + count, &command);
     queue_add_stream(queue, &command, class);
@@ -141,6 +188,7 @@ static void on_consumers(void *context, const struct resp_value *reply, const st
     } else if (worth_judging(task, reply)) {
         call_reclaim(task, reply);
     } else {
+        note_left(task->queue, task->action.read.class, NULL);
         queue_give_nothing(task);
     }
 }
@@ -192,10 +240,9 @@ void queue_fair(struct queue *queue, struct action *action)
     }
     script_begin(&queue->scripts, SCRIPT_FAIR, 1, &command);
     queue_add_stream(queue, &command, action->read.class);
-    command_text(&command, queue->worker);
+    command_text(&command, action->read.count > 0 ? queue->worker : QUEUE_AHEAD);
     queue_add_entry_id(&command, action->read.after);
-    command_number(&command, FAIR_SCAN);
-    command_number(&command, limit_of(task));
+    command_number(&command, action->read.count > 0 ? limit_of(task) : CLAIM_MAX);
     command_number(&command, bytes_of(queue));
     for (uint32_t i = 0; i < action->read.enough_count; i++) {
         command_text(&command, action->read.enough[i]);

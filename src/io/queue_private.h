@@ -11,8 +11,9 @@
 
 #define QUEUE_GROUP "sluice"
 #define QUEUE_RELEASED "released"
+#define QUEUE_AHEAD "ahead"
 
-enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, READ_GRACE_MS = 2000 };
+enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, READ_GRACE_MS = 2000, QUEUE_FOUND_MAX = 1024 };
 
 /* Where the queue is in its life. */
 enum queue_state {
@@ -30,6 +31,8 @@ struct task {
     struct task *next;    /* in the list of tasks that are out */
     unsigned calls;       /* whose answer is to come */
     struct request_list answered;
+    int signing_off; /* RELEASE with `last`: the class whose entries are given back; CLASS_COUNT: all were */
+    bool more;       /* there are more of them */
     uint32_t asked; /* READ_OWN: COUNT */
     struct pulse pulse;
     bool failed;
@@ -111,6 +114,9 @@ struct queue {
     bool reading[CLASS_COUNT];        /* which streams the reader's command is about */
     size_t judge_offset[CLASS_COUNT]; /* of the first consumer to be judged, when there are many */
     unsigned judged[CLASS_COUNT];     /* times that nothing was to be taken over */
+    char left[CLASS_COUNT][QUEUE_FOUND_MAX / CLASS_COUNT]; /* consumers that are not alive and hold entries, with a space
+                                                              behind each: what this housekeeper has found … */
+    char found[QUEUE_FOUND_MAX];                           /* … and what another one has, by the last pulse */
 
     uint64_t staged;        /* number of the last stage key */
     uint64_t stage_from_ns; /* not before: Redis did not take what was staged */

@@ -4,11 +4,12 @@
  * requests, so what stops claiming at 85 % of maxmemory must see room again before it goes on. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "io/queue_parts.h"
 
-enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 5 + 2 * CLASS_COUNT };
+enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 6 + 2 * CLASS_COUNT };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -88,13 +89,34 @@ static void note_skipped(struct queue *queue, uint64_t skipped)
     queue->pulse_skipped = skipped;
 }
 
+/* Entries of consumers that the housekeeper had no room for. */
+static void note_found(struct queue *queue, struct pulse *pulse, const struct resp_value *found)
+{
+    pulse->waiting = found->length > 0;
+    snprintf(queue->found, sizeof queue->found, "%s", found->bytes);
+    if (!pulse->housekeeper) {
+        memset(queue->left, 0, sizeof queue->left);
+    }
+}
+
+static void add_left(const struct queue *queue, struct command *command)
+{
+    char left[QUEUE_FOUND_MAX];
+    size_t length = 0;
+    left[0] = '\0';
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->left[class]);
+    }
+    command_bytes(command, left, length > 0 ? length - 1 : 0); /* the last space */
+}
+
 static bool read_pulse(struct queue *queue, const struct resp_value *reply, struct pulse *pulse)
 {
     if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) {
         return false;
     }
     for (size_t i = 0; i < PULSE_ANSWER; i++) {
-        if (i != 2 && reply->items[i].type != RESP_INTEGER) {
+        if (reply->items[i].type != (i == 2 || i == PULSE_ANSWER - 1 ? RESP_STRING : RESP_INTEGER)) {
             return false;
         }
     }
@@ -105,8 +127,9 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
         pulse->depth[class] = count_of(&reply->items[3 + class]);
         pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
     }
-    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 2]));
-    pulse->housekeeper = reply->items[PULSE_ANSWER - 1].integer != 0;
+    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 3]));
+    pulse->housekeeper = reply->items[PULSE_ANSWER - 2].integer != 0;
+    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 1]);
     queue->housekeeper = pulse->housekeeper;
     return true;
 }
@@ -164,6 +187,7 @@ void queue_pulse(struct queue *queue, struct action *action)
     command_text(&command, queue->worker);
     command_text(&command, ranks[action->heartbeat.rank]);
     command_number(&command, action->heartbeat.elected_ms);
+    add_left(queue, &command);
     add_heartbeat(&command, &action->heartbeat);
     task->calls = 2;
     if (!queue_call(queue, &command, on_pulse, task)) {

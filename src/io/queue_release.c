@@ -3,10 +3,10 @@
 
 #include "io/queue_parts.h"
 
-enum { RELEASE_ENTRIES = 500 };
-
 /* What a call does beside giving back its entries. */
 enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
+
+static void sign_off(struct task *task);
 
 static void answer_if_complete(struct task *task)
 {
@@ -15,6 +15,8 @@ static void answer_if_complete(struct task *task)
     }
     if (task->failed) {
         queue_task_fail(task);
+    } else if (task->action.last && task->signing_off < CLASS_COUNT) {
+        sign_off(task);
     } else {
         queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
     }
@@ -26,6 +28,7 @@ static void on_released(void *context, const struct resp_value *reply, const str
     (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
     task->failed = task->failed || !ok;
+    task->more = ok && reply->type == RESP_ARRAY && reply->count > 2 && reply->items[2].integer != 0;
     task->calls--;
     answer_if_complete(task);
 }
@@ -56,14 +59,13 @@ static void send_release(struct task *task, enum request_class class, int last, 
     }
 }
 
-/* Requests that stand together and are of one stream go into one call. */
+/* Requests that stand together and are of one stream go into one call; the worker sees to it that they are not many. */
 static void release_requests(struct task *task)
 {
     const struct request *first = task->action.requests.first;
     while (first) {
         const struct request *end = first;
-        unsigned count = 0;
-        while (end && end->class == first->class && count++ < RELEASE_ENTRIES) {
+        while (end && end->class == first->class) {
             end = end->next;
         }
         send_release(task, first->class, ONLY_THESE, first, end);
@@ -71,19 +73,27 @@ static void release_requests(struct task *task)
     }
 }
 
-/* Whatever is pending with us, known or not, in each stream that is one; the last call takes the name back. */
+/* Whatever is pending with us, known or not, in each stream that is one, call after call; the last one takes the name
+ * back. */
 static void sign_off(struct task *task)
 {
-    enum request_class last = CLASS_LOW;
-    while (last > CLASS_HIGH && !queue_serves(task->queue, last)) {
+    int last = CLASS_LOW;
+    while (last > CLASS_HIGH && !queue_serves(task->queue, (enum request_class)last)) {
         last--;
     }
-    for (int class = 0; class <= (int)last; class ++) {
-        if (class == (int)last || queue_serves(task->queue, (enum request_class) class)) {
-            send_release(task, (enum request_class) class, class == (int)last ? ALL_AND_SIGN_OFF : ALL_OF_STREAM, NULL,
-                         NULL);
-        }
+    if (!task->more) {
+        do {
+            task->signing_off++;
+        } while (task->signing_off < last && !queue_serves(task->queue, (enum request_class)task->signing_off));
     }
+    task->more = false;
+    if (task->signing_off <= last) {
+        send_release(task, (enum request_class)task->signing_off,
+                     task->signing_off == last ? ALL_AND_SIGN_OFF : ALL_OF_STREAM, NULL, NULL);
+    } else {
+        task->signing_off = CLASS_COUNT;
+    }
+    answer_if_complete(task);
 }
 
 void queue_release(struct queue *queue, struct action *action)
@@ -92,11 +102,9 @@ void queue_release(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
-    task->calls = 1; /* of our own, until all are sent */
+    task->signing_off = -1; /* before the first */
+    task->calls = 1;        /* of our own, until all are sent */
     release_requests(task);
-    if (action->last) {
-        sign_off(task);
-    }
     task->calls--;
     answer_if_complete(task);
 }

@@ -219,6 +219,7 @@ struct request {
     /* Stamps, monotonic ns; 0 until reached. */
     uint64_t received_ns, prepared_ns, started_ns, computed_ns;
 
+    size_t entry_bytes; /* of the fields of its entry, in Redis: what a script that reads it looks at */
     size_t bytes;      /* memory that this request holds or will hold, at most: what credit counts */
     size_t work_bytes; /* of them, what it takes from its preparing on: ids, vectors, reply */
     bool begun;        /* by held_begin */

@@ -74,6 +74,7 @@ struct pulse {
     bool paused;                 /* the queue is: nobody reads */
     bool full;                   /* Redis is above 85 % of maxmemory: claim nothing, finish what is held */
     enum worker_command command; /* for this worker, once */
+    bool waiting;                /* there are entries of others to be taken that the housekeeper has no room for */
     bool housekeeper;            /* this worker is, until the next pulse says otherwise; the others know of no … */
     uint64_t depth[CLASS_COUNT]; /* … entries that nobody has read … */
     uint64_t cap[CLASS_COUNT];   /* … and no cap, above which they are shed; 0: none */
@@ -158,12 +159,13 @@ enum action_kind {
     ACTION_READ, /* XREADGROUP '>' on the reader from each class with a count; block_ms. One of READ, READ_OWN is out */
     ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: what we own and may not know */
     ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
-    ACTION_RECLAIM,  /* lua/reclaim, one class: at most count released entries and, with `judge`, those of dead workers
-                        (the housekeeper; SHED, FAIR and SWEEP are its alone) */
+    ACTION_RECLAIM,  /* lua/reclaim, one class: at most count entries that were released, set aside, or of workers whose
+                        death the housekeeper has found; with `judge`, which is its alone (as SHED, FAIR and SWEEP are), of
+                        whoever is dead; 0: none, only to find them */
     ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest requests above `cap` before `before`, to
                         refuse them, and cancels behind `after` */
     ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after`, of other tenants than
-                        those of `enough` */
+                        those of `enough`; 0: some are set aside for others, and none is brought */
     ACTION_SWEEP,    /* lua/sweep, one class: take entries behind `after` that were delivered and are nobody's */
     ACTION_TRACK,    /* lua/track: write `status queued` for these requests where there is no reply */
     ACTION_PULSE,    /* lua/pulse: our heartbeat to Redis, the queue's state back, and who is the housekeeper */

@@ -17,6 +17,13 @@ static uint64_t sweep_interval_ms(const struct worker *worker)
     return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : SWEEP_DEFAULT_MS;
 }
 
+void chores_waiting(struct worker *worker)
+{
+    if (worker->reclaim.at == NEVER && !worker->reclaim.out) {
+        worker->reclaim.at = worker->now;
+    }
+}
+
 void chores_elected(struct worker *worker, bool elected)
 {
     worker->promote_at = elected ? worker->now : NEVER;
@@ -30,8 +37,7 @@ void chores_connected(struct worker *worker)
 {
     uint32_t sweep_ms = (uint32_t)sweep_interval_ms(worker);
     worker->renew_at = worker_after_ms(worker, worker->options.lease_ms / 3);
-    worker->reclaim.at = worker->now;
-    worker->promote_at = NEVER;
+    worker->promote_at = worker->reclaim.at = NEVER;
     worker->sweep.at = worker_after_ms(worker, sweep_ms / 2 + policy_random(&worker->policy, sweep_ms / 2 + 1));
     worker->judge_at = worker_after_ms(worker, worker->options.lease_ms);
     pulse_connected(worker);
@@ -61,7 +67,7 @@ static void renew(struct worker *worker)
 
 void chores_promoted(struct worker *worker, const struct event *event)
 {
-    enum { LEAST_MS = 5, MOST_MS = 250 };
+    enum { LEAST_MS = 1, MOST_MS = 250 };
     worker->promoting = false;
     uint64_t due = event->failed ? MOST_MS : event->promoted.next_due_in_ms;
     due = due < LEAST_MS ? LEAST_MS : due > MOST_MS ? MOST_MS : due;
@@ -77,8 +83,16 @@ void chores_promoted(struct worker *worker, const struct event *event)
 
 static void round_ends(struct worker *worker, struct round *round)
 {
-    uint64_t pause_ms = round == &worker->sweep ? sweep_interval_ms(worker) : reclaim_interval_ms(worker);
-    *round = (struct round){.at = worker_after_ms(worker, pause_ms)};
+    enum { TAKES_AGAIN_MS = 100 };
+    uint64_t at = NEVER;
+    if (round == &worker->sweep) {
+        at = worker_after_ms(worker, sweep_interval_ms(worker));
+    } else if (worker->pulse.housekeeper) {
+        at = worker_after_ms(worker, reclaim_interval_ms(worker));
+    } else if (round->took) {
+        at = worker_after_ms(worker, TAKES_AGAIN_MS);
+    }
+    *round = (struct round){.at = at};
 }
 
 static void round_goes_on(struct worker *worker, struct round *round)
@@ -100,21 +114,26 @@ void chores_claimed(struct worker *worker, const struct event *event)
         round_ends(worker, round);
         return;
     }
+    round->took |= event->entries.count > 0;
     worker->stats.orphans += round == &worker->sweep ? event->entries.count : 0;
-    if (!event->entries.more)
+    if (!event->entries.more || round->asked == 0) {
         round_goes_on(worker, round);
-    else if (round == &worker->sweep)
+    } else if (round == &worker->sweep) {
         round->after = event->entries.last;
+        round->at = worker->now + CALL_PAUSE * (worker->now - round->sent);
+    }
 }
 
 /* A blocked read has asked for all the room there is and may never get it; a few entries are taken beside it. Not more
- * than half of the room, so that the next read need not leave the class out. */
+ * than half of the room, so that the next read need not leave the class out. The housekeeper asks for none rather than not
+ * at all: it says then who is dead, for others to take what they held. */
 static void round_calls(struct worker *worker, struct round *round, enum action_kind kind)
 {
+    bool judges = kind == ACTION_RECLAIM && worker->pulse.housekeeper;
     uint32_t room = 0;
-    while (worker->now >= round->at && (room = read_room(worker, round->class)) == 0)
+    while (worker->now >= round->at && (room = read_room(worker, round->class)) == 0 && !judges)
         round_goes_on(worker, round);
-    struct action *action = room == 0 ? NULL : worker_act(worker, kind);
+    struct action *action = room == 0 && !judges ? NULL : worker_act(worker, kind);
     if (action == NULL)
         return;
     action->read.class = round->class;
@@ -123,6 +142,7 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
     action->read.after = round->after;
     round->asked = action->read.count;
     round->out = true;
+    round->sent = worker->now;
     worker->classes[round->class].asked += round->asked;
 }
 

@@ -89,6 +89,9 @@ void pulse_answered(struct worker *worker, const struct event *event)
     if (kept != worker->pulse.housekeeper) {
         chores_elected(worker, !kept);
     }
+    if (worker->pulse.waiting) {
+        chores_waiting(worker);
+    }
 }
 
 /* Who signs off must not come back into the list of workers by a late heartbeat. A housekeeper that can no longer be it

@@ -200,18 +200,28 @@ static void send_one(struct action *action, struct request *request)
     request_list_push(&action->requests, request);
 }
 
+/* What the script reads of its entry: a request that fails or is parked is kept with all its fields. */
+static size_t bytes_read(const struct request *request)
+{
+    bool kept = request->outcome == OUTCOME_DEFER || request->outcome == OUTCOME_DEAD;
+    return kept ? request->entry_bytes : 0;
+}
+
 static bool settle_some(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
     if (action == NULL)
         return false;
-    size_t bytes = 0;
+    size_t bytes = 0, read = 0;
     while (worker->ready.first != NULL && action->requests.count < worker->settle_most) {
         size_t next = worker->ready.first->reply.length;
-        if (action->requests.count > 0 && bytes + next > SETTLE_BYTES)
+        size_t next_read = bytes_read(worker->ready.first);
+        if (action->requests.count > 0 &&
+            (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES)))
             break;
         send_one(action, request_list_pop(&worker->ready));
         bytes += next;
+        read += next_read;
     }
     worker->ready_bytes -= bytes;
     worker->settles_out++;
@@ -291,9 +301,12 @@ static void release(struct worker *worker, bool last)
     struct action *action = worker_act(worker, ACTION_RELEASE);
     if (action == NULL)
         return;
+    size_t read = 0;
     action->last = last;
-    while (worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES)
+    for (; worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES && read < LOOK_BYTES;) {
+        read += worker->to_release.first->entry_bytes;
         request_list_push(&action->requests, request_list_pop(&worker->to_release));
+    }
     worker->releasing = true;
     worker->leaving = last;
 }

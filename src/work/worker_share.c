@@ -4,7 +4,8 @@
  * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries, a piece at a
  * time, and claims some of those whose tenants hold little here yet. A pass that reaches the end begins again where the
  * last one had found its first entry: what is before belongs to those that have enough. From the first pass on, every
- * other look is at what has come in since, so that who submits ten now is found at once. */
+ * other look is at what has come in since, so that who submits ten now is found at once. What the housekeeper has no room
+ * for it sets aside, and every worker takes from there. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -102,12 +103,24 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
     action->read.after = state->fair_at_tail ? state->fair_tail : state->fair_after;
     action->read.enough_count = find_enough(worker, class);
     action->read.enough = (const char(*)[TENANT_MAX + 1]) worker->enough;
-    state->fair_at = worker_after_ms(worker, FAIR_EVERY_MS);
+    worker->shared_at = worker->now;
+    worker->shared_aside = room == 0;
     worker->sharing = true;
+}
+
+/* A search goes on at once, but for its share of Redis' time; one that is through looks again later. */
+static void fair_pause(struct worker *worker, struct class_state *state, const struct event *event)
+{
+    uint64_t pause = CALL_PAUSE * (worker->now - worker->shared_at), most = FAIR_EVERY_MS * NS_PER_MS;
+    struct entry_id from = state->fair_at_tail ? state->fair_tail : state->fair_after, to = event->entries.last;
+    bool moved = to.ms != from.ms || to.seq != from.seq; /* it does not where enough is set aside */
+    bool goes_on = !event->failed && event->entries.more && moved && pause < most;
+    state->fair_at = worker->now + (goes_on ? pause : most);
 }
 
 static void fair_answered(struct worker *worker, struct class_state *state, const struct event *event)
 {
+    fair_pause(worker, state, event);
     if (event->failed) {
         read_own_again(worker);
         return;
@@ -116,9 +129,10 @@ static void fair_answered(struct worker *worker, struct class_state *state, cons
         state->fair_tail = event->entries.last;
         return;
     }
-    if (event->entries.count > 0 && !state->fair_found) {
+    bool aside = worker->shared_aside;
+    if ((event->entries.count > 0 || aside) && !state->fair_found) {
         state->fair_found = true;
-        state->fair_first = event->entries.entries[0].id;
+        state->fair_first = aside ? state->fair_after : event->entries.entries[0].id;
     }
     state->fair_after = event->entries.last;
     if (event->entries.more)
@@ -169,7 +183,7 @@ void share_advance(struct worker *worker)
             shed(worker, (enum request_class) class);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         uint32_t room = read_room_ahead(worker, (enum request_class) class);
-        if (worker_keeps_house(worker) && !worker->sharing && room > 0 && worker->now >= worker->classes[class].fair_at &&
+        if (worker_keeps_house(worker) && !worker->sharing && worker->now >= worker->classes[class].fair_at &&
             crowded(worker, (enum request_class) class))
             fair(worker, (enum request_class) class, room);
     }

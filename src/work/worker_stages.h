@@ -114,6 +114,9 @@ void take_advance(struct worker *worker);
 /* Just connected: when each chore is due from now on. */
 void chores_connected(struct worker *worker);
 
+/* The housekeeper has found more than it has room for. */
+void chores_waiting(struct worker *worker);
+
 /* Has become the housekeeper, and what another one may have left undone is due now; or is it no more. */
 void chores_elected(struct worker *worker, bool elected);
 

@@ -20,7 +20,8 @@ enum {
     SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
                                  shrinks its buffers for them (docs/speed.md) */
     SETTLES_OUT = 4,          /* calls on their way at once, so that one round trip is not the limit */
-    RELEASE_ENTRIES = 256,
+    RELEASE_ENTRIES = 64,
+    LOOK_BYTES = 1 << 20, /* of entries that a script has to read for one call, or of a single one */
     READ_MOST = 512, /* entries in one read */
     RECLAIM_MOST = 64,
     ENOUGH_MOST = 32,     /* tenants that are told apart */
@@ -28,6 +29,7 @@ enum {
     PAUSE_MS = 100,       /* after a script that failed, before the next try */
     STARVED_MS = 10,      /* after an allocation failed */
     GROUP_MOST = 64,      /* suspects that are on record as one group */
+    CALL_PAUSE = 3,       /* a search that goes on pauses for so many times as long as its last call took */
 };
 
 /* Where the one suspect that may run is. */
@@ -65,6 +67,8 @@ struct round {
     enum request_class class;
     struct entry_id after;
     uint32_t asked;
+    uint64_t sent; /* the call that is out */
+    bool took;     /* something, since it began */
 };
 
 /* Written by the thread of worker_step only. */
@@ -87,6 +91,8 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     bool quiet;                     /* an operator wants nothing more to be claimed */
     uint64_t quiet_until;           /* no new call before: one has just failed */
     bool reading, reading_own, tracking, renewing, promoting, releasing, pulsing, sharing;
+    uint64_t shared_at; /* when the look for tenants was sent that is out */
+    bool shared_aside;  /* what it finds is set aside for others */
     uint64_t renew_at, promote_at, judge_at, pulse_at;
     struct round reclaim, sweep;
     struct class_state classes[CLASS_COUNT];

@@ -6,13 +6,18 @@
 
 enum { TRACK_MOST = 64, PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETRY_AFTER_MOST_MS = 3600 * 1000 };
 
-/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. */
-static double weight(const struct entry *entry, const struct request *request)
+static size_t bytes_of(const struct entry *entry)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < entry->field_count; i++)
         bytes += entry->fields[i].name_length + entry->fields[i].value_length;
-    return (double)(bytes > request->bytes ? bytes : request->bytes);
+    return bytes;
+}
+
+/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. */
+static double weight(const struct request *request)
+{
+    return (double)(request->entry_bytes > request->bytes ? request->entry_bytes : request->bytes);
 }
 
 static void count(struct worker *worker, const struct request *request)
@@ -113,9 +118,10 @@ void take_entry(struct worker *worker, const struct entry *entry)
         read_own_after_ms(worker, PARSE_AGAIN_MS);
         return;
     }
+    request->entry_bytes = bytes_of(entry);
     held_add(&worker->held, request);
     worker->urgent += request->urgent;
-    worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
+    worker_weigh(&worker->classes[entry->class].mean_bytes, weight(request));
     worker->classes[entry->class].tenants |= request->tenant[0] != '\0';
     count(worker, request);
     if (entry->vanished)

@@ -60,10 +60,11 @@ def run(client, call, times):
 
 
 def cases(desk, depth, middle):
-    yield "pulse", desk.pulse(rows_per_s=1000), CALLS
+    yield "pulse of the housekeeper", desk.pulse(rows_per_s=1000), CALLS
+    yield "pulse of another", desk.pulse("other", rows_per_s=1000), CALLS
     yield "reclaim, nobody died", desk.reclaim("released"), CALLS
-    yield "sweep, 1,000 in hand", desk.sweep(), CALLS // 10
-    if depth >= 2 * HELD:  # 2,000 entries to look at
+    yield "sweep, 64 in hand", desk.sweep(), CALLS // 10
+    if depth >= 2 * HELD:  # 64 entries to look at
         yield "fair, behind what was read", desk.fair("one"), CALLS // 10
         yield "fair, in the middle", desk.fair("one", after=middle), CALLS // 10
     yield "shed, the last 100 of all", desk.shed(depth // 2), 5

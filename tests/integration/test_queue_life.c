@@ -503,6 +503,47 @@ static void a_sweep_finds_what_nobody_has(void **state)
     desk_close(&desk);
 }
 
+static struct action reclaim(uint32_t count, bool judge)
+{
+    return (struct action){.kind = ACTION_RECLAIM,
+                           .read = {.class = CLASS_NORMAL, .count = count, .judge = judge}};
+}
+
+/* The housekeeper has no room: it finds the dead one, and the other worker takes what that held. So with what is set
+ * aside for tenants. */
+static void what_the_housekeeper_finds_another_one_takes(void **state)
+{
+    static const char enough[1][TENANT_MAX + 1] = {"big"};
+    struct redis_fixture *redis = *state;
+    struct desk house, other;
+    desk_connect(&house, &redis->address);
+    desk_connect(&other, &redis->address);
+    redis_do(redis, "XADD " STREAM " 1-1 text hello");
+    redis_do(redis, "XREADGROUP GROUP sluice dead STREAMS " STREAM " >");
+    redis_do(redis, "XADD " STREAM " 2-1 text hello tenant small");
+    struct action none = reclaim(0, true), some = reclaim(9, false), aside = {.kind = ACTION_FAIR};
+    aside.read.class = CLASS_NORMAL;
+    aside.read.enough = enough;
+    aside.read.enough_count = 1;
+    assert_true(pulse(&house).housekeeper);
+    assert_false(pulse(&other).waiting);
+    assert_int_equal(desk_take(&other, &some), 0); /* nobody has judged him yet */
+    assert_int_equal(desk_take(&house, &none), 0);
+    assert_int_equal(desk_take(&house, &aside), 0);
+    assert_false(pulse(&house).waiting); /* it is what it says, not what it hears */
+    assert_true(pulse(&other).waiting);
+    some = reclaim(9, false);
+    assert_int_equal(desk_take(&other, &some), 2);
+    assert_int_equal(other.held.first->origin, ORIGIN_RELEASED);
+    assert_int_equal(other.held.last->origin, ORIGIN_RECLAIMED);
+    none = reclaim(0, true);
+    assert_int_equal(desk_take(&house, &none), 0);
+    (void)pulse(&house);
+    assert_true(pulse(&other).waiting == (strstr(redis_do(redis, "GET " Q "housekeeper"), "dead") != NULL));
+    desk_close(&house);
+    desk_close(&other);
+}
+
 /* --- Lost answers ------------------------------------------------------------------------------------------------- */
 
 static void open_impatient(struct desk *desk, struct redis_fixture *redis)
@@ -621,6 +662,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(other_tenants_are_taken_ahead, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_sweep_finds_what_nobody_has, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(what_the_housekeeper_finds_another_one_takes, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(each_action_is_answered_when_the_connection_breaks, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(requests_come_back_from_lost_calls, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_refused_call_leaves_the_others_alone, redis_setup, redis_teardown),

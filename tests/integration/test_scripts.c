@@ -474,7 +474,7 @@ static void reclaim_takes_only_from_workers_without_alive(void **state)
     deliver(redis, "1-1", "dead");
     deliver(redis, "2-1", "slow");
     redis_do(redis, "SET " Q "alive:slow token");
-    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 4,
+    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 4,
                         RECLAIM_KEYS Q "alive:dead " Q "alive:slow me 10 1000 '' dead slow");
     redis_expect(redis, "[2 1-1 2-1 [[me 1] [slow 1]]]", "XPENDING " STREAM " sluice");
 }
@@ -485,10 +485,10 @@ static void reclaim_deletes_a_dead_consumer_only_when_it_holds_nothing(void **st
     group(redis);
     deliver(redis, "1-1", "dead");
     deliver(redis, "2-1", "dead");
-    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 1]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 1 [dead]]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 1 1000 '' dead");
     redis_expect(redis, "[2 1-1 2-1 [[dead 1] [me 1]]]", "XPENDING " STREAM " sluice");
-    redis_expect_script(redis, "[[[2-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[2-1 1 0 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 1 1000 '' dead");
     assert_null(strstr(redis_do(redis, "XINFO CONSUMERS " STREAM " sluice"), "dead"));
 }
@@ -499,7 +499,7 @@ static void reclaim_reports_vanished_entries_and_leaves_them_pending(void **stat
     group(redis);
     deliver(redis, "1-1", "dead");
     redis_do(redis, "XDEL " STREAM " 1-1");
-    redis_expect_script(redis, "[[] [1-1] [] 0]", SCRIPT_RECLAIM, 3, RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
+    redis_expect_script(redis, "[[] [1-1] [] 0 [dead]]", SCRIPT_RECLAIM, 3, RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
     redis_expect(redis, "[1 1-1 1-1 [[dead 1]]]", "XPENDING " STREAM " sluice");
 }
 
@@ -512,7 +512,7 @@ static void reclaim_stops_at_its_byte_limit_and_leaves_oversized_entries(void **
     redis_do(redis, "XREADGROUP GROUP sluice dead STREAMS " STREAM " >");
     deliver(redis, "3-1", "dead");
     deliver(redis, "4-1", "dead");
-    redis_expect_script(redis, "[[[1-1 1 0 [text hello]] [3-1 1 0 [text hello]]] [] [2-1] 1]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 1 0 [text hello]] [3-1 1 0 [text hello]]] [] [2-1] 1 [dead]]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 10 20 '' dead");
     redis_expect(redis, "[4 1-1 4-1 [[dead 2] [me 2]]]", "XPENDING " STREAM " sluice");
 }
@@ -523,13 +523,13 @@ static void released_entries_are_not_suspect_nor_charged(void **state)
     group(redis);
     deliver(redis, "1-1", "leaving");
     redis_do(redis, "SET " Q "alive:leaving token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:leaving " Q "trouble " Q "workers " Q "housekeeper leaving token 0 '' 1-1");
-    redis_expect_script(redis, "[0 1]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[0 1 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:leaving " Q "trouble " Q "workers " Q "housekeeper leaving token 2 ''");
     redis_expect(redis, "0", "EXISTS " Q "alive:leaving");
     redis_expect(redis, "0", "EXISTS " Q "trouble");
-    redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
 }
 
@@ -542,7 +542,7 @@ static void release_gives_back_only_its_own_and_spares_vanished_ones(void **stat
     deliver(redis, "3-1", "me");
     redis_do(redis, "XDEL " STREAM " 3-1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 0]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 '' 2-1");
     redis_expect(redis, "[3 1-1 3-1 [[me 1] [other 1] [released 1]]]", "XPENDING " STREAM " sluice");
     redis_expect(redis, "0", "EXISTS " Q "alive:me");
@@ -554,7 +554,7 @@ static void release_leaves_a_namesake_alone(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_do(redis, "SET " Q "alive:me other");
-    redis_expect_script(redis, "[0 0]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[0 0 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "other", "GET " Q "alive:me");
     redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
@@ -569,7 +569,7 @@ static void release_takes_a_charged_run_off_the_record(void **state)
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "SET " Q "alive:me token");
     redis_expect_script(redis, "[1 1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me alone 1-1 1-1 0 1 2-1 1-9 0 2");
-    redis_expect_script(redis, "[2 1]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[2 1 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "[0 0 1-1 1 0 2-1]", "HMGET " Q "trouble 1-1 1-9");
 }
@@ -580,10 +580,10 @@ static void release_keeps_the_runs_that_crashed_others(void **state)
     group(redis);
     deliver(redis, "1-1", "dead");
     redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble dead alone 1-1 1-1 0 1");
-    redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[1 1 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
     redis_expect(redis, "0 1 1-1 dead 1", "HGET " Q "trouble 1-1");
 }
@@ -599,7 +599,7 @@ static void charge_counts_lonely_runs_of_the_owner(void **state)
     redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
     redis_expect_script(redis, "[0 0]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble other alone 1-1 1-1 0 1 9-9 9-9 0 1");
     redis_expect(redis, "0 1 1-1 me", "HGET " Q "trouble 1-1");
-    redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 1 1 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:me you 10 1000 '' me");
     redis_expect_script(redis, "[2]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble you alone 1-1 1-1 0 1");
     redis_expect(redis, "0 2 1-1 me,you", "HGET " Q "trouble 1-1");
@@ -611,13 +611,13 @@ static void a_trouble_key_of_a_wrong_type_stops_nobody(void **state)
     group(redis);
     redis_do(redis, "SET " Q "trouble junk");
     deliver(redis, "1-1", "gone");
-    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 1 0 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:gone me 10 1000 '' gone");
     redis_expect_script(redis, "[1]", SCRIPT_CHARGE, 2, STREAM " " Q "trouble me alone 1-1 1-1 0 1");
     redis_do(redis, "SET " Q "alive:me token");
-    redis_expect_script(redis, "[1 1]", SCRIPT_RELEASE, 5,
+    redis_expect_script(redis, "[1 1 0]", SCRIPT_RELEASE, 5,
                         STREAM " " Q "alive:me " Q "trouble " Q "workers " Q "housekeeper me token 2 ''");
-    redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0]", SCRIPT_RECLAIM, 3,
+    redis_expect_script(redis, "[[[1-1 0 0 [text hello]]] [] [] 0 []]", SCRIPT_RECLAIM, 3,
                         RECLAIM_KEYS Q "alive:released me 10 1000 '' released");
     redis_expect_script(redis, "[1]", SCRIPT_DEFER, 5, DEFER_KEYS "me 1 1-1 1-1 0 2 0 0");
     redis_expect_script(redis, "[1 -1 0]", SCRIPT_PROMOTE, 6, PROMOTE_KEYS "100");

@@ -88,7 +88,7 @@ class Cancel(SluiceCase):
         self.desk.run(self.desk.charge("1-1", consumer="dead"))
         self.assertEqual(self.cancel("1-1"), 1)
         self.assert_cancelled("1-1")
-        self.assertEqual(self.desk.run(self.desk.reclaim("dead")), [[], [], [], 0])
+        self.assertEqual(self.desk.run(self.desk.reclaim("dead")), [[], [], [], 0, []])
 
     def test_released(self):
         self.desk.deliver("released", "1-1")

@@ -171,8 +171,7 @@ class Parked(SluiceCase):
             self.desk.add(f"{i}-1", text="x" * 1000000)
         self.desk.read("me")
         self.defer(*(Park(f"{i}-1") for i in range(1, 7)))
-        self.assertEqual(self.promote(), [4, 0, 0])
-        self.assertEqual(self.promote(), [2, -1, 0])
+        self.assertEqual([self.promote() for _ in range(3)], [[2, 0, 0], [2, 0, 0], [2, -1, 0]])
 
     def test_two_workers_bring_each_request_back_once(self):
         ids = [f"{i}-1" for i in range(1, 21)]

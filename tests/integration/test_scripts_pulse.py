@@ -138,6 +138,11 @@ class Pulse(SluiceCase):
             self.desk.run(self.desk.release(me=who, token=f"token-{who}", last=2))
             self.assertEqual(self.house(), "2 b" if who == "a" else None)
 
+    def test_what_the_housekeeper_has_found_goes_round(self):
+        self.assertEqual(self.pulse("a", found="released dead-1")[10:], [1, ""])
+        self.assertEqual([self.house(), self.pulse("b", found="mine")[10:]], ["2 a released dead-1", [0, "released dead-1"]])
+        self.assertEqual([self.pulse("a")[10:], self.pulse("b")[10:]], [[1, ""], [0, ""]])
+
     def test_junk_in_the_housekeepers_key_keeps_nobody_from_it(self):
         self.client.set(self.desk.key("housekeeper"), "junk")
         self.assertEqual(self.pulse()[10], 1)

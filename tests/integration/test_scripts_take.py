@@ -56,7 +56,7 @@ class Take(SluiceCase):
 
     def test_reclaim_never_takes_its_own(self):
         self.desk.deliver("me", "1-1")
-        self.assertEqual(self.run_call("reclaim", "me"), [[], [], [], 0])
+        self.assertEqual(self.run_call("reclaim", "me"), [[], [], [], 0, []])
         self.assertEqual(self.consumers(), {"me"})
 
     def test_delivery_counts_stay(self):
@@ -120,7 +120,7 @@ class Take(SluiceCase):
             self.client.set(self.desk.key(f"alive:{me}"), "token")
             self.assertEqual(self.run_call("reclaim", "released", me=me)[0][0][:3], ["1-1", 0, 0])
             self.assertEqual(self.run_call("charge", "1-1", consumer=me), [1])
-            self.assertEqual(self.run_call("release", "1-1", me=me, last=2), [1, 1])
+            self.assertEqual(self.run_call("release", "1-1", me=me, last=2), [1, 1, 0])
         self.assertEqual(self.desk.trouble("1-1"), "0 0 1-1")
 
     def test_a_group_is_on_record_until_it_ends(self):
@@ -221,10 +221,10 @@ class Take(SluiceCase):
         self.desk.deliver("me", "1-1", which="high")
         self.client.set(self.desk.key("alive:me"), "token")
         self.client.hset(self.desk.key("workers"), mapping={"me": "1 x 1", "command:me": "stop", "you": "1 x 1"})
-        self.assertEqual(self.run_call("release", which="high", last=1), [1, 1])
+        self.assertEqual(self.run_call("release", which="high", last=1), [1, 1, 0])
         self.assertEqual(self.client.exists(self.desk.key("alive:me")), 1)
         self.assertEqual(self.client.hlen(self.desk.key("workers")), 3)
-        self.assertEqual(self.run_call("release", last=2), [1, 1])
+        self.assertEqual(self.run_call("release", last=2), [1, 1, 0])
         self.assertEqual(self.client.exists(self.desk.key("alive:me")), 0)
         self.assertEqual(plain(self.client.hkeys(self.desk.key("workers"))), ["you"])
         self.assertEqual((self.desk.owners("high"), self.desk.owners()), ({"1-1": "released"}, {"1-1": "released"}))
@@ -232,13 +232,13 @@ class Take(SluiceCase):
     def test_release_without_last_is_about_its_ids_only(self):
         self.desk.deliver("me", "1-1", "2-1", "3-1")
         self.client.set(self.desk.key("alive:me"), "token")
-        self.assertEqual(self.run_call("release", "2-1"), [1, 0])
+        self.assertEqual(self.run_call("release", "2-1"), [1, 0, 0])
         self.assertEqual(self.desk.owners(), {"1-1": "me", "2-1": "released", "3-1": "me"})
 
     def test_release_of_many(self):
         self.desk.deliver("me", *(f"{i}-1" for i in range(1, 351)))
         self.client.set(self.desk.key("alive:me"), "token")
-        self.assertEqual(self.run_call("release", last=2), [350, 1])
+        self.assertEqual([self.run_call("release", last=2) for _ in range(6)], [[64, 0, 1]] * 5 + [[30, 1, 0]])
         self.assertEqual(set(self.desk.owners().values()), {"released"})
 
     def test_release_takes_back_only_its_own_lonely_run(self):
@@ -251,7 +251,7 @@ class Take(SluiceCase):
         self.desk.add("7-1", _id="1-1", text="x")
         self.desk.read("me")
         self.client.hset(self.desk.key("trouble"), "1-1", "0 1 1-1 me")
-        self.assertEqual(self.run_call("release", "7-1"), [1, 0])
+        self.assertEqual(self.run_call("release", "7-1"), [1, 0, 0])
         self.assertEqual(self.desk.trouble("1-1"), "0 1 1-1 me")
 
     # --- shed ---
@@ -363,28 +363,115 @@ class Take(SluiceCase):
         self.assertEqual(self.run_call("settle", End("2-1", "error")), [1, 0, 0])
         self.assertEqual(self.run_call("settle", End("2-1"), consumer="you"), [0, 0, 0])
 
+    # --- 64 entries, and no further once 1 MiB was seen ---
+
+    LARGE, LARGE_BYTES = 40, 300 * 1024  # four of these are more than 1 MiB
+
+    def large(self, count=LARGE, size=LARGE_BYTES, **fields):
+        pipe = self.client.pipeline(transaction=False)
+        for i in range(1, count + 1):
+            pipe.xadd(self.desk.stream(), {"text": "x" * size, **fields}, f"{i}-1")
+        pipe.execute()
+
+    def read_by(self, call):
+        """How many messages a call reads, by Redis' own count of commands."""
+        self.client.config_resetstat()
+        answer = self.desk.run(call)
+        stats = self.client.info("commandstats")
+        return answer, sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("xrange", "xrevrange"))
+
+    def test_each_look_at_large_entries_is_a_short_one(self):
+        most_bytes = 16 << 20
+        self.large(tenant="big")
+        answer, read = self.read_by(self.desk.fair("big", most_bytes=most_bytes))
+        self.assertEqual((answer, read), ([[], [], [], 1, "4-1"], 4))
+        answer, read = self.read_by(self.desk.fair("other", most_bytes=most_bytes))
+        self.assertEqual((len(answer[0]), answer[3:], read), (4, [1, "4-1"], 4))
+        self.desk.read("dead", count=20)
+        answer, read = self.read_by(self.desk.sweep(most_bytes=most_bytes))
+        self.assertEqual((answer, read), ([[], [], [], 1, "4-1"], 4))
+        answer, read = self.read_by(self.desk.reclaim("dead", most_bytes=most_bytes))
+        self.assertEqual((len(answer[0]), answer[3:], read), (4, [1, ["dead"]], 4))
+
+    def test_a_single_entry_above_the_bound_is_taken_alone(self):
+        self.large(3, 2 << 20)
+        self.desk.read("dead")
+        answer, read = self.read_by(self.desk.reclaim("dead", most_bytes=16 << 20))
+        self.assertEqual((self.taken(answer), answer[3:], read), (["1-1"], [1, ["dead"]], 1))
+        self.assertEqual(self.taken(self.run_call("reclaim", "dead", most_bytes=16 << 20)), ["2-1"])
+
+    def test_a_reclaim_of_none_says_who_is_left(self):
+        self.desk.deliver("dead", "1-1")
+        self.desk.deliver("released", "2-1")
+        self.desk.deliver("slow", "3-1")
+        self.client.set(self.desk.key("alive:slow"), "x")
+        answer, read = self.read_by(self.desk.reclaim("released", "ahead", "dead", "slow", most=0))
+        self.assertEqual((answer, read), ([[], [], [], 1, ["released", "dead"]], 0))
+        self.assertEqual(self.desk.owners(), {"1-1": "dead", "2-1": "released", "3-1": "slow"})
+
+    def test_reclaim_takes_64_at_most(self):
+        self.desk.deliver("dead", *(f"{i}-1" for i in range(1, 101)))
+        answer, read = self.read_by(self.desk.reclaim("dead"))
+        self.assertEqual((len(answer[0]), answer[3:], read), (64, [1, ["dead"]], 64))
+
+    def test_promote_brings_back_a_mebibyte_at_most(self):
+        self.large(10)
+        self.desk.read("me")
+        self.run_call("defer", *(Park(f"{i}-1") for i in range(1, 11)))
+        self.assertEqual([self.run_call("promote")[0] for _ in range(4)], [4, 4, 2, 0])
+
+    def test_a_worker_signs_off_in_parts(self):
+        self.run_call("join")
+        self.large(10)
+        self.desk.read("me")
+        for i in range(100):
+            self.desk.add(f"{1000 + i}-1")
+        self.desk.read("me")
+        self.client.hset(self.desk.key("trouble"), "9-1", "0 1 9-1 me")
+        self.assertEqual([self.run_call("release", last=2) for _ in range(3)], [[4, 0, 1], [4, 0, 1], [64, 0, 1]])
+        self.assertEqual((self.client.exists(self.desk.key("alive:me")), self.desk.trouble("9-1")), (1, "0 0 9-1"))
+        self.assertEqual(self.run_call("release", last=2), [38, 1, 0])
+        self.assertEqual((self.client.exists(self.desk.key("alive:me")), set(self.desk.owners().values())), (0, {"released"}))
+
     # --- fair ---
 
     def test_fair_finds_the_ten_behind_the_many(self):
         self.crowd(*["big"] * 500, *["small"] * 10)
         self.desk.read("other", count=64)
-        answer = self.run_call("fair", "big")
-        self.assertEqual(self.taken(answer), [f"{i}-1" for i in range(501, 511)])
-        self.assertEqual(answer[3:], [0, "510-1"])
+        after, found, calls = "0-0", [], 0
+        while True:
+            answer = self.run_call("fair", "big", after=after)
+            found, after, calls = found + self.taken(answer), answer[4], calls + 1
+            if not answer[3]:
+                break
+        self.assertEqual((found, after, calls), ([f"{i}-1" for i in range(501, 511)], "510-1", 7), "446 entries, 64 a call")
         self.assertEqual(self.desk.owners()["505-1"], "me")
 
     def test_fair_goes_on_where_it_stopped(self):
-        self.crowd(*["big"] * 30, "small", *["big"] * 30, "small")
-        after, found, calls = "0-0", [], 0
-        while True:
-            answer = self.run_call("fair", "big", after=after, look=10)
-            found += self.taken(answer)
-            after, calls = answer[4], calls + 1
-            if not answer[3]:
-                break
-        self.assertEqual((found, after, calls), (["31-1", "62-1"], "62-1", 7))
-        self.desk.add("63-1", text="hello", tenant="third")
-        self.assertEqual(self.taken(self.run_call("fair", "big", after=after)), ["63-1"])
+        self.crowd(*["big"] * 62, "small", *["big"] * 30, "small")
+        answer = self.run_call("fair", "big")
+        self.assertEqual((self.taken(answer), answer[3:]), (["63-1"], [1, "64-1"]))
+        answer = self.run_call("fair", "big", after=answer[4])
+        self.assertEqual((self.taken(answer), answer[3:]), (["94-1"], [0, "94-1"]))
+        self.desk.add("95-1", text="hello", tenant="third")
+        self.assertEqual(self.taken(self.run_call("fair", "big", after=answer[4])), ["95-1"])
+
+    def test_fair_sets_aside_what_anybody_takes(self):
+        self.crowd("big", *["small"] * 400)
+        after = "0-0"
+        for _ in range(5):
+            answer = self.run_call("fair", "big", consumer="ahead", after=after)
+            self.assertEqual(answer[0], [])
+            after = answer[4]
+        for _ in range(2):
+            self.assertEqual(self.run_call("fair", "big", consumer="ahead", after=after)[3:], [1, "320-1"], "256 are enough")
+        self.client.set(self.desk.key("alive:ahead"), "means nothing")
+        answer = self.run_call("reclaim", "released", "ahead", most=3)
+        self.assertEqual((answer[0][0], self.taken(answer)), (["2-1", 0, 0, ["text", "hello", "tenant", "small"]],
+                                                             ["2-1", "3-1", "4-1"]))
+        self.assertEqual(answer[3:], [1, ["ahead"]])
+        self.assertEqual(self.desk.read("you", count=6), [f"{i}-1" for i in range(1, 7)], "the group's reading comes to all of them")
+        self.assertEqual([self.desk.owners()[f"{i}-1"] for i in (2, 5, 100)], ["you", "you", "ahead"])
 
     def test_fair_starts_behind_what_was_read(self):
         self.crowd("a", "b", "a", "b")
@@ -454,12 +541,12 @@ class Take(SluiceCase):
         self.assertEqual((self.taken(second), second[3:]), (["4-1", "5-1", "6-1"], [1, "6-1"]))
         self.assertEqual(self.taken(self.run_call("sweep", most=3, after=second[4])), ["7-1"])
 
-    def test_sweep_looks_at_no_more_than_a_thousand_entries(self):
-        self.desk.deliver("you", *(f"{i}-1" for i in range(1, 1101)))
+    def test_sweep_looks_at_no_more_than_64_entries(self):
+        self.desk.deliver("you", *(f"{i}-1" for i in range(1, 101)))
         self.orphan("2000-1")
         first = self.run_call("sweep")
-        self.assertEqual(first, [[], [], [], 1, "1000-1"])
-        self.assertEqual(self.taken(self.run_call("sweep", after="1000-1")), ["2000-1"])
+        self.assertEqual(first, [[], [], [], 1, "64-1"])
+        self.assertEqual(self.taken(self.run_call("sweep", after="64-1")), ["2000-1"])
 
     def test_sweep_hands_large_orphans_over_unread(self):
         self.orphan("1-1", text="x" * 500)

@@ -181,6 +181,91 @@ static void only_the_housekeeper_does_the_chores_of_all(void **state)
     worker_close(bench.worker);
 }
 
+/* The others hear of it by their pulse, and take until there is nothing more. */
+static void what_the_housekeeper_has_no_room_for_others_take(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_PULSE);
+    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
+    answer_chores(&bench);
+    bench.count = 0;
+    tick_after_ms(&bench, 600);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
+    tick_after_ms(&bench, 400);
+    (void)take(&bench, ACTION_PULSE);
+    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1, .waiting = true}});
+    for (int class = 0, more = 3; class < CLASS_COUNT; class += more-- <= 0) {
+        struct action action = take(&bench, ACTION_RECLAIM);
+        assert_int_equal(action.read.class, class);
+        assert_false(action.read.judge);
+        send(&bench, (struct event){.kind = EVENT_ENTRIES,
+                                    .entries = {.source = READ_RECLAIM, .class = action.read.class, .more = more > 0}});
+    }
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
+    tick_after_ms(&bench, 600);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
+    worker_close(bench.worker);
+}
+
+static void a_housekeeper_without_room_finds_them_all_the_same(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.credit_tokens = 16 * 8;
+    options.max_batch_tokens = 16;
+    options.batches_out = 1;
+    struct bench bench = begin(options);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 100);
+    bool asked = false;
+    for (int i = 0; i < 20 && !asked; i++) {
+        tick_after_ms(&bench, 100);
+        while (waiting(&bench, ACTION_RECLAIM) > 0) {
+            struct action action = take(&bench, ACTION_RECLAIM);
+            asked |= action.read.class == CLASS_NORMAL && action.read.count == 0;
+            give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
+        }
+        answer_chores(&bench);
+    }
+    assert_true(asked);
+    worker_close(bench.worker);
+}
+
+/* lua/defer and a dead letter keep the whole entry, whatever of it the worker keeps. */
+static void settles_read_a_mebibyte_at_most(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.rules.default_max_attempts = 1;
+    struct bench bench = begin(options);
+    static char large[400 * 1024];
+    memset(large, 'x', sizeof large);
+    struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-large", 7, large, sizeof large}};
+    struct entry entries[8];
+    for (size_t i = 0; i < 8; i++)
+        entries[i] = (struct entry){
+            .class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
+    (void)take(&bench, ACTION_READ);
+    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
+    prepare_all(&bench, 4);
+    uint32_t dead = 0;
+    for (int i = 0; i < 40 && dead < 8; i++) {
+        while (waiting(&bench, ACTION_SUBMIT) > 0)
+            answer_batch(&bench, STATUS_INTERNAL);
+        while (waiting(&bench, ACTION_SETTLE) > 0) {
+            struct request_list list = take(&bench, ACTION_SETTLE).requests;
+            assert_int_equal(list.first->outcome, OUTCOME_DEAD);
+            assert_in_range(list.count, 1, 2);
+            dead += list.count;
+            send(&bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+        }
+    }
+    assert_int_equal(dead, 8);
+    worker_close(bench.worker);
+}
+
 static void the_rank_says_what_a_housekeeper_can_do(void **state)
 {
     (void)state;
@@ -712,6 +797,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_lost_device_charges_nobody),
     cmocka_unit_test(only_the_housekeeper_does_the_chores_of_all),
     cmocka_unit_test(the_rank_says_what_a_housekeeper_can_do),
+    cmocka_unit_test(what_the_housekeeper_has_no_room_for_others_take),
+    cmocka_unit_test(a_housekeeper_without_room_finds_them_all_the_same),
+    cmocka_unit_test(settles_read_a_mebibyte_at_most),
     cmocka_unit_test(settles_are_bounded_in_entries_and_bytes),
     cmocka_unit_test(an_unknown_outcome_is_repeated_after_the_reconnect),
     cmocka_unit_test(the_own_list_never_doubles),

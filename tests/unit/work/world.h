@@ -33,6 +33,8 @@ enum {
     RELEASED = -2,
     TAKEN_BESIDE = 3, /* as lua/reclaim has them */
     TAKEN_MOST = 10,
+    AHEAD = -3,
+    LEFT_MOST = 8,
 };
 
 /* What an entry is, and so how it must end. */
@@ -90,6 +92,11 @@ struct call {
     struct pulse pulse;
 };
 
+/* Consumers that are not alive and hold entries of a class. */
+struct left {
+    int names[LEFT_MOST], count;
+};
+
 struct peer {
     struct worker *worker;
     int name; /* consumer name; a new one for each incarnation */
@@ -97,6 +104,8 @@ struct peer {
     enum turn turn;                       /* as it was told */
     bool closed;                          /* by the last pulse it heard: paused or full */
     bool housekeeper;                     /* likewise */
+    struct left left[CLASS_COUNT];        /* found as the housekeeper … */
+    struct left found[CLASS_COUNT];       /* … or by another one */
     bool parked;                          /* it has had a request parked, and may fetch it */
     bool pulsed;                          /* it has heard one since it connected */
     uint32_t devices, slots, batches_out; /* that it has left */
@@ -122,6 +131,7 @@ struct counts {
     uint64_t groups, group_crashes, unread, alone_beside;
     uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
+    uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
     struct worker_stats workers; /* sums of some */
 };
 
@@ -148,6 +158,7 @@ struct world {
     int housekeeper;             /* who was elected last, until … */
     uint64_t housekeeper_until;
     enum housekeeper_rank housekeeper_rank;
+    struct left left[CLASS_COUNT]; /* as it says itself */
     bool paused, full;
     uint64_t cap[CLASS_COUNT], cap_later;
     struct faults faults;

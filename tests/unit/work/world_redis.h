@@ -347,29 +347,47 @@ static inline void run_read_own(struct world *world, struct peer *peer, struct c
     call->more = call->got_count > 0 && call->got_count == (int)call->action.read.count;
 }
 
+static inline void note_left(struct left *left, int name)
+{
+    if (left->count < LEFT_MOST) {
+        left->names[left->count++] = name;
+    }
+}
+
+static inline bool was_found(const struct peer *peer, const struct item *item)
+{
+    const struct left *found = &peer->found[item->class];
+    bool known = false;
+    for (int i = 0; i < found->count; i++)
+        known |= found->names[i] == item->owner;
+    return known;
+}
+
 static inline void run_reclaim(struct world *world, struct peer *peer, struct call *call)
 {
+    peer->left[call->action.read.class].count = 0;
     for (int i = 0; i < world->added; i++) {
         struct item *item = &world->items[i];
-        bool takes = item->owner == RELEASED || (call->action.read.judge && !alive(world, item->owner));
+        bool nobody = item->owner == RELEASED || item->owner == AHEAD, dead = !nobody && !alive(world, item->owner);
+        bool takes = nobody || (dead && (call->action.read.judge || was_found(peer, item)));
         if (item->place != IN_STREAM || item->class != call->action.read.class || item->owner == NOBODY ||
             item->owner == peer->name || !takes)
             continue;
-        bool died = item->owner != RELEASED && !item->deleted;
+        bool died = dead && !item->deleted;
         bool alone = died && item->taken + 1 > TAKEN_BESIDE;
-        if (call->got_count == (int)call->action.read.count || (alone && call->got_count > 0)) {
+        if (call->more || call->got_count == (int)call->action.read.count || (alone && call->got_count > 0)) {
             call->more = true;
-            return;
+            note_left(&peer->left[item->class], item->owner);
+            continue;
         }
-        world->counts.reclaimed += item->owner != RELEASED;
+        world->counts.reclaimed += dead;
+        world->counts.found_by_another += dead && !call->action.read.judge;
+        world->counts.taken_from_aside += item->owner == AHEAD;
         item->taken += died;
         call->unread[call->got_count] = alone && item->taken >= TAKEN_MOST;
         call->urgent[call->got_count] = alone && item->taken < TAKEN_MOST;
-        take(world, call, peer->name, i, item->owner == RELEASED ? ORIGIN_RELEASED : ORIGIN_RECLAIMED);
-        if (alone) {
-            call->more = true;
-            return;
-        }
+        take(world, call, peer->name, i, nobody ? ORIGIN_RELEASED : ORIGIN_RECLAIMED);
+        call->more |= alone;
     }
 }
 
@@ -413,7 +431,7 @@ static inline void run_shed(struct world *world, struct peer *peer, struct call 
 static inline void run_fair(struct world *world, struct peer *peer, struct call *call)
 {
     const struct action *action = &call->action;
-    int looks = 8, i;
+    int looks = 8, aside = 0, i;
     call->last = action->read.after;
     while ((i = next_of(world, action->read.class, call->last.seq)) != NOBODY) {
         struct item *item = &world->items[i];
@@ -424,11 +442,16 @@ static inline void run_fair(struct world *world, struct peer *peer, struct call 
         for (uint32_t e = 0; e < action->read.enough_count; e++)
             enough |= strcmp(call->enough[e], tenant) == 0;
         bool takes = !item->read && !item->deleted && item->owner == NOBODY && !enough;
-        if (looks-- == 0 || (takes && call->got_count == (int)action->read.count)) {
+        bool full = action->read.count == 0 ? aside == 4 : call->got_count == (int)action->read.count;
+        if (looks-- == 0 || (takes && full)) {
             call->more = true;
             return;
         }
-        if (takes) {
+        if (takes && action->read.count == 0) {
+            item->owner = AHEAD;
+            aside++;
+            world->counts.set_aside++;
+        } else if (takes) {
             take(world, call, peer->name, i, ORIGIN_FAIR);
             world->counts.ahead++;
         }
@@ -503,6 +526,15 @@ static inline void run_pulse(struct world *world, struct peer *peer, struct call
     struct pulse *pulse = &call->pulse;
     *pulse = (struct pulse){.redis_ms = redis_ms(world), .paused = world->paused, .full = world->full};
     pulse->housekeeper = elect(world, peer, &call->action.heartbeat);
+    if (!pulse->housekeeper)
+        memset(peer->left, 0, sizeof(peer->left));
+    else if (world->housekeeper == peer->name)
+        memcpy(world->left, peer->left, sizeof(world->left));
+    memset(peer->found, 0, sizeof(peer->found));
+    if (!pulse->housekeeper && world->housekeeper_until > world->now)
+        memcpy(peer->found, world->left, sizeof(peer->found));
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        pulse->waiting |= peer->found[class].count > 0;
     for (int i = 0; pulse->housekeeper && i < world->added; i++)
         pulse->depth[world->items[i].class] += world->items[i].place == IN_STREAM && world->items[i].owner == NOBODY;
     if (pulse->housekeeper)

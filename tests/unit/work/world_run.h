@@ -623,7 +623,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
     case ACTION_TOGETHER:
         break;
     case ACTION_RELEASE:
-        check_lists(action, 256);
+        check_lists(action, 64);
         assert_true(!action->last || (stats.held == 0 && peer->call_count == 0));
         break;
     case ACTION_REJOIN:
