@@ -5,7 +5,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
       libhiredis-dev libevent-dev libssl-dev libcjson-dev libdnnl-dev libxxhash-dev zlib1g-dev libzstd-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY CMakeLists.txt CMakePresets.json LICENSE README.md ./
+COPY CMakeLists.txt CMakePresets.json LICENSE README.md SECURITY.md ./
 COPY cmake cmake
 COPY kernels kernels
 COPY src src

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
+PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs").glob("*.md"))]
 OPERATIONS = (SOURCE / "docs/operations.md").read_text()
 
 
@@ -39,8 +39,8 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, anchors(target))
 
     def test_named_cases_are_there(self):
-        """Behind each behaviour in docs/operations.md stands a file of tests/integration or tests/fault and a case."""
-        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS))
+        """Behind each behaviour in docs/operations.md and SECURITY.md stands a file of tests/integration or tests/fault and a case."""
+        named = set(re.findall(r"`([a-z_]+): ([a-z0-9_]+)`", OPERATIONS + (SOURCE / "SECURITY.md").read_text()))
         self.assertGreater(len(named), 30)
         for file, case in sorted(named):
             with self.subTest(file=file, case=case):
