@@ -34,8 +34,15 @@ enum {
     STEP_TOKENS = BLOCK_WARPS * PIECE_TOKENS,
     SHORT_PIECES = KERNEL_SHORT_ROW / PIECE_TOKENS,
     STAGES = 2,
-    RESIDENT_BLOCKS = 4, /* on a multiprocessor: 64 K registers are 128 a lane then, and none need be spilled */
 };
+
+/* Blocks on a multiprocessor: 64 K registers are 128 a lane with four, and none need be spilled. Six hide more of
+ * memory's latency at head dim 32, with 80 registers a lane, of which nvcc 13.0 spills 48 bytes; tests/gpu's
+ * gpu_attention is built with both and times them. */
+#ifndef ATTENTION_BLOCKS_32
+#define ATTENTION_BLOCKS_32 4
+#endif
+template <int HEAD_DIM> constexpr int resident_blocks = HEAD_DIM == 32 ? ATTENTION_BLOCKS_32 : 4;
 
 /* Half of a block's shared memory: 64 tokens of one row, or 16 tokens of each warp's own. */
 template <int HEAD_DIM> struct attention_stage {
@@ -119,8 +126,8 @@ __device__ __forceinline__ uint32_t round_unit(uint32_t round)
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
-template <class T, int HEAD_DIM>
-__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+template <class T, int HEAD_DIM, int BLOCKS>
+__global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS)
     attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
@@ -171,10 +178,11 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
 {
     /* The system keeps 1 KiB of shared memory per block. */
     const uint32_t block_kib = sizeof(attention_stage<HEAD_DIM>) * STAGES / 1024 + 1;
-    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, RESIDENT_BLOCKS);
+    constexpr int resident = resident_blocks<HEAD_DIM>;
+    const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident);
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
     const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
-    return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM>, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0,
+    return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM, resident>, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0,
                           args);
 }
 

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 
-/* A single text is done in some hundred microseconds: so long it is worth to look again and again, because a thread
- * that sleeps is woken late. */
-enum { POLL_NS = 100000 };
+/* A single text is done in some hundred microseconds. For that long, and some more, the thread looks again and again,
+ * because one that sleeps is woken late. */
+enum { POLL_NS = 1000000 };
 
 static enum status check(const struct cuda_stream *stream, cudaError_t answer, const char *what, struct err *err)
 {

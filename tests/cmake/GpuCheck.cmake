@@ -46,11 +46,12 @@ if(SLUICE_CUDA_BUILD)
     add_dependencies(gpu_kernels ${target})
   endforeach()
 
-  # gpu_attention: the kernel beside cuDNN's own operation.
+  # gpu_attention: the kernel beside cuDNN's own operation, and beside itself with six blocks on a multiprocessor.
+  sluice_kernels(attention_six ${gpu}/attention_six.cu)
   add_executable(gpu_attention ${gpu}/gpu_attention.c ${gpu}/cudnn_attention.c)
   target_compile_definitions(gpu_attention PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
   set_target_properties(gpu_attention PROPERTIES LINKER_LANGUAGE C)
-  target_link_libraries(gpu_attention PRIVATE kernel_device_gpu engine_cuda cuda_runtime CUDA::cudart_static base
+  target_link_libraries(gpu_attention PRIVATE attention_six kernel_device_gpu engine_cuda cuda_runtime CUDA::cudart_static base
     ${CMAKE_DL_LIBS})
 
   # The numbers of cuDNN's that cudnn_attention.h declares for itself, beside cuDNN's own headers where there are some.

@@ -26,8 +26,9 @@ class Plan:
         self.fifo_rows = [4] if quick else FIFO_ROWS
         self.mixed = 12 if quick else 4096
         self.alone = 3 if quick else 512
-        self.batches = 1 if quick else 4  # of a load at one length: several, so that copies can hide behind others
+        self.batches = 1 if quick else 16  # of a load at one length: one behind the other, so that waiting for the last counts little
         self.rounds = 2 if quick else 5
+        self.options = ["--batch-tokens", max(self.budgets)]  # else the engine would cut a large batch into passes of its own size
         self.timing = ["--rounds", self.rounds, "--round-ms", 1 if quick else 100, "--warm-ups", 1 if quick else 2]
         self.latencies = 5 if quick else 1000
         self.peak = (64, 64, 64) if quick else PEAK
@@ -76,7 +77,7 @@ def median_rate(line, what):
     return line[what] / statistics.median(line["seconds"])
 
 
-def sweep(driver, folder, plan, precision, names, *options):
+def sweep(driver, folder, plan, precision, names):
     """length -> (tokens/s, tokens in a batch) at the batch that is best for it, of (length, tokens in a batch)."""
     texts, loads = [], []
     for length, budget in names:
@@ -84,7 +85,7 @@ def sweep(driver, folder, plan, precision, names, *options):
         first = len(texts)
         texts += check_numbers.make_texts([length] * rows, length)
         loads.append([(PACKED, range(first, first + rows))] * plan.batches)
-    lines, engine = driver.rates(folder, texts, loads, "--precision", precision, *plan.timing, *options)
+    lines, engine = driver.rates(folder, texts, loads, "--precision", precision, *plan.options, *plan.timing)
     best = {}
     for (length, budget), line in zip(names, lines):
         best[length] = max(best.get(length, (0, 0)), (median_rate(line, "tokens"), budget))
@@ -100,7 +101,7 @@ def mixed(driver, folder, plan, precision, lengths, report, name):
     for budget in plan.budgets:
         ways.append((f"padded, sorted, {budget} tokens", padded_batches(lengths, by_length, budget=budget)))
         ways.append((f"packed, {budget} tokens", packed_batches(lengths, budget)))
-    lines, _ = driver.rates(folder, texts, [load for _, load in ways], "--precision", precision, *plan.timing)
+    lines, _ = driver.rates(folder, texts, [load for _, load in ways], "--precision", precision, *plan.options, *plan.timing)
     rates = {way: (median_rate(line, "rows"), median_rate(line, "tokens")) for (way, _), line in zip(ways, lines)}
     best = {}
     for kind in ("one by one", "padded, sorted", "packed", "padded,"):
