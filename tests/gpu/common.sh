@@ -35,6 +35,11 @@ use_pack() {
   [ -z "$missing" ] || die "the programs of the pack lack libraries that are neither in it nor on this machine:"$'\n'"$missing"
 }
 
+# What a machine without a GPU can compare with.
+host_reference() {
+  "$python" -c 'import importlib.util as u; print("transformers" if u.find_spec("torch") and u.find_spec("transformers") else "numpy")'
+}
+
 # What of CUDA is not on the usual paths: the toolkit's programs, and cuBLAS where Python's wheels alone have it.
 find_cuda() {
   export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer

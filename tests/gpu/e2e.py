@@ -147,7 +147,7 @@ class Run:
         o = self.options
         flags = ["--backend", o.backend, "--max-batch-tokens", o.batch_tokens, "--max-batch-rows", 1024, "--prep-threads",
                  o.prep_threads, "--credit-tokens", 64 * o.batch_tokens, "--credit-bytes", 1 << 30, "--stats-s", 0,
-                 "--cache-dir", o.work / "cache"]  # so that no measured run times products, but for the first one's
+                 "--cache-dir", o.work / "cache"]
         if o.backend == "cuda":
             flags += ["--device", o.device]
         if not o.graphs:

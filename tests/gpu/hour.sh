@@ -133,7 +133,8 @@ attempt() {
   local folder=$results/$1 seconds=$2 program=run words=("${@:3}") code=0
   if [ "$3" = e2e ]; then
     program=e2e words=("${@:4}")
-    [ -z "$no_gpu" ] || words+=(--backend cpu --reference numpy --shapes tiny --texts 1000 --batch-tokens 1024 --prep-threads 1)
+    [ -z "$no_gpu" ] || words+=(--backend cpu --reference "$(host_reference)" --shapes tiny --texts 1000 --batch-tokens 1024
+      --prep-threads 1)
   elif [ -n "$no_gpu" ]; then
     words+=(--no-gpu)
   fi
@@ -144,6 +145,7 @@ attempt() {
     </dev/null >"$folder/output.txt" 2>&1 &
   session=$!
   wait "$session" || code=$?
+  [ "$code" = 0 ] || touch "$folder/failed"
   end_session "$session"
   return "$code"
 }
@@ -179,6 +181,7 @@ write_results() {
     for folder in "${folders[@]}"; do
       printf '\n-- %s\n' "$folder"
       grep -aE "$said" "$results/$folder/output.txt" | cut -c1-240 | head -n 80 || true
+      [ ! -f "$results/$folder/failed" ] || { echo "..." && tail -n 12 "$results/$folder/output.txt" | cut -c1-240; }
     done
   } >"$results/summary.txt"
   tar -C "$results" -czf "$results/new.tar.gz" summary.txt "${folders[@]}"

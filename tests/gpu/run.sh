@@ -26,7 +26,7 @@
 #   --no-peers, --no-compile      bench: without others, without torch.compile
 #   --built FOLDER    a build that exists; nothing is configured or built
 #   --backend cpu, --reference numpy     for the test of this script on a machine without a GPU
-#   --no-gpu          both of these, and all that launches on a GPU runs up to where it wants one
+#   --no-gpu          both of these (transformers, where it is), and all that launches on a GPU runs up to where it wants one
 # Exit code: 0 all checks passed; 1 a check failed or could not be made; 64 called wrongly.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
@@ -53,7 +53,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --quick | --no-graphs | --no-peers | --no-compile) check_options+=("$1") ;;
-    --no-gpu) no_gpu=1 backend=cpu check_options+=(--reference numpy) ;;
+    --no-gpu) no_gpu=1 backend=cpu ;;
     -h | --help)
       show_help
       exit 0
@@ -66,6 +66,7 @@ done
 out=${out:-$work/out}
 mkdir -p "$work" "$out"
 work=$(realpath "$work")
+[ -z "$no_gpu" ] || check_options+=(--reference "$(host_reference)")
 find_cuda
 if [ -n "$built" ]; then build=$(realpath "$built"); else use_pack; fi
 # torch brings cuDNN as a wheel of its own.
@@ -98,7 +99,7 @@ launch() {
 }
 
 # run_kernels [COMMAND...]: every program of kernel tests, behind the command; there, where every launch takes long, without
-# the products beside f64: with all that are timed for them they are thousands.
+# the 270 products beside f64.
 run_kernels() {
   local tests=("$build"/tests/gpu_kernels_*) program case bad=0 failures=0
   [ -x "${tests[0]}" ] || { echo "no kernel tests in $build/tests"; return 1; }
@@ -135,9 +136,9 @@ sanitize() {
     {
       echo "-- $tool: a forward pass  ($SECONDS s)"
       "$python" "$root/tests/gpu/forward_once.py" --work "$work" --device "$device" --backend "$backend" \
-        --driver "$(quoted "$build/tests/gpu_check")" --under "$(quoted timeout -k 10 "$limit" "${sanitizer[@]}")" 2>&1 || bad=1
+        --driver "$(quoted timeout -k 10 "$limit" "${sanitizer[@]}" "$build/tests/gpu_check")" 2>&1 || bad=1
       echo "-- $tool: kernels  ($SECONDS s)"
-      run_kernels "${sanitizer[@]}" || bad=1
+      SLUICE_UNTIMED=1 run_kernels "${sanitizer[@]}" || bad=1
       [ "$bad" = 0 ]
     } | tee "$out/$tool.txt" | grep -E --line-buffered "$shown" || bad=1
   done
