@@ -44,25 +44,31 @@ local function to_map(fields)
   return map
 end
 
--- The fields of the request with this name, and the entry that carries it (nil: it is parked).
+local function parked_fields(packed)
+  local ok, parked = try(cmsgpack.unpack, packed)
+  if not ok or type(parked) ~= 'table' or type(parked[4]) ~= 'table' then return {}, nil, nil end
+  return to_map(parked[4]), nil, parked[3]
+end
+
+-- The fields of the request with this name, the entry that carries it (nil: it is parked), and when it was first seen, where
+-- that is known. The entry whose own id this is comes last: the name may be that of a request which was parked under it.
 local function find()
   local own = string.match(name, '(%d+%-%d+)$')
   if not own then return nil end
-  local message = call('XRANGE', home, own, own)[1]
-  if message then
-    local fields = to_map(message[2])
-    local lent = fields._id and carrier_of(side(pcall('HGET', trouble, fields._id))) == own
-    if not lent then return fields, own end
-  end
-  local packed = call('HGET', data, name)
-  if packed then
-    local ok, parked = try(cmsgpack.unpack, packed)
-    return ok and type(parked) == 'table' and type(parked[4]) == 'table' and to_map(parked[4]) or {}, nil
-  end
-  local carrier = carrier_of(call('HGET', trouble, name))
-  message = carrier and carrier ~= own and call('XRANGE', home, carrier, carrier)[1]
+  local packed, known = side(pcall('HGET', data, name)), side(pcall('HGET', trouble, name))
+  if packed then return parked_fields(packed) end
+  local carrier = carrier_of(known)
+  local message = carrier and carrier ~= own and call('XRANGE', home, carrier, carrier)[1]
   local fields = message and to_map(message[2]) or {}
-  if fields._id == name then return fields, carrier end
+  if fields._id == name then return fields, carrier, fields._first_at end
+  message = call('XRANGE', home, own, own)[1]
+  if message then
+    fields = to_map(message[2])
+    local lent = fields._id and carrier_of(side(pcall('HGET', trouble, fields._id))) == own
+    if not lent then return fields, own, tonumber(string.match(own, '^%d+')) > now + AHEAD_MS and '1' or nil end
+  end
+  if packed == nil then call('HGET', data, name) end -- could not look there
+  if known == nil then call('HGET', trouble, name) end
 end
 
 -- Where the target wants its answer; a request that is wrong there is answered under its name, and nobody is told.
@@ -76,14 +82,15 @@ local function wishes(target)
   return id, notify, results
 end
 
-local function write_reply(target)
-  local before = pcall('HGET', reply, 'entry')
-  if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then error(before) end
-  if type(before) == 'string' and newer(before, name) then return end
+local function write_reply(target, seen)
+  local before = pcall('HMGET', reply, 'entry', 'first_at')
+  if before.err and not string.find(before.err, '^WRONGTYPE') then error(before) end
+  if before[1] and newer(before[1], name, seen_at(before[1], before[2]), seen) then return end
   local seconds = string.match(target.ttl or '', '^%d+$') and tonumber(target.ttl) or 0
   local ttl = seconds >= 1 and seconds <= TTL_MAX_S and seconds * 1000 or default_ttl
   call('DEL', reply)
   call('HSET', reply, 'status', 'cancelled', 'id', given_id, 'entry', name, 'done_at', now)
+  if seen then call('HSET', reply, 'first_at', seen) end
   for _, echo in ipairs(ECHOES) do
     local value = target[echo[1]]
     if value and #value >= 1 and #value <= echo[2] and string.find(value, echo[3]) then call('HSET', reply, echo[1], value) end
@@ -106,6 +113,14 @@ local function tell(notify, results, ttl)
   end
 end
 
+-- The name under which `trouble` knows the cancel itself: it was taken over from a dead worker, or parked (lua/mend).
+local function own_record()
+  local message = call('XRANGE', stream, cancel_id, cancel_id)[1]
+  for _, called in ipairs({message and to_map(message[2])._id or '', prefix_of(stream) .. cancel_id}) do
+    if carrier_of(side(pcall('HGET', trouble, called))) == cancel_id then return called end
+  end
+end
+
 -- The control stream has no group: its entry is to be dealt with while it is there.
 local control = string.find(stream, ':control$')
 local function is_open()
@@ -114,12 +129,12 @@ local function is_open()
 end
 
 if not is_open() then return {2} end
-local target, carrier = find()
+local target, carrier, first = find()
 local code = 0
 if target and not target.cancel then
   local id, notify, results = wishes(target)
   if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] then return {-5, id, notify, results} end
-  local ttl = write_reply(target)
+  local ttl = write_reply(target, seen_at(name, first))
   tell(notify, results, ttl or default_ttl)
   if carrier then
     call('XDEL', home, carrier)
@@ -129,14 +144,14 @@ if target and not target.cancel then
   side(pcall('HDEL', data, name))
   code = 1
 end
+local troubled = call('EXISTS', trouble) == 1
+local forgotten = {troubled and not control and own_record() or nil}
 call('XDEL', stream, cancel_id)
 if not control then
   call('XACK', stream, 'sluice', cancel_id)
 elseif call('XLEN', stream) == 0 then
   call('DEL', stream)
 end
-local forgotten = {} -- a cancel may have been taken over from a dead worker
-if code == 1 then forgotten = {name} end
-if not control then forgotten[#forgotten + 1] = prefix_of(stream) .. cancel_id end
-if forgotten[1] and call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(forgotten))) end
+if code == 1 then forgotten[#forgotten + 1] = name end
+if forgotten[1] and troubled then side(pcall('HDEL', trouble, unpack(forgotten))) end
 return {code}

@@ -12,6 +12,7 @@
 --           it never began)
 --       -3  the name is not this entry's (a producer wrote the `_id`)
 --       -8  not for a group: a run of another worker is open, so it runs alone; nothing was changed
+-- Where an entry's own id is the name of another request nothing is counted: the record is that one's.
 -- May not: count a run that this caller may not start.
 
 local call = redis.call
@@ -31,6 +32,7 @@ local function charge(id, name, claims, attempt)
     return 0
   end
   if claims == '1' and not is_carrier(id, known, name, prefix_of(stream)) then return -3 end
+  if claims ~= '1' and known and not is_carrier(id, known, name, prefix_of(stream)) then return 1 end
   local _, _, runs = read_record(known)
   runs = runs_of_others(runs, consumer)
   if group and runs[1] then return -8 end

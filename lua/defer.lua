@@ -15,47 +15,20 @@
 --       -7  `later` is full (meta.cap_later), and it asks for a delay at its submission; nothing was changed. What came back
 --           from `later`, and retries, were accepted
 --       -6  more fields than a request may have; nothing was changed, it wants an error reply
--- The run that failed ended without a crash, so the entry's lonely runs begin anew.
+-- The run that failed ended without a crash, so the entry's lonely runs begin anew. Who has an id that is the name of another
+-- request (a producer gave it out a second time) is parked under a fresh name.
 -- May not: park a request in the place of another, take fields from the caller (they are read here, so that what comes
 -- back is what was sent), remove an entry before it is safe in later and later:data, or park one that it may not remove.
 
 local call = redis.call
 local stream, later, data, trouble, meta = unpack(KEYS)
 local consumer, class = ARGV[1], ARGV[2]
-local FIELDS_MAX = 256 -- strings; promote unpacks them
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include lib/names.lua
 -- include lib/trouble.lua
-
-local PREFIX = prefix_of(stream)
-
--- The request's own fields; and when it was first sent, which a promoted entry carries with it.
-local function own_fields(fields, name, claims)
-  local own, first_at = {}, string.match(name, '(%d+)%-')
-  for i = 1, #fields, 2 do
-    local field = fields[i]
-    if field == '_first_at' then
-      first_at = claims == '1' and fields[i + 1] or first_at
-    elseif field ~= '_id' and field ~= '_attempt' then
-      own[#own + 1] = field
-      own[#own + 1] = fields[i + 1]
-    end
-  end
-  return own, first_at
-end
-
--- Whether a name from `_id` is this entry's. Where `trouble` cannot be read the name is believed, but not to the harm of a
--- request that is parked under it.
-local function carries(id, name, packed)
-  local known = known_of(name)
-  if known == nil then
-    local parked = call('HGET', data, name)
-    return not parked or parked == packed -- the same bytes: this very call, which an error had cut short
-  end
-  return is_carrier(id, known, name, PREFIX)
-end
+-- include lib/later.lua
 
 -- How many requests may be in `later`.
 local function cap_of_later()
@@ -76,31 +49,22 @@ local function park(id, name, claims, attempt, delay, due_at)
   local message = call('XRANGE', stream, id, id)[1]
   if not message then return -2 end
   if #message[2] > FIELDS_MAX then return -6 end
-  local fields, first_at = own_fields(message[2], name, claims)
-  local packed = cmsgpack.pack({class, attempt, first_at, fields})
-  if claims == '1' and not carries(id, name, packed) then return -3 end
+  local own, first_at = own_fields(message[2], name, claims == '1')
+  local parked_as = parking_name(id, name, claims == '1', class, attempt, own)
+  if not parked_as then return -3 end
   if pending[2] ~= consumer then
     uncharge(id, name, consumer)
     return -1
   end
-  if claims == '0' and attempt == '1' and call('ZCARD', later) >= CAP and not call('HGET', data, name) then return -7 end
-  call('HSET', data, name, packed)
-  call('ZADD', later, math.max(now + delay, due_at), name)
-  if known_of(name) ~= nil then call('HSET', trouble, name, (attempt - 1) .. ' 0 ' .. id) end
-  call('XDEL', stream, id)
-  call('XACK', stream, 'sluice', id)
+  if claims == '0' and attempt == '1' and call('ZCARD', later) >= CAP and not call('HGET', data, parked_as) then return -7 end
+  put_into_later(parked_as, class, attempt, first_at, own, math.max(now + delay, due_at))
+  if known_of(parked_as) ~= nil then call('HSET', trouble, parked_as, (attempt - 1) .. ' 0 ' .. id) end
+  leave_stream(id)
   return 1
 end
 
--- A missing right or a key of a wrong type stops the call here, before a request stands both in its stream and in later.
-local NEEDED = {{'ZADD', later}, {'HGET', trouble}, {'HSET', trouble}, {'XDEL', stream}, {'XACK', stream}}
-for _, needed in ipairs(NEEDED) do
-  if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
-    return redis.error_reply('NOPERM lua/defer may not ' .. needed[1] .. ' on ' .. needed[2])
-  end
-end
-call('ZCARD', later)
-call('HLEN', data)
+local lacking = lacks_right('defer')
+if lacking then return lacking end
 local results = {}
 for i = 3, #ARGV, 6 do
   results[#results + 1] = park(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])

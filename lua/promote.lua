@@ -7,7 +7,8 @@
 -- A request that comes back has a new entry id and keeps its identity: _id (the original name), _attempt (the number of the
 -- run that is to come), _first_at (unix ms of the first entry), then all its fields. Any worker may call this at any time.
 -- A name whose fields are gone or unreadable comes back without them and with _lost 1, so that it is answered (internal);
--- what is not even a name is dropped. Where a stream has a wrong type, requests of its class go on waiting; the others do not.
+-- what is not even a name is dropped. Where a stream has a wrong type, takes no more because its ids are used up, or is ahead
+-- of the clock (lua/mend), requests of its class wait on, each for a second; the others do not.
 -- May not: remove a parked request before it stands in its stream; bring one back that it may not remove (it would come
 -- back again and again); run when Redis is out of memory (no allow-oom: this adds work).
 
@@ -19,7 +20,9 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local brought, broken, bytes, passed, unusable = 0, 0, 0, 0, {}
 
+-- include lib/names.lua
 -- include lib/trouble.lua
+-- include lib/entries.lua
 
 -- What defer has packed; nil when it is anything else.
 local function read(packed)
@@ -33,19 +36,25 @@ local function read(packed)
   return parked
 end
 
+-- False when the stream takes no more.
 local function bring_back(stream, name, first_ms, parked)
   local attempt, first_at, fields = 1, first_ms, {'_lost', '1'}
   if parked then attempt, first_at, fields = parked[2], parked[3], parked[4] end
-  local id = call('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
+  local id = redis.pcall('XADD', stream, '*', '_id', name, '_attempt', attempt, '_first_at', first_at, unpack(fields))
+  if type(id) == 'table' then
+    if not string.find(id.err, 'exhausted the last possible ID', 1, true) then error(id) end
+    return false
+  end
   local known = known_of(name)
   if known ~= nil then
     local record = string.match(known or '', '^%d+ %d+ %S+(.*)$') or ''
     local lonely = string.match(known or '', '^%d+ (%d+)') or '0'
     call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. record)
   end
+  return true
 end
 
-for _, needed in ipairs({{'HGET', trouble}, {'HSET', trouble}, {'HDEL', data}, {'ZREM', later}}) do
+for _, needed in ipairs({{'HGET', trouble}, {'HSET', trouble}, {'HDEL', data}, {'ZADD', later}, {'ZREM', later}}) do
   if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
     return redis.error_reply('NOPERM lua/promote may not ' .. needed[1] .. ' on ' .. needed[2])
   end
@@ -56,20 +65,32 @@ for prefix, stream in pairs(STREAM) do
   if type(length) == 'table' then unusable[prefix] = true end
 end
 
+-- Asked for a class only when one of its requests is due.
+local function is_usable(prefix)
+  if unusable[prefix] == nil and STREAM[prefix] then unusable[prefix] = is_ahead(STREAM[prefix], now + AHEAD_MS) end
+  return not unusable[prefix]
+end
+
+local function pass_by(name)
+  call('ZADD', later, now + RETRY_MS, name)
+  passed = passed + 1
+  return true
+end
+
 -- False when the call has done enough.
 local function promote(name)
   local prefix, first_ms = string.match(name, '^(%l*:?)(%d+)%-%d+$')
-  if unusable[prefix] then
-    passed = passed + 1
-    return true
-  end
+  if not is_usable(prefix) then return pass_by(name) end
   local packed = call('HGET', data, name)
   if bytes >= BYTES_MAX then return false end
   bytes = bytes + #(packed or '')
   local stream, parked = STREAM[prefix], read(packed)
   if not parked then broken = broken + 1 end
   if stream then
-    bring_back(stream, name, first_ms, parked)
+    if not bring_back(stream, name, first_ms, parked) then
+      unusable[prefix] = true
+      return pass_by(name)
+    end
     brought = brought + 1
   end
   call('HDEL', data, name)
@@ -79,7 +100,7 @@ end
 
 local function promote_all(most)
   while brought < most and passed < PASSED_MAX do
-    local due = call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', passed, most - brought)
+    local due = call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, most - brought)
     if #due == 0 then return end
     for _, name in ipairs(due) do
       if not promote(name) then return end
@@ -88,7 +109,6 @@ local function promote_all(most)
 end
 
 promote_all(tonumber(ARGV[1]))
-local next_one = call('ZRANGE', later, passed, passed, 'WITHSCORES') -- those that were passed by stand before it
+local next_one = call('ZRANGE', later, 0, 0, 'WITHSCORES')
 local wait = next_one[2] and math.max(0, math.ceil(next_one[2] - now)) or -1
-if passed >= PASSED_MAX or passed > 0 and (wait == -1 or wait > RETRY_MS) then wait = RETRY_MS end
 return {brought, wait, broken}

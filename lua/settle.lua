@@ -6,7 +6,7 @@
 -- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, then for each entry:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
---         unix ms of the first submission, ms since the compute began, n, and n strings: field, value, ...
+--         unix ms of the first submission (0: the name's), ms since the compute began, n, and n strings: field, value, ...
 --         n is 0 where they are staged: they are a hash that lives for a minute, and it becomes the reply. A large
 --         vector goes past the script like this, because Lua hashes every byte of an argument
 --       kind  done   a vector, from whoever has one: it is the same vector
@@ -164,7 +164,7 @@ local function unstage(stage, key)
 end
 
 -- Returns what settle says of the entry.
-local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last)
+local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last, seen)
   if stage and not unstage(stage, key) then return -5 end
   local buried = kind == 'dead' and bury(id, name, first, last)
   if not fresh and not stage then call('DEL', key) end
@@ -176,8 +176,19 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
     call('HSET', key, 'status', 'error', 'entry', name, 'done_at', now, unpack(ARGV, first, last))
     if buried then call('HSET', key, 'dead', buried) end
   end
+  if seen then call('HSET', key, 'first_at', seen) end
   call('PEXPIRE', key, ttl)
   return 1
+end
+
+-- Takes the names of finished entries off the record; not one that another entry carries, whose own id is not its name.
+local function forget(ids, names)
+  local known, ended = side(pcall('HMGET', trouble, unpack(names))), {}
+  for i, name in ipairs(names) do
+    local carrier = known and known[i] and string.match(known[i], '^%d+ %d+ (%S+)')
+    if known and known[i] and (not carrier or carrier == ids[i]) then ended[#ended + 1] = name end
+  end
+  if #ended > 0 then side(pcall('HDEL', trouble, unpack(ended))) end
 end
 
 -- Why this entry may not be settled, nil when it may.
@@ -217,15 +228,22 @@ for entry = 1, count do
   local result = refusal(id, kind, name, ARGV[argument + 5] == '1', notify == 's' and other)
   if not result then
     local fresh = none_there and not written[reply]
-    local before = not fresh and pcall('HGET', reply, 'entry')
+    local before = not fresh and pcall('HMGET', reply, 'entry', 'first_at')
     written[reply] = true
-    if type(before) == 'table' and not string.find(before.err, '^WRONGTYPE') then return before end
-    if type(before) == 'string' and newer(before, name) then
+    local entry = nil -- whose reply it is
+    if before and before.err then
+      if not string.find(before.err, '^WRONGTYPE') then return before end
+    elseif before then
+      entry = before[1]
+    end
+    local seen = seen_at(name, ARGV[argument + 6])
+    if entry and newer(entry, name, seen_at(entry, before[2]), seen) then
       result = 2
     else
       result = 1
-      if kind ~= 'gone' or before ~= name then -- a gone message whose reply is there was finished: let it stand
-        result = write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last)
+      if kind ~= 'gone' or entry ~= name then -- a gone message whose reply is there was finished: let it stand
+        result = write_reply(fresh, stage, reply, kind, id, name, ttl, ARGV[argument + 6] + ARGV[argument + 7], first, last,
+          seen)
       end
     end
   end
@@ -256,7 +274,7 @@ if #finished > 0 then
   call('XACK', stream, 'sluice', unpack(finished))
   -- Who finishes an entry need not know that others had suspected it, so all names are forgotten, if any is on record. Not
   -- before the entries are gone: a repeated call would no longer know that a name is theirs.
-  if call('EXISTS', trouble) == 1 then side(pcall('HDEL', trouble, unpack(names))) end
+  if call('EXISTS', trouble) == 1 then forget(finished, names) end
 end
 results[#results + 1] = skipped
 results[#results + 1] = trimmed

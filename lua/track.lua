@@ -9,6 +9,8 @@
 
 local call = redis.call
 local stream = KEYS[1]
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- include lib/names.lua
 
@@ -18,6 +20,7 @@ for i = 1, #ARGV, 3 do
   local id, name, reply, written = ARGV[i], ARGV[i + 1], KEYS[#results + 2], 0
   if name == prefix .. id and call('EXISTS', reply) == 0 and call('XPENDING', stream, 'sluice', id, id, 1)[1] then
     call('HSET', reply, 'status', 'queued', 'id', string.match(reply, ':reply:(.*)$'), 'entry', name)
+    if tonumber(string.match(id, '^%d+')) > now + AHEAD_MS then call('HSET', reply, 'first_at', string.format('%.0f', now)) end
     call('PEXPIRE', reply, ARGV[i + 2])
     written = 1
   end

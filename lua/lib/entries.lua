@@ -13,6 +13,24 @@ local function read_until(stream)
   end
 end
 
+-- Whether ids of a stream have run ahead of Redis' clock, beyond this unix ms: those of its entries, of what the group has
+-- read, or of what was in it last. Then Redis makes ids that go on from there, or none at all.
+local function is_ahead(stream, until_ms)
+  local function beyond(id) return tonumber(string.match(id, '^%d+')) > until_ms end
+  if call('EXISTS', stream) == 0 then return false end
+  local read = read_until(stream)
+  if read and beyond(read) then return true end
+  if call('XLEN', stream) > 0 then
+    return call('XRANGE', stream, string.format('%.0f', until_ms + 1), '+', 'COUNT', 1)[1] ~= nil
+  end
+  -- Of an empty one only, because it tells the first and the last entry, too.
+  local facts = call('XINFO', 'STREAM', stream)
+  for i = 1, #facts, 2 do
+    if facts[i] == 'last-generated-id' then return beyond(facts[i + 1]) end
+  end
+  return false
+end
+
 -- What an entry weighs, and the name of its request: its own, or the one that it was parked under.
 local function size_and_name(id, fields, prefix)
   local size, name = 0, prefix .. id

@@ -8,9 +8,20 @@ local function prefix_of(stream)
   return class and class .. ':' or ''
 end
 
--- Is the entry with this name younger than that one? By original time, sequence, then class. Numbers stay decimal text
--- without leading zeros: a sequence number may not fit into a double.
-local function newer(name, than)
+-- How far an entry's id may be ahead of Redis' clock, in ms, and still be believed. From there on a producer has made it up,
+-- or Redis has gone on from one that was made up.
+local AHEAD_MS = 2000
+
+-- The unix ms at which a request was first seen, where that counts in place of its name's time; else nil.
+local function seen_at(name, first)
+  first = string.match(first or '', '^[1-9]%d*$')
+  return first ~= string.match(name, '(%d+)%-%d+$') and first or nil
+end
+
+-- Is the request with this name younger than that one? By time, sequence, then class. Numbers stay decimal text without
+-- leading zeros: a sequence number may not fit into a double.
+--   seen, than_seen  as seen_at says; such a request is older than one that got its id from Redis in the same ms
+local function newer(name, than, seen, than_seen)
   local class_a, ms_a, seq_a = string.match(name, '^(%l*:?)(%d+)%-(%d+)$')
   local class_b, ms_b, seq_b = string.match(than, '^(%l*:?)(%d+)%-(%d+)$')
   if name == than or not ms_a or not ms_b then return false end
@@ -18,7 +29,8 @@ local function newer(name, than)
     if #a ~= #b then return #a - #b end
     return a == b and 0 or (a < b and -1 or 1)
   end
-  local by = order(ms_a, ms_b)
+  local by = order(seen or ms_a, than_seen or ms_b)
+  if by == 0 and not seen ~= not than_seen then return not seen end
   if by == 0 then by = order(seq_a, seq_b) end
   if by == 0 then by = (CLASS[class_a] or 1) - (CLASS[class_b] or 1) end
   return by > 0

@@ -6,6 +6,7 @@
 #include "cli/doctor.h"
 #include "cli/heartbeats.h"
 #include "serve/start.h"
+#include "work/request.h"
 
 static const struct {
     const char *suffix, *type;
@@ -64,6 +65,67 @@ static void check_group(struct doctor *doctor)
         doctor_say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
 }
 
+/* How many seconds an id is ahead of Redis' clock; 0 where it is not by so much that a worker would do anything. */
+static unsigned long long seconds_ahead(const struct doctor *doctor, const struct resp_value *id)
+{
+    struct entry_id parsed;
+    uint64_t now_ms = doctor->session.redis_ms + AHEAD_MS;
+    bool ahead = id && id->bytes && entry_id_parse(id->bytes, id->length, &parsed) && parsed.ms > now_ms;
+    return ahead ? (parsed.ms - doctor->session.redis_ms) / 1000 : 0;
+}
+
+static const struct resp_value *last_delivered(const struct resp_value *groups)
+{
+    for (size_t i = 0; i < groups->count; i++) {
+        const struct resp_value *group = &groups->items[i], *name = resp_field(group, "name");
+        if (name && resp_equals(name, "sluice")) {
+            return resp_field(group, "last-delivered-id");
+        }
+    }
+    return NULL;
+}
+
+/* Says so when the ids of a class have run ahead of the clock, or when it cannot tell: true then. */
+static bool check_ids_of(struct doctor *doctor, const char *suffix)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    struct err err;
+    session_key(&doctor->session, suffix, "", key);
+    enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "STREAM", key);
+    unsigned long long stream = status ? 0 : seconds_ahead(doctor, resp_field(reply, "last-generated-id")), group = 0;
+    if (!status) {
+        status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
+        group = status ? 0 : seconds_ahead(doctor, last_delivered(reply));
+    }
+    bool none = status && (strstr(err.message, "no such key") || strstr(err.message, "WRONGTYPE"));
+    if (status && !none) {
+        doctor_say(doctor, FINDING_WARN, "ids", "cannot tell: %s", err.message);
+    } else if (stream > 0) {
+        doctor_say(doctor, FINDING_WARN, "ids",
+                   "those of %s are %llu s ahead of the clock: a producer has sent an entry with an id of its own, and Redis "
+                   "counts on from it, or refuses XADD; a worker sets the stream back within seconds, so let one run",
+                   key, stream);
+    } else if (group > 0) {
+        doctor_say(doctor, FINDING_WARN, "ids",
+                   "group sluice of %s is %llu s ahead of the clock, so nobody reads what is added; a worker sets it back "
+                   "within seconds, so let one run",
+                   key, group);
+    }
+    return (status && !none) || stream + group > 0;
+}
+
+static void check_ids(struct doctor *doctor)
+{
+    bool said = false;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        said |= check_ids_of(doctor, class_streams[class]);
+    }
+    if (!said) {
+        doctor_say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock");
+    }
+}
+
 static void check_workers(struct doctor *doctor)
 {
     struct heartbeats heartbeats;
@@ -99,6 +161,7 @@ void doctor_queue(struct doctor *doctor)
 {
     check_types(doctor);
     check_group(doctor);
+    check_ids(doctor);
     check_workers(doctor);
     check_none(doctor, "pause", "EXISTS", "paused", "pause of the queue: nobody takes anything (sluice resume)");
     check_none(doctor, "dead", "XLEN", "dead", "dead letters (sluice dead list)");

@@ -293,6 +293,9 @@ void queue_execute(struct queue *queue, struct action *action)
     case ACTION_PROMOTE:
         queue_promote(queue, action);
         break;
+    case ACTION_MEND:
+        queue_mend(queue, action);
+        break;
     case ACTION_UNBLOCK:
         queue_unblock(queue);
         break;

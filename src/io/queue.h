@@ -94,6 +94,7 @@ struct queue_stats {
     uint64_t tracked_skipped; /* there was a reply already */
     uint64_t shed;            /* entries above their class's cap, refused */
     uint64_t orphans;         /* read entries that nobody had, found by a sweep */
+    uint64_t mended_entries, mended_streams; /* with ids ahead of Redis' clock: parked; set back to the present */
     uint64_t promoted_broken; /* parked names whose fields were gone or unreadable */
 };
 

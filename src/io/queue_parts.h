@@ -8,7 +8,7 @@
  *   queue_stage.c    large replies, ahead of their SETTLE
  *   queue_cancel.c   cancels among the SETTLEs           queue_control.c  cancels of the control stream
  *   queue_release.c  RELEASE
- *   queue_lease.c    RENEW, PROMOTE, UNBLOCK             queue_pulse.c    PULSE
+ *   queue_lease.c    RENEW, PROMOTE, MEND, UNBLOCK       queue_pulse.c    PULSE
  *
  * A function that executes an action takes it over as a task, which ends with exactly one event: the answer, or
  * `failed` when the command could not be sent, was refused, or died with its connection. Nothing else is returned. */
@@ -195,10 +195,11 @@ void queue_not_staged(struct queue *queue);
 
 /* --- queue_release.c, queue_lease.c, queue_pulse.c --- */
 
-/* Execute ACTION_RELEASE, ACTION_RENEW, ACTION_PROMOTE and ACTION_PULSE. */
+/* Execute ACTION_RELEASE, ACTION_RENEW, ACTION_PROMOTE, ACTION_MEND and ACTION_PULSE. */
 void queue_release(struct queue *queue, struct action *action);
 void queue_renew(struct queue *queue, struct action *action);
 void queue_promote(struct queue *queue, struct action *action);
+void queue_mend(struct queue *queue, struct action *action);
 void queue_pulse(struct queue *queue, struct action *action);
 
 /* Executes ACTION_UNBLOCK, which no event answers: where it fails, the read blocks until its time is over. */

@@ -123,6 +123,7 @@ struct queue {
 
     bool full;              /* Redis is, by what a pulse has seen */
     uint64_t pulse_skipped; /* keys of a wrong type, likewise */
+    uint64_t mending_entries; /* that lua/mend has parked since it last set a stream back */
     struct queue_stats stats;
 };
 

@@ -117,6 +117,8 @@ static enum event_kind event_of(enum action_kind kind)
         return EVENT_LEASE;
     case ACTION_PROMOTE:
         return EVENT_PROMOTED;
+    case ACTION_MEND:
+        return EVENT_MENDED;
     case ACTION_PULSE:
         return EVENT_PULSE;
     default:

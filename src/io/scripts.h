@@ -29,6 +29,7 @@ enum script {
     SCRIPT_SWEEP,
     SCRIPT_REQUEUE,
     SCRIPT_CONTROL,
+    SCRIPT_MEND,
     SCRIPT_COUNT,
 };
 

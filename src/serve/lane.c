@@ -244,6 +244,7 @@ void lane_log_stats(const struct lane *lane, enum log_level level, const char *e
                                          log_int("deferred", (int64_t)s.deferred),
                                          log_int("late", (int64_t)s.late),
                                          log_int("reclaimed", (int64_t)s.reclaimed),
+                                         log_int("ids_ahead", (int64_t)s.ids_ahead),
                                          log_int("held", s.held),
                                          log_int("batches", (int64_t)s.batches),
                                          log_int("rows", (int64_t)s.rows),

@@ -240,11 +240,11 @@ static void check_either(const struct fields *fields, struct request *request)
                          known_fields[either[i][0]].name);
 }
 
-/* A cancel is an errand, not a request with options. */
+/* A cancel is an errand, not a request with options. It may have been parked on its way (lua/mend). */
 static void check_cancel_alone(const struct fields *fields, struct request *request)
 {
     for (int i = 0; i < KNOWN_FIELDS; i++)
-        if (i != FIELD_CANCEL && fields->known[i] != NULL)
+        if (i != FIELD_CANCEL && known_fields[i].name[0] != '_' && fields->known[i] != NULL)
             request_fail(request, CODE_BAD_REQUEST, "cancel: not together with %s", known_fields[i].name);
 }
 

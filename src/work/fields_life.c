@@ -33,7 +33,7 @@ void take_own_id(struct taking *taking)
     request_name_format(class, id, request->name);
     memcpy(request->id, request->name, sizeof(request->name));
     request->borrowed_name = true;
-    request->first_ms = id.ms;
+    request_submitted(request, id.ms);
 }
 
 void take_own_attempt(struct taking *taking)
@@ -51,7 +51,7 @@ void take_own_first_at(struct taking *taking)
     if (!taking->request->borrowed_name)
         refuse_own(taking);
     else if (take_number(taking, 0, UINT64_MAX, &ms))
-        taking->request->first_ms = ms;
+        request_submitted(taking->request, ms);
 }
 
 /* lua/promote could not read the fields that belong to this name: running it again would not bring them back. */

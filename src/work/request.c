@@ -115,6 +115,12 @@ void request_fail_row(struct request *request, uint32_t index, enum reply_code c
     request->failed_index = index;
 }
 
+void request_submitted(struct request *request, uint64_t ms)
+{
+    request->ahead = request->seen_ms != 0 && ms > request->seen_ms + AHEAD_MS;
+    request->first_ms = request->ahead ? request->seen_ms : ms;
+}
+
 void request_disown(struct request *request)
 {
     char borrowed[REQUEST_NAME_MAX];
@@ -123,7 +129,7 @@ void request_disown(struct request *request)
     if (strcmp(request->id, borrowed) == 0)
         memcpy(request->id, request->name, sizeof(request->name));
     request->borrowed_name = false;
-    request->first_ms = request->entry.ms;
+    request_submitted(request, request->entry.ms);
     request->attempt = 1;
     request->lonely_runs = 0;
 }
@@ -140,7 +146,8 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->unread = entry->unread;
     request_name_format(entry->class, entry->id, request->name);
     memcpy(request->id, request->name, sizeof(request->name));
-    request->first_ms = entry->id.ms;
+    request->seen_ms = entry->redis_ms;
+    request_submitted(request, entry->id.ms);
     request->encoding = rules->encoding;
     request->ttl_s = rules->default_ttl_s;
     request->max_attempts = rules->default_max_attempts;

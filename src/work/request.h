@@ -21,6 +21,9 @@ struct entry_id {
 
 enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48, RESULTS_NAME_MAX = 64, TENANT_MAX = 64 };
 
+/* How far an entry's id may be ahead of Redis' clock, in ms, and still be believed: as in lua/lib/names.lua. */
+enum { AHEAD_MS = 2000 };
+
 /* Priority classes, each a stream of its own. */
 enum request_class { CLASS_HIGH, CLASS_NORMAL, CLASS_LOW, CLASS_COUNT };
 
@@ -53,6 +56,7 @@ struct entry {
     enum request_class class;
     struct entry_id id;
     enum entry_origin origin;
+    uint64_t redis_ms;    /* Redis' clock when it came, unix ms; 0: not known */
     uint32_t lonely_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
     bool group_run;       /* likewise: a run of it in a group */
     bool urgent;          /* taken over several times, and no run of it was charged since: to be charged before others */
@@ -168,6 +172,8 @@ struct request {
     uint32_t attempt;     /* number of this run, from 1; `_attempt` of a promoted retry */
     uint32_t lonely_runs; /* ACTION_CHARGE of a lonely run: io/ puts the new count here before EVENT_CHARGED */
     uint64_t first_ms;    /* Redis unix ms of the first submission: queued_ms counts from here */
+    uint64_t seen_ms;     /* when it came to this process, by Redis' clock; 0: not known */
+    bool ahead;           /* its time was ahead of that: first_ms is seen_ms */
     bool suspect;         /* charged before it starts */
     bool alone;           /* suspect with a crash on record: tokenised and run while nothing else is, in this process */
     bool urgent;          /* suspect that is charged before others, and is not yet */
@@ -274,6 +280,10 @@ void request_fail(struct request *request, enum reply_code code, const char *for
 /* Likewise because of one of its texts: a reply to `inputs` says which. */
 void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
     PRINTF_LIKE(4, 5);
+
+/* The time of its first submission, as its name or a field has it. One that is more than AHEAD_MS ahead of Redis' clock
+ * was made up by a producer, or made by Redis from such a one: then it counts from when it was seen. */
+void request_submitted(struct request *request, uint64_t ms);
 
 /* Takes back a name that was not its own (VERDICT_NOT_ITS_NAME): from now on it is called by its own entry, and so is
  * its reply unless the producer gave an id; all that `_id` had brought with it is forgotten. */

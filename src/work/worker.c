@@ -208,6 +208,7 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_DEVICE_LOST] = compute_device_lost,
     [EVENT_LEASE] = chores_lease,
     [EVENT_PROMOTED] = chores_promoted,
+    [EVENT_MENDED] = chores_mended,
     [EVENT_TRACKED] = take_tracked,
     [EVENT_PULSE] = pulse_answered,
     [EVENT_RELEASED] = settle_released,
@@ -225,6 +226,7 @@ static uint64_t next_deadline(const struct worker *worker)
     uint64_t always[] = {watch_deadline(worker), worker->drain_ends};
     uint64_t linked[] = {worker->quiet_until, worker->renew_at,      worker->promote_at, worker->reclaim.at,
                          worker->sweep.at,    worker->pulse_at,      worker->own_at,     worker->again_at,
+                         worker->mend_at,
                          worker->unblock_at,  share_deadline(worker)};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
         if (always[i] > worker->now && always[i] < next)

@@ -94,6 +94,7 @@ enum event_kind {
     EVENT_DEVICE_LOST,  /* there is one device less; what it had goes on elsewhere, or comes back as EVENT_BATCH */
     EVENT_LEASE,        /* ACTION_RENEW answered */
     EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
+    EVENT_MENDED,       /* ACTION_MEND answered: whether there is more to do */
     EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
     EVENT_TRACKED,      /* ACTION_TRACK answered, its requests handed back */
     EVENT_PULSE,        /* ACTION_PULSE answered */
@@ -129,6 +130,10 @@ struct event {
         struct {
             uint64_t next_due_in_ms; /* PROMOTED: UINT64_MAX when nothing waits */
         } promoted;
+        struct {
+            bool changed; /* MENDED: entries were moved, or a stream was set back */
+            bool more;
+        } mended;
         uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
     };
     bool failed; /* ENTRIES and every script: no answer, or an error as a whole; it may or may not have happened */
@@ -180,6 +185,7 @@ enum action_kind {
     ACTION_TOGETHER, /* and this, that it does not, any more */
     ACTION_RENEW,    /* extend the alive key */
     ACTION_PROMOTE,  /* lua/promote; the housekeeper, and who has parked a request when that is due */
+    ACTION_MEND,     /* lua/mend: ids ahead of the clock leave the streams; the housekeeper */
     ACTION_RELEASE,  /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,
                         too, then drop alive key and consumer. Nothing is read between `last` and EXIT */
     ACTION_REJOIN,   /* our lease was lost and nothing is held any more: take a new name and report EVENT_CONNECTED */
@@ -255,6 +261,7 @@ struct worker_stats {
     uint64_t tracked, vanished;            /* written `queued`; answered without their message */
     uint64_t taken_ahead, orphans;         /* claimed for their tenant's sake; found pending with nobody */
     uint64_t disowned;                     /* had called themselves by another's name */
+    uint64_t ids_ahead;                    /* their ids were ahead of Redis' clock */
     uint64_t again, stuck;                 /* settles that Redis could not do then; requests it refused ten times */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost;

@@ -1,8 +1,9 @@
-/* What is to be done at its time, whatever the requests do: the lease, promotion, other workers' entries, orphans. */
+/* What is to be done at its time, whatever the requests do: the lease, promotion, ids ahead of the clock, other workers'
+ * entries, orphans. */
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
-enum { SWEEP_DEFAULT_MS = 60 * 1000 };
+enum { SWEEP_DEFAULT_MS = 60 * 1000, MEND_MS = 1000 };
 
 /* Dead workers' leases end unannounced; looking this often finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
@@ -27,6 +28,7 @@ void chores_waiting(struct worker *worker)
 void chores_elected(struct worker *worker, bool elected)
 {
     worker->promote_at = elected ? worker->now : NEVER;
+    worker->mend_at = worker->now;
     if (elected && !worker->reclaim.out) {
         worker->reclaim = (struct round){.at = worker->now};
     }
@@ -77,6 +79,36 @@ void chores_promoted(struct worker *worker, const struct event *event)
     }
     if (event->failed)
         worker_call_failed(worker);
+}
+
+/* --- ids ahead of the clock --- */
+
+/* What has left the streams is due; a class comes back with the call that has set its stream to the present. */
+void chores_mended(struct worker *worker, const struct event *event)
+{
+    worker->mending = false;
+    worker->mend_at = worker_after_ms(worker, !event->failed && event->mended.more ? 0 : MEND_MS);
+    if (event->failed) {
+        worker_call_failed(worker);
+    } else if (event->mended.changed && !event->mended.more && worker->pulse.housekeeper) {
+        worker->promote_at = worker->now;
+    }
+}
+
+void chores_mend_soon(struct worker *worker)
+{
+    if (!worker->mending) {
+        worker->mend_at = worker->now;
+    }
+}
+
+/* Also while the queue is paused: producers must be able to add. */
+static void mend(struct worker *worker)
+{
+    bool may = worker->pulse.housekeeper && worker_takes_more(worker) && !worker->quiet && !worker->mending;
+    if (may && worker->now >= worker->mend_at && worker_act(worker, ACTION_MEND) != NULL) {
+        worker->mending = true;
+    }
 }
 
 /* --- rounds: class after class, until there is no more to take --- */
@@ -153,6 +185,7 @@ void chores_advance(struct worker *worker)
     if (!worker->renewing && !worker->lease_lost && worker->now >= worker->renew_at)
         renew(worker);
     pulse_advance(worker);
+    mend(worker);
     if (!worker_claims(worker))
         return;
     if (!worker->reclaim.out && worker->own_at == NEVER && worker->urgent == 0 && worker->now >= worker->reclaim.at)

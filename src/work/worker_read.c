@@ -255,6 +255,7 @@ void read_entries(struct worker *worker, const struct event *event)
     for (size_t i = 0; i < event->entries.count; i++) {
         struct entry entry = event->entries.entries[i];
         entry.origin = origin_of(event, &entry, unsure);
+        entry.redis_ms = worker_redis_ms(worker);
         take_entry(worker, &entry);
     }
 }

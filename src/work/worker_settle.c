@@ -315,7 +315,8 @@ static void release(struct worker *worker, bool last)
 static bool quiet(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
-    return !reads && !worker->tracking && !worker->renewing && !worker->promoting && !worker->pulsing;
+    return !reads && !worker->tracking && !worker->renewing && !worker->promoting && !worker->mending &&
+           !worker->pulsing;
 }
 
 static void advance_drain(struct worker *worker)

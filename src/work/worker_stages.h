@@ -3,7 +3,7 @@
  * worker.c          open, close, dispatch of events, the next deadline
  * worker_read.c     reads of the streams and of our own pending lists, and the credit behind them
  * worker_take.c     from an entry to its first stage: errors, cancels, delays, expiry, track
- * worker_chores.c   lease, promotion, reclaim, sweep
+ * worker_chores.c   lease, promotion, mending, reclaim, sweep
  * worker_pulse.c    heartbeat, the state of the queue, commands
  * worker_pace.c     how fast batches are, and how long they may be
  * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
@@ -129,7 +129,13 @@ void chores_lease(struct worker *worker, const struct event *event);
 /* EVENT_PROMOTED: when to look again. */
 void chores_promoted(struct worker *worker, const struct event *event);
 
-/* Does what is due: renews, beats, reclaims, sweeps, promotes. */
+/* EVENT_MENDED: goes on at once while there is more. */
+void chores_mended(struct worker *worker, const struct event *event);
+
+/* An entry has come whose id is ahead of the clock. */
+void chores_mend_soon(struct worker *worker);
+
+/* Does what is due: renews, beats, reclaims, sweeps, mends, promotes. */
 void chores_advance(struct worker *worker);
 
 /* --- worker_pulse.c --- */

@@ -90,10 +90,10 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t redis_ms, redis_ms_at; /* what Redis' clock said, and when; 0: not known yet */
     bool quiet;                     /* an operator wants nothing more to be claimed */
     uint64_t quiet_until;           /* no new call before: one has just failed */
-    bool reading, reading_own, tracking, renewing, promoting, releasing, pulsing, sharing;
+    bool reading, reading_own, tracking, renewing, promoting, mending, releasing, pulsing, sharing;
     uint64_t shared_at; /* when the look for tenants was sent that is out */
     bool shared_aside;  /* what it finds is set aside for others */
-    uint64_t renew_at, promote_at, judge_at, pulse_at;
+    uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
     struct round reclaim, sweep;
     struct class_state classes[CLASS_COUNT];
     uint32_t read_count; /* of the read that is out, for each class */

@@ -27,6 +27,9 @@ static void count(struct worker *worker, const struct request *request)
     stats->reclaimed += request->origin == ORIGIN_RECLAIMED;
     stats->taken_ahead += request->origin == ORIGIN_FAIR;
     stats->unknown_fields += request->unknown_fields;
+    stats->ids_ahead += request->ahead;
+    if (request->ahead)
+        chores_mend_soon(worker);
 }
 
 bool take_expired(const struct worker *worker, struct request *request)

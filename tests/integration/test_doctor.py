@@ -1,5 +1,7 @@
 """sluice doctor: each finding, shown by a server that has the fault."""
 
+import time
+
 from case import SluiceCase
 
 CONFIG, UNAVAILABLE, NOPERM = 78, 69, 77
@@ -104,6 +106,24 @@ class Doctor(SluiceCase):
         self.assertIn("warn  dead        1 dead letters", text)
         self.assertIn("fail  model       the queue belongs to the model another; tiny is", text)
         self.assertIn("2 failed, ", text)
+
+    def test_ids_ahead_of_the_clock(self):
+        """Of a stream, and of its group alone: what somebody leaves who repairs it by hand."""
+        server = self.start_redis()
+        client, low = server.client(), "sluice:{test}:requests:low"
+        client.xgroup_create(low, "sluice", "0", mkstream=True)
+        client.xadd("sluice:{test}:requests", {"text": "x"})
+        self.assertIn("ok    ids         none is ahead", self.doctor(server))
+        client.xadd(low, {"text": "x"}, f"{int(time.time() * 1000) + 3600000}-0")
+        self.assertRegex(self.doctor(server), r"warn  ids         those of sluice:\{test\}:requests:low are 3(599|600) s ahead")
+        client.xreadgroup("sluice", "me", {low: ">"})
+        client.xtrim(low, maxlen=0)
+        client.execute_command("XSETID", low, "5-5")
+        text = self.doctor(server)
+        self.assertRegex(text, r"warn  ids         group sluice of sluice:\{test\}:requests:low is 3(599|600) s ahead")
+        self.assertEqual(text.count("  ids  "), 1, text)
+        client.xadd(low, {"text": "x"}, "18446744073709551615-18446744073709551615")
+        self.assertRegex(self.doctor(server), r"warn  ids         those of sluice:\{test\}:requests:low are \d{17} s ahead")
 
     def test_no_redis(self):
         server = self.start_redis()

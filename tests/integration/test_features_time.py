@@ -1,8 +1,11 @@
 """When and in which order: classes, delays, deadlines, and the newest of several requests with one id."""
 
+import threading
 import unittest
 
+import redis
 from features import FAIL, HOLD, FeatureCase
+from script_scenes import LAST_ID, TO_COME
 
 
 class Classes(FeatureCase):
@@ -106,6 +109,123 @@ class Times(FeatureCase):
         self.assertEqual(self.reply("patient"), {})
         letter, = (fields for _, fields in self.client.xrange(self.key("dead")))
         self.assertEqual(letter[b"_entry"].decode(), name)
+
+
+class Honest(threading.Thread):
+    """Adds a request each few ms to a class, as producers do: tries again what is refused."""
+
+    def __init__(self, client, stream, prefix):
+        super().__init__(daemon=True)
+        self.client, self.stream, self.prefix = client, stream, prefix
+        self.names, self.ended, self.error = {}, threading.Event(), None
+
+    def run(self):
+        try:
+            while not self.ended.wait(0.003):
+                self.add(f"{self.prefix}-{len(self.names)}")
+        except Exception as error:  # shown by end()
+            self.error = error
+
+    def add(self, id):
+        fields = {"text": f"text {len(self.names) % 20}", "id": id, "encoding": "f32"}
+        try:
+            self.names[id] = self.client.xadd(self.stream, fields).decode()
+        except redis.ResponseError as error:
+            if "exhausted the last possible ID" not in str(error):
+                raise
+
+    def end(self):
+        self.ended.set()
+        self.join(60)
+        if self.error:
+            raise self.error
+        return self.names
+
+
+class IdsAhead(FeatureCase):
+    """A producer makes up an entry id: a time to come, or the last id there is."""
+
+    WITHIN_MS = 10000
+
+    def redis_ms(self):
+        seconds, micros = self.client.time()
+        return seconds * 1000 + micros // 1000
+
+    def forge(self, *entries):
+        """All at once, so that no worker comes in between; what Redis says of each."""
+        pipe = self.client.pipeline(transaction=True)
+        for stream, entry_id, fields in entries:
+            pipe.xadd(self.key(stream), fields, entry_id)
+        return pipe.execute(raise_on_error=False)
+
+    def wait_present(self, stream, since):
+        """Until what Redis says of the stream and its group is of now."""
+        def is_present():
+            group, = self.client.xinfo_groups(self.key(stream))
+            ids = [self.client.xinfo_stream(self.key(stream))["last-generated-id"], group["last-delivered-id"]]
+            return all(int(last.split(b"-")[0]) <= self.redis_ms() + 2000 for last in ids)
+
+        self.wait_until(is_present, f"{stream} to be back in the present", timeout=self.WITHIN_MS / 1000)
+        self.assertLess(self.redis_ms() - since, self.WITHIN_MS)
+
+    def test_back_to_normal_under_load(self):
+        """Each honest request is answered, with its own vector; delays and deadlines are right, at once and afterwards."""
+        served = self.serve(threads=2)
+        other = self.serve(threads=1)
+        honest = {stream: Honest(self.server.client(), self.key(stream), stream.replace(":", "-"))
+                  for stream in ("requests:high", "requests")}
+        for thread in honest.values():
+            thread.start()
+        self.wait_until(lambda: all(len(thread.names) > 100 for thread in honest.values()), "the load to be there")
+        for turn in range(3):
+            since = self.redis_ms()
+            streams = {"requests:high": LAST_ID, "requests": f"{TO_COME + turn}-0"}
+            *_, delayed, _, refused = self.forge(
+                *((stream, forged, {"text": "forged", "id": f"order-{turn}"}) for stream, forged in streams.items()),
+                ("requests", "*", {"id": f"delayed-{turn}", "text": "later", "delay": "700"}),
+                ("requests", "*", {"id": f"late-{turn}", "text": "too late", "delay": "300", "expires_in": "1"}),
+                ("requests:high", "*", {"text": "refused"}))
+            self.assertRegex(str(refused), "exhausted the last possible ID")
+            delayed = delayed.decode()
+            self.add("low", id=f"order-{turn}", text="honest", encoding="f32")
+            for stream in streams:
+                self.wait_present(stream, since)
+            reply = self.wait_reply(f"delayed-{turn}", timeout=self.WITHIN_MS / 1000)
+            self.assertGreater(int(delayed.split("-")[0]), since + 3600000)  # it had inherited the time
+            self.assertEqual((reply["status"], reply["entry"].decode()), (b"done", delayed))
+            self.assertGreaterEqual(int(reply["done_at"]), since + 700)
+            self.assertTrue(700 <= int(reply["queued_ms"]) <= int(reply["done_at"]) - since + 1)
+            self.assertEqual(self.wait_reply(f"late-{turn}", timeout=self.WITHIN_MS / 1000)["code"], b"expired")
+            self.assert_vector(self.wait_reply(f"order-{turn}"), "honest")
+        begun = self.redis_ms()
+        for klass in ("high", "normal"):
+            name = self.add(klass, id=f"after-{klass}", text="later", delay="500", expires_in="60000")
+            self.assertLessEqual(begun, int(name.split(":")[-1].split("-")[0]))
+            self.assertLess(int(self.wait_reply(f"after-{klass}")["queued_ms"]), 10000)
+        self.check(honest)
+        self.wait_empty()
+        self.assertIn("ids_ahead", served.read_log() + other.read_log())
+
+    def check(self, honest):
+        reference = self.reference()
+        vectors = [reference(f"text {number}") for number in range(20)]
+        for stream, thread in honest.items():
+            for number, (id, name) in enumerate(thread.end().items()):
+                reply = self.wait_reply(id)
+                prefix = stream.split(":")[1] + ":" if ":" in stream else ""
+                self.assertEqual(reply["entry"].decode(), prefix + name)
+                self.assertEqual(self.vectors(reply), [vectors[number % 20]])
+
+    def test_an_older_reply_with_the_id_of_others_is_no_shadow(self):
+        """What is sent after the forged one is seen, and the forged one hides nothing that came after it."""
+        self.serve()
+        self.forge(("requests:low", f"{TO_COME}-7", {"text": "forged", "id": "job", "encoding": "f32"}))
+        self.assertIn("first_at", self.wait_reply("job"))
+        name = self.add(id="job", text="honest", encoding="f32")
+        reply = self.wait_until(lambda: self.reply("job")["entry"].decode() == name and self.reply("job"), "the honest reply")
+        self.assert_vector(reply, "honest")
+        self.assertNotIn("first_at", reply)
+        self.wait_empty()
 
 
 class SameId(FeatureCase):

@@ -97,6 +97,37 @@ static void a_forged_name_is_not_believed(void **state)
     desk_close(&desk);
 }
 
+/* --- Ids ahead of the clock ---------------------------------------------------------------------------------------- */
+
+static void ids_ahead_of_the_clock_are_mended(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    redis_do(redis, "XADD " STREAM " 9999999999999999-0 id a text hello");
+    for (int i = 0; i < 64; i++) {
+        redis_do(redis, "XADD " STREAM " * text hello");
+    }
+    for (int call = 0; call < 3; call++) {
+        queue_execute(desk.queue, &(struct action){.kind = ACTION_MEND});
+        desk_wait(&desk, EVENT_MENDED);
+        assert_false(desk.last.failed);
+        assert_int_equal(desk.last.mended.changed, call < 2);
+        assert_int_equal(desk.last.mended.more, call == 0);
+    }
+    assert_int_equal(queue_stats(desk.queue).mended_entries, 65);
+    assert_int_equal(queue_stats(desk.queue).mended_streams, 1);
+    redis_expect(redis, "65", "ZCARD " Q "later");
+    queue_execute(desk.queue, &(struct action){.kind = ACTION_PROMOTE});
+    desk_wait(&desk, EVENT_PROMOTED);
+    struct request *request = read_one(&desk);
+    assert_string_equal(request->name, "9999999999999999-0");
+    assert_true(request->entry.ms < 5000000000000 && request->first_ms <= request->entry.ms);
+    desk_settle(&desk, OUTCOME_DONE);
+    assert_int_equal(request->verdict, VERDICT_DONE);
+    desk_close(&desk);
+}
+
 /* --- Parked ------------------------------------------------------------------------------------------------------- */
 
 static void what_is_not_due_stays_parked(void **state)
@@ -573,7 +604,7 @@ static void each_action_is_answered_when_the_connection_breaks(void **state)
     } actions[] = {
         {ACTION_SHED, EVENT_ENTRIES},     {ACTION_FAIR, EVENT_ENTRIES},    {ACTION_SWEEP, EVENT_ENTRIES},
         {ACTION_PULSE, EVENT_PULSE},      {ACTION_RECLAIM, EVENT_ENTRIES}, {ACTION_READ_OWN, EVENT_ENTRIES},
-        {ACTION_PROMOTE, EVENT_PROMOTED},
+        {ACTION_PROMOTE, EVENT_PROMOTED}, {ACTION_MEND, EVENT_MENDED},
     };
     struct redis_fixture *redis = *state;
     struct desk desk;
@@ -646,6 +677,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_results_stream_gets_an_entry, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_results_stream_too_many_changes_nothing, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_forged_name_is_not_believed, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(ids_ahead_of_the_clock_are_mended, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(what_is_not_due_stays_parked, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_message_that_vanished_is_not_parked, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(unreadable_parked_requests_are_counted, redis_setup, redis_teardown),

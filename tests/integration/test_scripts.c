@@ -12,9 +12,9 @@
 #define REPLY(id) Q "reply:" id " "
 #define WAKE(id) Q "wake:" id " "
 #define HEAD(entries) "me m r " #entries " "
-/* entry id, kind, name, ttl, notify, claims, first ms, ms since start, n, fields */
-#define DONE(id) id " done " id " 60000 0 0 1 0 2 embedding v "
-#define FAILED(id, kind) id " " kind " " id " 60000 0 0 1 0 4 code internal message x "
+/* entry id, kind, name, ttl, notify, claims, first ms (0: the name's), ms since start, n, fields */
+#define DONE(id) id " done " id " 60000 0 0 0 0 2 embedding v "
+#define FAILED(id, kind) id " " kind " " id " 60000 0 0 0 0 4 code internal message x "
 
 static void group(struct redis_fixture *redis)
 {
@@ -93,9 +93,9 @@ static void settle_keeps_the_reply_of_a_newer_entry(void **state)
     deliver(redis, "9-1", "me");
     deliver(redis, "10-1", "me");
     redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("a") HEAD(1) "10-1 done 10-1 60000 0 0 1 0 2 embedding new");
+                        SETTLE_KEYS REPLY("a") HEAD(1) "10-1 done 10-1 60000 0 0 0 0 2 embedding new");
     redis_expect_script(redis, "[2 0 0]", SCRIPT_SETTLE, 6,
-                        SETTLE_KEYS REPLY("a") WAKE("a") HEAD(1) "9-1 done 9-1 60000 1 0 1 0 2 embedding old");
+                        SETTLE_KEYS REPLY("a") WAKE("a") HEAD(1) "9-1 done 9-1 60000 1 0 0 0 2 embedding old");
     redis_expect(redis, "[10-1 new]", "HMGET " REPLY("a") "entry embedding");
     redis_expect(redis, "[9-1]", "LRANGE " WAKE("a") "0 -1");
     expect_empty(redis);
@@ -126,7 +126,7 @@ static void settle_age_is_ms_then_sequence_then_class(void **state)
         deliver(redis, id, "me");
         redis_do(redis, "HSET " REPLY("a") "entry %s", cases[i].there);
         redis_expect_script(redis, expected, SCRIPT_SETTLE, 5,
-                            SETTLE_KEYS REPLY("a") HEAD(1) "%s done %s 60000 0 0 1 0 2 embedding v", id, cases[i].name);
+                            SETTLE_KEYS REPLY("a") HEAD(1) "%s done %s 60000 0 0 0 0 2 embedding v", id, cases[i].name);
     }
 }
 
@@ -140,9 +140,9 @@ static void settle_sees_the_replies_of_its_own_call(void **state)
     deliver(redis, "3-1", "me");
     redis_expect_script(redis, "[1 1 2 0 0]", SCRIPT_SETTLE, 7,
                         SETTLE_KEYS REPLY("a") REPLY("a") REPLY("a")
-                            HEAD(3) "2-1 done 2-1 60000 0 0 1 0 4 embedding old truncated 1 "
-                                    "3-1 done 3-1 60000 0 0 1 0 2 embedding new "
-                                    "1-1 done 1-1 60000 0 0 1 0 2 embedding oldest");
+                            HEAD(3) "2-1 done 2-1 60000 0 0 0 0 4 embedding old truncated 1 "
+                                    "3-1 done 3-1 60000 0 0 0 0 2 embedding new "
+                                    "1-1 done 1-1 60000 0 0 0 0 2 embedding oldest");
     redis_expect(redis, "[3-1 new ~]", "HMGET " REPLY("a") "entry embedding truncated");
     expect_empty(redis);
 }
@@ -180,8 +180,8 @@ static void settle_takes_what_is_staged(void **state)
     redis_expect_script(redis, "[1 0 1 2 -5 0 0]", SCRIPT_SETTLE, 15,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") REPLY("3-1") REPLY("4-1") REPLY("5-1") Q
                         "stage:1 " Q "stage:2 " Q "stage:3 " Q "stage:4 " WAKE("5-1") Q "stage:5 " HEAD(
-                            5) "1-1 done 1-1 60000 0 0 1 0 0 2-1 done 2-1 60000 0 0 1 0 0 3-1 done 3-1 60000 0 0 1 0 0 "
-                               "4-1 done 4-1 60000 0 0 1 0 0 5-1 done 5-1 60000 1 0 1 0 0");
+                            5) "1-1 done 1-1 60000 0 0 0 0 0 2-1 done 2-1 60000 0 0 0 0 0 3-1 done 3-1 60000 0 0 0 0 0 "
+                               "4-1 done 4-1 60000 0 0 0 0 0 5-1 done 5-1 60000 1 0 0 0 0");
     redis_expect(redis, "[done 1-1 m r 1 v]", "HMGET " REPLY("1-1") "status entry model revision id embedding");
     assert_in_range(strtol(redis_do(redis, "PTTL " REPLY("1-1")), NULL, 10), 30000, 60000);
     redis_expect(redis, "[done 3 ~]", "HMGET " REPLY("3-1") "status id old");
@@ -213,7 +213,7 @@ static void settle_skips_side_keys_of_a_wrong_type(void **state)
     redis_do(redis, "SET " Q "dead junk");
     redis_expect_script(redis, "[1 1 3 0]", SCRIPT_SETTLE, 7,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") WAKE("1-1")
-                            HEAD(2) "1-1 done 1-1 60000 1 0 1 0 2 embedding v " FAILED("2-1", "dead"));
+                            HEAD(2) "1-1 done 1-1 60000 1 0 0 0 2 embedding v " FAILED("2-1", "dead"));
     redis_expect(redis, "[done error]",
                  "EVAL return{redis.call('HGET',KEYS[1],'status'),redis.call('HGET',KEYS[2],"
                  "'status')} 2 " REPLY("1-1") REPLY("2-1"));
@@ -252,7 +252,7 @@ static void settle_never_unpacks_a_large_body(void **state)
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2)
-                            FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 0 1 0 2 code poison");
+                            FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 0 0 0 2 code poison");
     redis_expect(redis, "2", "XLEN " Q "dead");
     const char *letters = redis_do(redis, "XRANGE " Q "dead - +");
     assert_null(strstr(letters, " v"));
@@ -266,7 +266,7 @@ static void settle_poison_keeps_its_body(void **state)
     group(redis);
     deliver(redis, "1-1", "me");
     redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5,
-                        SETTLE_KEYS REPLY("1-1") HEAD(1) "1-1 dead 1-1 60000 0 0 1 0 2 code poison");
+                        SETTLE_KEYS REPLY("1-1") HEAD(1) "1-1 dead 1-1 60000 0 0 0 0 2 code poison");
     assert_non_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), "[_entry 1-1 _code poison text hello]"));
     redis_expect(redis, "[error poison]", "HMGET " REPLY("1-1") "status code");
 }
@@ -299,7 +299,7 @@ static void settle_gone_lets_its_own_finished_reply_stand(void **state)
 static void settle_without_a_right_leaves_the_entry_pending(void **state)
 {
     struct redis_fixture *redis = *state;
-    static const char *const rights[] = {"xpending", "hset", "pexpire", "xdel", "xack", "del", "time", "hget"};
+    static const char *const rights[] = {"xpending", "hset", "pexpire", "xdel", "xack", "del", "time", "hmget"};
     group(redis);
     deliver(redis, "1-1", "me");
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {

@@ -285,7 +285,7 @@ class CutFile(SluiceCase):
         self.cut("defer", "charge")
 
     def test_cut_promote(self):
-        self.cut("promote")
+        self.cut("promote", "mend")
 
     def test_cut_reclaim(self):
         self.cut("reclaim", "release")

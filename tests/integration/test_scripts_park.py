@@ -210,18 +210,24 @@ class Parked(SluiceCase):
 
     def test_a_stream_of_a_wrong_type_costs_its_class_only(self):
         """Requests of that class wait, however many are before the others, and come back when the key is gone."""
-        for which, ids in (("high", range(1, 301)), ("low", range(301, 304))):
+        for which, ids in (("high", range(1, 1202)), ("low", range(1202, 1205))):
             for i in ids:
                 self.desk.add(f"{i}-1", which)
             self.desk.read("me", which)
             self.desk.run(self.desk.defer(*(Park(f"{i}-1") for i in ids), which=which))
         self.client.rename(self.desk.stream("high"), self.desk.key("aside"))
         self.client.set(self.desk.stream("high"), "junk")
-        self.assertEqual(self.promote(), [3, 1000, 0])
-        self.assertEqual(self.promote(), [0, 1000, 0])
-        self.assertEqual(len(self.desk.entries("low")), 3)
+        self.assertEqual(self.promote(), [0, 0, 0])
+        brought, wait, _ = self.promote()
+        self.assertEqual((brought, len(self.desk.entries("low"))), (3, 3))
+        self.assertTrue(0 < wait <= 1000)
+        self.assertEqual(self.promote()[0], 0)
+        for name in self.client.zrange(self.desk.key("later"), 200, -1):
+            self.client.zrem(self.desk.key("later"), name)
+        for name in self.client.zrange(self.desk.key("later"), 0, -1):
+            self.client.zadd(self.desk.key("later"), {name: 1})
         self.client.rename(self.desk.key("aside"), self.desk.stream("high"))
-        self.assertEqual([self.promote()[:2] for _ in range(3)], [[100, 0], [100, 0], [100, -1]])
+        self.assertEqual([self.promote()[:2] for _ in range(3)], [[100, 0], [100, -1], [0, -1]])
 
     def test_a_missing_right_brings_nothing_back(self):
         """Else the same request would come back with every call."""

@@ -8,6 +8,8 @@ from unittest.mock import ANY
 from scripts import End, Park
 
 LONG_AGO_MS = 1
+TO_COME = 9999999999999999
+LAST_ID = "18446744073709551615-18446744073709551615"
 
 
 @dataclass
@@ -92,10 +94,21 @@ def _cancelled(desk, place):
     desk.read("me", "high")
 
 
+def _ahead(desk):
+    """Entries of times to come: unread, held, charged, on its way back, a cancel; and a queue whose ids are used up."""
+    desk.groups().deliver("me", "1-1")
+    desk.deliver("me", f"{TO_COME}-1", f"{TO_COME}-2", f"{TO_COME}-3")
+    desk.run(desk.charge(f"{TO_COME}-1"))
+    desk.run(desk.defer(Park(f"{TO_COME}-2", attempt=3)))
+    desk.come_back(f"{TO_COME}-2", f"{TO_COME}-7")
+    desk.add(f"{TO_COME}-8", text="unread")
+    desk.add(LAST_ID, "low", cancel="1-1")
+
+
 def _cancel(name, place):
     return Scene(name, lambda desk: _cancelled(desk, place),
                  lambda desk: desk.cancel("9-1", "1-1", reply="mine", notify="1"), [1], [2], ["1-1"],
-                 ("wake:mine", "reply:mine", "results", "later"))
+                 ("wake:mine", "reply:mine", "results", "later"), ("requests",) if place == "parked" else ())
 
 
 def _crowd(desk):
@@ -134,6 +147,9 @@ SCENES = [
           [1], [0], ["1-1"], ("trouble", "meta")),
     Scene("promote", _parked, lambda desk: desk.promote(), [2, ANY, 0], [0, ANY, 0], ["1-1", "2-1", "low:3-1"],
           ("trouble",), ("requests", "requests:low"), when_full=False),
+    Scene("mend", _ahead, lambda desk: desk.mend(), [5, 2, 0], [0, 0, 0],
+          ["1-1", f"{TO_COME}-1", f"{TO_COME}-2", f"{TO_COME}-3", f"{TO_COME}-8", f"low:{LAST_ID}"],
+          ("trouble", "meta", "requests:high"), ("requests", "requests:low")),
     Scene("charge", _retried, lambda desk: desk.charge(("7-1", "1-1"), attempt=2), [2], [2], ["1-1"]),
     Scene("reclaim", _held_by_the_dead, lambda desk: desk.reclaim("released", "dead", "slow", most_bytes=1000),
           [[["6-1", 0, 0, ["text", "hello"]], ["1-1", 1, 0, ["text", "hello"]], ["3-1", 1, 1, ["text", "hello"]]],

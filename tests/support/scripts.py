@@ -48,6 +48,16 @@ return all
 """
 
 
+COME_BACK = """
+local parked = cmsgpack.unpack(redis.call('HGET', KEYS[2], ARGV[1]))
+local id = redis.call('XADD', KEYS[1], ARGV[2], '_id', ARGV[1], '_attempt', parked[2], '_first_at', parked[3], unpack(parked[4]))
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('ZREM', KEYS[3], ARGV[1])
+redis.call('HSET', KEYS[4], ARGV[1], (parked[2] - 1) .. ' 0 ' .. id)
+return id
+"""
+
+
 def read(name):
     with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
         return file.read()
@@ -87,7 +97,7 @@ class End:
     ttl_ms: int = 3600000
     notify: str = None
     claims: bool = False
-    first_ms: int = 1
+    first_ms: int = None  # the name's own time
     since_ms: int = 0
     fields: dict = None
     reply: str = None
@@ -175,7 +185,8 @@ class Desk:
             if told is None:
                 told = {"embedding": "v"} if end.kind == "done" else {"code": "internal", "message": "x"}
             words = [word for pair in told.items() for word in pair]
-            arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims), end.first_ms, end.since_ms]
+            arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims),
+                          re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms, end.since_ms]
             arguments += [len(words), *words]
         keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("results"), *replies, *others]
         return Call("settle", keys, arguments)
@@ -196,6 +207,9 @@ class Desk:
 
     def promote(self, most=100):
         return Call("promote", [*map(self.key, ("later", "later:data", "trouble")), *map(self.stream, CLASSES)], [most])
+
+    def mend(self, most=64, most_bytes=1048576):
+        return Call("mend", [*map(self.key, ("later", "later:data", "trouble", "meta")), *map(self.stream, CLASSES)], [most, most_bytes])
 
     def charge(self, *entries, which="normal", consumer="me", attempt=1, how="alone"):
         """`entries`: ids, or (id, name) pairs for those that claim a name."""
@@ -252,6 +266,11 @@ class Desk:
 
     def renew(self, token="token", me="me", lease_ms=3600000):
         return Call("renew", [self.key(f"alive:{me}")], [token, lease_ms])
+
+    def come_back(self, name, entry_id, which="normal"):
+        """What promote does with a parked request, in a stream that is ahead of the clock: it would leave it parked."""
+        keys = [self.stream(which), *map(self.key, ("later:data", "later", "trouble"))]
+        return plain(self.client.eval(COME_BACK, len(keys), *keys, name, entry_id))
 
     # --- What is there ---
 

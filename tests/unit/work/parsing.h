@@ -32,8 +32,9 @@ static const struct request_rules rules = {
     .prompt_count = 2,
 };
 
-/* Parses an entry of name, value, …, NULL. */
-static inline struct request *parse_as(enum request_class class, enum entry_origin origin, const char *const *pairs)
+/* Parses an entry of name, value, …, NULL, at that time of Redis' clock. */
+static inline struct request *parse_at(uint64_t redis_ms, enum request_class class, enum entry_origin origin,
+                                       const char *const *pairs)
 {
     static struct entry_field fields[200];
     size_t count = 0;
@@ -41,10 +42,15 @@ static inline struct request *parse_as(enum request_class class, enum entry_orig
         fields[count] = (struct entry_field){pairs[2 * count], strlen(pairs[2 * count]), pairs[2 * count + 1],
                                              strlen(pairs[2 * count + 1])};
     struct entry entry = {
-        .class = class, .id = {ENTRY_MS, 7}, .origin = origin, .fields = fields, .field_count = count};
+        .class = class, .id = {ENTRY_MS, 7}, .origin = origin, .redis_ms = redis_ms, .fields = fields, .field_count = count};
     struct request *request = request_parse(&rules, &entry, 42);
     assert_non_null(request);
     return request;
+}
+
+static inline struct request *parse_as(enum request_class class, enum entry_origin origin, const char *const *pairs)
+{
+    return parse_at(0, class, origin, pairs);
 }
 
 #define PARSE(...) parse_as(CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})

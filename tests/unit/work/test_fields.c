@@ -290,6 +290,29 @@ static void times_are_absolute_and_count_from_the_first_submission(void **state)
     expect_times(PARSE("_id", "18446744073709551615-1", "text", "t", "delay", "5"), UINT64_MAX, 0);
 }
 
+#define PARSE_AT(ms, ...) parse_at(ms, CLASS_NORMAL, ORIGIN_NEW, (const char *const[]){__VA_ARGS__, NULL})
+
+static void a_time_ahead_of_the_clock_is_now(void **state)
+{
+    (void)state;
+    const uint64_t just = ENTRY_MS - 2000, now = ENTRY_MS - 2001;
+    expect_times(PARSE_AT(just, "text", "t", "delay", "5", "expires_in", "6"), ENTRY_MS + 5, ENTRY_MS + 6);
+    expect_times(PARSE_AT(now, "text", "t", "delay", "5", "expires_in", "6"), now + 5, now + 6);
+    expect_times(PARSE_AT(now, "text", "t", "not_before", "77", "expires_at", "78"), 77, 78);
+    expect(PARSE_AT(now, "text", "t", "not_before", "1797844518106"), CODE_BAD_REQUEST, "30 days");
+    expect_times(PARSE_AT(1000, "_id", "9999-1", "text", "t", "delay", "5"), 1005, 0);
+    expect_times(PARSE_AT(1000, "_id", "9999-1", "_first_at", "900", "text", "t", "delay", "5"), 905, 0);
+    expect_times(PARSE_AT(1000, "_id", "9-1", "_first_at", "9999", "text", "t", "delay", "5"), 1005, 0);
+    struct request *request = PARSE_AT(now, "text", "t");
+    assert_true(request->ahead && request->first_ms == now);
+    request_free(request);
+    request = PARSE_AT(now, "_id", "1-1", "_first_at", "1", "text", "t");
+    assert_true(!request->ahead && request->first_ms == 1);
+    request_disown(request);
+    assert_true(request->ahead && request->first_ms == now);
+    request_free(request);
+}
+
 static void two_ways_to_say_it_are_refused_together(void **state)
 {
     (void)state;
@@ -340,9 +363,10 @@ static void a_cancel_names_a_request_and_stands_alone(void **state)
         expect(request, CODE_BAD_REQUEST, "cancel");
     }
     static const char *const beside[][2] = {{"text", "t"},   {"inputs", "[\"a\"]"}, {"id", "me"},  {"ttl", "5"},
-                                            {"notify", "1"}, {"delay", "5"},        {"meta", "m"}, {"_id", "1-1"}};
+                                            {"notify", "1"}, {"delay", "5"},        {"meta", "m"}};
     for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
         expect(PARSE("cancel", "1-1", beside[i][0], beside[i][1]), CODE_BAD_REQUEST, "cancel");
+    expect(PARSE("_id", "9-9", "_attempt", "1", "_first_at", "9", "cancel", "1-1"), CODE_NONE, NULL); /* it was parked */
 }
 
 static const struct CMUnitTest cases[] = {
@@ -356,6 +380,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(values_out_of_range_are_refused_by_name),
     cmocka_unit_test(lengths_are_bounded),
     cmocka_unit_test(times_are_absolute_and_count_from_the_first_submission),
+    cmocka_unit_test(a_time_ahead_of_the_clock_is_now),
     cmocka_unit_test(two_ways_to_say_it_are_refused_together),
     cmocka_unit_test(prompts_are_the_models),
     cmocka_unit_test(a_cancel_names_a_request_and_stands_alone),

@@ -152,6 +152,11 @@ static void wish(struct world *world, struct item *item)
     item->stubborn = chance(world, 40) == 0;
     if (chance(world, 8) == 0)
         item->due_ms = redis_ms(world) + 1 + chance(world, 300);
+    else if (chance(world, 8) == 0 && is_ahead(world, item->name_ms)) {
+        item->delay_ms = 1 + chance(world, 300);
+        item->due_ms = redis_ms(world) + item->delay_ms;
+        item->due_ms -= item->delay_ms > 70 ? 70 : item->delay_ms - 1; /* by a clock that may be behind */
+    }
     if (chance(world, 10) == 0)
         item->expires_ms = redis_ms(world) + 1 + chance(world, 400);
 }
@@ -185,6 +190,10 @@ static void add_item(struct world *world)
                           .tokens = 2 + chance(world, chance(world, 5) == 0 ? 60 : 12),
                           .unread_by = NOBODY,
                           .attempt = 1};
+    if (happens(world, world->faults.forged_id)) {
+        world->last_ms = redis_ms(world) + (chance(world, 2) == 0 ? 3000 : UINT64_C(9999999999999999));
+        world->counts.forged_ids++;
+    }
     give_entry(world, item);
     item->name_ms = item->entry_ms;
     item->name_seq = item->entry_seq;
@@ -517,6 +526,24 @@ static void two_housekeepers(void **state)
     expect("refused", world.counts.workers.shed, 50);
 }
 
+/* A producer makes up entry ids; all others go on from them until the streams are set back. */
+static void ids_of_times_to_come(void **state)
+{
+    (void)state;
+    run_histories((struct faults){.on = true,
+                                  .kill = 1,
+                                  .drop = 5,
+                                  .script_error = 5,
+                                  .again = 5,
+                                  .pause = 1,
+                                  .two_housekeepers = 200,
+                                  .forged_id = 50});
+    expect("forged ids", world.counts.forged_ids, 1000);
+    expect("entries moved", world.counts.moved, 1000);
+    expect("set back", world.counts.set_back, 500);
+    expect("counted", world.counts.workers.ids_ahead, 1000);
+}
+
 static void pauses_past_the_lease(void **state)
 {
     (void)state;
@@ -594,7 +621,8 @@ static void everything(void **state)
                                   .cap = 3,
                                   .delete_message = 1,
                                   .delete_consumer = 1,
-                                  .clock_jump = 1});
+                                  .clock_jump = 1,
+                                  .forged_id = 2});
     const struct counts *counts = &world.counts;
     expect("kills", counts->kills, 200);
     expect("drops", counts->drops, 200);
@@ -609,7 +637,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(broken_connections),
     cmocka_unit_test(kills),
     cmocka_unit_test(two_housekeepers),
-    cmocka_unit_test(pauses_past_the_lease),
+    cmocka_unit_test(ids_of_times_to_come),
+        cmocka_unit_test(pauses_past_the_lease),
     cmocka_unit_test(lost_groups),
     cmocka_unit_test(drains),
     cmocka_unit_test(deploys_and_restarts_poison_nothing),

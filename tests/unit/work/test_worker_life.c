@@ -558,6 +558,66 @@ static void nobody_is_served_ahead_where_nobody_names_a_tenant(void **state)
     worker_close(bench.worker);
 }
 
+static void mended(struct bench *bench, bool changed, bool more)
+{
+    (void)take(bench, ACTION_MEND);
+    send(bench, (struct event){.kind = EVENT_MENDED, .mended = {.changed = changed, .more = more}});
+}
+
+/* Each second, at once where an entry has such an id, and again and again until it is done; then what has moved is due. */
+static void ids_ahead_of_the_clock_are_mended(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 900);
+    answer_chores(&bench);
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "word"));
+    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
+    (void)take(&bench, ACTION_READ);
+    struct entry entry = {.class = CLASS_LOW, .id = {redis_now(&bench) + 3600000, 0}};
+    give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "delay", "700"));
+    assert_int_equal(worker_stats(bench.worker).ids_ahead, 1);
+    struct request seen = settle_one(&bench, VERDICT_DONE); /* parked: it counts from now */
+    assert_int_equal(seen.outcome, OUTCOME_DEFER);
+    assert_int_equal(seen.due_at_ms, redis_now(&bench) + 700);
+    mended(&bench, true, true);
+    mended(&bench, true, true);
+    assert_int_equal(waiting(&bench, ACTION_PROMOTE), 0);
+    mended(&bench, true, false);
+    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
+    assert_int_equal(waiting(&bench, ACTION_PROMOTE), 1);
+    answer_chores(&bench);
+    tick_after_ms(&bench, 999);
+    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
+    tick_after_ms(&bench, 1);
+    mended(&bench, false, false);
+    worker_close(bench.worker);
+}
+
+/* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper. */
+static void who_mends_ids(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    pulse(&bench, (struct pulse){.paused = true});
+    answer_chores(&bench);
+    tick_after_ms(&bench, 1000);
+    assert_int_equal(waiting(&bench, ACTION_MEND), 1);
+    mended(&bench, false, false);
+    send(&bench, (struct event){.kind = EVENT_QUIET});
+    tick_after_ms(&bench, 2000);
+    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
+    send(&bench, (struct event){.kind = EVENT_RESUME});
+    assert_int_equal(waiting(&bench, ACTION_MEND), 1);
+    mended(&bench, false, false);
+    (void)take(&bench, ACTION_PULSE);
+    send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = redis_now(&bench)}});
+    tick_after_ms(&bench, 2000);
+    assert_int_equal(waiting(&bench, ACTION_MEND), 0);
+    worker_close(bench.worker);
+}
+
 static void orphans_are_looked_for_class_by_class(void **state)
 {
     (void)state;
@@ -710,6 +770,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_newest_above_the_cap_are_refused),
     cmocka_unit_test(one_tenant_does_not_hide_another),
     cmocka_unit_test(nobody_is_served_ahead_where_nobody_names_a_tenant),
+    cmocka_unit_test(ids_ahead_of_the_clock_are_mended),
+    cmocka_unit_test(who_mends_ids),
     cmocka_unit_test(orphans_are_looked_for_class_by_class),
     cmocka_unit_test(what_a_lost_answer_brought_is_looked_for),
     cmocka_unit_test(what_is_delivered_again_is_held_once_and_not_forgotten),

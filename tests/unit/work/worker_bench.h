@@ -188,6 +188,10 @@ static inline void answer_chores(struct bench *bench)
         (void)take(bench, ACTION_PROMOTE);
         send(bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}});
     }
+    while (waiting(bench, ACTION_MEND) > 0) {
+        (void)take(bench, ACTION_MEND);
+        send(bench, (struct event){.kind = EVENT_MENDED});
+    }
     while (waiting(bench, ACTION_RECLAIM) > 0) {
         (void)take(bench, ACTION_RECLAIM);
         give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
@@ -239,6 +243,7 @@ static inline void break_connection(struct bench *bench)
         {ACTION_RECLAIM, {.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}, .failed = true}},
         {ACTION_SWEEP, {.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP}, .failed = true}},
         {ACTION_PROMOTE, {.kind = EVENT_PROMOTED, .failed = true}},
+        {ACTION_MEND, {.kind = EVENT_MENDED, .failed = true}},
         {ACTION_RENEW, {.kind = EVENT_LEASE, .failed = true}},
         {ACTION_PULSE, {.kind = EVENT_PULSE, .failed = true}},
     };

@@ -56,11 +56,15 @@ struct item {
     uint32_t tenant; /* 0: none */
     bool track, promoted, forged, stubborn;
     uint64_t due_ms, expires_ms; /* 0: none; unix ms */
+    uint64_t delay_ms;           /* instead of a due_ms that is written: it counts from when the entry is seen */
+    uint64_t first_ms;           /* what later knows of it; 0: nothing yet */
+    uint64_t seen_ms;            /* of its reply, where its name's time does not count; else 0 */
     uint32_t attempt;
 
     bool read, deleted; /* XREADGROUP has passed it; its message was deleted by hand */
     int owner;          /* a worker's name, RELEASED, or NOBODY: not pending */
     uint64_t promotes_ms;
+    int moved_runs; /* lonely runs that were under way when its entry was moved: they stay on record */
     int open[8]; /* names of workers whose lonely runs of it are open */
     int open_count;
     int groups[8]; /* likewise, of their runs in groups */
@@ -86,7 +90,7 @@ struct call {
     uint32_t lonely_runs[READ_CAP];
     bool group_run[READ_CAP], urgent[READ_CAP], unread[READ_CAP];
     int got_count;
-    bool more, held;
+    bool more, held, changed;
     struct entry_id last, first;
     uint64_t next_due_ms;
     struct pulse pulse;
@@ -121,6 +125,7 @@ struct faults {
     bool on, gentle; /* gentle: no text of its own accord ends a process */
     uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
     uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
+    uint32_t forged_id;        /* a producer makes up an entry id in times to come */
     uint32_t two_housekeepers; /* a pulse says yes whoever has the token */
 };
 
@@ -130,6 +135,7 @@ struct counts {
         devices_lost;
     uint64_t groups, group_crashes, unread, alone_beside;
     uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
+    uint64_t forged_ids, moved, set_back;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
     struct worker_stats workers; /* sums of some */
@@ -190,6 +196,12 @@ static inline uint64_t some_time(struct world *world)
 static inline uint64_t redis_ms(const struct world *world)
 {
     return world->epoch_ms + world->now / NS_PER_MS;
+}
+
+/* Whether ids have run ahead of the clock: then they go on from the last one. */
+static inline bool is_ahead(const struct world *world, uint64_t ms)
+{
+    return ms > redis_ms(world) + AHEAD_MS;
 }
 
 static inline bool alive(const struct world *world, int name)

@@ -39,8 +39,12 @@ static inline enum verdict late(struct item *item, const struct peer *peer, cons
 
 static inline bool newer(const struct item *item, const struct item *than)
 {
-    if (item->name_ms != than->name_ms)
-        return item->name_ms > than->name_ms;
+    uint64_t ms = item->seen_ms != 0 ? item->seen_ms : item->name_ms;
+    uint64_t than_ms = than->seen_ms != 0 ? than->seen_ms : than->name_ms;
+    if (ms != than_ms)
+        return ms > than_ms;
+    if ((item->seen_ms == 0) != (than->seen_ms == 0))
+        return item->seen_ms == 0;
     return item->name_seq > than->name_seq;
 }
 
@@ -97,7 +101,7 @@ static inline void tell(const struct world *world, struct item *item, int name)
 /* A poison verdict needs three of them, now or when this worker was told: who was stopped may be back since then. */
 static inline void check_poison(struct world *world, const struct peer *peer, const struct item *item)
 {
-    int dead = count_crashed(world, item);
+    int dead = count_crashed(world, item) + item->moved_runs;
     world->counts.poisoned++;
     assert_true(!world->calm || item->kind == POISON || item->kind == HANGING || item->kind == UNREADABLE);
     if (item->unread_by == peer->name) {
@@ -152,6 +156,9 @@ static inline enum verdict defer_one(struct world *world, struct peer *peer, str
     item->place = LATER;
     item->owner = NOBODY;
     item->attempt += retry;
+    item->moved_runs = 0;
+    if (item->first_ms == 0)
+        item->first_ms = is_ahead(world, item->name_ms) ? now_ms : item->name_ms;
     item->promotes_ms = request->due_at_ms > due_ms ? request->due_at_ms : due_ms;
     item->open_count = item->group_count = 0;
     item->taken = 0;
@@ -163,6 +170,11 @@ static inline enum verdict cancel_one(struct world *world, struct item *item)
     struct item *target = item->target == NOBODY ? NULL : &world->items[item->target];
     bool there = target != NULL && target->place != GONE && target->kind != CANCEL && !target->deleted;
     if (there) {
+        uint64_t first_ms = target->first_ms;
+        if (first_ms == 0 && is_ahead(world, target->name_ms))
+            target->seen_ms = 1; /* nobody knows when */
+        else
+            target->seen_ms = first_ms == 0 || first_ms == target->name_ms ? 0 : first_ms;
         end_item(world, target, OUTCOME_CANCEL, CODE_NONE);
         world->counts.cancelled++;
     }
@@ -199,6 +211,7 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
         assert_true(item->expires_ms != 0 && (redis_ms(world) + 1 >= item->expires_ms || world->faults.clock_jump > 0));
         world->counts.expired++;
     }
+    item->seen_ms = request->first_ms == item->name_ms ? 0 : request->first_ms;
     end_item(world, item, request->outcome, request->code);
     return VERDICT_DONE;
 }
@@ -489,12 +502,46 @@ static inline void run_promote(struct world *world, struct call *call)
         struct item *item = &world->items[i];
         if (item->place != LATER)
             continue;
+        if (item->promotes_ms <= now_ms && is_ahead(world, world->last_ms)) {
+            item->promotes_ms = now_ms + 20;
+        }
         if (item->promotes_ms <= now_ms) {
             give_entry(world, item);
             item->promoted = true;
         } else if (item->promotes_ms - now_ms < call->next_due_ms) {
             call->next_due_ms = item->promotes_ms - now_ms;
         }
+    }
+}
+
+/* A few entries a call, and the ids of now with the last one. What is in a worker's hands it has in vain. */
+static inline void run_mend(struct world *world, struct call *call)
+{
+    int left = 3;
+    call->more = call->changed = false;
+    if (!is_ahead(world, world->last_ms))
+        return;
+    for (int i = 0; i < world->added && !call->more; i++) {
+        struct item *item = &world->items[i];
+        if (item->place != IN_STREAM || item->deleted || !is_ahead(world, item->entry_ms))
+            continue;
+        call->more = left-- == 0;
+        if (call->more)
+            break;
+        for (int open = 0; open < item->open_count; open++)
+            item->moved_runs += item->open[open] == item->owner;
+        if (item->first_ms == 0)
+            item->first_ms = redis_ms(world);
+        item->place = LATER;
+        item->owner = NOBODY;
+        item->promotes_ms = redis_ms(world);
+        call->changed = true;
+        world->counts.moved++;
+    }
+    if (!call->more) {
+        world->last_ms = redis_ms(world);
+        world->counts.set_back++;
+        call->changed = true;
     }
 }
 

@@ -60,6 +60,9 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
     case ACTION_PROMOTE:
         run_promote(world, call);
         break;
+    case ACTION_MEND:
+        run_mend(world, call);
+        break;
     case ACTION_RELEASE:
         run_release(world, peer, call);
         break;
@@ -118,6 +121,7 @@ static inline void add_stats(struct world *world, const struct peer *peer)
     sum->shed += stats.shed;
     sum->rows_shared += stats.rows_shared;
     sum->released += stats.released;
+    sum->ids_ahead += stats.ids_ahead;
 }
 
 /* A worker ends: what it had sent may still happen, what it held is freed with it. */
@@ -218,7 +222,7 @@ static inline void write_fields(const struct world *world, const struct item *it
     if (item->promoted) {
         put_name(to, "_id", item);
         put(to, "_attempt", "%u", item->attempt);
-        put(to, "_first_at", "%" PRIu64, item->name_ms);
+        put(to, "_first_at", "%" PRIu64, item->first_ms);
     } else if (item->forged) {
         put_name(to, "_id", &world->items[item->target]);
         put(to, "_attempt", "9");
@@ -240,7 +244,9 @@ static inline void write_fields(const struct world *world, const struct item *it
         put(to, "track", "1");
     if (item->kind == CROWDED)
         put(to, "notify", "stream:crowd");
-    if (item->due_ms != 0)
+    if (item->delay_ms != 0)
+        put(to, "delay", "%" PRIu64, item->delay_ms);
+    else if (item->due_ms != 0)
         put(to, "not_before", "%" PRIu64, item->due_ms);
     if (item->expires_ms != 0)
         put(to, "expires_at", "%" PRIu64, item->expires_ms);
@@ -340,7 +346,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
         [ACTION_PREPARE] = EVENT_PREPARED, [ACTION_FORMAT] = EVENT_FORMATTED, [ACTION_SETTLE] = EVENT_SETTLED,
         [ACTION_CHARGE] = EVENT_CHARGED,   [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
         [ACTION_RELEASE] = EVENT_RELEASED, [ACTION_SUBMIT] = EVENT_BATCH,     [ACTION_PULSE] = EVENT_PULSE,
-        [ACTION_TRACK] = EVENT_TRACKED,
+        [ACTION_TRACK] = EVENT_TRACKED,    [ACTION_MEND] = EVENT_MENDED,
     };
     if (brings_entries(call->kind)) {
         answer_entries(world, peer, call);
@@ -354,6 +360,9 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
         peer->lease_lost |= !call->failed && !call->held;
     } else if (call->kind == ACTION_PROMOTE) {
         event.promoted.next_due_in_ms = call->next_due_ms;
+    } else if (call->kind == ACTION_MEND) {
+        event.mended.changed = call->changed;
+        event.mended.more = call->more;
     } else if (call->kind == ACTION_PULSE) {
         event.pulse = call->pulse;
         hear_pulse(peer, call);
@@ -584,6 +593,11 @@ static inline void check_action(struct world *world, struct peer *peer, const st
     case ACTION_PROMOTE:
         assert_true(peer->housekeeper || peer->parked);
         check_claims(peer);
+        assert_int_equal(out(peer, action->kind), 0);
+        break;
+    case ACTION_MEND: /* brings nothing: also while somebody has the process for itself */
+        check_housekeeper(world, peer);
+        assert_false(peer->draining || peer->quiet || peer->lease_lost);
         assert_int_equal(out(peer, action->kind), 0);
         break;
     case ACTION_SHED:

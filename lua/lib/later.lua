@@ -1,0 +1,79 @@
+-- Parking: a request goes from its stream into `later` (when it is due) and `later:data` (what it is). The script has locals
+-- `call`, `stream`, `later`, `data`, `trouble` and `now`, Lua's own `pcall`, and the pieces names and trouble.
+
+-- Strings; promote unpacks them.
+local FIELDS_MAX = 256
+
+-- The request's own fields; and when it was first sent, which a promoted entry carries with it. A time ahead of the clock is
+-- that of the first look, which is now.
+local function own_fields(fields, name, claims)
+  local own, first_at = {}, string.match(name, '(%d+)%-')
+  if tonumber(first_at) > now + AHEAD_MS then first_at = string.format('%.0f', now) end
+  for i = 1, #fields, 2 do
+    local field = fields[i]
+    if field == '_first_at' then
+      first_at = claims and fields[i + 1] or first_at
+    elseif field ~= '_id' and field ~= '_attempt' then
+      own[#own + 1] = field
+      own[#own + 1] = fields[i + 1]
+    end
+  end
+  return own, first_at
+end
+
+-- What is parked under a name, if it is not this very request, which a call that an error cut short had left there. What
+-- cannot be read is nobody's.
+local function other_parked(name, class, attempt, own)
+  local packed = call('HGET', data, name)
+  if not packed then return nil end
+  local ok, parked = pcall(cmsgpack.unpack, packed)
+  if not ok or type(parked) ~= 'table' then return nil end
+  return packed ~= cmsgpack.pack({class, attempt, parked[3], own}) and packed or nil
+end
+
+-- A name that nobody has: no entry gets an id with so high a number in its ms.
+local function fresh_name(prefix)
+  local number, name = 1000000000000000, nil
+  repeat
+    number = number + 1
+    name = string.format('%s%.0f-%.0f', prefix, now, number)
+  until not call('HGET', data, name) and not known_of(name)
+  return name
+end
+
+-- The name under which an entry is parked; nil when the one that it claims is not its own. An entry's own id is taken where
+-- a request that was parked under it is on its way back: then a producer has given out the same id again, and this request
+-- goes by a fresh name. Where `trouble` cannot be read names are believed, but not to the harm of who is parked under them.
+local function parking_name(id, name, claims, class, attempt, own)
+  local known, prefix = known_of(name), prefix_of(stream)
+  local taken = other_parked(name, class, attempt, own)
+  if claims then
+    if known == nil then return not taken and name or nil end
+    return is_carrier(id, known, name, prefix) and name or nil
+  end
+  if taken or known and not is_carrier(id, known, name, prefix) then return fresh_name(prefix) end
+  return name
+end
+
+local function put_into_later(name, class, attempt, first_at, own, due)
+  call('HSET', data, name, cmsgpack.pack({class, attempt, first_at, own}))
+  call('ZADD', later, due, name)
+end
+
+local function leave_stream(id)
+  call('XDEL', stream, id)
+  call('XACK', stream, 'sluice', id)
+end
+
+-- The first of these rights that the caller lacks, as an error, before a request stands both in its stream and in later; so
+-- does a key of a wrong type stop the call.
+local function lacks_right(script)
+  local needed_rights = {{'HSET', data}, {'ZADD', later}, {'HGET', trouble}, {'HSET', trouble}, {'XDEL', stream}, {'XACK', stream}}
+  for _, needed in ipairs(needed_rights) do
+    if not redis.acl_check_cmd(needed[1], needed[2], 'x', 'x') then
+      return redis.error_reply('NOPERM lua/' .. script .. ' may not ' .. needed[1] .. ' on ' .. needed[2])
+    end
+  end
+  call('ZCARD', later)
+  call('HLEN', data)
+end

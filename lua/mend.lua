@@ -1,0 +1,163 @@
+#!lua flags=allow-oom
+-- Brings the streams back to the present where ids in them are more than two seconds ahead of Redis' clock: a producer has
+-- made one up (XADD with an id of its own), and from there on `*` counts on from it, or is refused for good.
+--
+-- KEYS  1 later, 2 later:data, 3 trouble, 4 meta, 5 requests:high, 6 requests, 7 requests:low
+-- ARGV  1 how many entries at most, 2 bytes at most (one entry may have more)
+-- Returns { entries moved, streams set back, 1 when there is more to do now }
+-- Entries with such ids move to `later`, due now, and promote brings them back with new ids and under their names: unread
+-- ones and also those that a worker holds, which finds the gate closed and so has computed in vain. With the last of them
+-- the stream's last id and the group's become the present. Until then promote leaves the class alone.
+-- Names of moved requests may lie in times to come. `ahead_high`, `ahead_normal` and `ahead_low` of `meta` know the last of
+-- each ms; shortly before it comes the stream's last id is set to it, so that no `*` gives out such a name again.
+-- May not: move an entry that it may not remove; charge or forgive a lonely run (a record in `trouble` stays as it is, and
+-- promote takes it over).
+
+local call = redis.call
+local later, data, trouble, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local CLASSES = {'high', 'normal', 'low'}
+local most, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+local KEPT_MS, KEPT_MOST, SOON_MS = 366 * 86400000, 64, 1900
+local time = call('TIME')
+local micros = tonumber(time[2])
+local now = time[1] * 1000 + math.floor(micros / 1000)
+local stream, moved, bytes, set_back, more = nil, 0, 0, 0, 0
+
+-- include lib/names.lua
+-- include lib/trouble.lua
+-- include lib/entries.lua
+-- include lib/later.lua
+
+-- A time of this very microsecond: greater than any id that `*` had made when it was set last.
+local PRESENT = string.format('%.0f-%.0f', now, (micros % 1000 + 1) * 1000000)
+local BEYOND = string.format('%.0f', now + AHEAD_MS + 1)
+
+-- What a key answered, nil when it has a wrong type, which costs its class (or the names in meta) only.
+local function unless_wrong(result)
+  if type(result) ~= 'table' or not result.err then return result end
+  if not string.find(result.err, '^WRONGTYPE') then error(result) end
+  return nil
+end
+
+-- --- Names in times to come ---
+
+-- `meta` has them as text: 'ms-seq ms-seq ...'.
+local function kept_names(class)
+  local kept, text = {}, unless_wrong(redis.pcall('HGET', meta, 'ahead_' .. CLASSES[class]))
+  for ms, seq in string.gmatch(text or '', '(%d+)%-(%d+)') do kept[ms] = seq end
+  return kept, text
+end
+
+local function keep(kept, name)
+  local ms, seq = string.match(name, '(%d+)%-(%d+)$')
+  if tonumber(ms) > now + KEPT_MS then return end
+  if not kept[ms] or #kept[ms] < #seq or #kept[ms] == #seq and kept[ms] < seq then kept[ms] = seq end
+end
+
+local function write_kept(class, kept, before)
+  local times, words = {}, {}
+  for ms in pairs(kept) do times[#times + 1] = ms end
+  table.sort(times, function(a, b) return tonumber(a) < tonumber(b) end)
+  for i = 1, math.min(#times, KEPT_MOST) do words[i] = times[i] .. '-' .. kept[times[i]] end
+  local text = table.concat(words, ' ')
+  if text == (before or '') then return end
+  if text == '' then
+    unless_wrong(redis.pcall('HDEL', meta, 'ahead_' .. CLASSES[class]))
+  else
+    unless_wrong(redis.pcall('HSET', meta, 'ahead_' .. CLASSES[class], text))
+  end
+end
+
+-- Goes over those that are due soon: the last of them is the stream's last id from now on, in its own time.
+local function go_over(kept)
+  local last = nil
+  for ms, seq in pairs(kept) do
+    if tonumber(ms) <= now + SOON_MS then
+      if tonumber(ms) >= now and (not last or newer(ms .. '-' .. seq, last)) then last = ms .. '-' .. seq end
+      kept[ms] = nil
+    end
+  end
+  if last then redis.pcall('XSETID', stream, last) end -- refused where an entry is ahead of it already
+end
+
+-- --- Moving ---
+
+-- The name that an entry carries, and whether it comes from `_id`.
+local function whose(id, fields)
+  local name = nil
+  for i = 1, #fields, 2 do
+    if fields[i] == '_id' then name = name or fields[i + 1] end
+  end
+  if name and string.match(name, '^(%l*:?)%d+%-%d+$') == prefix_of(stream) then
+    local known = known_of(name)
+    local believed = known == nil and not call('HGET', data, name)
+    if believed or is_carrier(id, known, name, prefix_of(stream)) then return name, true end
+  end
+  return prefix_of(stream) .. id, false
+end
+
+local function attempt_of(fields, claims)
+  for i = 1, #fields, 2 do
+    if claims and fields[i] == '_attempt' and tonumber(fields[i + 1]) then return fields[i + 1] end
+  end
+  return '1'
+end
+
+local function move(class, id, fields, kept)
+  local name, claims = whose(id, fields)
+  local attempt, own, first_at = attempt_of(fields, claims), own_fields(fields, name, claims)
+  while #own > FIELDS_MAX do own[#own] = nil end -- it is refused for fewer, too
+  local class_word = tostring(class - 1)
+  name = parking_name(id, name, claims, class_word, attempt, own)
+  put_into_later(name, class_word, attempt, first_at, own, now + moved / 1000) -- in their order
+  leave_stream(id)
+  if not claims then keep(kept, id) end
+  moved = moved + 1
+end
+
+-- False when the call has done enough.
+local function move_all(class, kept)
+  while true do
+    local message = call('XRANGE', stream, BEYOND, '+', 'COUNT', 1)[1]
+    if not message then return true end
+    bytes = bytes + size_and_name(message[1], message[2], '')
+    if moved == most or moved > 0 and bytes > max_bytes then return false end
+    move(class, message[1], message[2], kept)
+  end
+end
+
+-- The present is not less than the greatest id in the stream.
+local function set_to_present()
+  local present = PRESENT
+  if redis.pcall('XSETID', stream, present, 'MAXDELETEDID', present).err then
+    present = call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
+    call('XSETID', stream, present, 'MAXDELETEDID', present)
+  end
+  local read = read_until(stream)
+  if read and newer(read, present) then call('XGROUP', 'SETID', stream, 'sluice', present) end
+  set_back = set_back + 1
+end
+
+local function mend(class)
+  local kept, before = kept_names(class)
+  if before then go_over(kept) end
+  if more == 0 and is_ahead(stream, now + AHEAD_MS) then
+    local lacking = lacks_right('mend')
+    if lacking then return lacking end
+    if move_all(class, kept) then
+      set_to_present()
+    else
+      more = 1
+    end
+  end
+  write_kept(class, kept, before)
+end
+
+for class = 1, 3 do
+  stream = KEYS[4 + class]
+  if unless_wrong(redis.pcall('XLEN', stream)) then
+    local lacking = mend(class)
+    if lacking then return lacking end
+  end
+end
+return {moved, set_back, more}
