@@ -115,16 +115,21 @@ static void promoted_retries_keep_their_identity(void **state)
     expect(request, CODE_NONE, NULL);
 }
 
-static void suspects_run_alone(void **state)
+static void suspects_with_a_run_on_record_run_alone(void **state)
 {
     (void)state;
     static const enum entry_origin origins[] = {ORIGIN_NEW, ORIGIN_OWN, ORIGIN_RELEASED, ORIGIN_RECLAIMED};
     struct entry_field text = {"text", 4, "t", 1};
-    for (size_t i = 0; i < 8; i++) {
-        struct entry entry = {
-            .id = {1, 1}, .origin = origins[i / 2], .lonely_runs = i % 2, .fields = &text, .field_count = 1};
+    for (size_t i = 0; i < 12; i++) {
+        struct entry entry = {.id = {1, 1},
+                              .origin = origins[i / 3],
+                              .lonely_runs = i % 3 == 1,
+                              .group_run = i % 3 == 2,
+                              .fields = &text,
+                              .field_count = 1};
         struct request *request = request_parse(&rules, &entry, 0);
-        assert_int_equal(request->alone, origins[i / 2] == ORIGIN_RECLAIMED || i % 2 == 1);
+        assert_int_equal(request->suspect, origins[i / 3] == ORIGIN_RECLAIMED || i % 3 > 0);
+        assert_int_equal(request->alone, i % 3 > 0);
         expect(request, CODE_NONE, NULL);
     }
 }
@@ -218,7 +223,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_retry_has_room_for_the_daemons_fields),
     cmocka_unit_test(errors_keep_id_ttl_and_meta),
     cmocka_unit_test(promoted_retries_keep_their_identity),
-    cmocka_unit_test(suspects_run_alone),
+    cmocka_unit_test(suspects_with_a_run_on_record_run_alone),
     cmocka_unit_test(an_unread_entry_is_too_large),
     cmocka_unit_test(a_vanished_entry_is_an_internal_error),
     cmocka_unit_test(a_shed_entry_finds_its_queue_full),
