@@ -23,15 +23,16 @@ MUST_CHECK enum status file_replace(const char *path, const void *bytes, size_t 
 
 /* Opens a file to be written, and makes one where there is none, with the rights that the umask leaves of 0666. `flags`
  * are those of open, without O_CREAT. A symbolic link in its place is refused: who may make one there must not choose
- * which file we write to. Owns: the caller closes `*fd`, which is -1 after an error. Errors: STATUS_BAD_INPUT (a link), what
- * errno says. */
+ * which file we write to. Owns: the caller closes `*fd`, which is -1 after an error. Errors: STATUS_BAD_INPUT (a link),
+ * what errno says. */
 MUST_CHECK enum status file_make(const char *path, int flags, int *fd, struct err *err);
 
-/* Makes a folder, with the rights that the umask leaves of 0777; one that is there already is as good, a symbolic link is
- * not. Errors: STATUS_BAD_INPUT (something else is there), what errno says. */
+/* Makes a folder, with the rights that the umask leaves of 0777; one that is there already is as good, a symbolic link
+ * is not. Errors: STATUS_BAD_INPUT (something else is there), what errno says. */
 MUST_CHECK enum status file_make_folder(const char *path, struct err *err);
 
-/* Waits until names that were made, renamed or removed beside `path` would survive a power cut. Errors: what errno says. */
+/* Waits until names that were made, renamed or removed beside `path` would survive a power cut. Errors: what errno
+ * says. */
 MUST_CHECK enum status file_sync_folder(const char *path, struct err *err);
 
 #endif

@@ -52,7 +52,8 @@ static bool never_closed(const char *bytes, size_t length, size_t at, struct csv
 {
     const char *feed = memrchr(bytes, '\n', at);
     *out = (struct csv_record){.open = true, .length = length, .content = length, .lines = count_lines(bytes, length)};
-    out->quote = (struct csv_place){count_lines(bytes, at), (uint64_t)(at - (feed ? (size_t)(feed + 1 - bytes) : 0)) + 1};
+    out->quote =
+        (struct csv_place){count_lines(bytes, at), (uint64_t)(at - (feed ? (size_t)(feed + 1 - bytes) : 0)) + 1};
     return true;
 }
 

@@ -22,8 +22,8 @@ struct csv_record {
     size_t length;  /* with its line end */
     size_t content; /* without */
     uint64_t lines; /* line feeds in `length` */
-    bool broken; /* a letter behind a closing quote, at `column` (from 1); the record then ends with its line */
-    bool open;   /* a quote that is never closed: all up to the end of the file is in it. See `quote` */
+    bool broken;    /* a letter behind a closing quote, at `column` (from 1); the record then ends with its line */
+    bool open;      /* a quote that is never closed: all up to the end of the file is in it. See `quote` */
     size_t column;
     struct csv_place quote;
 };
@@ -38,9 +38,9 @@ struct csv_skip {
     struct csv_place here, quote; /* `here` counts columns from 0 */
 };
 
-/* Goes on over the next bytes of the record and returns how many are its: all of them, up to CSV_DONE (its line end was among
- * them) or CSV_BROKEN (a letter behind a closing quote). CSV_QUOTED at the end of the file: the quote is never closed.
- * Thread: any. */
+/* Goes on over the next bytes of the record and returns how many are its: all of them, up to CSV_DONE (its line end was
+ * among them) or CSV_BROKEN (a letter behind a closing quote). CSV_QUOTED at the end of the file: the quote is never
+ * closed. Thread: any. */
 size_t csv_skip(struct csv_skip *skip, const char *bytes, size_t length, char separator);
 
 /* The fields of a record. Zero-initialise; free(list.values) in the end. */

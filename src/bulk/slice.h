@@ -64,7 +64,8 @@ void slice_reset(struct slice *slice);
  * Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status slice_add(struct slice *slice, const struct document *document, bool *added, struct err *err);
 
-/* Hashes, cuts and tokenises every good document; sets status and err. `scratch` is the thread's. Thread: any, one a slice. */
+/* Hashes, cuts and tokenises every good document; sets status and err. `scratch` is the thread's. Thread: any, one a
+ * slice. */
 void slice_prepare(struct slice *slice, const struct preparer *preparer, struct buffer *scratch);
 
 #endif

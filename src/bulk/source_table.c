@@ -61,8 +61,9 @@ enum status source_read_json(struct source *source, struct document *out, bool *
 static enum status fail_quote(const struct source *source, uint64_t line, struct csv_place quote, const char *what,
                               struct err *err)
 {
-    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the quote at column %llu %s", stream_name(source->reader.stream),
-                   (unsigned long long)(line + quote.line), (unsigned long long)quote.column, what);
+    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the quote at column %llu %s",
+                   stream_name(source->reader.stream), (unsigned long long)(line + quote.line),
+                   (unsigned long long)quote.column, what);
 }
 
 /* Drops a record that is too long to be held. */

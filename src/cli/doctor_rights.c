@@ -88,9 +88,10 @@ static void check_strangers(struct doctor *doctor)
     } else if (status) {
         doctor_say(doctor, FINDING_WARN, "strangers", "cannot tell whether a login is needed: %s", err.message);
     } else {
-        doctor_say(doctor, FINDING_FAIL, "strangers",
-                   "Redis lets everybody in who reaches it, because its user default is on and has no password: turn it "
-                   "off and give each role a login (config/make-users.sh)");
+        doctor_say(
+            doctor, FINDING_FAIL, "strangers",
+            "Redis lets everybody in who reaches it, because its user default is on and has no password: turn it "
+            "off and give each role a login (config/make-users.sh)");
     }
 }
 

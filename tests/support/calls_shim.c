@@ -1,5 +1,5 @@
-/* A preloaded library that writes down, in the file that CALLS_SHIM names, in which order a process makes names and data
- * durable: a line `call path` for each rename (of the new name), unlink, fsync and fdatasync that succeeded. */
+/* A preloaded library that writes down, in the file that CALLS_SHIM names, in which order a process makes names and
+ * data durable: a line `call path` for each rename (of the new name), unlink, fsync and fdatasync that succeeded. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
