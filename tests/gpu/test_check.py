@@ -232,7 +232,7 @@ class OnTheHost(unittest.TestCase):
         """A kernel that hangs is cut short, with all that it has started."""
         self.made_up("hang", f"echo $$ >{self.out}/pid; exec sleep 300")
         begin = time.monotonic()
-        self.assertEqual(self.run_hour("a", "--limit", "10", kernels=f"trap '' TERM; {self.out}/hang"), 1, self.text)
+        self.assertEqual(self.run_hour("a", "--limit", "20", kernels=f"trap '' TERM; {self.out}/hang"), 1, self.text)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertRegex(self.verdict("kernels"), "^FAILED, cut short")
         self.assertFalse(pathlib.Path("/proc", (self.out / "pid").read_text().strip()).exists())
