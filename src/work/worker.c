@@ -271,7 +271,9 @@ struct worker_stats worker_stats(const struct worker *worker)
     struct held_sum held = held_all(&worker->held);
     stats.held_tokens = (uint32_t)held.tokens;
     stats.held_bytes = held.bytes;
-    stats.waiting = worker->window.rows + worker->suspects.count + worker->loners.count;
+    stats.waiting = worker->window.rows + worker->loners.count;
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        stats.waiting += worker->suspects[class].count;
     stats.computing = worker->running.count;
     stats.devices = worker->options.devices - stats.devices_lost;
     stats.batch_tokens = worker->budget.tokens;

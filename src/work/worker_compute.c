@@ -292,9 +292,10 @@ bool compute_waits(const struct worker *worker)
 /* Takes back all that has not started. Who has rows out follows when the last of them is back. */
 void compute_unstarted(struct worker *worker)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++)
+    for (int class = 0; class < CLASS_COUNT; class ++) {
         request_list_join(&worker->to_release, &worker->to_prepare[class]);
-    request_list_join(&worker->to_release, &worker->suspects);
+        request_list_join(&worker->to_release, &worker->suspects[class]);
+    }
     request_list_join(&worker->to_release, &worker->loners);
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);

@@ -27,6 +27,7 @@ static void charged(struct worker *worker, struct request *request)
 void lonely_leave(struct worker *worker, struct request *request)
 {
     worker->grouped -= request->grouped;
+    worker->grouped_low -= request->grouped && request->class == CLASS_LOW;
     request->grouped = false;
     if (worker->lonely != request)
         return;
@@ -62,7 +63,7 @@ void lonely_ended(struct worker *worker, struct request *request)
 
 void lonely_add(struct worker *worker, struct request *request)
 {
-    struct request_list *list = request->alone ? &worker->loners : &worker->suspects;
+    struct request_list *list = request->alone ? &worker->loners : &worker->suspects[request->class];
     if (!request->urgent) {
         request_list_push(list, request);
         return;
@@ -88,7 +89,8 @@ static void forget(struct worker *worker, struct request_list *list)
 
 void lonely_forget(struct worker *worker)
 {
-    forget(worker, &worker->suspects);
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        forget(worker, &worker->suspects[class]);
     forget(worker, &worker->loners);
 }
 
@@ -127,13 +129,16 @@ static void group_unsure(struct worker *worker, struct request_list *list)
         request->on_record = true;
         lonely_leave(worker, request);
     }
-    if (worker_takes_more(worker)) {
-        request_list_join(list, &worker->suspects);
-        worker->suspects = *list;
-        return;
-    }
+    struct request_list again[CLASS_COUNT] = {0};
     for (struct request *request; (request = request_list_pop(list)) != NULL;)
-        settle_release(worker, request);
+        if (worker_takes_more(worker))
+            request_list_push(&again[request->class], request);
+        else
+            settle_release(worker, request);
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        request_list_join(&again[class], &worker->suspects[class]);
+        worker->suspects[class] = again[class];
+    }
 }
 
 static void group_charged(struct worker *worker, const struct event *event)
@@ -148,18 +153,30 @@ static void group_charged(struct worker *worker, const struct event *event)
         member_charged(worker, request);
 }
 
+/* Whose turn it is: the highest class's. Of bulk work, which makes way for online requests and so may take its time, only
+ * so many that the others never wait for it. */
+static struct request_list *next_suspects(struct worker *worker)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        bool held_up = class == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
+        if (worker->suspects[class].first != NULL && !held_up)
+            return &worker->suspects[class];
+    }
+    return NULL;
+}
+
 /* Fills the group up once half of it is through, so that there is always something to run. */
 static void charge_group(struct worker *worker)
 {
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
-    if (!may || worker->suspects.first == NULL || worker->loners.first != NULL || worker->charging ||
-        worker->grouped > GROUP_MOST / 2)
+    struct request_list *next = next_suspects(worker);
+    if (!may || next == NULL || worker->loners.first != NULL || worker->charging || worker->grouped > GROUP_MOST / 2)
         return;
     struct action *action = worker_act(worker, ACTION_CHARGE);
     if (action == NULL)
         return;
-    while (worker->suspects.first != NULL && worker->grouped < GROUP_MOST) {
-        struct request *request = request_list_pop(&worker->suspects);
+    for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
+        struct request *request = request_list_pop(next);
         if (take_expired(worker, request)) {
             settle_finish(worker, request);
             continue;
@@ -167,6 +184,7 @@ static void charge_group(struct worker *worker)
         request->verdict = VERDICT_DONE;
         request->grouped = true;
         worker->grouped++;
+        worker->grouped_low += request->class == CLASS_LOW;
         request_list_push(&action->requests, request);
     }
     worker->charging = action->requests.first != NULL;

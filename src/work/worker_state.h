@@ -137,12 +137,12 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t expire_at; /* when to look for rows that expire, at the earliest */
 
     /* Suspects. */
-    struct request_list suspects; /* for groups … */
-    uint32_t grouped;             /* members of the one that runs */
-    bool charging;                /* some of them are being charged */
-    uint32_t urgent;              /* suspects of both kinds: no others are taken over before they are charged */
-    struct request_list loners;   /* … or each alone */
-    bool asked;                   /* for the process */
+    struct request_list suspects[CLASS_COUNT]; /* for groups … */
+    uint32_t grouped, grouped_low;             /* members of the one that runs; of them, of class low */
+    bool charging;                             /* some of them are being charged */
+    uint32_t urgent;            /* suspects of both kinds: no others are taken over before they are charged */
+    struct request_list loners; /* … or each alone */
+    bool asked;                 /* for the process */
     enum turn turn;
     uint64_t turn_ends; /* TURN_ALONE: no other suspect begins then */
     struct request *lonely;

@@ -611,6 +611,43 @@ static void suspects_run_in_groups(void **state)
     worker_close(bench.worker);
 }
 
+static void reclaimed_of(struct bench *bench, enum request_class class, size_t count)
+{
+    static struct entry entries[MOST];
+    static const struct entry_field field = {"text", 4, "word", 4};
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (struct entry){.class = class,
+                                    .id = {++bench->next_entry, 0},
+                                    .origin = ORIGIN_RECLAIMED,
+                                    .fields = &field,
+                                    .field_count = 1};
+    send(bench, (struct event){
+                    .kind = EVENT_ENTRIES,
+                    .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
+}
+
+/* Beside online requests bulk work may take its time: it has half of a group at most, and the others go before it. */
+static void bulk_suspects_hold_up_no_others(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 2);
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    reclaimed_of(&bench, CLASS_LOW, 100);
+    struct action charge = take(&bench, ACTION_CHARGE);
+    assert_int_equal(charge.requests.count, 32);
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    (void)take(&bench, ACTION_RECLAIM);
+    reclaimed_of(&bench, CLASS_HIGH, 5);
+    charge = take(&bench, ACTION_CHARGE);
+    assert_int_equal(charge.requests.count, 5);
+    assert_int_equal(charge.requests.first->class, CLASS_HIGH);
+    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    worker_close(bench.worker);
+}
+
 /* Charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
 static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
 {
@@ -814,6 +851,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_drain_ends_at_its_timeout),
     cmocka_unit_test(stop_exits_at_once),
     cmocka_unit_test(suspects_run_in_groups),
+    cmocka_unit_test(bulk_suspects_hold_up_no_others),
     cmocka_unit_test(a_suspect_with_a_crash_on_record_runs_alone),
     cmocka_unit_test(who_has_a_crash_on_record_is_for_no_group),
     cmocka_unit_test(an_urgent_suspect_is_charged_first),
