@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Brings parked requests that are due back to their streams.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 requests:high, 5 requests, 6 requests:low
@@ -10,7 +10,7 @@
 -- what is not even a name is dropped. Where a stream has a wrong type, takes no more because its ids are used up, or is ahead
 -- of the clock (lua/mend), requests of its class wait on, each for a second; the others do not.
 -- May not: remove a parked request before it stands in its stream; bring one back that it may not remove (it would come
--- back again and again); run when Redis is out of memory (no allow-oom: this adds work).
+-- back again and again). It runs in a full Redis: a request takes as much in its stream as it took here.
 
 local call = redis.call
 local later, data, trouble = KEYS[1], KEYS[2], KEYS[3]

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Takes over entries of workers that died, those that a worker gave back, and those that were set aside for whoever has room.
 --
 -- KEYS  1 stream, 2 trouble, then for each consumer its alive key

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Takes the newest unread requests of a class above its cap, so that they can be answered `queue_full`; and unread cancels,
 -- so that they are dealt with and count as nobody's request.
 --
@@ -11,8 +11,8 @@
 -- how many requests wait, and the newest are taken. A call looks at 256 entries or 1 MiB for each of the two, so it may have to
 -- be repeated before it takes the first.
 -- Retries were accepted and are passed by, 256 of them at most: entries with an `_id` that `trouble` confirms.
--- May not: take what somebody has read; refuse a request without knowing that those before it are as many as the cap; run
--- when Redis is out of memory (its answers need some).
+-- May not: take what somebody has read; refuse a request without knowing that those before it are as many as the cap.
+-- It runs in a full Redis, because what it takes is answered and gone.
 
 local call = redis.call
 local stream, trouble = KEYS[1], KEYS[2]

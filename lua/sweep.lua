@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Finds what belongs to nobody: entries that were read and are in no consumer's hands (XGROUP DELCONSUMER by hand), parked
 -- requests that no longer wait (ZREM by hand), heartbeats of workers that are long gone.
 --

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/heartbeats.h"
+#include "cli/print.h"
 #include "work/request.h"
 
 struct own {
@@ -20,7 +21,8 @@ struct counts {
         long long unread, pending, wait_ms; /* wait_ms: -1 when nobody could say */
     } classes[CLASS_COUNT];
     long long later, dead, paused;
-    size_t workers, quiet;               /* alive; of these, quiet */
+    size_t workers, quiet, tight;        /* alive; of these, quiet; and that hold little, for … */
+    char reason[32];                     /* … this, of one of them */
     unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
 };
@@ -75,6 +77,10 @@ static enum status count(struct session *session, struct counts *counts, struct 
             continue;
         counts->workers++;
         counts->quiet += strcmp(heartbeat_value(line, "state", value, sizeof value), "quiet") == 0;
+        if (strcmp(heartbeat_value(line, "state", value, sizeof value), "tight") == 0) {
+            counts->tight++;
+            heartbeat_value(line, "reason", counts->reason, sizeof counts->reason);
+        }
         counts->devices += strtoul(heartbeat_value(line, "devices", value, sizeof value), NULL, 10);
         counts->devices_lost += strtoul(heartbeat_value(line, "devices_lost", value, sizeof value), NULL, 10);
     }
@@ -98,6 +104,11 @@ static void print_text(const struct session *session, const struct counts *count
     }
     printf("later    %lld\ndead     %lld\nworkers  %zu alive, %zu of them quiet\ndevices  %lu, and %lu lost\n",
            counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost);
+    if (counts->tight > 0) {
+        printf("tight    %zu of them hold little: ", counts->tight);
+        print_bytes(stdout, counts->reason, strlen(counts->reason));
+        putchar('\n');
+    }
 }
 
 static void print_json(const struct session *session, const struct counts *counts)
@@ -111,8 +122,14 @@ static void print_json(const struct session *session, const struct counts *count
         else
             printf("%lld}", counts->classes[i].wait_ms);
     }
-    printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu}\n",
-           counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost);
+    printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,"
+           "\"tight\":%zu,\"reason\":",
+           counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost,
+           counts->tight);
+    if (counts->tight == 0)
+        puts("null}");
+    else
+        printf("\"memory:%lu%%\"}\n", strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
 }
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)

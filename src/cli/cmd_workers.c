@@ -43,6 +43,10 @@ static void print_worker(const struct heartbeat_line *line)
         printf(" %s=", words[i]);
         print_bytes(stdout, value, strlen(value));
     }
+    if (heartbeat_value(line, "reason", value, sizeof value)[0] != '\0') {
+        fputs(" reason=", stdout);
+        print_bytes(stdout, value, strlen(value));
+    }
     printf(" spoke=%s alive=%s", span_format(line->age_ms, age), line->alive ? "yes" : "no");
     if (line->command[0] != '\0') {
         fputs(" ordered=", stdout);

@@ -41,12 +41,10 @@ static void on_group(void *context, const struct resp_value *reply, const struct
         on_wrong_type(group);
         return;
     }
-    /* A full Redis does not even say that the group is there already; if it is not, the first read will tell. */
-    bool there = resp_is_error(reply, "BUSYGROUP") || resp_is_error(reply, "OOM");
-    if (!there && queue_refused(queue, reply, "XGROUP CREATE")) {
+    if (queue_refused(queue, reply, "lua/group")) {
         return;
     }
-    if (!there) {
+    if (reply->type == RESP_INTEGER && reply->integer == 1) {
         queue->stats.groups_created++;
         log_info("group_created", log_str("key", queue_stream(queue, group->class)));
     }
@@ -64,9 +62,11 @@ void queue_create_groups(struct queue *queue)
     }
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct group *group = &queue->groups[class];
-        const char *const words[] = {"XGROUP",    "CREATE", queue_stream(queue, group->class),
-                                     QUEUE_GROUP, "0",      "MKSTREAM"};
-        if (link_command(queue->writer, 6, words, NULL, queue->options.command_timeout_ms, on_group, group, &err)) {
+        struct command command = {0};
+        script_begin(&queue->scripts, SCRIPT_GROUP, 1, &command);
+        queue_add_stream(queue, &command, group->class);
+        if (!queue_call(queue, &command, on_group, group)) {
+            err_set(&err, STATUS_NO_MEMORY, "no memory for a Redis command");
             queue_down(queue, &err);
             return;
         }

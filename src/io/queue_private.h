@@ -121,7 +121,9 @@ struct queue {
     uint64_t staged;        /* number of the last stage key */
     uint64_t stage_from_ns; /* not before: Redis did not take what was staged */
 
-    bool full;              /* Redis is, by what a pulse has seen */
+    uint64_t used_bytes, most_bytes; /* of Redis' memory, as the last INFO said, and connections to it */
+    uint32_t clients;
+    bool tight, trickle; /* as the log said last */
     uint64_t pulse_skipped; /* keys of a wrong type, likewise */
     uint64_t mending_entries; /* that lua/mend has parked since it last set a stream back */
     struct queue_stats stats;

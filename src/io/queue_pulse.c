@@ -1,7 +1,7 @@
 /* Once a second: our heartbeat into Redis, what Redis knows of the queue back, and how full Redis is.
  *
- * The script and INFO go out together and are one event. Full is a switch with two thresholds: replies are larger than
- * requests, so what stops claiming at 85 % of maxmemory must see room again before it goes on. */
+ * The script and INFO go out together and are one event. What follows from Redis' memory is the worker's affair; here it
+ * is only said. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +9,45 @@
 #include "base/log.h"
 #include "io/queue_parts.h"
 
-enum { FULL_PERCENT = 85, ROOM_PERCENT = 80, PULSE_ANSWER = 6 + 2 * CLASS_COUNT };
+enum { PULSE_ANSWER = 6 + 2 * CLASS_COUNT };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
-static void weigh_memory(struct queue *queue, const char *info)
+static uint64_t number_of(const char *info, const char *name)
 {
-    char used_text[32] = "0", most_text[32] = "0";
-    queue_info_field(info, "used_memory", used_text, sizeof used_text);
-    queue_info_field(info, "maxmemory", most_text, sizeof most_text);
-    double used = strtod(used_text, NULL), most = strtod(most_text, NULL);
-    double percent = most > 0 ? used / most * 100 : 0;
-    bool full = percent >= (queue->full ? ROOM_PERCENT : FULL_PERCENT);
-    if (full && !queue->full) {
-        log_warn("redis_full", log_double("percent", percent),
-                 log_str("now", "claiming nothing until it is below 80 %"));
-    } else if (!full && queue->full) {
+    char text[32] = "0";
+    queue_info_field(info, name, text, sizeof text);
+    return strtoull(text, NULL, 10);
+}
+
+/* Said where it begins and where it ends, and that is 5 % lower. */
+static void say_tight(struct queue *queue, double percent)
+{
+    enum { NEWS_PERCENT = 5 };
+    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->tight ? NEWS_PERCENT : 0);
+    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->trickle ? NEWS_PERCENT : 0);
+    if (tight && (!queue->tight || trickle != queue->trickle)) {
+        log_warn("redis_tight", log_str("reason", "Redis' memory is nearly used up (maxmemory)"),
+                 log_double("percent", percent),
+                 log_str("now", trickle ? "one small batch at a time, as memory falls" : "little is held"));
+    } else if (!tight && queue->tight) {
         log_info("redis_has_room", log_double("percent", percent));
     }
-    queue->full = full;
+    queue->tight = tight;
+    queue->trickle = trickle;
+}
+
+static void weigh_memory(struct task *task, const char *info)
+{
+    struct queue *queue = task->queue;
+    queue->used_bytes = number_of(info, "used_memory");
+    queue->most_bytes = number_of(info, "maxmemory");
+    queue->clients = (uint32_t)number_of(info, "connected_clients");
+    double percent = queue->most_bytes > 0 ? (double)queue->used_bytes / (double)queue->most_bytes * 100 : 0;
+    say_tight(queue, percent);
+    if (percent >= 100) { /* what is staged ahead of its settle would be refused */
+        queue_not_staged(queue);
+    }
 }
 
 /* Either of the two answers, in whatever order: a server that has forgotten the script gives its answer second. */
@@ -40,7 +60,10 @@ static void answered(struct task *task, bool ok)
     if (task->failed) {
         queue_task_fail(task);
     } else {
-        task->pulse.full = task->queue->full;
+        const struct queue *queue = task->queue; /* the script's answer has set all else, whichever came first */
+        task->pulse.used_bytes = queue->used_bytes;
+        task->pulse.most_bytes = queue->most_bytes;
+        task->pulse.clients = queue->clients;
         queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
     }
 }
@@ -51,7 +74,7 @@ static void on_memory(void *context, const struct resp_value *reply, const struc
     (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "INFO memory") && reply->type == RESP_STRING;
     if (ok) {
-        weigh_memory(task->queue, reply->bytes);
+        weigh_memory(task, reply->bytes);
     }
     answered(task, ok);
 }
@@ -160,6 +183,11 @@ static void add_heartbeat(struct command *command, const struct heartbeat *heart
         command_text(command, counts[i].name);
         command_number(command, counts[i].value);
     }
+    if (heartbeat->memory_percent > 0) {
+        snprintf(rate, sizeof rate, "memory:%u%%", heartbeat->memory_percent);
+        command_text(command, "reason");
+        command_text(command, rate);
+    }
     snprintf(rate, sizeof rate, "%.3f", heartbeat->rows_per_s);
     command_text(command, "rows_per_s");
     command_text(command, rate);
@@ -193,8 +221,8 @@ void queue_pulse(struct queue *queue, struct action *action)
     if (!queue_call(queue, &command, on_pulse, task)) {
         answered(task, false);
     }
-    const char *const words[] = {"INFO", "memory"};
-    if (link_command(queue->writer, 2, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
+    const char *const words[] = {"INFO", "memory", "clients"};
+    if (link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
         answered(task, false);
     }
 }

@@ -30,6 +30,7 @@ enum script {
     SCRIPT_REQUEUE,
     SCRIPT_CONTROL,
     SCRIPT_MEND,
+    SCRIPT_GROUP,
     SCRIPT_COUNT,
 };
 

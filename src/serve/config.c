@@ -105,7 +105,7 @@ static const struct setting table[] = {
     {INTEGER(target_p99_ms, "0", 0, 3600000, SERVE_QUEUE, "batches so short that 99 % are answered in this time; 0 = off"), .live = true},
     {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},
     {INTEGER(window_ms, "5", 0, 60000, SERVE_QUEUE, "longest wait for more texts before a batch starts"), .live = true},
-    {INTEGER(credit_tokens, "131072", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device"), .live = true},
+    {INTEGER(credit_tokens, "auto", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device; auto = of a second"), .automatic = true, .live = true},
     {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold, for each device"), .live = true},
 
     {CHOICE(default_encoding, "json", encodings, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},

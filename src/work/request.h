@@ -62,6 +62,7 @@ struct entry {
     bool urgent;          /* taken over several times, and no run of it was charged since: to be charged before others */
     bool unread;          /* taken over too often: answered poison; `fields` are those that say where */
     bool oversize;        /* its fields were more than the reader takes: answered too_large, unread */
+    uint64_t oversize_bytes; /* what they were then, where that is known */
     bool vanished;        /* pending, but its message was deleted from the stream: answered internal (OUTCOME_GONE) */
     const struct entry_field *fields;
     size_t field_count;
@@ -229,6 +230,7 @@ struct request {
     size_t bytes;      /* memory that this request holds or will hold, at most: what credit counts */
     size_t work_bytes; /* of them, what it takes from its preparing on: ids, vectors, reply */
     bool begun;        /* by held_begin */
+    size_t reply_bytes; /* what Redis will keep of it, estimated when it is begun: worker_tight.c */
     uint32_t tokens;   /* likewise: estimated from the text until it is tokenised */
 };
 

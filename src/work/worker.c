@@ -20,8 +20,6 @@ enum status worker_check(const struct worker_options *options, struct err *err)
         wrong = "engine_slots";
     else if (options->batches_out < options->engine_slots)
         wrong = "batches_out";
-    else if (options->credit_tokens == 0 || options->credit_bytes == 0)
-        wrong = "credit";
     else if (options->lease_ms < 3)
         wrong = "lease_ms";
     else if (options->backoff_ms == 0 || options->backoff_cap_ms < options->backoff_ms)
@@ -54,9 +52,11 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         worker->classes[class].mean_tokens = options->rules.max_tokens;
         worker->classes[class].mean_bytes =
             (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
+        worker->classes[class].largest_bytes = options->rules.max_text_bytes;
     }
     pace_open(worker);
     worker->stats.devices_lost = options->devices_lost;
+    worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse */
     worker->settle_most = SETTLE_ENTRIES;
     worker->own_count = OWN_MOST;
     worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
@@ -129,7 +129,7 @@ void worker_weigh(double *mean, double value)
 
 bool worker_claims(const struct worker *worker)
 {
-    bool let = worker->pulse_known && !worker->pulse.paused && !worker->pulse.full && !worker->quiet;
+    bool let = worker->pulse_known && !worker->pulse.paused && !worker->quiet;
     return let && worker->turn == TURN_TOGETHER && worker_takes_more(worker);
 }
 
@@ -225,7 +225,7 @@ static uint64_t next_deadline(const struct worker *worker)
     uint64_t next = NEVER;
     uint64_t always[] = {watch_deadline(worker), worker->drain_ends};
     uint64_t linked[] = {worker->quiet_until, worker->renew_at,      worker->promote_at, worker->reclaim.at,
-                         worker->sweep.at,    worker->pulse_at,      worker->own_at,     worker->again_at,
+                         worker->sweep.at,    pulse_due(worker),     worker->own_at,     worker->again_at,
                          worker->mend_at,
                          worker->unblock_at,  share_deadline(worker)};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)

@@ -44,8 +44,8 @@ struct worker_options {
     uint32_t engine_slots;          /* batches that are computed side by side: by threads, or by devices */
     uint32_t spare_slots;           /* beside them: batches of class low that run in spare time; 0: none can */
     uint32_t batches_out;   /* that may be out, with those that wait behind the others: no fewer; without spare ones */
-    uint32_t credit_tokens; /* what may be held for each device: tokens (estimated until known) … */
-    uint64_t credit_bytes;  /* … and bytes */
+    uint32_t credit_tokens; /* that may be held for each device (estimated until known); 0: of a second's work */
+    uint64_t credit_bytes;  /* likewise; 0: 64 MiB */
     uint32_t lease_ms;      /* renewed at a third of it */
     uint32_t read_block_ms; /* longest XREADGROUP block, <= 2000 */
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
@@ -68,11 +68,16 @@ enum turn {
 /* What an operator asked of this worker, remotely. */
 enum worker_command { COMMAND_NONE, COMMAND_QUIET, COMMAND_RESUME, COMMAND_DRAIN, COMMAND_STOP };
 
-/* What Redis knows of the queue, each second. */
+/* How much of its maxmemory Redis uses, from these percents on: little is held; one small batch at a time begins; and
+ * what replies are expected to take ends here. */
+enum { MEMORY_TIGHT_PERCENT = 85, MEMORY_TRICKLE_PERCENT = 97, MEMORY_CEILING_PERCENT = 103 };
+
+/* What Redis knows of the queue, each second; more often while its memory is what we wait for. */
 struct pulse {
     uint64_t redis_ms;           /* Redis unix ms, now */
     bool paused;                 /* the queue is: nobody reads */
-    bool full;                   /* Redis is above 85 % of maxmemory: claim nothing, finish what is held */
+    uint64_t used_bytes, most_bytes; /* memory that Redis uses, and its maxmemory; most_bytes 0: no limit */
+    uint32_t clients;                /* connections that Redis has: twice as many as workers, at least */
     enum worker_command command; /* for this worker, once */
     bool waiting;                /* there are entries of others to be taken that the housekeeper has no room for */
     bool housekeeper;            /* this worker is, until the next pulse says otherwise; the others know of no … */
@@ -150,7 +155,8 @@ enum housekeeper_rank {
 
 /* What a worker says of itself each second. */
 struct heartbeat {
-    const char *state; /* "running", "quiet", "draining", "full" */
+    const char *state; /* "running", "quiet", "draining", "tight" */
+    uint32_t memory_percent; /* tight: of maxmemory, that Redis uses */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost; /* that live, and that were lost since it started */
     uint64_t done, errors, dead;

@@ -108,6 +108,7 @@ void compute_device_lost(struct worker *worker, const struct event *event)
     options->engine_slots = event->left.engine_slots > 0 ? event->left.engine_slots : 1;
     options->batches_out = event->left.batches_out > 0 ? event->left.batches_out : 1;
     worker->stats.devices_lost++;
+    pace_second(worker);
 }
 
 /* What runs, but for what runs in spare time, which is in nobody's way. */
@@ -258,17 +259,24 @@ static uint32_t prepare_most(const struct worker *worker, enum request_class cla
     return worker->away_low < AWAY_LOW ? 1 : 0;
 }
 
+static void begin(struct worker *worker, const struct request_list *list, uint32_t count)
+{
+    for (struct request *request = list->first; count > 0; request = request->next, count--)
+        tight_begun(worker, request);
+}
+
 /* The highest class first. The others wait here and not in the prep threads' queue, where a late one of a higher class
  * could not overtake them. */
 static void advance_prepare(struct worker *worker)
 {
-    uint64_t most_bytes = worker->options.credit_bytes * worker_devices(worker);
+    uint64_t most_bytes = read_credit_bytes(worker);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct request_list *list = &worker->to_prepare[class];
         for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class) class)) > 0;) {
-            uint32_t count = held_begin(&worker->held, list, most, most_bytes);
+            uint32_t count = held_begin(&worker->held, list, tight_begins(worker, list, most), most_bytes);
             if (count == 0)
                 break;
+            begin(worker, list, count);
             if (!compute_send(worker, ACTION_PREPARE, list, count))
                 return;
         }

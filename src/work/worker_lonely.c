@@ -229,7 +229,8 @@ void lonely_charged(struct worker *worker, const struct event *event)
 
 static bool wants_to_be_alone(const struct worker *worker)
 {
-    return worker->loners.first != NULL && worker_may_call(worker) && worker_takes_more(worker);
+    return worker->loners.first != NULL && worker_may_call(worker) && worker_takes_more(worker) &&
+           tight_begins(worker, &worker->loners, 1) > 0;
 }
 
 /* Not before the group is through, which would be charged with what a lonely run does. */
@@ -280,6 +281,7 @@ static void choose(struct worker *worker)
         settle_finish(worker, request);
         return;
     }
+    tight_begun(worker, request);
     worker->lonely = request;
     worker->lonely_stage = LONELY_UNSURE;
     charge(worker);

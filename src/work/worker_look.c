@@ -38,5 +38,6 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
         tune_begin(&worker->tune, options->target_p99_ms);
     if (options->max_batch_tokens != old.max_batch_tokens)
         worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
+    pace_second(worker);
     return STATUS_OK;
 }

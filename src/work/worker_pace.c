@@ -37,6 +37,7 @@ void pace_open(struct worker *worker)
 {
     worker->cost = worker->options.cost;
     tune_begin(&worker->tune, worker->options.target_p99_ms);
+    pace_second(worker);
 }
 
 void pace_computed(struct worker *worker, const struct batch *batch)
@@ -55,6 +56,7 @@ void pace_computed(struct worker *worker, const struct batch *batch)
         return;
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
+    pace_second(worker);
 }
 
 /* Retries, and what another worker had before, say nothing of how long our batches may be. */
@@ -103,28 +105,48 @@ void pace_limits(const struct worker *worker, struct window_limits *limits)
     limits->urgent_ms = limits->now_ms + (uint64_t)(takes_ns / (double)NS_PER_MS) + MARGIN_MS;
 }
 
-static double batch_ns(const struct worker *worker, double rows)
+static double batch_ns(const struct worker *worker, struct cost_shape row, double rows)
 {
-    const struct cost_shape row = worker->mean_row;
     return cost_predict_ns(&worker->cost, (struct cost_shape){rows * row.tokens, rows * row.squares, rows});
 }
 
 /* The rows of a full batch are found by halving, for its passes make its time go up in steps. */
-double pace_rows_per_s(const struct worker *worker)
+static double full_batch_rows(const struct worker *worker, struct cost_shape row, double most)
 {
-    double most = most_ns(worker), least = 1, tokens = worker->mean_row.tokens;
-    if (tokens <= 0 || !cost_known(&worker->cost))
-        return 0;
-    double rows = fmax(1, fmin(worker->options.max_batch_rows, worker->budget.tokens / tokens));
-    if (most > 0 && batch_ns(worker, rows) > most) {
+    double least = 1, rows = fmax(1, fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens));
+    if (most > 0 && batch_ns(worker, row, rows) > most) {
         while (rows - least > 0.5) {
             double middle = (least + rows) / 2;
-            if (batch_ns(worker, middle) > most)
+            if (batch_ns(worker, row, middle) > most)
                 rows = middle;
             else
                 least = middle;
         }
         rows = least;
     }
-    return rows / batch_ns(worker, rows) * (double)NS_PER_S * worker->options.engine_slots;
+    return rows;
+}
+
+double pace_rows_per_s(const struct worker *worker)
+{
+    const struct cost_shape row = worker->mean_row;
+    if (row.tokens <= 0 || !cost_known(&worker->cost))
+        return 0;
+    double rows = full_batch_rows(worker, row, most_ns(worker));
+    return rows / batch_ns(worker, row, rows) * (double)NS_PER_S * worker->options.engine_slots;
+}
+
+/* Without the target's limit, which changes all the time. Before any text has come, texts are thought to be short. */
+void pace_second(struct worker *worker)
+{
+    enum { TEXT_TOKENS = 64 };
+    const struct worker_options *options = &worker->options;
+    double tokens = fmin(TEXT_TOKENS, options->rules.max_tokens);
+    struct cost_shape row = worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, 1};
+    double rows = fmin(options->max_batch_rows, options->max_batch_tokens / row.tokens), second = 0;
+    if (cost_known(&worker->cost)) {
+        rows = full_batch_rows(worker, row, options->max_batch_ms * (double)NS_PER_MS);
+        second = rows / batch_ns(worker, row, rows) * (double)NS_PER_S * options->engine_slots;
+    }
+    worker->second_tokens = fmax(second, fmax(1, rows) * options->batches_out) * row.tokens;
 }

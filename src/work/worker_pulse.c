@@ -33,11 +33,13 @@ void pulse_connected(struct worker *worker)
 static struct heartbeat heartbeat(const struct worker *worker)
 {
     struct worker_stats stats = worker_stats(worker);
+    bool tight = worker->tight.level != MEMORY_ROOM && worker->pulse.most_bytes > 0;
     return (struct heartbeat){
         .state = worker->draining     ? "draining"
                  : worker->quiet      ? "quiet"
-                 : worker->pulse.full ? "full"
+                 : tight              ? "tight"
                                       : "running",
+        .memory_percent = tight ? (uint32_t)((double)worker->pulse.used_bytes * 100 / (double)worker->pulse.most_bytes) : 0,
         .held = stats.held,
         .waiting = stats.waiting,
         .computing = stats.computing,
@@ -75,6 +77,7 @@ static void obey(struct worker *worker, enum worker_command command)
 void pulse_answered(struct worker *worker, const struct event *event)
 {
     worker->pulsing = false;
+    worker->pulsed_at = worker->now;
     worker->pulse_at = worker_after_ms(worker, pulse_ms(worker));
     worker->pulse_known = true; /* one that fails leaves things as they were: it must not stop the work */
     if (event->failed) {
@@ -92,6 +95,13 @@ void pulse_answered(struct worker *worker, const struct event *event)
     if (worker->pulse.waiting) {
         chores_waiting(worker);
     }
+    tight_pulsed(worker);
+}
+
+uint64_t pulse_due(const struct worker *worker)
+{
+    uint64_t look_at = worker->pulsed_at + tight_look_ms(worker) * NS_PER_MS;
+    return look_at < worker->pulse_at ? look_at : worker->pulse_at;
 }
 
 /* Who signs off must not come back into the list of workers by a late heartbeat. A housekeeper that can no longer be it
@@ -100,12 +110,13 @@ void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
     bool gives_up = worker->pulse.housekeeper && rank(worker) < worker->told_rank;
-    if (worker->pulsing || leaves || (worker->now < worker->pulse_at && !gives_up))
+    if (worker->pulsing || leaves || (worker->now < pulse_due(worker) && !gives_up))
         return;
     struct action *action = worker_act(worker, ACTION_PULSE);
     if (action == NULL)
         return;
     action->heartbeat = heartbeat(worker);
     worker->told_rank = action->heartbeat.rank;
+    tight_asked(worker);
     worker->pulsing = true;
 }

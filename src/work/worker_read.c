@@ -6,7 +6,114 @@
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
-enum { UNBLOCK_AGAIN_MS = 100 };
+enum { UNBLOCK_AGAIN_MS = 100, READ_BYTES = 4 << 20, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
+
+/* --- credit --- */
+
+struct credit {
+    double tokens, bytes;
+};
+
+uint64_t read_credit_bytes(const struct worker *worker)
+{
+    uint64_t bytes = worker->options.credit_bytes;
+    return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
+}
+
+/* Bulk work waits in Redis: of `low` no more is held than the batches that may be out. While Redis' memory is tight,
+ * no more of any class than a batch for each that runs. */
+static struct credit credit_of(const struct worker *worker, enum request_class class)
+{
+    const struct worker_options *options = &worker->options;
+    double given = (double)worker_devices(worker) * options->credit_tokens;
+    struct credit credit = {given > 0 ? given : worker->second_tokens, (double)read_credit_bytes(worker)};
+    double low = (double)options->batches_out * options->max_batch_tokens;
+    double tight = (double)options->engine_slots * options->max_batch_tokens;
+    if (class == CLASS_LOW && low < credit.tokens)
+        credit.tokens = low;
+    if (worker->tight.level != MEMORY_ROOM && tight < credit.tokens)
+        credit.tokens = tight;
+    return credit;
+}
+
+double read_credit_tokens(const struct worker *worker, enum request_class class)
+{
+    return credit_of(worker, class).tokens;
+}
+
+/* How many entries of the class's moving mean fit into a credit. */
+static uint32_t entries_in(const struct class_state *state, struct credit credit)
+{
+    double by_tokens = credit.tokens / (state->mean_tokens < 1 ? 1 : state->mean_tokens);
+    double by_bytes = credit.bytes / (state->mean_bytes < 1 ? 1 : state->mean_bytes);
+    double entries = by_tokens < by_bytes ? by_tokens : by_bytes;
+    return entries < 0 ? 0 : entries > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)entries;
+}
+
+uint32_t read_room(const struct worker *worker, enum request_class class)
+{
+    const struct class_state *state = &worker->classes[class];
+    const struct held_sum *held = &worker->held.sums[class];
+    struct credit credit = credit_of(worker, class);
+    credit.tokens -= (double)held->tokens;
+    credit.bytes -= (double)held->bytes;
+    uint32_t entries = entries_in(state, credit);
+    if (held->count == 0 && state->asked == 0 && entries == 0) /* however heavy entries are, one must be possible */
+        return tight_reads(worker, 1);
+    return tight_reads(worker, entries > state->asked ? entries - state->asked : 0);
+}
+
+uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
+{
+    struct credit credit = credit_of(worker, class);
+    credit.tokens = credit.tokens / 4 - (double)worker->held.ahead[class].tokens;
+    credit.bytes = credit.bytes / 4 - (double)worker->held.ahead[class].bytes;
+    return entries_in(&worker->classes[class], credit);
+}
+
+/* Bytes of one answer. Redis does nothing else while it writes one; where its memory is tight, the answer is in it. */
+static double answer_bytes(const struct worker *worker)
+{
+    double part = (double)worker->pulse.most_bytes / 64;
+    return worker->tight.level != MEMORY_ROOM && part < READ_BYTES ? part : READ_BYTES;
+}
+
+/* Entries of a class in one read: were each as large as the largest of late, the answer would still be no larger than
+ * it may. And their rows are made when they are read, whatever each of them brings. */
+static uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
+{
+    double largest = worker->classes[class].largest_bytes, fit = answer_bytes(worker) / (largest < 1 ? 1 : largest);
+    uint64_t rows = (uint64_t)worker->options.rules.max_inputs * sizeof(struct row);
+    uint64_t by_rows = rows == 0 ? most : read_credit_bytes(worker) / rows;
+    most = by_rows < most ? (uint32_t)by_rows : most;
+    most = fit < most ? (uint32_t)fit : most;
+    return most < 1 ? 1 : most;
+}
+
+/* Few large reads, not many small ones: less room than a quarter is not worth asking for. */
+static uint32_t worthwhile_room(const struct worker *worker, enum request_class class)
+{
+    uint32_t most = read_most(worker, class, READ_MOST);
+    uint32_t whole = tight_reads(worker, entries_in(&worker->classes[class], credit_of(worker, class)));
+    uint32_t least = whole / 4 < most / 4 ? whole / 4 : most / 4, room = read_room(worker, class);
+    return room < least ? 0 : room < most ? room : most;
+}
+
+/* The next read of a class may bring twice as many, where this one has brought nothing large. */
+static void read_weighed(struct worker *worker, const struct event *event)
+{
+    bool seen[CLASS_COUNT] = {false};
+    for (size_t i = 0; i < event->entries.count; i++)
+        seen[event->entries.entries[i].class] = true;
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        worker->classes[class].largest_bytes /= seen[class] ? 2 : 1;
+    for (size_t i = 0; i < event->entries.count; i++) {
+        double bytes = (double)entry_bytes(&event->entries.entries[i]);
+        struct class_state *state = &worker->classes[event->entries.entries[i].class];
+        if (bytes > state->largest_bytes)
+            state->largest_bytes = bytes;
+    }
+}
 
 /* --- what we own and may not know --- */
 
@@ -57,74 +164,9 @@ static void read_own(struct worker *worker)
     if (action == NULL)
         return;
     action->read.class = worker->own_class;
-    action->read.count = worker->own_count;
+    action->read.count = read_most(worker, worker->own_class, worker->own_count);
     action->read.after = worker->own_after;
     worker->reading_own = true;
-}
-
-/* --- credit --- */
-
-struct credit {
-    double tokens, bytes;
-};
-
-/* Bulk work waits in Redis: of `low` no more is held than the batches that may be out. */
-static struct credit credit_of(const struct worker *worker, enum request_class class)
-{
-    const struct worker_options *options = &worker->options;
-    double devices = worker_devices(worker);
-    struct credit credit = {devices * options->credit_tokens, devices * (double)options->credit_bytes};
-    double low = (double)options->batches_out * options->max_batch_tokens;
-    if (class == CLASS_LOW && low < credit.tokens)
-        credit.tokens = low;
-    return credit;
-}
-
-/* How many entries of the class's moving mean fit into a credit. */
-static uint32_t entries_in(const struct class_state *state, struct credit credit)
-{
-    double by_tokens = credit.tokens / (state->mean_tokens < 1 ? 1 : state->mean_tokens);
-    double by_bytes = credit.bytes / (state->mean_bytes < 1 ? 1 : state->mean_bytes);
-    double entries = by_tokens < by_bytes ? by_tokens : by_bytes;
-    return entries < 0 ? 0 : entries > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)entries;
-}
-
-uint32_t read_room(const struct worker *worker, enum request_class class)
-{
-    const struct class_state *state = &worker->classes[class];
-    const struct held_sum *held = &worker->held.sums[class];
-    struct credit credit = credit_of(worker, class);
-    credit.tokens -= (double)held->tokens;
-    credit.bytes -= (double)held->bytes;
-    uint32_t entries = entries_in(state, credit);
-    if (held->count == 0 && state->asked == 0 && entries == 0) /* however heavy entries are, one must be possible */
-        return 1;
-    return entries > state->asked ? entries - state->asked : 0;
-}
-
-uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
-{
-    struct credit credit = credit_of(worker, class);
-    credit.tokens = credit.tokens / 4 - (double)worker->held.ahead[class].tokens;
-    credit.bytes = credit.bytes / 4 - (double)worker->held.ahead[class].bytes;
-    return entries_in(&worker->classes[class], credit);
-}
-
-/* Entries in one read: their rows are made when they are read, whatever each of them brings. */
-static uint32_t read_most(const struct worker *worker)
-{
-    uint64_t rows = (uint64_t)worker->options.rules.max_inputs * sizeof(struct row);
-    uint64_t most = rows == 0 ? READ_MOST : worker->options.credit_bytes / rows;
-    return most < 1 ? 1 : most < READ_MOST ? (uint32_t)most : READ_MOST;
-}
-
-/* Few large reads, not many small ones: less room than a quarter is not worth asking for. */
-static uint32_t worthwhile_room(const struct worker *worker, enum request_class class)
-{
-    uint32_t whole = entries_in(&worker->classes[class], credit_of(worker, class));
-    uint32_t least = whole / 4 < READ_MOST / 4 ? whole / 4 : READ_MOST / 4;
-    uint32_t room = read_room(worker, class), most = read_most(worker);
-    return room < least ? 0 : room < most ? room : most;
 }
 
 /* --- the read --- */
@@ -163,8 +205,9 @@ static void read_more(struct worker *worker)
         return;
     for (int class = 0; class < CLASS_COUNT; class ++)
         action->read.counts[class] = counts[class] > 0 ? least : 0;
+    uint32_t block_ms = worker->options.read_block_ms;
     action->read.count = least;
-    action->read.block_ms = small_left_out ? 0 : worker->options.read_block_ms;
+    action->read.block_ms = small_left_out ? 0 : block_ms > 0 ? block_ms : READ_BLOCK_MS;
     worker->read_count = least;
     worker->reading = true;
     worker->unblock_at = 0;
@@ -175,10 +218,11 @@ static void new_answered(struct worker *worker, const struct event *event)
 {
     uint32_t counts[CLASS_COUNT] = {0};
     worker->reading = false;
-    if (event->failed) { /* what it may have brought is in the own lists */
+    if (event->failed || event->entries.more) { /* what it may have brought is in the own lists */
         read_own_again(worker);
-        return;
     }
+    if (event->failed)
+        return;
     for (size_t i = 0; i < event->entries.count; i++)
         counts[event->entries.entries[i].class]++;
     for (int class = 0; class < CLASS_COUNT; class ++)
@@ -238,6 +282,7 @@ static enum entry_origin origin_of(const struct event *event, const struct entry
 void read_entries(struct worker *worker, const struct event *event)
 {
     bool unsure = worker->reclaim_unsure;
+    read_weighed(worker, event);
     if (event->entries.source == READ_NEW)
         new_answered(worker, event);
     else if (event->entries.source == READ_OWN)

@@ -19,6 +19,7 @@ void settle_forget(struct worker *worker, struct request *request)
     if (gone && request->delivered_again)
         read_own_again(worker);
     lonely_ended(worker, request);
+    tight_ended(worker, request);
     held_remove(&worker->held, request);
     request_free(request);
 }

@@ -63,8 +63,9 @@ static uint32_t find_enough(struct worker *worker, enum request_class class)
 {
     uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;
     uint32_t known = 0, count = 0;
-    if (enough > worker->options.credit_tokens / 8)
-        enough = worker->options.credit_tokens / 8;
+    double part = read_credit_tokens(worker, class) / 8;
+    if ((double)enough > part)
+        enough = (uint64_t)part;
     for (uint32_t i = 0; i <= worker->held.mask; i++)
         for (const struct request *at = worker->held.buckets[i]; at != NULL; at = at->chain) {
             uint32_t tenant = 0;
@@ -183,7 +184,8 @@ void share_advance(struct worker *worker)
             shed(worker, (enum request_class) class);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         uint32_t room = read_room_ahead(worker, (enum request_class) class);
-        if (worker_keeps_house(worker) && !worker->sharing && worker->now >= worker->classes[class].fair_at &&
+        bool lets = worker_keeps_house(worker) && worker->tight.level != MEMORY_TRICKLE; /* else Redis refuses it */
+        if (lets && !worker->sharing && worker->now >= worker->classes[class].fair_at &&
             crowded(worker, (enum request_class) class))
             fair(worker, (enum request_class) class, room);
     }

@@ -5,6 +5,7 @@
  * worker_take.c     from an entry to its first stage: errors, cancels, delays, expiry, track
  * worker_chores.c   lease, promotion, mending, reclaim, sweep
  * worker_pulse.c    heartbeat, the state of the queue, commands
+ * worker_tight.c    what a Redis that is nearly full allows
  * worker_pace.c     how fast batches are, and how long they may be
  * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
  * worker_compute.c  prepare, window, batches, format
@@ -39,7 +40,7 @@ void worker_call_failed(struct worker *worker);
 /* Whether work may begin: neither draining nor without a lease. */
 bool worker_takes_more(const struct worker *worker);
 
-/* Whether new entries may be claimed: it takes more, and neither the operator nor Redis' memory is against it. */
+/* Whether new entries may be claimed: it takes more, and the operator is not against it. */
 bool worker_claims(const struct worker *worker);
 
 /* Whether the queue's chores are this worker's to do now: it is the housekeeper, and it claims. */
@@ -83,10 +84,17 @@ uint32_t read_room(const struct worker *worker, enum request_class class);
 /* Likewise of those that are claimed ahead of their turn, which have a quarter of the credit for themselves. */
 uint32_t read_room_ahead(const struct worker *worker, enum request_class class);
 
+/* What may be held, all devices together: bytes of each class, and tokens of this one. */
+uint64_t read_credit_bytes(const struct worker *worker);
+double read_credit_tokens(const struct worker *worker, enum request_class class);
+
 /* Keeps one read out, and ends one that blocks in the way of a better one. */
 void read_advance(struct worker *worker);
 
 /* --- worker_take.c --- */
+
+/* The bytes of an entry's fields. */
+uint64_t entry_bytes(const struct entry *entry);
 
 /* Makes a request of an entry, holds it and sends it on its way. One that is held already only remembers it. */
 void take_entry(struct worker *worker, const struct entry *entry);
@@ -146,8 +154,38 @@ void pulse_connected(struct worker *worker);
 /* EVENT_PULSE: the queue's state and an operator's command. One that failed leaves both as they were. */
 void pulse_answered(struct worker *worker, const struct event *event);
 
+/* When the next pulse is due: each second, and sooner while something waits for memory. Units: monotonic ns. */
+uint64_t pulse_due(const struct worker *worker);
+
 /* Sends the pulse that is due. Called by chores_advance, while calls may be made. */
 void pulse_advance(struct worker *worker);
+
+/* --- worker_tight.c --- */
+
+/* How long after a pulse that was answered the next one is to follow, by what waits for memory. Units: ms. */
+uint64_t tight_look_ms(const struct worker *worker);
+
+/* A pulse is sent: what has ended by now is in the memory that it will tell of. */
+void tight_asked(struct worker *worker);
+
+/* A pulse has told what Redis uses: how many bytes of replies may be begun until the next one, and whether it is our
+ * turn, where only a trickle may go on. */
+void tight_pulsed(struct worker *worker);
+
+/* How many entries may be read now, at most `most`. */
+uint32_t tight_reads(const struct worker *worker, uint32_t most);
+
+/* How many of the first `most` of a list may begin now. In a trickle the first of a turn may, however large. */
+uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most);
+
+/* A request was read. */
+void tight_taken(struct worker *worker);
+
+/* A request begins: its reply is on its way to Redis. Nothing where it was counted already. */
+void tight_begun(struct worker *worker, struct request *request);
+
+/* A request has ended, begun or not. */
+void tight_ended(struct worker *worker, struct request *request);
 
 /* --- worker_pace.c --- */
 
@@ -168,6 +206,9 @@ void pace_limits(const struct worker *worker, struct window_limits *limits);
 
 /* Whether somebody waits for each answer: two requests of class high or normal have come of late. */
 bool pace_is_online(const struct worker *worker);
+
+/* Works out anew what a second's work is (worker->second_tokens): speed, devices or options have changed. */
+void pace_second(struct worker *worker);
 
 /* Rows a second with all compute threads busy, in full batches of what texts are like of late; 0: not known yet. */
 double pace_rows_per_s(const struct worker *worker);

@@ -45,6 +45,7 @@ enum lonely_stage {
 /* What is kept for each class. */
 struct class_state {
     double mean_tokens, mean_bytes; /* of an entry, moving */
+    double largest_bytes;           /* of the entries of late; halved with every read */
     uint32_t asked;                 /* entries that a reclaim or sweep on its way may bring */
     bool left_out;                  /* of the reads, for want of room */
     bool busy;                      /* the last read brought as many of its entries as were asked for */
@@ -71,6 +72,22 @@ struct round {
     bool took;     /* something, since it began */
 };
 
+/* How tight Redis' memory is. */
+enum memory_level { MEMORY_ROOM, MEMORY_TIGHT, MEMORY_TRICKLE };
+
+/* What Redis' memory allows. The counters only grow: what is begun and not ended will become replies. */
+struct tight {
+    enum memory_level level;
+    uint64_t begun_bytes, ended_bytes; /* replies, estimated: of all that were ever begun; of these, that have ended */
+    uint32_t begun;                    /* requests that have not ended */
+    uint64_t ended_asked, ended_then;  /* ended_bytes when the last pulse was sent; when the last answered one was */
+    uint64_t allowed;                  /* begun_bytes may pass ended_then by so many; UINT64_MAX: no limit */
+    uint32_t turn_reads, turn_begins;  /* trickle: what may still be read, and begun, in this turn */
+    uint64_t turn_used;                /* the most that Redis has used since the turn began */
+    uint64_t turn_at;                  /* when the next is due whatever Redis uses */
+    uint32_t pause_ms;                 /* between two that are due like that */
+};
+
 /* Written by the thread of worker_step only. */
 struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
     struct worker_options options;
@@ -94,6 +111,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     uint64_t shared_at; /* when the look for tenants was sent that is out */
     bool shared_aside;  /* what it finds is set aside for others */
     uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
+    uint64_t pulsed_at; /* when the last pulse was answered */
     struct round reclaim, sweep;
     struct class_state classes[CLASS_COUNT];
     uint32_t read_count; /* of the read that is out, for each class */
@@ -110,6 +128,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     bool pulse_known;
     enum housekeeper_rank told_rank; /* by the last pulse that was sent */
     struct pulse pulse;
+    struct tight tight;
     char enough[ENOUGH_MOST][TENANT_MAX + 1];
 
     /* The stages, in the order of a request's way. */
@@ -119,6 +138,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct cost cost; /* of a batch on one compute thread */
     struct tune tune;
     struct cost_shape mean_row;        /* of late */
+    double second_tokens;              /* a second's work, at least a full batch for each that may be out */
     uint64_t online_at, online_before; /* when the last two requests came that are not of class low; 0: never */
     struct batch_list retries;         /* halves of failed batches, the next to run first */
     struct batch_list running;         /* with the executor */

@@ -6,18 +6,20 @@
 
 enum { TRACK_MOST = 64, PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETRY_AFTER_MOST_MS = 3600 * 1000 };
 
-static size_t bytes_of(const struct entry *entry)
+uint64_t entry_bytes(const struct entry *entry)
 {
-    size_t bytes = 0;
+    uint64_t bytes = entry->oversize_bytes;
     for (size_t i = 0; i < entry->field_count; i++)
         bytes += entry->fields[i].name_length + entry->fields[i].value_length;
     return bytes;
 }
 
-/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. */
-static double weight(const struct request *request)
+/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. One that
+ * was not read weighs nothing here. */
+static double weight(const struct entry *entry, const struct request *request)
 {
-    return (double)(request->entry_bytes > request->bytes ? request->entry_bytes : request->bytes);
+    uint64_t bytes = entry->oversize ? 0 : request->entry_bytes;
+    return (double)(bytes > request->bytes ? bytes : request->bytes);
 }
 
 static void count(struct worker *worker, const struct request *request)
@@ -103,7 +105,7 @@ static void route(struct worker *worker, struct request *request)
         settle_finish(worker, request);
     else if (request->target[0] != '\0')
         settle_as(worker, request, OUTCOME_CANCEL);
-    else if (request->track && worker_takes_more(worker))
+    else if (request->track && worker_takes_more(worker) && worker->tight.level != MEMORY_TRICKLE)
         request_list_push(&worker->to_track, request);
     else
         start(worker, request);
@@ -121,10 +123,11 @@ void take_entry(struct worker *worker, const struct entry *entry)
         read_own_after_ms(worker, PARSE_AGAIN_MS);
         return;
     }
-    request->entry_bytes = bytes_of(entry);
+    request->entry_bytes = entry_bytes(entry);
     held_add(&worker->held, request);
     worker->urgent += request->urgent;
-    worker_weigh(&worker->classes[entry->class].mean_bytes, weight(request));
+    tight_taken(worker);
+    worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
     worker->classes[entry->class].tenants |= request->tenant[0] != '\0';
     count(worker, request);
     if (entry->vanished)

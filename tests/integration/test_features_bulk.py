@@ -202,21 +202,6 @@ class Pressure(FeatureCase):
         self.wait_empty()
 
     # ctest-cost: 5
-    def test_a_redis_that_is_nearly_full_is_not_filled_up(self):
-        self.serve()
-        self.client.setrange("ballast", (20 << 20) - 1, "x")  # so that a few buffers more or less are no percents
-        used = int(self.client.info("memory")["used_memory"])
-        self.client.config_set("maxmemory", used * 100 // 90)
-        def told():
-            return any(b"state full" in value for value in self.client.hvals(self.key("workers")))
-        self.wait_until(told, "the worker to have noticed")
-        name = self.add(text="hello")
-        before = self.client.time()[0]
-        self.wait_until(lambda: self.client.time()[0] > before + 2, "some seconds to pass")
-        self.assertEqual((self.reply(name), self.pending_names()), ({}, set()))
-        self.client.config_set("maxmemory", 0)
-        self.assertEqual(self.wait_reply(name)["status"], b"done")
-        self.wait_empty()
 
 
 class Idle(FeatureCase):

@@ -356,7 +356,7 @@ static void a_pulse_says_what_redis_knows(void **state)
     assert_int_equal(seen.cap[CLASS_NORMAL], 500);
     assert_int_equal(seen.cap[CLASS_HIGH], 0);
     assert_int_equal(seen.command, COMMAND_DRAIN);
-    assert_false(seen.paused || seen.full);
+    assert_false(seen.paused);
     assert_non_null(
         strstr(redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue)), "state quiet held 7"));
     redis_do(redis, "SET " Q "paused x");
@@ -390,24 +390,37 @@ static long long used_memory(struct redis_fixture *redis)
     return strtoll(strstr(redis_do(redis, "INFO memory"), "used_memory:") + strlen("used_memory:"), NULL, 10);
 }
 
-/* 85 % up, 80 % down: at 82 % it stays what it was. */
-static void a_full_redis_is_told_with_two_thresholds(void **state)
+/* The worker is told what there is; the log says it once, and that it is over 5 % lower. */
+static void a_pulse_tells_of_redis_memory(void **state)
 {
-    static const struct {
-        int percent;
-        bool full;
-    } steps[] = {{50, false}, {82, false}, {90, true}, {82, true}, {70, false}, {82, false}};
     struct redis_fixture *redis = *state;
     struct desk desk;
     desk_connect(&desk, &redis->address);
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        redis_do(redis, "CONFIG SET maxmemory %lld", used_memory(redis) * 100 / steps[i].percent);
-        assert_int_equal(pulse(&desk).full, steps[i].full);
-    }
+    struct pulse seen = pulse(&desk);
+    assert_true(seen.used_bytes > 100000 && seen.used_bytes < 1ull << 30);
+    assert_int_equal(seen.most_bytes, 0);
+    assert_in_range(seen.clients, 3, 4); /* the reader, the writer, the test; a server's cron is none */
     redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing may be written, and it must be said all the same */
-    assert_true(pulse(&desk).full);
+    seen = pulse(&desk);
+    assert_int_equal(seen.most_bytes, 1);
+    assert_true(llabs((long long)seen.used_bytes - used_memory(redis)) < 1 << 20);
     redis_do(redis, "CONFIG SET maxmemory 0");
-    assert_false(pulse(&desk).full);
+    assert_int_equal(pulse(&desk).most_bytes, 0);
+    desk_close(&desk);
+}
+
+/* A heartbeat gives the reason. */
+static void a_tight_worker_says_why(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk;
+    desk_connect(&desk, &redis->address);
+    struct action action = {.kind = ACTION_PULSE, .heartbeat = {.state = "tight", .memory_percent = 91}};
+    queue_execute(desk.queue, &action);
+    desk_wait(&desk, EVENT_PULSE);
+    const char *line = redis_do(redis, "HGET " Q "workers %s", queue_worker_name(desk.queue));
+    assert_non_null(strstr(line, "state tight held 0"));
+    assert_non_null(strstr(line, "reason memory:91%"));
     desk_close(&desk);
 }
 
@@ -688,7 +701,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(tracked_requests_are_told_apart_from_unknown_ones, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_says_what_redis_knows, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_survives_foreign_keys, redis_setup, redis_teardown),
-    cmocka_unit_test_setup_teardown(a_full_redis_is_told_with_two_thresholds, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_tight_worker_says_why, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(cancels_of_the_control_stream, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(the_newest_above_the_cap_are_shed, redis_setup, redis_teardown),

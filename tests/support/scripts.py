@@ -261,6 +261,9 @@ class Desk:
     def requeue(self, letter):
         return Call("requeue", [self.key("dead"), *map(self.stream, CLASSES)], [letter])
 
+    def group(self, which="normal"):
+        return Call("group", [self.stream(which)], [])
+
     def join(self, token="token", model="model", me="me", lease_ms=3600000):
         return Call("join", [self.key("meta"), self.key(f"alive:{me}")], [1, model, token, lease_ms, "f32"])
 

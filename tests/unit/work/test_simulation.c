@@ -100,6 +100,17 @@ static void inject_at_workers(struct world *world, struct peer *peer)
     }
 }
 
+/* Others write until this much of Redis is used, or delete what they have. They cannot get above maxmemory. */
+static void fill(struct world *world, uint32_t percent)
+{
+    uint64_t used = used_bytes(world), wanted = (uint64_t)MAXMEMORY * percent / 100;
+    if (percent == 0)
+        world->others_bytes = 0;
+    else if (wanted > used)
+        world->others_bytes += wanted - used;
+    world->counts.full += used_bytes(world) * 100 >= (uint64_t)MAXMEMORY * MEMORY_TRICKLE_PERCENT;
+}
+
 static void inject_at_redis(struct world *world, const struct peer *peer)
 {
     if (happens(world, world->faults.regroup))
@@ -113,7 +124,7 @@ static void inject_at_redis(struct world *world, const struct peer *peer)
         world->counts.pauses++;
     }
     if (happens(world, world->faults.full))
-        world->full = !world->full;
+        fill(world, chance(world, 3) == 0 ? 0 : 80 + chance(world, 21));
     if (happens(world, world->faults.cap))
         *(chance(world, 4) == 0 ? &world->cap_later : &world->cap[chance(world, CLASS_COUNT)]) =
             chance(world, 3) == 0 ? 0 : 1 + chance(world, 8);
@@ -221,6 +232,12 @@ static void end_worker(struct world *world, struct peer *peer)
     tell_turns(world, process);
 }
 
+/* XADD is refused. */
+static bool is_full(const struct world *world)
+{
+    return world->most_bytes > 0 && used_bytes(world) >= world->most_bytes;
+}
+
 static void run_until(struct world *world, uint64_t end)
 {
     while (world->now < end) {
@@ -235,17 +252,18 @@ static void run_until(struct world *world, uint64_t end)
         for (int i = 0; i < WORKERS; i++)
             if (world->peers[i].exited)
                 end_worker(world, &world->peers[i]);
-        if (world->added < ITEMS && chance(world, 3) == 0)
+        if (world->added < ITEMS && !is_full(world) && !world->no_more && chance(world, 3) == 0)
             add_item(world);
         struct peer *peer = &world->peers[chance(world, WORKERS)];
         inject_at_workers(world, peer);
         inject_at_redis(world, peer);
+        assert_true(world->most_bytes == 0 || used_bytes(world) <= world->most_bytes * 110 / 100);
     }
 }
 
 static bool all_gone(const struct world *world)
 {
-    bool gone = world->added == ITEMS;
+    bool gone = world->added == ITEMS || world->no_more;
     for (int i = 0; i < world->added; i++)
         gone &= world->items[i].place == GONE;
     return gone;
@@ -335,8 +353,10 @@ static void describe(struct world *world)
 /* Nothing goes wrong any more, but texts that fail, kill or hang still do. */
 static void finish(struct world *world)
 {
-    uint64_t limit = world->now + 120 * NS_PER_S;
-    world->faults.on = world->paused = world->full = false;
+    uint64_t limit = world->now + (world->most_bytes > 0 ? 1200 : 120) * NS_PER_S;
+    world->faults.on = world->paused = false;
+    world->no_more = world->most_bytes > 0 && chance(world, 10) == 0;
+    fill(world, world->no_more ? 100 : 0); /* it stays full: only what we wrote expires */
     memset(world->cap, 0, sizeof(world->cap));
     world->cap_later = 0;
     for (int i = 0; i < WORKERS; i++) {
@@ -349,7 +369,8 @@ static void finish(struct world *world)
     if (!all_gone(world))
         describe(world);
     assert_true(all_gone(world));
-    run_until(world, world->now + 12 * NS_PER_S); /* the longest wait of a refused settle */
+    /* the longest wait of a refused settle; in a full Redis of what others have ended, and waits here to begin */
+    run_until(world, world->now + (world->no_more ? 250 : 12) * NS_PER_S);
     uint64_t clean = world->counts.clean_exits;
     for (int i = 0; i < WORKERS; i++) {
         struct worker_stats stats = worker_stats(world->peers[i].worker);
@@ -360,7 +381,7 @@ static void finish(struct world *world)
     }
     run_until(world, world->now + NS_PER_S);
     assert_int_equal(world->counts.clean_exits - clean, WORKERS);
-    for (int i = 0; i < ITEMS; i++)
+    for (int i = 0; i < world->added; i++)
         check_end(world, i);
     for (int group = 0; group < GROUPS; group++)
         check_group(world, group);
@@ -377,7 +398,7 @@ static struct worker_options options_for(struct world *world)
                   .max_tokens = 64,
                   .max_text_bytes = 1000,
                   .max_inputs = 8,
-                  .default_ttl_s = 60,
+                  .default_ttl_s = TTL_S,
                   .max_ttl_s = 100,
                   .error_ttl_s = 60,
                   .default_max_attempts = 4,
@@ -392,7 +413,7 @@ static struct worker_options options_for(struct world *world)
         .engine_slots = slots,
         .spare_slots = chance(world, 3),
         .batches_out = slots * (1 + chance(world, 3)),
-        .credit_tokens = 30 + chance(world, 500),
+        .credit_tokens = chance(world, 4) == 0 ? 0 : 30 + chance(world, 500),
         .credit_bytes = 2000 + chance(world, 100000),
         .lease_ms = LEASE_MS,
         .read_block_ms = 200,
@@ -413,6 +434,7 @@ static void run_history(struct world *world, uint64_t seed, struct faults faults
                             .random = seed * 2654435761u + 12345,
                             .epoch_ms = 1000000000,
                             .next_seq = 1,
+                            .most_bytes = faults.full > 0 ? MAXMEMORY : 0,
                             .faults = faults,
                             .actions = actions,
                             .counts = counts};
@@ -590,6 +612,7 @@ static void operators(void **state)
                                   .delete_consumer = 5,
                                   .clock_jump = 3});
     expect("pauses", world.counts.pauses, 500);
+    expect("full", world.counts.full, 500);
     expect("vanished", world.counts.vanished, 100);
     expect("swept", world.counts.swept, 100);
     expect("clock jumps", world.counts.jumps, 100);

@@ -396,7 +396,7 @@ static void a_pause_ends_the_read_and_finishes_what_is_held(void **state)
     struct bench bench = begin(default_options());
     read_new(&bench, 1);
     tick_after_ms(&bench, 1000);
-    pulse(&bench, (struct pulse){.full = true});
+    pulse(&bench, (struct pulse){.paused = true});
     (void)take(&bench, ACTION_UNBLOCK);
     read_new(&bench, 1); /* it had been on its way */
     assert_int_equal(waiting(&bench, ACTION_READ), 0);
@@ -413,7 +413,7 @@ static void a_pause_ends_the_read_and_finishes_what_is_held(void **state)
                      0);
     tick_after_ms(&bench, 100);
     struct action beat = take(&bench, ACTION_PULSE);
-    assert_string_equal(beat.heartbeat.state, "full");
+    assert_string_equal(beat.heartbeat.state, "running");
     assert_int_equal(beat.heartbeat.done, 2);
     send(&bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = 1}});
     assert_int_equal(waiting(&bench, ACTION_READ), 1);

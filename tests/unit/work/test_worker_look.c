@@ -151,9 +151,9 @@ static void options_out_of_range_change_nothing(void **state)
     struct worker_options wanted = options();
     struct err err;
     wanted.max_batch_tokens = 32;
-    wanted.credit_tokens = 0;
+    wanted.backoff_ms = 0;
     assert_int_equal(worker_tune(bench.worker, &wanted, &err), STATUS_BAD_INPUT);
-    assert_non_null(strstr(err.message, "credit"));
+    assert_non_null(strstr(err.message, "backoff_ms"));
     assert_int_equal(worker_stats(bench.worker).batch_tokens, 64);
     close_bench(&bench);
 }

@@ -106,7 +106,8 @@ struct peer {
     int name; /* consumer name; a new one for each incarnation */
     bool connected, draining, exited, unclean, lease_lost, quiet;
     enum turn turn;                       /* as it was told */
-    bool closed;                          /* by the last pulse it heard: paused or full */
+    bool closed;                          /* by the last pulse it heard: paused */
+    bool trickles;                        /* … Redis has hardly any memory left */
     bool housekeeper;                     /* likewise */
     struct left left[CLASS_COUNT];        /* found as the housekeeper … */
     struct left found[CLASS_COUNT];       /* … or by another one */
@@ -132,7 +133,7 @@ struct faults {
 /* Of all histories so far: a fault that never fired has tested nothing. */
 struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
-        devices_lost;
+        devices_lost, full;
     uint64_t groups, group_crashes, unread, alone_beside;
     uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
     uint64_t forged_ids, moved, set_back;
@@ -145,6 +146,14 @@ struct reply {
     bool there;
     int item;
 };
+
+/* What Redis keeps for a while. */
+struct kept {
+    uint64_t bytes, until;
+};
+
+/* What things take of Redis' memory: replies more than requests. TTL_S is that of every reply. */
+enum { MAXMEMORY = 400000, ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
 
 struct world {
     uint64_t now, random;
@@ -165,7 +174,10 @@ struct world {
     uint64_t housekeeper_until;
     enum housekeeper_rank housekeeper_rank;
     struct left left[CLASS_COUNT]; /* as it says itself */
-    bool paused, full;
+    bool paused;
+    uint64_t most_bytes, others_bytes; /* maxmemory, 0 for none; what others have in Redis */
+    struct kept kept[2 * ITEMS];
+    bool no_more; /* nothing is added any more */
     uint64_t cap[CLASS_COUNT], cap_later;
     struct faults faults;
     bool calm;       /* no fault but the texts' own */
@@ -191,6 +203,24 @@ static inline uint64_t some_time(struct world *world)
 {
     uint64_t most = chance(world, 10) == 0 ? 30 * NS_PER_MS : 2 * NS_PER_MS;
     return 1000 + chance(world, (uint32_t)most);
+}
+
+static inline uint64_t used_bytes(const struct world *world)
+{
+    uint64_t bytes = world->others_bytes;
+    for (int i = 0; i < world->added; i++)
+        bytes += world->items[i].place == GONE ? 0 : ENTRY_TAKES;
+    for (int i = 0; i < 2 * ITEMS; i++)
+        bytes += world->kept[i].until > world->now ? world->kept[i].bytes : 0;
+    return bytes;
+}
+
+static inline void keep(struct world *world, uint64_t bytes)
+{
+    int i = 0;
+    while (world->kept[i].until > world->now)
+        assert_true(++i < 2 * ITEMS);
+    world->kept[i] = (struct kept){bytes, world->now + TTL_S * NS_PER_S};
 }
 
 static inline uint64_t redis_ms(const struct world *world)

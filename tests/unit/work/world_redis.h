@@ -66,8 +66,10 @@ static inline void end_item(struct world *world, struct item *item, enum outcome
     item->outcome = outcome;
     item->code = code;
     item->owner = NOBODY;
-    if (item->kind != CANCEL || outcome == OUTCOME_ERROR)
+    if (item->kind != CANCEL || outcome == OUTCOME_ERROR) {
         write_reply(world, item);
+        keep(world, outcome == OUTCOME_DONE ? REPLY_TAKES : ERROR_TAKES);
+    }
 }
 
 static inline void check_vectors(const struct item *item, const struct request *request)
@@ -571,7 +573,11 @@ static inline bool elect(struct world *world, const struct peer *peer, const str
 static inline void run_pulse(struct world *world, struct peer *peer, struct call *call)
 {
     struct pulse *pulse = &call->pulse;
-    *pulse = (struct pulse){.redis_ms = redis_ms(world), .paused = world->paused, .full = world->full};
+    *pulse = (struct pulse){.redis_ms = redis_ms(world),
+                            .paused = world->paused,
+                            .used_bytes = used_bytes(world),
+                            .most_bytes = world->most_bytes,
+                            .clients = 2 * WORKERS};
     pulse->housekeeper = elect(world, peer, &call->action.heartbeat);
     if (!pulse->housekeeper)
         memset(peer->left, 0, sizeof(peer->left));

@@ -1,0 +1,142 @@
+"""A Redis that is full: nothing but an order of an operator ends progress, and the memory used stays within 10 % above
+maxmemory, however large replies are beside their requests and whoever filled it."""
+# ctest: threads
+
+import json
+import signal
+import threading
+import time
+
+from case import SluiceCase
+from corpus import texts
+
+MIB = 1 << 20
+
+
+class Watch:
+    """The most memory that a server has used: looked at all the time, because replies come and go."""
+
+    def __init__(self, server, most):
+        self.client, self.most, self.peak, self.ended = server.client(), most, 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        while not self.ended.wait(0.002):
+            self.peak = max(self.peak, self.client.info("memory")["used_memory"])
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        return self.peak / self.most
+
+
+class Full(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.start_redis(aof=None)
+        self.client = self.server.client()
+        self.sender = self.producer(self.server)
+
+    def start_paused(self, **options):
+        """A daemon that has joined and claims nothing: what it takes of Redis' memory by itself is there."""
+        self.client.set(self.sender.key("paused"), 1)
+        return self.start_daemon(self.server, **options)
+
+    def limit(self, percent):
+        """Sets maxmemory so that what is used now is so many percent of it, and lets the daemons begin."""
+        used = [0]
+
+        def steady():
+            used.append(self.client.info("memory")["used_memory"])
+            return len(used) > 10 and max(used[-10:]) - min(used[-10:]) < 64 << 10
+
+        self.wait_until(steady, "Redis to use the same memory for a while")
+        most = used[-1] * 100 // percent
+        self.client.config_set("maxmemory", most)
+        workers = self.sender.key("workers")
+        self.wait_until(lambda: all(b"state tight" in value for value in self.client.hvals(workers)), "tight workers")
+        self.client.delete(self.sender.key("paused"))
+        return most
+
+    def enqueue(self, count, **fields):
+        pipe = self.client.pipeline(transaction=False)
+        for text in texts(count, longest=8):
+            pipe.xadd(self.sender.stream, {"text": text, "ttl": 1, **fields})
+        pipe.execute()
+
+    def done(self):
+        return sum(int(dict(zip(words[1::2], words[2::2])).get(b"done", 0))
+                   for name, value in self.client.hgetall(self.sender.key("workers")).items()
+                   if not name.startswith(b"command:") for words in [value.split()])
+
+    def finish(self, count, most, timeout=60):
+        watch = Watch(self.server, most)
+        try:
+            self.wait_until(lambda: self.done() >= count and self.sender.unfinished() == 0,
+                            lambda: f"{count} requests to be done; {self.done()} are", timeout=timeout)
+        finally:
+            peak = watch.end()
+        self.assertEqual(self.done(), count)
+        self.assertLessEqual(peak, 1.10, f"used memory was at {peak * 100:.1f} % of maxmemory")
+
+    def test_a_backlog_above_the_limit_is_worked_off(self):
+        """What stood still for ever: requests fill nine tenths of Redis, and every reply is larger than its request."""
+        self.enqueue(5000, encoding="f32")
+        self.client.set("others", bytes(12 * MIB))
+        daemon = self.start_paused()
+        most = self.limit(90)
+        self.finish(5000, most)
+        self.assertIn("redis_tight", daemon.read_log())
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_large_replies_to_small_requests(self):
+        """Full to the brim; of every request a reply comes that is thirty times as large."""
+        model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
+        self.client.set("others", bytes(12 * MIB))
+        self.enqueue(500)
+        daemon = self.start_paused(model=model)
+        most = self.limit(99)
+        self.assertRegex(self.run_sluice("stats", "--redis", self.server.socket, "--queue", self.queue).stdout.decode(),
+                         r"tight    1 of them hold little: memory:\d+%\n")
+        told = json.loads(self.run_sluice("stats", "--json", "--redis", self.server.socket, "--queue", self.queue).stdout)
+        self.assertEqual(told["tight"], 1)
+        self.assertRegex(told["reason"], r"^memory:\d+%$")
+        self.assertRegex(self.run_sluice("workers", "list", "--redis", self.server.socket, "--queue", self.queue).stdout.decode(),
+                         r"state=tight .*reason=memory:\d+%")
+        self.finish(500, most)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_others_have_filled_it(self):
+        """Above maxmemory before the daemon comes, by data of others that never go away; requests in all places: a dead
+        worker's hands, delayed, of several texts, wrong ones, a cancel."""
+        self.enqueue(120)
+        self.client.xgroup_create(self.sender.stream, "sluice", id="0")
+        self.client.xreadgroup("sluice", "somebody-dead", {self.sender.stream: ">"}, count=60)
+        self.enqueue(20, delay=10)
+        self.enqueue(10, encoding="nonsense")
+        self.client.xadd(self.sender.stream, {"inputs": json.dumps(texts(20, longest=8)), "ttl": 1})
+        self.client.xadd(self.sender.stream, {"cancel": "1-1"})
+        self.client.set("others", bytes(12 * MIB))
+        daemon = self.start_paused()
+        most = self.limit(101)
+        watch = Watch(self.server, most)
+        self.wait_until(lambda: self.sender.unfinished() == 0 and self.client.zcard(self.sender.key("later")) == 0,
+                        lambda: f"an end; {self.sender.unfinished()} wait", timeout=60)
+        self.assertLessEqual(watch.end(), 1.10)
+        self.assertEqual(len(self.client.keys(self.sender.key("wake:*"))), 0)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_two_workers_and_a_kill(self):
+        """Each has its part of what is left."""
+        model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
+        self.client.set("others", bytes(12 * MIB))
+        self.enqueue(300)
+        daemons = [self.start_paused(model=model) for _ in range(2)]
+        most = self.limit(100)
+        watch = Watch(self.server, most)
+        self.wait_until(lambda: self.done() > 0, "some of them to be done")
+        daemons[0].signal(signal.SIGKILL)
+        self.wait_until(lambda: self.sender.unfinished() == 0, lambda: f"an end; {self.sender.unfinished()} wait")
+        self.assertLessEqual(watch.end(), 1.10)
+        self.assertEqual(daemons[1].stop(), 0)
