@@ -35,6 +35,28 @@ class Operations(SluiceCase):
     def wait_state(self, name, state):
         self.wait_until(lambda: self.state(name) == state, lambda: f"{name} to be {state}; it is {self.state(name)}")
 
+    def calls(self, command):
+        return self.client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+    def housekeeper(self):
+        """Its rank and its name."""
+        return (self.client.get(self.sender.key("housekeeper")) or b"- -").decode().split()[:2]
+
+    def test_one_of_many_idle_workers_does_the_chores(self):
+        daemons = [self.start_daemon(self.server) for _ in range(4)]
+        self.wait_until(lambda: self.housekeeper()[0] == "2", "a housekeeper that may judge")
+        self.client.config_resetstat()
+        self.wait_until(lambda: self.calls("hvals") >= 6, "six pulses of the housekeeper")
+        published, heartbeats = self.calls("hvals"), self.calls("hset") - self.calls("hvals")
+        self.assertGreater(heartbeats, 2.5 * published, "the others beat as often")
+        self.assertLess(self.calls("xinfo|consumers"), 8 * (published + 1), "nobody else looks who is there")
+        dead = self.housekeeper()[1]
+        next(daemon for daemon in daemons if daemon.worker_name(self.client) == dead).kill()
+        self.journal.kills.append(dead)
+        self.wait_until(lambda: self.housekeeper()[1] not in (dead, "-"), "another housekeeper")
+        self.sender.submit("hello", delay=300)
+        self.wait_finished(self.sender)
+
     def nobody_reads(self):
         return not [c for c in self.client.client_list() if c["cmd"] == "xreadgroup" and "b" in c["flags"]]
 
