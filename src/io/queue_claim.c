@@ -144,8 +144,8 @@ static size_t found_names(const struct queue *queue, char *words, size_t size, c
     return count;
 }
 
-/* Calls lua/reclaim for what is nobody's and for at most JUDGED_MAX consumers out of those that XINFO named, or where that
- * is NULL for those that the housekeeper has found. */
+/* Calls lua/reclaim for what is nobody's and for at most JUDGED_MAX consumers out of those that XINFO named, or where
+ * that is NULL for those that the housekeeper has found. */
 static void call_reclaim(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;

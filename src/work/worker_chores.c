@@ -1,5 +1,5 @@
-/* What is to be done at its time, whatever the requests do: the lease, promotion, ids ahead of the clock, other workers'
- * entries, orphans. */
+/* What is to be done at its time, whatever the requests do: the lease, promotion, ids ahead of the clock, other
+ * workers' entries, orphans. */
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
@@ -157,8 +157,8 @@ void chores_claimed(struct worker *worker, const struct event *event)
 }
 
 /* A blocked read has asked for all the room there is and may never get it; a few entries are taken beside it. Not more
- * than half of the room, so that the next read need not leave the class out. The housekeeper asks for none rather than not
- * at all: it says then who is dead, for others to take what they held. */
+ * than half of the room, so that the next read need not leave the class out. The housekeeper asks for none rather than
+ * not at all: it says then who is dead, for others to take what they held. */
 static void round_calls(struct worker *worker, struct round *round, enum action_kind kind)
 {
     bool judges = kind == ACTION_RECLAIM && worker->pulse.housekeeper;

@@ -4,8 +4,8 @@
  * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries, a piece at a
  * time, and claims some of those whose tenants hold little here yet. A pass that reaches the end begins again where the
  * last one had found its first entry: what is before belongs to those that have enough. From the first pass on, every
- * other look is at what has come in since, so that who submits ten now is found at once. What the housekeeper has no room
- * for it sets aside, and every worker takes from there. */
+ * other look is at what has come in since, so that who submits ten now is found at once. What the housekeeper has no
+ * room for it sets aside, and every worker takes from there. */
 #include <string.h>
 
 #include "base/clock.h"

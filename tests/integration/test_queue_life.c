@@ -97,7 +97,8 @@ static void a_forged_name_is_not_believed(void **state)
     desk_close(&desk);
 }
 
-/* --- Ids ahead of the clock ---------------------------------------------------------------------------------------- */
+/* --- Ids ahead of the clock ----------------------------------------------------------------------------------------
+ */
 
 static void ids_ahead_of_the_clock_are_mended(void **state)
 {
@@ -325,12 +326,9 @@ static void tracked_requests_are_told_apart_from_unknown_ones(void **state)
 
 static struct pulse pulse(struct desk *desk)
 {
-    struct action action = {.kind = ACTION_PULSE,
-                            .heartbeat = {.state = "quiet",
-                                          .held = 7,
-                                          .rows_per_s = 12.5,
-                                          .rank = RANK_JUDGES,
-                                          .elected_ms = 60000}};
+    struct action action = {
+        .kind = ACTION_PULSE,
+        .heartbeat = {.state = "quiet", .held = 7, .rows_per_s = 12.5, .rank = RANK_JUDGES, .elected_ms = 60000}};
     queue_execute(desk->queue, &action);
     desk_wait(desk, EVENT_PULSE);
     assert_false(desk->last.failed);
@@ -549,8 +547,7 @@ static void a_sweep_finds_what_nobody_has(void **state)
 
 static struct action reclaim(uint32_t count, bool judge)
 {
-    return (struct action){.kind = ACTION_RECLAIM,
-                           .read = {.class = CLASS_NORMAL, .count = count, .judge = judge}};
+    return (struct action){.kind = ACTION_RECLAIM, .read = {.class = CLASS_NORMAL, .count = count, .judge = judge}};
 }
 
 /* The housekeeper has no room: it finds the dead one, and the other worker takes what that held. So with what is set

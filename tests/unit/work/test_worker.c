@@ -146,8 +146,7 @@ static void a_lost_device_charges_nobody(void **state)
 static void pulse_without_house(struct bench *bench)
 {
     (void)take(bench, ACTION_PULSE);
-    send(bench, (struct event){.kind = EVENT_PULSE,
-                               .pulse = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
+    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = {.redis_ms = bench->now / NS_PER_MS + EPOCH_MS}});
 }
 
 /* All but the housekeeper renew and beat, and take what was given back. */
@@ -245,10 +244,11 @@ static void settles_read_a_mebibyte_at_most(void **state)
     struct entry_field fields[] = {{"text", 4, "word", 4}, {"x-large", 7, large, sizeof large}};
     struct entry entries[8];
     for (size_t i = 0; i < 8; i++)
-        entries[i] = (struct entry){
-            .class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
+        entries[i] =
+            (struct entry){.class = CLASS_NORMAL, .id = {++bench.next_entry, 0}, .fields = fields, .field_count = 2};
     (void)take(&bench, ACTION_READ);
-    send(&bench, (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
+    send(&bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW, .entries = entries, .count = 8}});
     prepare_all(&bench, 4);
     uint32_t dead = 0;
     for (int i = 0; i < 40 && dead < 8; i++) {
@@ -765,7 +765,8 @@ static void suspects_of_a_lost_lease_stay_suspect(void **state)
     bench.next_entry = 0;
     give(&bench, READ_OWN, ORIGIN_OWN, 2);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
-    assert_int_equal(take(&bench, ACTION_CHARGE).requests.count, 2); /* and the script says that they are for no group */
+    assert_int_equal(take(&bench, ACTION_CHARGE).requests.count,
+                     2); /* and the script says that they are for no group */
     worker_close(bench.worker);
 }
 
