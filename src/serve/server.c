@@ -248,8 +248,8 @@ static enum status open_lanes(struct server *server, struct err *err)
     struct compute_state capacity = compute_state(server->compute);
     TRY(shares_open(&server->shares, server->lane_count, capacity.batches, err));
     TRY(shares_open(&server->spare_shares, server->lane_count, capacity.batches, err));
-    server->alone = (struct alone){.workers = calloc(server->lane_count, sizeof(struct alone_worker)),
-                                   .count = server->lane_count};
+    server->alone =
+        (struct alone){.workers = calloc(server->lane_count, sizeof(struct alone_worker)), .count = server->lane_count};
     if (server->alone.workers == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->lane_count);
     server->home = (struct lane_home){.address = &server->address,

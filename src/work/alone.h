@@ -1,6 +1,6 @@
-/* Who has the whole process: a suspect that runs alone must be alone in the process, not in its worker only, or the crash
- * of one queue's request is put down to another's. So the workers of a process ask, one of them is chosen, all come to
- * rest, it has its turn, and then all go on, for a while at least.
+/* Who has the whole process: a suspect that runs alone must be alone in the process, not in its worker only, or the
+ * crash of one queue's request is put down to another's. So the workers of a process ask, one of them is chosen, all
+ * come to rest, it has its turn, and then all go on, for a while at least.
  *
  * The executor drives it: it carries ACTION_ALONE and ACTION_TOGETHER here, and what alone_next says to the workers.
  * Pure; time is handed in. */

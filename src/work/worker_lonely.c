@@ -1,13 +1,14 @@
-/* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent bystanders, and there
- * can be many. So each is charged before it starts: should this process die, it is on record whose runs that may be due to.
+/* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent bystanders, and
+ * there can be many. So each is charged before it starts: should this process die, it is on record whose runs that may
+ * be due to.
  *
- * Who has no crash on record runs in a group: up to GROUP_MOST are charged with one call, and are requests like any other
- * from then on, beside new ones. When the process dies, the whole group has a crash on record: also where a new request
- * was to blame, which costs each member one lonely run.
+ * Who has no crash on record runs in a group: up to GROUP_MOST are charged with one call, and are requests like any
+ * other from then on, beside new ones. When the process dies, the whole group has a crash on record: also where a new
+ * request was to blame, which costs each member one lonely run.
  *
- * Who has a crash on record runs alone: it is charged, tokenised, computed and formatted while this process, with all of
- * its workers (alone.h), does nothing else, not even read. If the process dies now, it is known whose run it was. Three
- * such deaths make it poison. Groups wait until all these are through. */
+ * Who has a crash on record runs alone: it is charged, tokenised, computed and formatted while this process, with all
+ * of its workers (alone.h), does nothing else, not even read. If the process dies now, it is known whose run it was.
+ * Three such deaths make it poison. Groups wait until all these are through. */
 #include "base/clock.h"
 #include "work/alone.h"
 #include "work/worker_stages.h"
@@ -153,8 +154,8 @@ static void group_charged(struct worker *worker, const struct event *event)
         member_charged(worker, request);
 }
 
-/* Whose turn it is: the highest class's. Of bulk work, which makes way for online requests and so may take its time, only
- * so many that the others never wait for it. */
+/* Whose turn it is: the highest class's. Of bulk work, which makes way for online requests and so may take its time,
+ * only so many that the others never wait for it. */
 static struct request_list *next_suspects(struct worker *worker)
 {
     for (int class = 0; class < CLASS_COUNT; class ++) {

@@ -1,6 +1,6 @@
 /* An engine that fails on demand, around the real one: the daemon of the fault tests is the shipped one, linked with
- * --wrap of engine_open, encoder_put, encoder_take, request_parse and this file, so that no hook for tests stands in the
- * product.
+ * --wrap of engine_open, encoder_put, encoder_take, request_parse and this file, so that no hook for tests stands in
+ * the product.
  *
  * FAULTY_ENGINE names what happens when a token is in a batch, separated by spaces, each `kind:token[:argument]`:
  *   crash   the process dies by SIGKILL, as it would by a broken driver
