@@ -47,9 +47,9 @@ static bool trickles(const struct worker *worker)
 /* Whether something that was read has not begun. */
 static bool holds_unbegun(const struct worker *worker)
 {
-    bool holds = worker->suspects.first != NULL || worker->loners.first != NULL;
+    bool holds = worker->loners.first != NULL;
     for (int class = 0; class < CLASS_COUNT; class ++) {
-        holds |= worker->to_prepare[class].first != NULL;
+        holds |= worker->to_prepare[class].first != NULL || worker->suspects[class].first != NULL;
     }
     return holds;
 }
