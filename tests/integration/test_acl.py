@@ -8,6 +8,7 @@ import subprocess
 
 import redis
 
+from acl import make_user, rules
 from case import SluiceCase
 from corpus import texts
 from daemon import SOURCE
@@ -18,16 +19,6 @@ CONFIG, NOPERM = 78, 77
 TOGETHER = 8  # daemons at a time
 ROLES = ("worker", "producer", "operator")
 LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}  # of whoever it is
-
-
-def rules(role, queue):
-    """The words of a role's file behind the user's name, for a queue; selectors stay whole."""
-    with open(os.path.join(SOURCE, "config", "acl", role + ".acl"), encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    assert len(lines) == 1, "an ACL file of Redis has one line for a user"
-    words = re.findall(r"\([^)]*\)|\S+", lines[0].replace("{default}", "{" + queue + "}"))
-    assert words[:2] == ["user", "sluice-" + role]
-    return words[2:]
 
 
 def without_each(words):
@@ -50,7 +41,7 @@ class Acl(SluiceCase):
         self.client = self.server.client()
 
     def make_user(self, role, words=None):
-        self.client.execute_command("ACL", "SETUSER", "sluice-" + role, "reset", *(words or rules(role, self.queue)), ">pw")
+        make_user(self.client, role, self.queue, words)
 
     def doctor(self, role, code):
         result = self.run_sluice("doctor", "--redis", f"redis+unix://admin@{self.server.socket}", "--queue", self.queue, "--model",

@@ -2,7 +2,10 @@
 and restarted at random. `make soak`; tests/soak/soak.py --help says what can be changed.
 
 It ends when the requests are sent and answered, or when the time is over: then what was sent must still be answered. The
-independent checker has the last word; memory, descriptors and threads of the workers must be back where they began."""
+independent checker has the last word; memory, descriptors and threads of the workers must be back where they began.
+
+--adversary adds a producer that means harm and an honest tenant beside it, whose p99 is reported: compare with --honest, which
+adds the honest tenant alone. Of what strangers have sent only this much is judged: that it changes nothing for the others."""
 
 import argparse
 import os
@@ -13,6 +16,8 @@ import time
 
 import redis
 
+from acl import rules
+from adversary import Adversary, Honest
 from case import SluiceCase
 from checker import Checker
 from corpus import texts
@@ -68,18 +73,28 @@ class Soak(SluiceCase):
     def runTest(self):
         self.generator = random.Random(OPTIONS.seed)
         # Rewritten now and then, so that a restart after a million replies takes seconds and not minutes.
-        self.server = self.start_redis(aof="always", options=["--aof-use-rdb-preamble", "yes", "--auto-aof-rewrite-percentage", "100",
-                                                              "--auto-aof-rewrite-min-size", "32mb"])
+        users = self.write("users.acl", " ".join(["user", "sluice-producer", *rules("producer", self.queue), ">pw\n"]))
+        self.server = self.start_redis(aof="always", options=["--aclfile", users, "--aof-use-rdb-preamble", "yes",
+                                                              "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "32mb"])
         self.server.start_timeout = 300
         self.daemons = [self.start_daemon(self.server) for _ in range(2)]
         self.sender = self.producer(self.server)
         before = [self.footprint(daemon) for daemon in self.daemons]
         loads = [self.counting(number) for number in range(OPTIONS.producers)]
+        self.honest = self.adversary = None
+        if OPTIONS.honest or OPTIONS.adversary:
+            self.honest = Honest(self.producer(self.server), texts(200, seed=99, longest=12))
+            self.loads.append(self.honest.start())
+        if OPTIONS.adversary:
+            self.adversary = Adversary(self.server, self.queue, self.honest)
+            self.loads.append(self.adversary.start())
         progress = Progress(self.sender, self.journal)
         self.ends = time.monotonic() + OPTIONS.minutes * 60
         self.run_faults(loads, progress)
-        for load in loads:
+        for load in self.loads:
             load.stop()
+        if self.honest:
+            wait_until(lambda: self.honest.flush() == 0, lambda: f"{len(self.honest.open)} honest requests", timeout=300)
         wait_until(lambda: self.look(progress) == 0, lambda: f"{len(progress.open)} answers, such as "
                    f"{[request.id for request in progress.open[:5]]}", timeout=300, ignore=(redis.ConnectionError,))
         wait_until(lambda: self.sender.unfinished() == 0, "empty streams")
@@ -176,12 +191,18 @@ class Soak(SluiceCase):
             for kind, count in load.kinds.items():
                 kinds[kind] = kinds.get(kind, 0) + count
         faults = ", ".join(f"{count} times {kind}" for kind, count in sorted(self.journal.faults.items()))
+        if self.honest:
+            print(f"\n{self.honest.count} requests of the honest tenant: p50 {self.honest.percentile(.5):.3f} s, "
+                  f"p99 {self.honest.percentile(.99):.3f} s, XADD refused for {self.honest.refused:.1f} s at the longest")
+        if self.adversary:
+            self.assertEqual(self.adversary.allowed, [])
+            print(f"the adversary's actions: {self.adversary.done}")
         print(f"\n{len(self.journal.requests)} requests ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}); {faults}")
 
     def check(self, before):
         # The append-only file was rewritten, so it is no history of the whole run: the final state alone is judged.
         self.server.aof = None
-        problems = Checker(self.server, self.queue, self.journal, self.reference()).violations(faults=FAULTS)
+        problems = Checker(self.server, self.queue, self.journal, self.reference()).violations(faults=FAULTS, strangers=OPTIONS.adversary)
         shown = "\n  ".join(problems[:20])
         self.assertEqual(problems, [], f"{len(problems)} violations:\n  {shown}")
         for daemon, then in zip(self.daemons, before):
@@ -201,6 +222,8 @@ def options():
     parser.add_argument("--minutes", type=float, default=60, help="stop sending after so long [60]")
     parser.add_argument("--producers", type=int, default=2, help="threads that send [2]")
     parser.add_argument("--memory-mib", type=float, default=96, help="how much more memory a worker may hold at the end [96]")
+    parser.add_argument("--honest", action="store_true", help="an honest tenant's p99, too")
+    parser.add_argument("--adversary", action="store_true", help="and a producer that means harm")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
