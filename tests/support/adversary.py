@@ -61,7 +61,7 @@ class Adversary(_Thread):
         self.done, self.refused, self.allowed = {}, 0, []
         weights = {"junk": 20, "ahead": 4, "far_ahead": 2, "last_id": 1, "huge": 1, "large": 6, "thousand_fields": 4, "forged_name": 10,
                    "forged_fields": 6, "tenant_flood": 3, "nobody_flood": 2, "junk_cancels": 2, "delayed": 4, "results_names": 3,
-                   "bad_inputs": 6, "hasty": 4, "no_trimming": 2, "forbidden": 6, "waits": 1}
+                   "bad_inputs": 6, "hasty": 4, "control_junk": 3, "control_last_id": 1, "no_trimming": 2, "forbidden": 6, "waits": 1}
         self.actions = [name for name, weight in weights.items() for _ in range(weight)]
 
     def _turn(self):
@@ -86,8 +86,8 @@ class Adversary(_Thread):
     def _add(self, *words, id="*", stream=None):
         return self.client.execute_command("XADD", stream or self._stream(), id, *words)
 
-    def _flood(self, count, words):
-        stream = self._stream()
+    def _flood(self, count, words, stream=None):
+        stream = stream or self._stream()
         pipe = self.client.pipeline(transaction=False)
         for number in range(count):
             pipe.execute_command("XADD", stream, "*", *words(number))
@@ -153,6 +153,14 @@ class Adversary(_Thread):
 
     def _hasty(self):
         self._flood(100, lambda number: ("text", "hasty", "expires_in", "1"))
+
+    def _control_junk(self):
+        self._flood(300, lambda number: self.random.choice((("cancel", f"{self._now_ms()}-{10**6 + number}"), ("cancel", "nobody"),
+                                                            ("text", "not for this stream"), ("cancel", b"\xff" * 3000))),
+                    self._key("control"))
+
+    def _control_last_id(self):
+        self._add("cancel", "1-1", id="18446744073709551615-18446744073709551615", stream=self._key("control"))
 
     def _no_trimming(self):
         """The arguments of a trim that trims nothing."""
