@@ -45,19 +45,18 @@ class Full(SluiceCase):
 
     def limit(self, percent):
         """Sets maxmemory so that what is used now is so many percent of it, and lets the daemons begin."""
-        used = [0]
+        workers, limit = self.sender.key("workers"), [0]
 
-        def steady():
-            used.append(self.client.info("memory")["used_memory"])
-            return len(used) > 10 and max(used[-10:]) - min(used[-10:]) < 64 << 10
+        def tight():
+            used = self.client.info("memory")["used_memory"]
+            if not limit[0] * percent * 0.99 < used * 100 < limit[0] * percent * 1.01:  # buffers shrink by and by
+                limit[0] = used * 100 // percent
+                self.client.config_set("maxmemory", limit[0])
+            return all(b"state tight" in value for value in self.client.hvals(workers))
 
-        self.wait_until(steady, "Redis to use the same memory for a while")
-        most = used[-1] * 100 // percent
-        self.client.config_set("maxmemory", most)
-        workers = self.sender.key("workers")
-        self.wait_until(lambda: all(b"state tight" in value for value in self.client.hvals(workers)), "tight workers")
+        self.wait_until(tight, "tight workers")
         self.client.delete(self.sender.key("paused"))
-        return most
+        return limit[0]
 
     def enqueue(self, count, **fields):
         pipe = self.client.pipeline(transaction=False)
