@@ -11,7 +11,7 @@
 
 local call = redis.call
 local control, most, last = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-local LOOK_BYTES, NAME_MAX = 1048576, 64
+local LOOK_BYTES, NAME_MAX, LAST_ID = 1048576, 64, '18446744073709551615-18446744073709551615' -- no range begins behind it
 local found, looked = {}, 0
 
 local function name_in(fields)
@@ -24,7 +24,7 @@ local function name_in(fields)
 end
 
 while #found < 2 * most and looked < LOOK_BYTES do
-  local message = call('XRANGE', control, '(' .. last, '+', 'COUNT', 1)[1]
+  local message = last ~= LAST_ID and call('XRANGE', control, '(' .. last, '+', 'COUNT', 1)[1]
   if not message then break end
   found[#found + 1] = message[1]
   found[#found + 1] = name_in(message[2])

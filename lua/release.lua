@@ -54,6 +54,7 @@ local function give_back_all()
     for _, entry in ipairs(pending) do
       if given >= LOOKS or looked >= LOOK_BYTES then return 1 end
       give_back(entry[1])
+      if entry[1] == LAST_ID then return 0 end
       from = '(' .. entry[1]
     end
   until #pending == 0

@@ -17,7 +17,8 @@
 -- Returns one number for each entry, then two counts.
 --        1  settled
 --        2  acknowledged, but the reply of a newer entry with the same id stands
---        0  late: no longer pending, somebody else was first, or the group is a new one
+--        0  late: no longer pending, somebody else was first, or the group is a new one; or the id is ahead of the clock and
+--           another consumer owns it
 --       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
 --           With 0 and -1 nothing was changed, but a lonely run of the caller is taken off the record: it crashed nobody
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
@@ -198,6 +199,8 @@ local function refusal(id, kind, name, claims, results)
     uncharge(id, name, consumer)
     return 0
   end
+  local ahead = tonumber(string.match(id, '^%d+')) > now + AHEAD_MS
+  if ahead and kind ~= 'gone' and pending[2] ~= consumer then return 0 end -- it may be another entry: lua/mend moves them, and ids come again
   if claims and not carries(id, name) then return -3 end
   if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
     uncharge(id, name, consumer)

@@ -64,7 +64,7 @@ end
 local function take_cancels()
   local looked = 0
   for _ = 1, LOOKS do
-    local message = call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1)[1]
+    local message = next_entry(stream, last, '+')
     if not message then return true end
     local size, kind = size_and_kind(message[1], message[2])
     if kind == 'cancel' and not is_pending(message[1]) and not take(message[1], message[2], size) then return false end
@@ -79,7 +79,7 @@ end
 local function take_newest(above, from)
   local taken, looked = 0, 0
   for _ = 1, LOOKS do
-    if taken >= above then return 0 end
+    if taken >= above or from == LAST_ID then return 0 end
     local message = call('XREVRANGE', stream, first == '0-0' and '+' or '(' .. first, '(' .. from, 'COUNT', 1)[1]
     if not message then return 0 end
     local size, kind = size_and_kind(message[1], message[2])

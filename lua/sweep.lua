@@ -51,7 +51,7 @@ local function sweep_stream(last)
   local read = call('EXISTS', stream) == 1 and read_until(stream)
   if not read then return 0, last end
   for _ = 1, LOOKS do
-    local message = call('XRANGE', stream, '(' .. last, read, 'COUNT', 1)[1]
+    local message = next_entry(stream, last, read)
     if not message then return 0, last end
     if not look_at(message[1], message[2]) then return 1, last end
     last = message[1]

@@ -13,6 +13,14 @@ local function read_until(stream)
   end
 end
 
+-- The last id there is; a range cannot begin behind it.
+local LAST_ID = '18446744073709551615-18446744073709551615'
+
+-- The first entry behind an id, up to another one; nil when there is none.
+local function next_entry(stream, last, to)
+  return last ~= LAST_ID and call('XRANGE', stream, '(' .. last, to, 'COUNT', 1)[1] or nil
+end
+
 -- Whether ids of a stream have run ahead of Redis' clock, beyond this unix ms: those of its entries, of what the group has
 -- read, or of what was in it last. Then Redis makes ids that go on from there, or none at all.
 local function is_ahead(stream, until_ms)

@@ -24,8 +24,22 @@ void settle_forget(struct worker *worker, struct request *request)
     request_free(request);
 }
 
+/* An id ahead of the clock that comes a second time may be that of another entry: the one that we hold was moved
+ * (lua/mend), and its id given out again. What is pending with us under it is read again. */
+static bool was_replaced(const struct request *request)
+{
+    bool ahead = request->seen_ms != 0 && request->entry.ms > request->seen_ms + AHEAD_MS;
+    return ahead && request->delivered_again;
+}
+
 static void make_ready(struct worker *worker, struct request *request)
 {
+    if (was_replaced(request)) {
+        request->verdict = VERDICT_LATE;
+        worker->stats.late++;
+        settle_forget(worker, request);
+        return;
+    }
     request->state = REQUEST_READY;
     if (request->refusals > 0) {
         request_list_push(&worker->ready_alone, request);

@@ -215,6 +215,33 @@ class Ahead(SluiceCase):
             self.assertEqual(list(self.desk.entries()), [f"{TO_COME}-0"])
             self.assertFalse(self.client.exists(self.desk.key("later:data")))
 
+    def test_the_last_id_ends_no_script(self):
+        """Redis refuses a range that begins behind it."""
+        for read in (False, True):
+            with self.subTest(read=read):
+                self.add(entry_id=LAST_ID)
+                if read:
+                    self.desk.read("me")
+                for after in ("0-0", LAST_ID):
+                    self.desk.run(self.desk.fair("x", after=after, consumer="you"))
+                    self.desk.run(self.desk.sweep(after=after, consumer="you"))
+                    self.desk.run(self.desk.shed(1, consumer="you"))
+                    self.desk.run(self.desk.shed(0, consumer="you"))
+                self.desk.run(self.desk.join(me="me"))
+                self.desk.run(self.desk.release(last=2))
+                self.mend()
+                self.assert_present()
+                self.client.flushall()
+                self.desk.groups()
+
+    def test_fair_begins_anew_when_the_ids_are_of_now_again(self):
+        self.add(entry_id=f"{TO_COME}-0")
+        last = self.desk.run(self.desk.fair("x"))[4]
+        self.assertEqual(last, f"{TO_COME}-0")
+        self.mend()
+        name = self.add()
+        self.assertEqual(self.desk.run(self.desk.fair("x", after=last))[4], name)
+
     # --- promote ---
 
     def park(self, count, which):
@@ -315,6 +342,22 @@ class Ahead(SluiceCase):
         self.assertEqual(given & names, set())
         self.mend()
         self.assertFalse(self.client.hexists(self.desk.key("meta"), "ahead_normal"))
+
+    def test_an_id_that_comes_again_is_its_owners_to_end(self):
+        """Who still computes the first one must not end the second, which it does not know."""
+        for kind in ("done", "error"):
+            name = self.add(entry_id=f"{TO_COME}-0", text="first", id="first")
+            self.desk.read("slow")
+            self.mend()
+            self.promote()
+            self.finish()
+            self.add(entry_id=name, text="second", id="second")
+            self.desk.read("other")
+            settle = self.desk.settle(End(name, kind, reply="first"), consumer="slow")
+            self.assertEqual(self.desk.run(settle), [0, 0, 0])
+            self.assertEqual(self.desk.owners(), {name: "other"})
+            self.assertEqual(self.desk.run(self.desk.settle(End(name, reply="second"), consumer="other"))[0], 1)
+            self.mend()
 
     # --- newest wins ---
 

@@ -5,7 +5,9 @@ the scripts, each request ends once and nothing stays behind."""
 
 import random
 
+import redis
 from case import SluiceCase, scaled
+from script_scenes import LAST_ID, TO_COME
 from scripts import CLASSES, PREFIX, Desk, End, Park, plain
 
 STEPS, SEEDS = 400, 12
@@ -22,8 +24,9 @@ class World:
         self.case, self.desk, self.client = case, desk, desk.client
         self.chance = random.Random(seed)
         self.names, self.replies, self.answers, self.cancelled = [], {}, {}, 0
+        self.made_up = {}  # <id> of the reply -> answers, of entries whose own id a producer has made up
         self.living, self.zombies, self.workers = [], [], 0
-        self.seen = set()
+        self.seen, self.tries = set(), 0
         for _ in range(3):
             self.hire()
 
@@ -73,8 +76,16 @@ class World:
             for entry_id in ids:
                 worker.held.pop((which, entry_id), None)
 
-    def answered(self, name):
-        self.answers[name] = self.answers.get(name, 0) + 1
+    def answered(self, name, reply=None):
+        answers, of = (self.made_up, reply) if reply in self.made_up else (self.answers, name)
+        answers[of] = answers.get(of, 0) + 1
+
+    def add(self, which, fields, entry_id="*"):
+        """The entry's name; None where Redis makes no more ids, or this one is not above the last."""
+        try:
+            return PREFIX[which] + plain(self.client.xadd(self.desk.stream(which), fields, entry_id))
+        except redis.ResponseError:
+            return None
 
     # --- Steps ---
 
@@ -85,20 +96,33 @@ class World:
             fields["id"] = f"id{len(self.names)}"
         if self.chance.random() < 0.2:
             fields["notify"] = self.chance.choice(["1", "stream:hits"])
-        name = PREFIX[which] + plain(self.client.xadd(self.desk.stream(which), fields))
-        self.names.append(name)
-        self.replies[name] = fields.get("id", name)
+        name = self.add(which, fields)
+        if name:
+            self.names.append(name)
+            self.replies[name] = fields.get("id", name)
 
     def forge(self):
         if self.names:
             fields = {"_id": self.chance.choice(self.names), "text": "forged"}
-            name = plain(self.client.xadd(self.desk.stream(), fields))
-            self.names.append(name)
-            self.replies[name] = name
+            name = self.add("normal", fields)
+            if name:
+                self.names.append(name)
+                self.replies[name] = name
+
+    def make_up(self):
+        """An entry id of a time to come; the last one of all again and again, though it may be in use."""
+        reply = f"made-up-{self.tries}"
+        self.tries += 1
+        fields = {"text": "x", "id": reply}
+        if self.add(self.chance.choice(CLASSES), fields, self.chance.choice([f"{TO_COME + self.tries}-0", LAST_ID])):
+            self.made_up[reply] = 0
+
+    def mend(self):
+        self.call("mend", self.chance.randint(1, 8), self.chance.choice([1, 100, 1000000]))
 
     def ask_for_an_end(self):
         if self.names:
-            self.client.xadd(self.desk.stream(self.chance.choice(CLASSES)), {"cancel": self.chance.choice(self.names)})
+            self.add(self.chance.choice(CLASSES), {"cancel": self.chance.choice(self.names)})
 
     def read(self):
         worker, which = self.chance.choice(self.living), self.chance.choice(CLASSES)
@@ -122,7 +146,7 @@ class World:
         results = self.call("settle", *ends, which=which, consumer=worker.name)
         for (entry_id, name, _), result in zip(picked, results):
             if result > 0:
-                self.answered(name)
+                self.answered(name, worker.held[which, entry_id].get("id"))
             if result == -3:
                 worker.held[which, entry_id].pop("_id")  # it goes by its own name from now on
         self.drop(worker, which, [entry[0] for entry, result in zip(picked, results) if result != -3])
@@ -198,7 +222,7 @@ class World:
     def step(self):
         steps = [(self.submit, 8), (self.read, 8), (self.settle, 6), (self.defer, 4), (self.promote, 2), (self.take, 4),
                  (self.charge, 1), (self.release, 1), (self.ask_for_an_end, 1), (self.cancel, 2), (self.shed, 1), (self.die, 1),
-                 (self.leave, 0.5), (self.forge, 0.5), (self.heavy_hand, 0.3)]
+                 (self.leave, 0.5), (self.forge, 0.5), (self.heavy_hand, 0.3), (self.make_up, 0.4), (self.mend, 1)]
         self.chance.choices([step for step, _ in steps], [weight for _, weight in steps])[0]()
 
     # --- The end ---
@@ -214,6 +238,7 @@ class World:
         for _ in range(200):
             for name in plain(self.client.zrange(self.desk.key("later"), 0, -1)):
                 self.client.zadd(self.desk.key("later"), {name: 1})
+            self.call("mend")
             self.call("promote")
             for which in CLASSES:
                 consumers = [plain(c["name"]) for c in self.client.xinfo_consumers(self.desk.stream(which), "sluice")]
@@ -248,7 +273,8 @@ class Random(SluiceCase):
                 requests, cancelled, seen = requests + len(world.names), cancelled + world.cancelled, seen | world.seen
         self.assertGreater(requests, 80 * scaled(SEEDS) / 2)
         self.assertGreater(cancelled, 0)
-        self.assertEqual(seen, {"settle", "defer", "promote", "charge", "release", "reclaim", "cancel", "fair", "sweep", "shed"})
+        self.assertEqual(seen, {"settle", "defer", "promote", "charge", "release", "reclaim", "cancel", "fair", "sweep", "shed",
+                                "mend"})
 
     def check(self, world):
         for name in world.names:
@@ -257,6 +283,8 @@ class Random(SluiceCase):
             self.assertIn(reply.get("status"), ("done", "error", "cancelled"), name)
             self.assertEqual(reply["entry"], name)
         self.assertEqual(set(world.answers), set(world.names))
+        for reply, answers in world.made_up.items():
+            self.assertEqual((reply, answers, world.desk.reply(reply).get("status") is not None), (reply, 1, True))
         for which in CLASSES:
             self.assertEqual((world.desk.entries(which), world.desk.owners(which)), ({}, {}))
         left = {plain(key).split("}:")[1].split(":")[0] for key in self.client.keys()}

@@ -594,6 +594,36 @@ static void ids_ahead_of_the_clock_are_mended(void **state)
     worker_close(bench.worker);
 }
 
+/* Its entry was moved, and a producer has given out the id once more: what was computed is not that one's answer. */
+static void an_id_ahead_that_comes_again_is_read_again(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    struct entry entry = {.class = CLASS_NORMAL, .id = {redis_now(&bench) + 3600000, 0}};
+    (void)take(&bench, ACTION_READ);
+    give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "id", "first"));
+    (void)take(&bench, ACTION_READ);
+    give_one(&bench, READ_NEW, entry, FIELDS("text", "word", "id", "second"));
+    assert_int_equal(worker_stats(bench.worker).held, 1);
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_SETTLE), 0);
+    assert_int_equal(worker_stats(bench.worker).late, 1);
+    (void)take(&bench, ACTION_READ);
+    give(&bench, READ_NEW, ORIGIN_NEW, 0);
+    (void)take(&bench, ACTION_READ_OWN);
+    give(&bench, READ_OWN, ORIGIN_OWN, 0);
+    (void)take(&bench, ACTION_READ_OWN);
+    give_one(&bench, READ_OWN, entry, FIELDS("text", "word", "id", "second"));
+    prepare_all(&bench, 4);
+    answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    struct request seen = settle_one(&bench, VERDICT_DONE);
+    assert_string_equal(seen.id, "second");
+    worker_close(bench.worker);
+}
+
 /* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper. */
 static void who_mends_ids(void **state)
 {
@@ -771,6 +801,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(one_tenant_does_not_hide_another),
     cmocka_unit_test(nobody_is_served_ahead_where_nobody_names_a_tenant),
     cmocka_unit_test(ids_ahead_of_the_clock_are_mended),
+    cmocka_unit_test(an_id_ahead_that_comes_again_is_read_again),
     cmocka_unit_test(who_mends_ids),
     cmocka_unit_test(orphans_are_looked_for_class_by_class),
     cmocka_unit_test(what_a_lost_answer_brought_is_looked_for),
