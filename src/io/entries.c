@@ -81,54 +81,115 @@ static enum request_class class_of(const struct resp_value *name, const char *co
     return class;
 }
 
-/* Reads one stream's entries behind those that are there; `*fields` moves on. */
-static bool read_stream(struct entries *entries, const struct resp_value *list, enum request_class class,
-                        enum entry_origin origin, struct entry_field **fields)
+/* The bytes of an entry's fields, with those that were dropped; sets `cut` where some were. */
+static uint64_t weigh(const struct resp_value *fields, bool *cut)
 {
-    for (size_t i = 0; i < list->count; i++) {
-        const struct resp_value *own = &list->items[i].items[1];
-        struct entry *entry = &entries->items[entries->count++];
-        *entry = (struct entry){.class = class, .origin = origin, .vanished = own->type == RESP_NIL};
-        if (!read_id(&list->items[i].items[0], &entry->id)) {
-            return false;
-        }
-        entries->last = entry->id;
-        if (entry->vanished) {
-            continue;
-        }
-        if (own->type != RESP_ARRAY || !read_fields(own, *fields)) {
-            return false;
-        }
-        entry->fields = *fields;
-        entry->field_count = own->count / 2;
-        *fields += entry->field_count;
+    uint64_t bytes = fields->type == RESP_CUT ? fields->length : 0;
+    *cut = fields->type == RESP_CUT;
+    for (size_t i = 0; i < fields->count; i++) {
+        bytes += fields->items[i].length;
+        *cut = *cut || fields->items[i].type == RESP_CUT;
     }
+    return bytes;
+}
+
+/* How an answer is read. */
+struct reading {
+    struct entries *entries;
+    struct entry_field *fields; /* the next free ones */
+    enum entry_origin origin;
+    uint64_t most_bytes;
+};
+
+/* Reads one entry behind those that are there. False: it has no such shape. Sets `more` instead where it did not fit. */
+static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
+{
+    struct entries *entries = reading->entries;
+    struct entry entry = {.class = class, .origin = reading->origin};
+    bool cut = from->type == RESP_CUT || from->items[0].type == RESP_CUT;
+    if (cut) {
+        entries->more = true;
+        return true;
+    }
+    const struct resp_value *own = &from->items[1];
+    if (!read_id(&from->items[0], &entry.id)) {
+        return false;
+    }
+    uint64_t bytes = weigh(own, &cut);
+    if (cut && bytes <= reading->most_bytes && entries->count > 0) {
+        entries->more = true;
+        return true;
+    }
+    entry.oversize = cut;
+    entry.oversize_bytes = cut ? bytes : 0;
+    entry.vanished = own->type == RESP_NIL;
+    if (!cut && !entry.vanished) {
+        if (own->type != RESP_ARRAY || !read_fields(own, reading->fields)) {
+            return false;
+        }
+        entry.fields = reading->fields;
+        entry.field_count = own->count / 2;
+        reading->fields += entry.field_count;
+    }
+    entries->items[entries->count++] = entry;
+    entries->last = entry.id;
     return true;
 }
 
+/* Adds up the entries of a stream and their fields. False: it has no such shape. */
+static bool count_entries(const struct resp_value *list, size_t *count, size_t *fields)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct resp_value *entry = &list->items[i];
+        bool whole = entry->type == RESP_ARRAY && entry->count == 2;
+        if (!whole && entry->type != RESP_CUT) {
+            return false;
+        }
+        *fields += whole ? entry->items[1].count / 2 : 0;
+    }
+    *count += list->count;
+    return true;
+}
+
+static bool is_stream(const struct resp_value *stream, const char *const streams[CLASS_COUNT])
+{
+    return stream->type == RESP_ARRAY && stream->count == 2 && class_of(&stream->items[0], streams) < CLASS_COUNT &&
+           (stream->items[1].type == RESP_ARRAY || stream->items[1].type == RESP_CUT);
+}
+
 enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
-                              const char *const streams[CLASS_COUNT], enum entry_origin origin, struct err *err)
+                              const char *const streams[CLASS_COUNT], enum entry_origin origin, uint64_t most_bytes,
+                              struct err *err)
 {
     size_t count = 0, field_count = 0;
-    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY) {
+    bool cut = answer->type == RESP_CUT;
+    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY && !cut) {
         return malformed(err);
     }
     for (size_t i = 0; i < answer->count; i++) {
         const struct resp_value *stream = &answer->items[i];
-        if (stream->type != RESP_ARRAY || stream->count != 2 || class_of(&stream->items[0], streams) == CLASS_COUNT ||
-            stream->items[1].type != RESP_ARRAY || !count_fields(&stream->items[1], 1, &count, &field_count)) {
+        if (stream->type != RESP_CUT &&
+            (!is_stream(stream, streams) || !count_entries(&stream->items[1], &count, &field_count))) {
             return malformed(err);
         }
     }
-    enum status status = prepare(entries, count, field_count, err);
-    struct entry_field *fields = entries->fields;
-    for (size_t i = 0; !status && i < answer->count; i++) {
-        const struct resp_value *stream = answer->items[i].items;
-        if (!read_stream(entries, &stream[1], class_of(&stream[0], streams), origin, &fields)) {
-            status = malformed(err);
+    TRY(prepare(entries, count, field_count, err));
+    struct reading reading = {entries, entries->fields, origin, most_bytes};
+    entries->more = cut;
+    for (size_t i = 0; i < answer->count && !entries->more; i++) {
+        const struct resp_value *stream = &answer->items[i];
+        if (stream->type == RESP_CUT || stream->items[1].type == RESP_CUT) {
+            entries->more = true;
+            break;
+        }
+        const struct resp_value *list = &stream->items[1];
+        for (size_t at = 0; !entries->more && at < list->count; at++) {
+            if (!read_entry(&reading, &list->items[at], class_of(&stream->items[0], streams))) {
+                return malformed(err);
+            }
         }
     }
-    return status;
+    return STATUS_OK;
 }
 
 /* --- Scripts that claim ------------------------------------------------------------------------------------------- */

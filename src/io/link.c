@@ -211,7 +211,7 @@ enum status link_open(const struct link_options *options, struct link **out, str
     link->timer = evtimer_new(options->base, on_timer, link);
     enum status status = link->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
     if (!status) {
-        status = resp_open(options->max_reply_bytes, &link->reader, err);
+        status = resp_open(options->max_reply_bytes, options->cut_bytes, &link->reader, err);
     }
     if (!status) {
         struct dial_options dial = {.base = options->base,

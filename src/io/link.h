@@ -33,6 +33,8 @@ struct link_options {
     bool master_only;              /* down at once unless the server's ROLE is master */
     uint32_t connect_timeout_ms;   /* connecting, TLS and the login together */
     size_t max_reply_bytes;        /* what one answer may cost in memory */
+    size_t cut_bytes;              /* what is longer in an answer is dropped as it comes (RESP_CUT), and so is what does
+                                      not fit into max_reply_bytes; 0: such an answer ends the link */
     void *context;
     void (*on_up)(void *context); /* connected and logged in */
     void (*on_down)(void *context,

@@ -91,14 +91,6 @@ static void on_link_down(void *context, const struct err *err)
     queue_down(context, err);
 }
 
-static void on_reader_down(void *context, const struct err *err)
-{
-    if (err->status == STATUS_UNSUPPORTED) {
-        queue_read_too_large(context);
-    }
-    queue_down(context, err);
-}
-
 static void on_reader_up(void *context)
 {
     queue_join_reader(context);
@@ -128,7 +120,7 @@ static void connect_both(struct queue *queue, const struct place *place)
     queue->place = place;
     enum status status = link_open(&options, &queue->writer, &err);
     options.on_up = on_reader_up;
-    options.on_down = on_reader_down;
+    options.cut_bytes = queue->options.max_reply_bytes / CUT_PART;
     if (!status) {
         status = link_open(&options, &queue->reader, &err);
     }

@@ -119,9 +119,6 @@ void queue_on_group_retry(int fd, short what, void *queue);
 void queue_read(struct queue *queue, struct action *action);
 void queue_read_own(struct queue *queue, struct action *action);
 
-/* The reader's answer was above the cap, which has cost the connection: own entries are read in smaller pieces. */
-void queue_read_too_large(struct queue *queue);
-
 /* Answers a task with what queue->entries holds. */
 void queue_give_entries(struct task *task);
 

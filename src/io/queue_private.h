@@ -45,12 +45,8 @@ struct group {
     bool unusable; /* a key of another type stands there */
 };
 
-/* Our own pending entries of one class while they are read after a reconnect. */
-struct own {
-    uint32_t count;         /* COUNT, halved when an answer was too large; 0: as asked */
-    struct entry_id trying; /* which one is being read, where count is 1 */
-    struct entry_id large;  /* it was too large even alone */
-};
+/* An entry may be so large a part of max_reply_bytes: in memory it is larger than its texts. */
+enum { CUT_PART = 4 };
 
 /* The control stream, as far as it was looked at. */
 struct control {
@@ -110,7 +106,6 @@ struct queue {
     struct entries entries;
     struct control control;
     bool housekeeper; /* by the last pulse */
-    struct own own[CLASS_COUNT];
     bool reading[CLASS_COUNT];        /* which streams the reader's command is about */
     size_t judge_offset[CLASS_COUNT]; /* of the first consumer to be judged, when there are many */
     unsigned judged[CLASS_COUNT];     /* times that nothing was to be taken over */

@@ -13,23 +13,26 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
-/* The types of RESP2. */
-enum resp_type { RESP_NIL, RESP_STATUS, RESP_ERROR, RESP_INTEGER, RESP_STRING, RESP_ARRAY };
+/* The types of RESP2; and RESP_CUT: a string or an array that was dropped while it came, because it was larger than a
+ * reader takes, alone or with what had come before it. */
+enum resp_type { RESP_NIL, RESP_STATUS, RESP_ERROR, RESP_INTEGER, RESP_STRING, RESP_ARRAY, RESP_CUT };
 
 /* One value of a reply; it belongs to whoever built it. */
 struct resp_value {
     enum resp_type type;
     long long integer;        /* INTEGER */
     const char *bytes;        /* STATUS, ERROR, STRING; a NUL follows (not counted); else NULL */
-    size_t length;            /* of bytes */
+    size_t length;            /* of bytes; CUT: that the string had, at least, or the array's items would have had */
     struct resp_value *items; /* ARRAY: [count] */
     size_t count;
 };
 
 struct resp_reader;
 
-/* Makes a reader whose buffered bytes and built values together stay below `max_bytes`. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status resp_open(size_t max_bytes, struct resp_reader **out, struct err *err);
+/* Makes a reader whose buffered bytes and built values together stay below `max_bytes`. What would pass it breaks the
+ * reader; with a `cut_bytes` that is not 0 it is dropped instead (RESP_CUT), as is every string longer than that.
+ * Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status resp_open(size_t max_bytes, size_t cut_bytes, struct resp_reader **out, struct err *err);
 
 /* Frees a reader and the value it has given last. NULL is allowed. */
 void resp_close(struct resp_reader *reader);

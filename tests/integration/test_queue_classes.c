@@ -226,7 +226,8 @@ static void an_oversized_entry_is_found_in_its_own_class(void **state)
         redis_do(redis, "XADD " LOW " %d-1 text %0*d", i, i == 3 ? 50000 : 10, 7);
     }
     queue_execute(desk.queue, &(struct action){.kind = ACTION_READ, .read = {.counts = {9, 9, 9}}});
-    desk_wait(&desk, EVENT_CONNECTED);
+    desk_wait(&desk, EVENT_ENTRIES);
+    assert_false(desk.last.failed);
     read_own_to_the_end(&desk, CLASS_HIGH);
     read_own_to_the_end(&desk, CLASS_LOW);
     size_t too_large = 0;

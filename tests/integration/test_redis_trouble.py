@@ -72,6 +72,23 @@ class RedisTrouble(SluiceCase):
         self.roundtrip(2)
         self.assert_clean(self.server)
 
+    def test_large_entries_cost_no_connection(self):
+        """Twenty entries that are larger than a worker reads, while a dead worker's requests are to be taken over: no
+        connection is lost, each of the twenty is answered unread, and nobody waits for the others."""
+        self.client.xgroup_create(self.sender.stream, "sluice", id="0", mkstream=True)
+        held = self.sender.submit_many(texts(40, seed=6), encoding="f32")
+        self.client.xreadgroup("sluice", "somebody-dead", {self.sender.stream: ">"}, count=40)
+        large = [self.sender.submit_fields({"text": b"x" * (24 << 20)}, expected="too_large") for _ in range(20)]
+        small = self.sender.submit_many(texts(40, seed=7), encoding="f32")
+        daemon = self.start_daemon(self.server)
+        self.wait_finished(self.sender, [*held, *large, *small])
+        self.wait_empty(self.sender)
+        self.assertEqual({self.sender.reply(request)[b"code"] for request in large}, {b"too_large"})
+        log = daemon.read_log()
+        self.assertEqual(log.count("redis_connected"), 1)
+        self.assertNotIn("redis_lost", log)
+        self.assertEqual(daemon.stop(), 0)
+
     def test_flushall(self):
         daemon = self.start_daemon(self.server)
         self.roundtrip(1)

@@ -46,6 +46,7 @@ static void print(struct buffer *out, const struct resp_value *value)
 {
     switch (value->type) {
     case RESP_NIL:
+    case RESP_CUT:
         buffer_string(out, "~");
         break;
     case RESP_INTEGER:

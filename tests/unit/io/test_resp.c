@@ -11,7 +11,7 @@ static struct resp_reader *open_reader(size_t max_bytes)
 {
     struct resp_reader *reader;
     struct err err;
-    assert_int_equal(resp_open(max_bytes, &reader, &err), STATUS_OK);
+    assert_int_equal(resp_open(max_bytes, 0, &reader, &err), STATUS_OK);
     return reader;
 }
 
@@ -137,6 +137,80 @@ static void an_answer_above_the_cap_is_refused(void **state)
     expect_broken(bytes, sizeof bytes, 2000, STATUS_UNSUPPORTED);
 }
 
+/* A reader that drops what is too large, fed in pieces of `cut` bytes, gives what is left of a list of three texts; the
+ * second has 30000 bytes. */
+static void drop_in_pieces(size_t cut)
+{
+    static char bytes[31000];
+    struct resp_reader *reader;
+    const struct resp_value *value = NULL;
+    struct err err;
+    int length = snprintf(bytes, sizeof bytes, "*4\r\n$2\r\nab\r\n$30000\r\n");
+    memset(bytes + length, 'x', 30000);
+    length += 30000;
+    length += snprintf(bytes + length, sizeof bytes - (size_t)length, "\r\n$2\r\ncd\r\n$-1\r\n");
+    assert_int_equal(resp_open(20000, 5000, &reader, &err), STATUS_OK);
+    for (int round = 0; round < 3; round++) {
+        for (size_t at = 0; at < (size_t)length; at += cut) {
+            size_t part = (size_t)length - at < cut ? (size_t)length - at : cut;
+            assert_null(value);
+            assert_int_equal(resp_feed(reader, bytes + at, part, &err), STATUS_OK);
+            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        }
+        assert_non_null(value);
+        assert_int_equal(value->count, 4);
+        assert_true(resp_equals(&value->items[0], "ab"));
+        assert_int_equal(value->items[1].type, RESP_CUT);
+        assert_int_equal(value->items[1].length, 30000);
+        assert_true(resp_equals(&value->items[2], "cd"));
+        assert_int_equal(value->items[3].type, RESP_NIL);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    }
+    resp_close(reader);
+}
+
+static void a_text_that_is_too_large_is_dropped_as_it_comes(void **state)
+{
+    (void)state;
+    static const size_t cuts[] = {1, 7, 1000, 16000, 31000};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        drop_in_pieces(cuts[i]);
+    }
+}
+
+/* Texts that are small, but too many together, and an array that is too long, with all that is in it. */
+static void what_does_not_fit_is_dropped(void **state)
+{
+    (void)state;
+    struct resp_reader *reader;
+    const struct resp_value *value;
+    struct err err;
+    char text[1100];
+    int length = snprintf(text, sizeof text, "$1000\r\n%01000d\r\n", 7);
+    assert_int_equal(resp_open(20000, 5000, &reader, &err), STATUS_OK);
+    assert_int_equal(resp_feed(reader, "*30\r\n", 5, &err), STATUS_OK);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(resp_feed(reader, text, (size_t)length, &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    }
+    assert_non_null(value);
+    assert_int_equal(value->items[0].type, RESP_STRING);
+    assert_int_equal(value->items[29].type, RESP_CUT);
+    assert_int_equal(value->items[29].length, 1000);
+    assert_int_equal(resp_feed(reader, "*2\r\n*1000\r\n", 11, &err), STATUS_OK);
+    for (int i = 0; i < 1000; i++) {
+        const char *item = i % 3 == 0 ? "*2\r\n:1\r\n$1\r\nx\r\n" : i % 3 == 1 ? "$-1\r\n" : "$2\r\nab\r\n";
+        assert_int_equal(resp_feed(reader, item, strlen(item), &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        assert_null(value);
+    }
+    assert_int_equal(resp_feed(reader, ":5\r\n", 4, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_int_equal(value->items[0].type, RESP_CUT);
+    assert_int_equal(value->items[1].integer, 5);
+    resp_close(reader);
+}
+
 /* Nobody waits for the bytes of a text that is too large by its own account. */
 static void an_announced_text_above_the_cap_is_refused(void **state)
 {
@@ -154,7 +228,7 @@ static void a_large_number_in_two_pieces_is_no_announcement(void **state)
     struct resp_reader *reader;
     const struct resp_value *value;
     struct err err;
-    assert_int_equal(resp_open(2000, &reader, &err), STATUS_OK);
+    assert_int_equal(resp_open(2000, 0, &reader, &err), STATUS_OK);
     assert_int_equal(resp_feed(reader, "*1\r\n:100000\r", 12, &err), STATUS_OK);
     assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
     assert_null(value);
@@ -299,6 +373,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(many_in_one_feed),
     cmocka_unit_test(nonsense_is_refused),
     cmocka_unit_test(the_thirteen_bytes_reserve_nothing),
+    cmocka_unit_test(a_text_that_is_too_large_is_dropped_as_it_comes),
+    cmocka_unit_test(what_does_not_fit_is_dropped),
     cmocka_unit_test(an_answer_above_the_cap_is_refused),
     cmocka_unit_test(an_announced_text_above_the_cap_is_refused),
     cmocka_unit_test(a_large_number_in_two_pieces_is_no_announcement),
