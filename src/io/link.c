@@ -11,12 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+
+#include <linux/sockios.h>
 
 #include "base/clock.h"
 #include "io/link_private.h"
 
-/* What arrives earns time, a second for a MiB: a large answer on a slow line is no silence, a byte now and then is. */
-enum { EARNED_NS_PER_BYTE = 1000000000 / (1 << 20) };
+/* So many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then is. */
+enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
 
 static void destroy(struct link *link)
 {
@@ -124,6 +127,44 @@ static void arm(struct link *link, uint64_t at_ns)
     evtimer_add(link->timer, &wait);
 }
 
+static void moves(struct link *link, uint64_t bytes)
+{
+    link->moved += bytes;
+    if (link->moved - link->counted >= PROGRESS_BYTES) {
+        link->counted = link->moved;
+        link->progress_ns = clock_now_ns();
+        link->left = -1;
+    }
+}
+
+void link_on_written(struct evbuffer *output, const struct evbuffer_cb_info *info, void *link)
+{
+    (void)output;
+    moves(link, info->n_deleted);
+}
+
+/* What the socket has taken may be long on its way: whether less of it is left than at the last look. The first look
+ * cannot tell, so it gives a moment to the next. */
+static bool still_sends(struct link *link, uint64_t now_ns)
+{
+    int before = link->left, left = 0;
+    if (!link->buffers || ioctl(bufferevent_getfd(link->buffers), SIOCOUTQ, &left)) {
+        return false;
+    }
+    bool first = before < 0 && left > 0, sends = before > 0 && (left == 0 || left + SENT_BYTES <= before);
+    link->left = left;
+    if (sends) {
+        link->progress_ns = now_ns;
+    }
+    return first || sends;
+}
+
+static uint64_t deadline_of(const struct link *link, const struct pending *pending)
+{
+    uint64_t moved_ns = link->progress_ns + pending->timeout_ns;
+    return moved_ns > pending->deadline_ns ? moved_ns : pending->deadline_ns;
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *context)
 {
     struct link *link = context;
@@ -132,10 +173,12 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
     uint64_t now_ns = clock_now_ns(), next_ns = link->up ? UINT64_MAX : link->connect_ns;
     link->timer_ns = UINT64_MAX;
     for (const struct pending *pending = link->first; pending; pending = pending->next) {
-        uint64_t deadline_ns = pending->deadline_ns + link->earned_ns;
+        uint64_t deadline_ns = deadline_of(link, pending);
         next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
     }
-    if (next_ns <= now_ns) {
+    if (next_ns <= now_ns && link->up && still_sends(link, now_ns)) {
+        arm(link, now_ns + SENDING_MS * NS_PER_MS);
+    } else if (next_ns <= now_ns) {
         link_die_because(link, STATUS_UNAVAILABLE, link->up ? "no answer in time" : link_stage(link));
     } else {
         arm(link, next_ns);
@@ -185,7 +228,8 @@ void link_on_read(struct bufferevent *buffers, void *context)
             break;
         }
         evbuffer_drain(input, length);
-        link->earned_ns += length * EARNED_NS_PER_BYTE;
+        link->heard += length;
+        moves(link, length);
         if (!deliver_answers(link)) {
             break;
         }
@@ -207,6 +251,7 @@ enum status link_open(const struct link_options *options, struct link **out, str
     signal(SIGPIPE, SIG_IGN); /* a socket that closes is an error of that socket, not the end of the process */
     link->options = *options;
     link->timer_ns = UINT64_MAX;
+    link->left = -1;
     link->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;
     link->timer = evtimer_new(options->base, on_timer, link);
     enum status status = link->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
@@ -264,7 +309,8 @@ enum status link_send(struct link *link, const char *bytes, size_t length, uint3
     pending->next = NULL;
     pending->reply = reply;
     pending->context = context;
-    pending->deadline_ns = deadline_ns - link->earned_ns;
+    pending->deadline_ns = deadline_ns;
+    pending->timeout_ns = timeout_ms * NS_PER_MS;
     pending->head_length = length < REFUSAL_HEAD ? length : REFUSAL_HEAD;
     memcpy(pending->head, bytes, pending->head_length);
     if (link->last) {

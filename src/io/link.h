@@ -1,8 +1,8 @@
 /* One connection to Redis, from connect to its end: it never comes back to life, io/queue opens another one.
  *
  * libevent owns the socket, its buffers and TLS, io/resp the bytes. Commands are pipelined; answers come in order, each
- * to the callback of its command. Every command has a deadline, because a silent peer is as gone as a closed one; bytes
- * that arrive move it, by a second for a MiB. */
+ * to the callback of its command. Every command has a deadline, because a silent peer is as gone as a closed one; while
+ * bytes move in either direction it is not silent, however slow the line is. */
 #ifndef IO_LINK_H
 #define IO_LINK_H
 

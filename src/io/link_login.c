@@ -141,7 +141,7 @@ static const char *guess(const struct link *link)
         return "";
     }
     if (!link->session) {
-        return link->earned_ns ? "" : " before it said anything; a port with TLS is rediss://";
+        return link->heard > 0 ? "" : " before it said anything; a port with TLS is rediss://";
     }
     return link->secured ? " during the login; does it want a certificate of ours, or another (tls_cert_file)?"
                          : " during the TLS handshake";
@@ -214,6 +214,7 @@ void link_on_dialled(void *context, int fd, const struct err *err)
         link_die_because(link, STATUS_UNAVAILABLE, failed.message);
     } else {
         bufferevent_setcb(link->buffers, link_on_read, NULL, on_event, link);
+        evbuffer_add_cb(bufferevent_get_output(link->buffers), link_on_written, link);
         bufferevent_enable(link->buffers, EV_READ | EV_WRITE);
         if (!link->session) {
             log_in(link);

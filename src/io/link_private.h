@@ -11,7 +11,7 @@ struct pending {
     struct pending *next;
     link_reply_fn *reply;
     void *context;
-    uint64_t deadline_ns; /* without what the link has earned, before and since */
+    uint64_t deadline_ns, timeout_ns; /* the first of them from when it was sent, and from the last progress on */
     size_t head_length;   /* of the command's first bytes, for a refusal */
     char head[REFUSAL_HEAD];
 };
@@ -26,7 +26,10 @@ struct link {
     struct event *timer;
     uint64_t timer_ns;   /* when it fires; UINT64_MAX: not armed */
     uint64_t connect_ns; /* when it has to be up */
-    uint64_t earned_ns;
+    uint64_t heard, moved; /* bytes that have come; those, and what the socket has taken of ours */
+    uint64_t counted;      /* `moved` when there was progress last, and when that was */
+    uint64_t progress_ns;
+    int left; /* bytes that the socket had still to send when that was looked at; -1: not since the last progress */
     struct pending *first, *last;
     size_t outstanding;
     unsigned greetings; /* answers of the login to come */
@@ -48,6 +51,11 @@ void link_die_because(struct link *link, enum status status, const char *message
 
 /* The host that a certificate has to bear; of an address with places only. */
 const char *link_host(const struct link *link);
+
+/* The socket has taken bytes of ours. */
+struct evbuffer;
+struct evbuffer_cb_info;
+void link_on_written(struct evbuffer *output, const struct evbuffer_cb_info *info, void *link);
 
 /* A buffer's bytes have come. */
 void link_on_read(struct bufferevent *buffers, void *link);

@@ -293,11 +293,11 @@ static void a_full_redis_gets_its_group(void **state)
     redis_do(redis, "XADD " STREAM " 1-1 text hello");
     redis_do(redis, "CONFIG SET maxmemory 1");
     desk_connect(&desk, &redis->address);
-    desk_read(&desk, 1, 0);
+    assert_int_equal(desk_read(&desk, 1, 0), 1);
     redis_do(redis, "XGROUP DESTROY " STREAM " sluice");
     desk_close(&desk);
     desk_connect(&desk, &redis->address);
-    desk_read(&desk, 1, 0);
+    assert_int_equal(desk_read(&desk, 1, 0), 1);
     assert_int_equal(queue_stats(desk.queue).reconnects, 0);
     desk_close(&desk);
 }

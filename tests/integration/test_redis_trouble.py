@@ -1,6 +1,7 @@
 """Redis is not there, goes away, comes back, forgets the group, the scripts or everything: the daemon goes on."""
 # ctest: threads
 
+import json
 import threading
 
 import redis
@@ -209,15 +210,18 @@ class RedisTrouble(SluiceCase):
         self.assert_clean(self.server)
 
     def test_slow_line(self):
-        """An answer that takes longer than a silent Redis may is waited for, as long as its bytes keep coming."""
-        proxy = Proxy(self.directory, self.server.socket, bytes_per_second=4 << 20)
+        """An answer, or a command, that takes longer than a silent Redis may is waited for, as long as its bytes move."""
+        proxy = Proxy(self.directory, self.server.socket, bytes_per_second=500 << 10, sent_per_second=180 << 10)
         self.children.append(proxy)
-        daemon = self.start_daemon(self.server, "--read-block-ms", "1", "--lease-ms", "30000", address=proxy.path)
-        self.sender.submit_fields({"text": "a" * (12 << 20)}, expected="too_large")
+        model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
+        daemon = self.start_daemon(self.server, "--read-block-ms", "1", "--lease-ms", "30000", address=proxy.path, model=model)
+        wide = texts(256, seed=8, longest=4)
+        self.sender.submit_fields({"inputs": json.dumps(wide)}, wide)  # a reply of more than a MiB
+        self.sender.submit_fields({"text": "a" * (3 << 20)}, expected="too_large")
         self.sender.submit("behind it")
         self.wait_finished(self.sender)
         self.assertNotIn("redis_lost", daemon.read_log())
-        self.assert_clean(self.server)
+        self.assert_clean(self.server, model=model)
 
     def test_database_number(self):
         """A URL with a database works beside the bare socket, over TCP."""

@@ -13,10 +13,11 @@ class Proxy:
     forward it, wait for the first bytes of its answer, and run `strike` in place of handing them on."""
 
     def __init__(self, directory, target, act=lambda number, words: None, strike=None,
-                 bytes_per_second=None):
+                 bytes_per_second=None, sent_per_second=None):
         self.path = os.path.join(directory, f"p{len(os.listdir(directory))}")
         self.target, self.act, self.strike = target, act, strike
         self.bytes_per_second = bytes_per_second  # of answers: a slow line
+        self.sent_per_second = sent_per_second    # of commands, likewise
         self.log = self.path
         self.commands = []  # the words of each command, in order
         self.struck = None  # the command at which `strike` ran
@@ -79,6 +80,8 @@ class _Link:
                 data = self.client.recv(1 << 16)
                 if not data:
                     break
+                if self.proxy.sent_per_second:
+                    time.sleep(len(data) / self.proxy.sent_per_second)
                 buffered += data
                 while True:
                     words, size = split_command(buffered)

@@ -220,6 +220,77 @@ static void silence_ends_it(void **state)
     expect_death(stage, STATUS_UNAVAILABLE, 2);
 }
 
+enum { PIECE = 20 << 10, PIECES = 25, PIECE_MS = 30, SLOW_MS = 150 };
+
+/* An answer that takes five times as long as may be silence. */
+static void a_slow_answer_is_no_silence(void **state)
+{
+    struct stage *stage = *state;
+    static char piece[PIECE];
+    char head[32];
+    connect_link(stage, PIECE * PIECES * 2);
+    send_command(stage, SLOW_MS);
+    memset(piece, 'x', sizeof piece);
+    snprintf(head, sizeof head, "$%d\r\n", PIECE * PIECES);
+    say(stage, head);
+    for (int i = 0; i < PIECES; i++) {
+        usleep(PIECE_MS * 1000);
+        event_base_loop(stage->base, EVLOOP_NONBLOCK);
+        assert_int_equal(stage->downs, 0);
+        assert_int_equal(write(stage->peer, piece, sizeof piece), sizeof piece);
+    }
+    say(stage, "\r\n");
+    while (stage->answers + stage->downs == 0) {
+        turn(stage);
+    }
+    assert_int_equal(stage->answers, 1);
+}
+
+/* And a command that the peer takes that long to read, up to the last bytes, which the socket has. */
+static void a_slow_request_is_no_silence(void **state)
+{
+    struct stage *stage = *state;
+    static char text[PIECE * PIECES], piece[PIECE];
+    const char *const words[] = {"SET", "key", text};
+    const size_t lengths[] = {3, 3, sizeof text};
+    size_t left = sizeof text + 40;
+    struct err err;
+    connect_link(stage, 10000);
+    assert_int_equal(link_command(stage->link, 3, words, lengths, SLOW_MS, on_reply, stage, &err), STATUS_OK);
+    while (left > 60) {
+        usleep(PIECE_MS * 1000);
+        event_base_loop(stage->base, EVLOOP_NONBLOCK);
+        assert_int_equal(stage->downs, 0);
+        ssize_t got = read(stage->peer, piece, sizeof piece);
+        assert_true(got > 0);
+        left -= (size_t)got;
+    }
+    event_base_loop(stage->base, EVLOOP_NONBLOCK);
+    say(stage, ":1\r\n");
+    while (stage->answers + stage->downs == 0) {
+        turn(stage);
+    }
+    assert_int_equal(stage->answers, 1);
+}
+
+/* A byte now and then is. */
+static void a_drip_is_silence(void **state)
+{
+    struct stage *stage = *state;
+    connect_link(stage, 10000);
+    send_command(stage, SLOW_MS);
+    say(stage, "$1000\r\n");
+    for (int i = 0; i < 900 && stage->downs == 0; i++) {
+        usleep(10000);
+        event_base_loop(stage->base, EVLOOP_NONBLOCK);
+        if (stage->downs == 0) {
+            say(stage, "x");
+        }
+    }
+    assert_int_equal(stage->downs, 1);
+    assert_int_equal(stage->nulls, 1);
+}
+
 static void nobody_there_is_told_later(void **state)
 {
     struct stage *stage = *state;
@@ -353,6 +424,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(an_answer_without_question_ends_it, setup, teardown),
     cmocka_unit_test_setup_teardown(an_answer_above_the_cap_ends_it, setup, teardown),
     cmocka_unit_test_setup_teardown(silence_ends_it, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_slow_answer_is_no_silence, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_slow_request_is_no_silence, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_drip_is_silence, setup, teardown),
     cmocka_unit_test_setup_teardown(nobody_there_is_told_later, setup, teardown),
     cmocka_unit_test_setup_teardown(closing_inside_an_answer, setup, teardown),
     cmocka_unit_test_setup_teardown(a_password_is_sent_first, setup, teardown),
