@@ -69,7 +69,7 @@ static void renew(struct worker *worker)
 
 void chores_promoted(struct worker *worker, const struct event *event)
 {
-    enum { LEAST_MS = 1, MOST_MS = 250 };
+    enum { LEAST_MS = 1, MOST_MS = 1000 };
     worker->promoting = false;
     uint64_t due = event->failed ? MOST_MS : event->promoted.next_due_in_ms;
     due = due < LEAST_MS ? LEAST_MS : due > MOST_MS ? MOST_MS : due;

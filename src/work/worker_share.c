@@ -16,6 +16,7 @@ enum {
     SHED_READY_MOST = 4 * SETTLE_ENTRIES, /* refused ones that wait for their settle, before more are taken */
     FAIR_MOST = 64,
     FAIR_EVERY_MS = 100,
+    FAIR_PAUSE_MS = 3,   /* between two calls, at most: how long one takes says little of Redis on a busy machine */
     FAIR_IDLE_MS = 5000, /* after a pass that found nobody */
 };
 
@@ -112,11 +113,12 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
 /* A search goes on at once, but for its share of Redis' time; one that is through looks again later. */
 static void fair_pause(struct worker *worker, struct class_state *state, const struct event *event)
 {
-    uint64_t pause = CALL_PAUSE * (worker->now - worker->shared_at), most = FAIR_EVERY_MS * NS_PER_MS;
+    uint64_t pause = CALL_PAUSE * (worker->now - worker->shared_at), most = FAIR_PAUSE_MS * NS_PER_MS;
     struct entry_id from = state->fair_at_tail ? state->fair_tail : state->fair_after, to = event->entries.last;
     bool moved = to.ms != from.ms || to.seq != from.seq; /* it does not where enough is set aside */
-    bool goes_on = !event->failed && event->entries.more && moved && pause < most;
-    state->fair_at = worker->now + (goes_on ? pause : most);
+    bool goes_on = !event->failed && event->entries.more && moved;
+    pause = pause < most ? pause : most;
+    state->fair_at = worker->now + (goes_on ? pause : FAIR_EVERY_MS * NS_PER_MS);
 }
 
 static void fair_answered(struct worker *worker, struct class_state *state, const struct event *event)
