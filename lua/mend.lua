@@ -3,7 +3,7 @@
 -- made one up (XADD with an id of its own), and from there on `*` counts on from it, or is refused for good.
 --
 -- KEYS  1 later, 2 later:data, 3 trouble, 4 meta, 5 requests:high, 6 requests, 7 requests:low
--- ARGV  1 how many entries at most, 2 bytes at most (one entry may have more)
+-- ARGV  1 how many entries at most, 2 bytes from which on no further one is looked at
 -- Returns { entries moved, streams set back, 1 when there is more to do now }
 -- Entries with such ids move to `later`, due now, and promote brings them back with new ids and under their names: unread
 -- ones and also those that a worker holds, which finds the gate closed and so has computed in vain. With the last of them
@@ -117,13 +117,13 @@ end
 
 -- False when the call has done enough.
 local function move_all(class, kept)
-  while true do
+  while moved < most and bytes < max_bytes do
     local message = call('XRANGE', stream, BEYOND, '+', 'COUNT', 1)[1]
     if not message then return true end
     bytes = bytes + size_and_name(message[1], message[2], '')
-    if moved == most or moved > 0 and bytes > max_bytes then return false end
     move(class, message[1], message[2], kept)
   end
+  return false
 end
 
 -- The present is not less than the greatest id in the stream.

@@ -102,15 +102,17 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
     if (status && !none) {
         doctor_say(doctor, FINDING_WARN, "ids", "cannot tell: %s", err.message);
     } else if (stream > 0) {
-        doctor_say(doctor, FINDING_WARN, "ids",
-                   "those of %s are %llu s ahead of the clock: a producer has sent an entry with an id of its own, and Redis "
-                   "counts on from it, or refuses XADD; a worker sets the stream back within seconds, so let one run",
-                   key, stream);
+        doctor_say(
+            doctor, FINDING_WARN, "ids",
+            "those of %s are %llu s ahead of the clock: a producer has sent an entry with an id of its own, and Redis "
+            "counts on from it, or refuses XADD; a worker sets the stream back within seconds, so let one run",
+            key, stream);
     } else if (group > 0) {
-        doctor_say(doctor, FINDING_WARN, "ids",
-                   "group sluice of %s is %llu s ahead of the clock, so nobody reads what is added; a worker sets it back "
-                   "within seconds, so let one run",
-                   key, group);
+        doctor_say(
+            doctor, FINDING_WARN, "ids",
+            "group sluice of %s is %llu s ahead of the clock, so nobody reads what is added; a worker sets it back "
+            "within seconds, so let one run",
+            key, group);
     }
     return (status && !none) || stream + group > 0;
 }

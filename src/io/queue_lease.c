@@ -94,9 +94,9 @@ static void on_mended(void *context, const struct resp_value *reply, const struc
                  log_int("entries_moved", (int64_t)queue->mending_entries), log_int("streams_set_back", streams));
         queue->mending_entries = 0;
     }
-    queue_task_done(task, &(struct event){.kind = EVENT_MENDED,
-                                          .mended = {.changed = moved > 0 || streams > 0,
-                                                     .more = reply->items[2].integer != 0}});
+    queue_task_done(
+        task, &(struct event){.kind = EVENT_MENDED,
+                              .mended = {.changed = moved > 0 || streams > 0, .more = reply->items[2].integer != 0}});
 }
 
 void queue_mend(struct queue *queue, struct action *action)

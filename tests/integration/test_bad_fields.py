@@ -149,7 +149,7 @@ class BadFields(SluiceCase):
         for value in ("", "order-42", "1", "1-", "-1", "mid:1-1", "1-1 ", "*", "high:", "18446744073709551616-0", b"1-1\0", b"\xff", LARGE):
             self.send({"cancel": value}, "bad_request", "cancel")
         for field, value in (("text", "a"), ("inputs", '["a"]'), ("meta", "m"), ("ttl", "5"), ("notify", "1"), ("tenant", "t"),
-                             ("delay", "1"), ("model", "tiny"), ("_id", "1-1")):
+                             ("delay", "1"), ("model", "tiny")):
             self.send({"cancel": "1-1", field: value}, "bad_request", "cancel")
         self.send([("cancel", "1-1"), ("cancel", "1-1")], "bad_request", "cancel")
         self.finish()

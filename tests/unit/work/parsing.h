@@ -41,8 +41,12 @@ static inline struct request *parse_at(uint64_t redis_ms, enum request_class cla
     for (; pairs[2 * count] != NULL; count++)
         fields[count] = (struct entry_field){pairs[2 * count], strlen(pairs[2 * count]), pairs[2 * count + 1],
                                              strlen(pairs[2 * count + 1])};
-    struct entry entry = {
-        .class = class, .id = {ENTRY_MS, 7}, .origin = origin, .redis_ms = redis_ms, .fields = fields, .field_count = count};
+    struct entry entry = {.class = class,
+                          .id = {ENTRY_MS, 7},
+                          .origin = origin,
+                          .redis_ms = redis_ms,
+                          .fields = fields,
+                          .field_count = count};
     struct request *request = request_parse(&rules, &entry, 42);
     assert_non_null(request);
     return request;
