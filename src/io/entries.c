@@ -101,7 +101,8 @@ struct reading {
     uint64_t most_bytes;
 };
 
-/* Reads one entry behind those that are there. False: it has no such shape. Sets `more` instead where it did not fit. */
+/* Reads one entry behind those that are there. False: it has no such shape. Sets `more` instead where it did not fit.
+ */
 static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
 {
     struct entries *entries = reading->entries;

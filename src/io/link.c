@@ -18,7 +18,8 @@
 #include "base/clock.h"
 #include "io/link_private.h"
 
-/* So many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then is. */
+/* So many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then is.
+ */
 enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
 
 static void destroy(struct link *link)

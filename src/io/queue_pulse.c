@@ -1,7 +1,7 @@
 /* Once a second: our heartbeat into Redis, what Redis knows of the queue back, and how full Redis is.
  *
- * The script and INFO go out together and are one event. What follows from Redis' memory is the worker's affair; here it
- * is only said. */
+ * The script and INFO go out together and are one event. What follows from Redis' memory is the worker's affair; here
+ * it is only said. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Taking entries from the streams: new ones of several classes in one command, and our own of one class after a
  * reconnect.
  *
- * An entry that is larger than the reader takes is dropped from the answer as it comes (RESP_CUT) and answered by its id,
- * unread. Where an answer as a whole is too large its rest is in the own list, which is read again from there. */
+ * An entry that is larger than the reader takes is dropped from the answer as it comes (RESP_CUT) and answered by its
+ * id, unread. Where an answer as a whole is too large its rest is in the own list, which is read again from there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

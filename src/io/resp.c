@@ -22,8 +22,8 @@ struct resp_reader {
     size_t skip;               /* bytes to come of a string that is dropped */
     size_t cut;                /* the next nil stands for a string of that length */
     struct resp_value nowhere; /* stands for all that is in a dropped array */
-    bool too_large; /* why the codec was told that memory had run out */
-    bool delivered; /* the arena holds a reply that has been returned */
+    bool too_large;            /* why the codec was told that memory had run out */
+    bool delivered;            /* the arena holds a reply that has been returned */
     struct err broken;
 };
 

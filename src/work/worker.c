@@ -271,6 +271,8 @@ struct worker_stats worker_stats(const struct worker *worker)
     struct held_sum held = held_all(&worker->held);
     stats.held_tokens = (uint32_t)held.tokens;
     stats.held_bytes = held.bytes;
+    double credit = read_credit_tokens(worker, CLASS_NORMAL);
+    stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
     stats.waiting = worker->window.rows + worker->loners.count;
     for (int class = 0; class < CLASS_COUNT; class ++)
         stats.waiting += worker->suspects[class].count;

@@ -271,6 +271,7 @@ struct worker_stats {
     uint64_t again, stuck;                 /* settles that Redis could not do then; requests it refused ten times */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost;
+    uint32_t credit_tokens; /* that may be held of a class */
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
     uint64_t held_bytes;
     double cost_error; /* of the predicted times of batches: a moving mean share */

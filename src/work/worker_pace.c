@@ -142,7 +142,8 @@ void pace_second(struct worker *worker)
     enum { TEXT_TOKENS = 64 };
     const struct worker_options *options = &worker->options;
     double tokens = fmin(TEXT_TOKENS, options->rules.max_tokens);
-    struct cost_shape row = worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, 1};
+    struct cost_shape row =
+        worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, 1};
     double rows = fmin(options->max_batch_rows, options->max_batch_tokens / row.tokens), second = 0;
     if (cost_known(&worker->cost)) {
         rows = full_batch_rows(worker, row, options->max_batch_ms * (double)NS_PER_MS);

@@ -35,11 +35,12 @@ static struct heartbeat heartbeat(const struct worker *worker)
     struct worker_stats stats = worker_stats(worker);
     bool tight = worker->tight.level != MEMORY_ROOM && worker->pulse.most_bytes > 0;
     return (struct heartbeat){
-        .state = worker->draining     ? "draining"
-                 : worker->quiet      ? "quiet"
-                 : tight              ? "tight"
-                                      : "running",
-        .memory_percent = tight ? (uint32_t)((double)worker->pulse.used_bytes * 100 / (double)worker->pulse.most_bytes) : 0,
+        .state = worker->draining ? "draining"
+                 : worker->quiet  ? "quiet"
+                 : tight          ? "tight"
+                                  : "running",
+        .memory_percent =
+            tight ? (uint32_t)((double)worker->pulse.used_bytes * 100 / (double)worker->pulse.most_bytes) : 0,
         .held = stats.held,
         .waiting = stats.waiting,
         .computing = stats.computing,

@@ -397,7 +397,7 @@ static void a_pulse_tells_of_redis_memory(void **state)
     struct pulse seen = pulse(&desk);
     assert_true(seen.used_bytes > 100000 && seen.used_bytes < 1ull << 30);
     assert_int_equal(seen.most_bytes, 0);
-    assert_in_range(seen.clients, 3, 4); /* the reader, the writer, the test; a server's cron is none */
+    assert_in_range(seen.clients, 3, 4);       /* the reader, the writer, the test; a server's cron is none */
     redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing may be written, and it must be said all the same */
     seen = pulse(&desk);
     assert_int_equal(seen.most_bytes, 1);

@@ -297,10 +297,10 @@ static void check_end(const struct world *world, int index)
         enum outcome outcome;
         enum reply_code code;
     } ends[KINDS] = {
-        [HEALTHY] = {OUTCOME_DONE, CODE_NONE},        [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
-        [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},     [FLAKY] = {OUTCOME_DONE, CODE_NONE},
-        [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE}, [POISON] = {OUTCOME_DEAD, CODE_POISON},
-        [HANGING] = {OUTCOME_DEAD, CODE_POISON},      [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
+        [HEALTHY] = {OUTCOME_DONE, CODE_NONE},         [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
+        [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},      [FLAKY] = {OUTCOME_DONE, CODE_NONE},
+        [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE},  [POISON] = {OUTCOME_DEAD, CODE_POISON},
+        [HANGING] = {OUTCOME_DEAD, CODE_POISON},       [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
         [CROWDED] = {OUTCOME_ERROR, CODE_BAD_REQUEST}, [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
     };
     const struct item *item = &world->items[index];
@@ -445,8 +445,8 @@ static void run_history(struct world *world, uint64_t seed, struct faults faults
     world->calm = !faults.on;
     world->lanes = seed % 2 == 0;
     for (int i = 0; i < WORKERS; i++)
-        world->alone[i] =
-            (struct alone){.workers = &world->alone_workers[i], .count = world->lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
+        world->alone[i] = (struct alone){.workers = &world->alone_workers[i],
+                                         .count = world->lanes && i < 2 ? (size_t)(2 - 2 * i) : 1};
     for (int i = 0; i < WORKERS; i++)
         start(world, &world->peers[i]);
     run_until(world, world->now + (50 + chance(world, 1500)) * NS_PER_MS); /* the calm may find them in the middle */
@@ -535,13 +535,8 @@ static void kills(void **state)
 static void two_housekeepers(void **state)
 {
     (void)state;
-    run_histories((struct faults){.on = true,
-                                  .kill = 1,
-                                  .stall = 2,
-                                  .drop = 3,
-                                  .cap = 10,
-                                  .delete_consumer = 2,
-                                  .two_housekeepers = 700});
+    run_histories((struct faults){
+        .on = true, .kill = 1, .stall = 2, .drop = 3, .cap = 10, .delete_consumer = 2, .two_housekeepers = 700});
     expect("chores of two at once", world.counts.two_at_once, 5000);
     expect("reclaimed", world.counts.reclaimed, 100);
     expect("swept", world.counts.swept, 50);
@@ -661,7 +656,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(kills),
     cmocka_unit_test(two_housekeepers),
     cmocka_unit_test(ids_of_times_to_come),
-        cmocka_unit_test(pauses_past_the_lease),
+    cmocka_unit_test(pauses_past_the_lease),
     cmocka_unit_test(lost_groups),
     cmocka_unit_test(drains),
     cmocka_unit_test(deploys_and_restarts_poison_nothing),

@@ -621,9 +621,10 @@ static void reclaimed_of(struct bench *bench, enum request_class class, size_t c
                                     .origin = ORIGIN_RECLAIMED,
                                     .fields = &field,
                                     .field_count = 1};
-    send(bench, (struct event){
-                    .kind = EVENT_ENTRIES,
-                    .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
+    send(bench,
+         (struct event){
+             .kind = EVENT_ENTRIES,
+             .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
 }
 
 /* Beside online requests bulk work may take its time: it has half of a group at most, and the others go before it. */
@@ -825,6 +826,27 @@ static void bad_options_are_refused_by_name(void **state)
     assert_non_null(strstr(err.message, "max_batch_rows"));
 }
 
+/* An answer is about 4 MiB, were all entries as large as the largest of late; that is forgotten by halves. */
+static void reads_are_sized_by_the_largest_entry(void **state)
+{
+    (void)state;
+    static char large[(1 << 20) + 1];
+    memset(large, 'x', sizeof large - 1);
+    struct worker_options options = default_options();
+    options.batches_out = 100; /* a read asks for what all classes have room for, and class low has that of these */
+    struct bench bench = begin(options);
+    struct action read = take(&bench, ACTION_READ);
+    assert_in_range(read.read.count, 100, 512);
+    give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("text", large));
+    for (uint32_t count = 3; count < 50; count = count == 3 ? 7 : count * 2 + 1) {
+        (void)settle(&bench, false);
+        read = take(&bench, ACTION_READ);
+        assert_int_equal(read.read.count, count);
+        give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL}, FIELDS("txet", "small"));
+    }
+    worker_close(bench.worker);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_request_goes_its_way),
     cmocka_unit_test(a_busy_engine_collects),
@@ -861,6 +883,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
     cmocka_unit_test(three_lonely_crashes_are_poison),
     cmocka_unit_test(bad_options_are_refused_by_name),
+    cmocka_unit_test(reads_are_sized_by_the_largest_entry),
 };
 
 TEST_MAIN(cases)

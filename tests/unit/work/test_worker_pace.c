@@ -122,6 +122,32 @@ static void the_speed_is_that_of_full_batches(void **state)
     worker_close(bench.worker);
 }
 
+/* What may be held by a machine that is so many times slower than timed_options, after texts of four tokens. */
+static uint32_t credit_of(double slower)
+{
+    struct worker_options options = timed_options();
+    options.cost = cost_from(slower * 1e6, slower * 1e5, 0);
+    options.credit_tokens = 0;
+    struct bench bench = begin(options);
+    for (int i = 0; i < 200; i++) {
+        read_new(&bench, 1);
+        prepare_all(&bench, 4);
+        assert_int_equal(compute(&bench, slower), 1);
+        finish(&bench);
+    }
+    uint32_t credit = worker_stats(bench.worker).credit_tokens;
+    worker_close(bench.worker);
+    return credit;
+}
+
+/* 32 tokens take 42 ms on one of them; on the other 4.2 s, and two such batches may be out. */
+static void what_is_held_is_a_seconds_work(void **state)
+{
+    (void)state;
+    assert_in_range(credit_of(10), 755, 765);
+    assert_in_range(credit_of(1000), 63, 64);
+}
+
 static void the_error_of_the_fit_is_told(void **state)
 {
     (void)state;
@@ -363,6 +389,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_end_at_max_batch_ms),
     cmocka_unit_test(a_slower_machine_gets_shorter_batches),
     cmocka_unit_test(the_speed_is_that_of_full_batches),
+    cmocka_unit_test(what_is_held_is_a_seconds_work),
     cmocka_unit_test(the_error_of_the_fit_is_told),
     cmocka_unit_test(a_helped_batch_is_known_as_such),
     cmocka_unit_test(the_latency_is_that_of_the_producer),

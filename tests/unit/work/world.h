@@ -65,12 +65,12 @@ struct item {
     int owner;          /* a worker's name, RELEASED, or NOBODY: not pending */
     uint64_t promotes_ms;
     int moved_runs; /* lonely runs that were under way when its entry was moved: they stay on record */
-    int open[8]; /* names of workers whose lonely runs of it are open */
+    int open[8];    /* names of workers whose lonely runs of it are open */
     int open_count;
     int groups[8]; /* likewise, of their runs in groups */
     int group_count;
-    uint32_t taken; /* takeovers from dead workers since the last charge */
-    int unread_by;  /* the worker that was told to answer it unread */
+    uint32_t taken;          /* takeovers from dead workers since the last charge */
+    int unread_by;           /* the worker that was told to answer it unread */
     int claimed_by, crashed; /* who was told last how many are open, and how many of these had crashed by then */
 
     int ends;
@@ -135,11 +135,12 @@ struct counts {
     uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
         devices_lost, full;
     uint64_t groups, group_crashes, unread, alone_beside;
-    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused, disowned, crowded, jumps, newer_kept;
+    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused,
+        disowned, crowded, jumps, newer_kept;
     uint64_t forged_ids, moved, set_back;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
-    struct worker_stats workers; /* sums of some */
+    struct worker_stats workers;                                  /* sums of some */
 };
 
 struct reply {
@@ -164,7 +165,7 @@ struct world {
     int by_seq[ENTRIES]; /* the item that this entry was or is of */
     struct reply replies[ITEMS + GROUPS];
     struct peer peers[WORKERS];
-    bool lanes; /* the first two are of one process */
+    bool lanes;                  /* the first two are of one process */
     struct alone alone[WORKERS]; /* of each process, by its first worker */
     struct alone_worker alone_workers[WORKERS];
     int names;

@@ -334,8 +334,8 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
     if (call->failed)
         return;
     peer->closed = call->pulse.paused;
-    peer->trickles = call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_TRICKLE_PERCENT &&
-                     call->pulse.most_bytes > 0;
+    peer->trickles =
+        call->pulse.used_bytes * 100 >= call->pulse.most_bytes * MEMORY_TRICKLE_PERCENT && call->pulse.most_bytes > 0;
     peer->housekeeper = call->pulse.housekeeper;
     if (call->pulse.command == COMMAND_QUIET || call->pulse.command == COMMAND_RESUME)
         peer->quiet = call->pulse.command == COMMAND_QUIET;
@@ -456,8 +456,8 @@ static inline bool on_record(const struct item *item, int name)
     return is;
 }
 
-/* While a suspect runs alone nothing else may start, and it starts only charged and with nothing else running. Any other
- * suspect starts only when it is on record as one of a group. */
+/* While a suspect runs alone nothing else may start, and it starts only charged and with nothing else running. Any
+ * other suspect starts only when it is on record as one of a group. */
 static inline void check_lonely(struct world *world, struct peer *peer, const struct request *request)
 {
     const struct item *item = item_of(world, request);
