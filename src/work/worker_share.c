@@ -16,7 +16,7 @@ enum {
     SHED_READY_MOST = 4 * SETTLE_ENTRIES, /* refused ones that wait for their settle, before more are taken */
     FAIR_MOST = 64,
     FAIR_EVERY_MS = 100,
-    FAIR_PAUSE_MS = 3,   /* between two calls, at most: how long one takes says little of Redis on a busy machine */
+    FAIR_PAUSE_MS = 1,   /* between two calls, at most: how long one takes says little of Redis on a busy machine */
     FAIR_IDLE_MS = 5000, /* after a pass that found nobody */
 };
 
