@@ -103,12 +103,12 @@ static void inject_at_workers(struct world *world, struct peer *peer)
 /* Others write until this much of Redis is used, or delete what they have. They cannot get above maxmemory. */
 static void fill(struct world *world, uint32_t percent)
 {
-    uint64_t used = used_bytes(world), wanted = (uint64_t)MAXMEMORY * percent / 100;
+    uint64_t used = used_bytes(world), wanted = world->most_bytes * percent / 100;
     if (percent == 0)
         world->others_bytes = 0;
     else if (wanted > used)
         world->others_bytes += wanted - used;
-    world->counts.full += used_bytes(world) * 100 >= (uint64_t)MAXMEMORY * MEMORY_TRICKLE_PERCENT;
+    world->counts.full += used_bytes(world) * 100 >= world->most_bytes * MEMORY_TRICKLE_PERCENT;
 }
 
 static void inject_at_redis(struct world *world, const struct peer *peer)
@@ -428,13 +428,15 @@ static struct worker_options options_for(struct world *world)
 
 static void run_history(struct world *world, uint64_t seed, struct faults faults)
 {
+    /* Who is killed takes along what it knew of its replies; so small, a few of them would be too much. */
+    uint64_t most_bytes = faults.kill > 0 ? 400000 : 250000;
     struct counts counts = world->counts;
     struct actions actions = world->actions;
     *world = (struct world){.now = 1000 * NS_PER_S,
                             .random = seed * 2654435761u + 12345,
                             .epoch_ms = 1000000000,
                             .next_seq = 1,
-                            .most_bytes = faults.full > 0 ? MAXMEMORY : 0,
+                            .most_bytes = faults.full > 0 ? most_bytes : 0,
                             .faults = faults,
                             .actions = actions,
                             .counts = counts};

@@ -154,7 +154,7 @@ struct kept {
 };
 
 /* What things take of Redis' memory: replies more than requests. TTL_S is that of every reply. */
-enum { MAXMEMORY = 400000, ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
+enum { ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
 
 struct world {
     uint64_t now, random;
