@@ -57,14 +57,16 @@ class WorkerKill(SluiceCase):
         print(", ".join(f"{count} {kind}" for kind, count in sorted(load.kinds.items())))
 
     def test_kill_while_reclaimed_entries_run(self):
-        """The worker that has taken over dies, too, while the suspects run alone; again and again."""
+        """The worker that has taken over dies, too, while the suspects run, in a group and then alone; again and again. The
+        group waits in the window, so that the first kill always finds it."""
         sender = self.producer(self.server)
-        first = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
+        window = ("--window", "fixed", "--window-ms", "60000")
+        first = self.start_daemon(self.server, *window, model=self.model)
         sender.submit_many(texts(60, seed=2), encoding="f32")
         self.wait_until(lambda: self.pending(self.client) == 60, "all entries to be held")
         self.assertTrue(self.kill(first))
         for _ in range(max(2, scaled(5))):
-            heir = self.start_daemon(self.server, model=self.model)
+            heir = self.start_daemon(self.server, *window, model=self.model)
             name = heir.worker_name(self.client)
             self.wait_until(lambda: self.pending(self.client, worker=name) > 0 or self.client.xlen(sender.stream) == 0,
                             "the heir to take over")
