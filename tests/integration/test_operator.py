@@ -252,7 +252,8 @@ class Operator(SluiceCase):
         self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_normal": 1234, "wait_ms_low": -1})
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual(stats, {
-            "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1, "devices": 2, "devices_lost": 1,
+            "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1, "tight": 0,
+            "reason": None, "devices": 2, "devices_lost": 1,
             "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None}, "normal": {"unread": 3, "pending": 2, "wait_ms": 1234},
                         "low": {"unread": 1, "pending": 0, "wait_ms": None}}})
         text = self.sluice("stats")

@@ -134,7 +134,7 @@ class Soak(SluiceCase):
     def run_faults(self, loads, progress):
         """A fault every few hundred milliseconds until all is sent, the rare ones after a number of the others."""
         for number in range(1, 1 << 30):
-            if all(not load._thread.is_alive() for load in loads) or time.monotonic() > self.ends:
+            if not any(load.running() for load in loads) or time.monotonic() > self.ends:
                 return
             # The pause between faults is the shape of the run, not a wait for something.
             time.sleep(self.generator.uniform(0.2, 0.8))

@@ -5,11 +5,11 @@ rights can prevent (docs/operations.md lists that): to trim a stream, to delete 
 of somebody else. Of these it does nothing, so every honest request must be answered."""
 
 import random
-import threading
 import time
 
 import redis
 
+from background import Background
 from producer import Request
 
 LEVELS = ("high", "", "low")
@@ -20,37 +20,7 @@ FORBIDDEN = (("FLUSHALL",), ("DEL", "{stream}"), ("XTRIM", "{stream}", "MAXLEN",
              ("EVAL", "return 1", "0"), ("CONFIG", "SET", "maxmemory", "1"), ("KEYS", "*"), ("CLIENT", "KILL", "TYPE", "normal"))
 
 
-class _Thread:
-    """Something that runs until it is stopped, and shows then what went wrong."""
-
-    def __init__(self):
-        self.error = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, daemon=True)
-
-    def start(self):
-        self._thread.start()
-        return self
-
-    def cancel(self):
-        self._stop.set()
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive(), f"{type(self).__name__} hangs"
-        if self.error is not None:
-            raise self.error
-
-    def _guarded(self):
-        try:
-            while not self._stop.is_set():
-                self._turn()
-        except Exception as error:  # shown by stop(), where the test can fail
-            self.error = error
-
-
-class Adversary(_Thread):
+class Adversary(Background):
     """One action after the other, drawn by the seed. `done` counts them by kind; `huge` is the size of its largest entries."""
 
     def __init__(self, server, queue, honest, seed=1, huge=24 << 20, pause=0.01):
@@ -179,7 +149,7 @@ class Adversary(_Thread):
         self.client.execute_command("WAIT", 1, 100)
 
 
-class Honest(_Thread):
+class Honest(Background):
     """A tenant that sends `rate` plain requests a second to all classes and looks for their replies. `latencies` in seconds from
     the XADD that Redis took to when the reply was seen; `refused`: the longest that a class has refused XADDs."""
 

@@ -4,42 +4,25 @@ lose it. Until then it is submitted again under the same id, to whoever is the m
 WAIT must ask for every replica that may become the master: with two of them and WAIT 1, the sentinels are free to promote the
 one that has not heard of it yet."""
 
-import threading
-
 import redis
 
+from background import Background
 from producer import Producer, Request
 
 LOST = (redis.ConnectionError, redis.TimeoutError, redis.ResponseError)  # a replica, a server that loads, that is gone
 
 
-class ConfirmedLoad:
+class ConfirmedLoad(Background):
     """Keeps `depth` requests under way in the background until stopped. `master()` returns the server to talk to, or None."""
 
     def __init__(self, master, queue, journal, texts, depth=48):
+        super().__init__()
         self.master, self.journal, self.texts, self.depth = master, journal, texts, depth
         self.stream = f"sluice:{{{queue}}}:requests"
         self.queue = queue
         self.count = 0
         self.resubmitted = 0
-        self.error = None
         self._client = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self):
-        self._thread.start()
-        return self
-
-    def cancel(self):
-        self._stop.set()
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive(), "the producer hangs"
-        if self.error is not None:
-            raise self.error
 
     def _connect(self):
         if self._client is None:
@@ -49,18 +32,14 @@ class ConfirmedLoad:
             self._client = server.client(socket_timeout=5)
         return self._client
 
-    def _run(self):
+    def _turn(self):
         try:
-            while not self._stop.is_set():
-                try:
-                    if self._connect().xlen(self.stream) < self.depth:
-                        self._submit()
-                        continue
-                except LOST:
-                    self._client = None
-                self._stop.wait(0.005)
-        except Exception as error:  # shown by stop(), where the test can fail
-            self.error = error
+            if self._connect().xlen(self.stream) < self.depth:
+                self._submit()
+                return
+        except LOST:
+            self._client = None
+        self._stop.wait(0.005)
 
     def _submit(self):
         text = self.texts[self.count % len(self.texts)]

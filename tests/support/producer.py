@@ -7,6 +7,8 @@ import threading
 
 import redis
 
+from background import Background
+
 
 class Request:
     """One journal line: what a producer asked for under one id, as it sees it."""
@@ -131,47 +133,26 @@ class Producer:
         return sum(self.client.xlen(self.stream_of(level)) for level in ("high", "", "low"))
 
 
-class Load:
+class Load(Background):
     """A background thread that keeps a bounded number of requests under way, until stopped: so that a fault finds entries in
     the workers' hands whenever it comes."""
 
     def __init__(self, server, queue, journal, texts, depth=48, prefix="load", encodings=("f32", "json")):
+        super().__init__()
         self.producer = Producer(server, queue, journal)
         self.texts, self.depth, self.prefix, self.encodings = texts, depth, prefix, encodings
         self.count = 0
-        self.error = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self):
-        self._thread.start()
-        return self
-
-    def _run(self):
+    def _turn(self):
         try:
-            while not self._stop.is_set():
-                try:
-                    waiting = self.producer.unfinished()
-                except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
-                    self._stop.wait(0.02)
-                    continue
-                for _ in range(self.depth - waiting):
-                    self._submit(f"{self.prefix}-{self.count}", self.texts[self.count % len(self.texts)])
-                    self.count += 1
-                self._stop.wait(0.005)
-        except Exception as error:  # shown by stop(), where the test can fail
-            self.error = error
+            waiting = self.producer.unfinished()
+        except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+            self._stop.wait(0.02)
+            return
+        for _ in range(self.depth - waiting):
+            self._submit(f"{self.prefix}-{self.count}", self.texts[self.count % len(self.texts)])
+            self.count += 1
+        self._stop.wait(0.005)
 
     def _submit(self, id, text):
         self.producer.submit_stubbornly(id, text, encoding=self.encodings[self.count % len(self.encodings)])
-
-    def cancel(self):
-        """Asks the thread to end; for a test that has failed already."""
-        self._stop.set()
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the producer hangs"
-        if self.error is not None:
-            raise self.error
