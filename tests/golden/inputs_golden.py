@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 MOST_TEXTS, MOST_BYTES = 20, 4000
-OK, NOT_ARRAY, NO_TEXTS, NOT_TEXT, BAD_STRING, BAD_UTF8, EMPTY_TEXT, TOO_MANY, TOO_LARGE = range(9)
+OK, NOT_JSON, NOT_ARRAY, NO_TEXTS, NOT_TEXT, BAD_STRING, BAD_UTF8, EMPTY_TEXT, TOO_MANY, TOO_LARGE = range(10)
 
 ALPHABET = ["a", "Z", " ", "0", "/", '"', "\\", "\x00", "\x1f", "\x7f", "\x80", "é", "\u07ff", "\u0800", "€", "\ud7ff", "\ue000",
             "\uffff", "\U00010000", "😀", "\U0010ffff", "\n", "\t", "\u2028", "\ufeff"]
