@@ -9,7 +9,7 @@
 --       entries, with spaces, '' for none; then field, value, ... of its heartbeat: words without spaces, among them rows_per_s
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
---           housekeeper has found }
+--           housekeeper has found, how many workers there are at most: those that spoke within the last hour or so }
 --         Depths and caps are 0 for everybody else.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
 -- Housekeeper: `<rank> <consumer> <found> ...`, for as long as it was elected. Who has a higher rank takes it over.
@@ -99,7 +99,8 @@ local command = side(pcall('HGET', workers, 'command:' .. consumer)) or ''
 if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end
 
 local paused, keeps, found = call('EXISTS', KEYS[3]), elect()
-if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found} end
+local known = side(pcall('HLEN', workers)) or 0
+if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
 local rows = rate()
@@ -114,4 +115,4 @@ side(pcall('HSET', meta, unpack(publish)))
 
 local caps = side(pcall('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
 local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
-return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, ''}
+return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, '', known}

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "io/queue_parts.h"
 
-enum { PULSE_ANSWER = 6 + 2 * CLASS_COUNT };
+enum { PULSE_ANSWER = 7 + 2 * CLASS_COUNT };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -63,7 +63,9 @@ static void answered(struct task *task, bool ok)
         const struct queue *queue = task->queue; /* the script's answer has set all else, whichever came first */
         task->pulse.used_bytes = queue->used_bytes;
         task->pulse.most_bytes = queue->most_bytes;
-        task->pulse.clients = queue->clients;
+        if (task->pulse.workers > queue->clients / 2) { /* some of them are gone: each has two connections */
+            task->pulse.workers = queue->clients / 2;
+        }
         queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
     }
 }
@@ -139,7 +141,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
         return false;
     }
     for (size_t i = 0; i < PULSE_ANSWER; i++) {
-        if (reply->items[i].type != (i == 2 || i == PULSE_ANSWER - 1 ? RESP_STRING : RESP_INTEGER)) {
+        if (reply->items[i].type != (i == 2 || i == PULSE_ANSWER - 2 ? RESP_STRING : RESP_INTEGER)) {
             return false;
         }
     }
@@ -150,9 +152,11 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
         pulse->depth[class] = count_of(&reply->items[3 + class]);
         pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
     }
-    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 3]));
-    pulse->housekeeper = reply->items[PULSE_ANSWER - 2].integer != 0;
-    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 1]);
+    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 4]));
+    pulse->housekeeper = reply->items[PULSE_ANSWER - 3].integer != 0;
+    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 2]);
+    uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 1]);
+    pulse->workers = workers < UINT32_MAX ? (uint32_t)workers : UINT32_MAX;
     queue->housekeeper = pulse->housekeeper;
     return true;
 }

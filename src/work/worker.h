@@ -77,7 +77,7 @@ struct pulse {
     uint64_t redis_ms;           /* Redis unix ms, now */
     bool paused;                 /* the queue is: nobody reads */
     uint64_t used_bytes, most_bytes; /* memory that Redis uses, and its maxmemory; most_bytes 0: no limit */
-    uint32_t clients;                /* connections that Redis has: twice as many as workers, at least */
+    uint32_t workers;                /* that the queue has, at most */
     enum worker_command command; /* for this worker, once */
     bool waiting;                /* there are entries of others to be taken that the housekeeper has no room for */
     bool housekeeper;            /* this worker is, until the next pulse says otherwise; the others know of no … */

@@ -20,10 +20,9 @@ enum {
     UNSEEN_PART = 20,       /* of maxmemory: what all workers together may add between two looks */
 };
 
-/* Workers there may be: each has two connections. */
 static uint32_t workers(const struct worker *worker)
 {
-    return worker->pulse.clients > 2 ? worker->pulse.clients / 2 : 1;
+    return worker->pulse.workers > 1 ? worker->pulse.workers : 1;
 }
 
 static uint64_t ceiling(const struct worker *worker)

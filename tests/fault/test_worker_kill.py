@@ -62,7 +62,7 @@ class WorkerKill(SluiceCase):
         sender = self.producer(self.server)
         window = ("--window", "fixed", "--window-ms", "60000")
         first = self.start_daemon(self.server, *window, model=self.model)
-        sender.submit_many(texts(60, seed=2), encoding="f32")
+        sender.submit_many(texts(60, seed=2, longest=4), encoding="f32")
         self.wait_until(lambda: self.pending(self.client) == 60, "all entries to be held")
         self.assertTrue(self.kill(first))
         for _ in range(max(2, scaled(5))):
@@ -92,7 +92,7 @@ class WorkerKill(SluiceCase):
         """What waited in a dead worker's window is answered by another one, and nobody is charged for it."""
         sender = self.producer(self.server)
         victim = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000", model=self.model)
-        sender.submit_many(texts(30, seed=4), encoding="f32")
+        sender.submit_many(texts(30, seed=4, longest=4), encoding="f32")  # no batch by themselves, however slow the machine is
         self.wait_until(lambda: self.pending(self.client) == 30, "all entries to be held")
         self.start_daemon(self.server, model=self.model)
         self.assertTrue(self.kill(victim))

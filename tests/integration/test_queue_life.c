@@ -397,13 +397,33 @@ static void a_pulse_tells_of_redis_memory(void **state)
     struct pulse seen = pulse(&desk);
     assert_true(seen.used_bytes > 100000 && seen.used_bytes < 1ull << 30);
     assert_int_equal(seen.most_bytes, 0);
-    assert_in_range(seen.clients, 3, 4);       /* the reader, the writer, the test; a server's cron is none */
     redis_do(redis, "CONFIG SET maxmemory 1"); /* nothing may be written, and it must be said all the same */
     seen = pulse(&desk);
     assert_int_equal(seen.most_bytes, 1);
     assert_true(llabs((long long)seen.used_bytes - used_memory(redis)) < 1 << 20);
     redis_do(redis, "CONFIG SET maxmemory 0");
     assert_int_equal(pulse(&desk).most_bytes, 0);
+    desk_close(&desk);
+}
+
+/* By the heartbeats, as far as there are connections for so many: producers' connections are no workers. */
+static void a_pulse_tells_how_many_workers_there_may_be(void **state)
+{
+    struct redis_fixture *redis = *state;
+    struct desk desk, others[4];
+    desk_connect(&desk, &redis->address);
+    assert_int_equal(pulse(&desk).workers, 1);
+    redis_do(redis, "HSET " Q "workers gone-1 x gone-2 x gone-3 x gone-4 x");
+    assert_int_equal(pulse(&desk).workers, 1); /* three connections: the reader, the writer, the test */
+    for (size_t i = 0; i < 4; i++) {
+        desk_connect(&others[i], &redis->address);
+    }
+    assert_int_equal(pulse(&desk).workers, 5);
+    redis_do(redis, "DEL " Q "workers");
+    assert_int_equal(pulse(&desk).workers, 1);
+    for (size_t i = 0; i < 4; i++) {
+        desk_close(&others[i]);
+    }
     desk_close(&desk);
 }
 
@@ -699,6 +719,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_pulse_says_what_redis_knows, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_survives_foreign_keys, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_pulse_tells_of_redis_memory, redis_setup, redis_teardown),
+    cmocka_unit_test_setup_teardown(a_pulse_tells_how_many_workers_there_may_be, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(a_tight_worker_says_why, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(cancels_of_the_control_stream, redis_setup, redis_teardown),
     cmocka_unit_test_setup_teardown(cancels_that_no_housekeeper_deals_with, redis_setup, redis_teardown),

@@ -37,6 +37,9 @@ class Pulse(SluiceCase):
         seconds, _ = self.client.time()
         self.assertAlmostEqual(answer[0] / 1000, seconds, delta=60)
 
+    def test_how_many_workers_there_are(self):
+        self.assertEqual([self.pulse("a")[12], self.pulse("b")[12], self.pulse("a")[12]], [1, 2, 2])
+
     def test_command_is_taken_once_and_by_its_worker(self):
         self.client.hset(self.desk.key("workers"), mapping={"command:me": "drain", "command:you": "quiet"})
         self.assertEqual([self.pulse()[2], self.pulse()[2], self.pulse("you")[2]], ["drain", "", "quiet"])
@@ -139,9 +142,9 @@ class Pulse(SluiceCase):
             self.assertEqual(self.house(), "2 b" if who == "a" else None)
 
     def test_what_the_housekeeper_has_found_goes_round(self):
-        self.assertEqual(self.pulse("a", found="released dead-1")[10:], [1, ""])
-        self.assertEqual([self.house(), self.pulse("b", found="mine")[10:]], ["2 a released dead-1", [0, "released dead-1"]])
-        self.assertEqual([self.pulse("a")[10:], self.pulse("b")[10:]], [[1, ""], [0, ""]])
+        self.assertEqual(self.pulse("a", found="released dead-1")[10:12], [1, ""])
+        self.assertEqual([self.house(), self.pulse("b", found="mine")[10:12]], ["2 a released dead-1", [0, "released dead-1"]])
+        self.assertEqual([self.pulse("a")[10:12], self.pulse("b")[10:12]], [[1, ""], [0, ""]])
 
     def test_junk_in_the_housekeepers_key_keeps_nobody_from_it(self):
         self.client.set(self.desk.key("housekeeper"), "junk")

@@ -577,7 +577,7 @@ static inline void run_pulse(struct world *world, struct peer *peer, struct call
                             .paused = world->paused,
                             .used_bytes = used_bytes(world),
                             .most_bytes = world->most_bytes,
-                            .clients = 2 * WORKERS};
+                            .workers = WORKERS};
     pulse->housekeeper = elect(world, peer, &call->action.heartbeat);
     if (!pulse->housekeeper)
         memset(peer->left, 0, sizeof(peer->left));
