@@ -10,7 +10,7 @@ import time
 import redis
 
 from background import Background
-from producer import Request
+from producer import Request, ids_used_up
 
 LEVELS = ("high", "", "low")
 FORBIDDEN = (("FLUSHALL",), ("DEL", "{stream}"), ("XTRIM", "{stream}", "MAXLEN", "0"), ("XGROUP", "DESTROY", "{stream}", "sluice"),
@@ -190,7 +190,7 @@ class Honest(Background):
             try:
                 entry = self.producer.client.xadd(self.producer.stream_of(level), request.fields).decode()
             except redis.ResponseError as error:
-                assert "ID" in str(error), error
+                assert ids_used_up(error), error
                 since = self.refused_since.setdefault(level, time.monotonic())
                 self.refused = max(self.refused, time.monotonic() - since)
                 return

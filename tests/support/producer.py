@@ -10,6 +10,11 @@ import redis
 from background import Background
 
 
+def ids_used_up(error):
+    """Whether an XADD was refused because somebody has used the last id of the stream, which workers mend."""
+    return "last possible ID" in str(error)
+
+
 class Request:
     """One journal line: what a producer asked for under one id, as it sees it."""
 
@@ -106,6 +111,11 @@ class Producer:
                 request.uncertain += 1
                 threading.Event().wait(0.02)
                 continue
+            except redis.ResponseError as error:
+                if not ids_used_up(error):
+                    raise
+                threading.Event().wait(0.02)
+                continue
             request.entries.append(f"{level}:{entry}" if level else entry)
             return request
 
@@ -115,6 +125,10 @@ class Producer:
             try:
                 return self.client.xadd(self.stream_of(level), {"cancel": request.entries[-1]})
             except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+                threading.Event().wait(0.02)
+            except redis.ResponseError as error:
+                if not ids_used_up(error):
+                    raise
                 threading.Event().wait(0.02)
 
     def reply(self, request):
