@@ -127,8 +127,7 @@ __device__ __forceinline__ uint32_t round_unit(uint32_t round)
 }
 
 template <class T, int HEAD_DIM, int BLOCKS>
-__global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS)
-    attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
+__global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_ARGS(struct kernel_attention_args, a))
 {
     SHARED(attention_stage<HEAD_DIM>, stages, [STAGES]);
     const uint32_t units = min(a.ragged.counts[KERNEL_COUNT_TILES], a.bound) * a.heads;
@@ -182,8 +181,8 @@ static cudaError_t launch_tiles(const struct kernel_queue *queue, const struct k
     const uint32_t fit = std::min<uint32_t>(shared_kib(queue->capability) / block_kib, resident);
     const uint64_t units = static_cast<uint64_t>(args->bound) * args->heads;
     const uint64_t blocks = std::min<uint64_t>(units, static_cast<uint64_t>(queue->multiprocessors) * fit);
-    return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM, resident>, dim3(static_cast<uint32_t>(blocks)), BLOCK_THREADS, 0,
-                          args);
+    return kernel_enqueue(queue, attention_tiles<T, HEAD_DIM, resident>, dim3(static_cast<uint32_t>(blocks)),
+                          BLOCK_THREADS, 0, args);
 }
 
 template <class T>

@@ -172,9 +172,10 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
     return result->finished && job->retry != NULL ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }
 
-/* One pass over the input. `*grown`: failed rows were tried again, and there is more behind the input that they are of. */
-static enum status run_pass(const struct job_options *options, bool tries_failed, struct job_result *result, bool *grown,
-                            struct err *err)
+/* One pass over the input. `*grown`: failed rows were tried again, and there is more behind the input that they are of.
+ */
+static enum status run_pass(const struct job_options *options, bool tries_failed, struct job_result *result,
+                            bool *grown, struct err *err)
 {
     struct job *job = calloc(1, sizeof *job);
     *result = (struct job_result){0};

@@ -62,10 +62,10 @@ struct job_result {
     bool before;   /* it had been finished before: nothing was done */
 };
 
-/* Runs the job, or goes on with it. The rows of a finished job that had failed are tried again, and what has come behind
- * its input is added. `*result` is filled in any case.
- * Errors: STATUS_BAD_INPUT (the options, or an input that is broken or has changed), STATUS_UNAVAILABLE (another
- * process works on it), those of source_next, the executor and the files; whatever was complete is kept. */
+/* Runs the job, or goes on with it. The rows of a finished job that had failed are tried again, and what has come
+ * behind its input is added. `*result` is filled in any case. Errors: STATUS_BAD_INPUT (the options, or an input that
+ * is broken or has changed), STATUS_UNAVAILABLE (another process works on it), those of source_next, the executor and
+ * the files; whatever was complete is kept. */
 MUST_CHECK enum status job_run(const struct job_options *options, struct job_result *result, struct err *err);
 
 #endif

@@ -155,8 +155,8 @@ static enum status make_scratch(const struct job *job, struct err *err)
     return made ? STATUS_OK : err->status;
 }
 
-/* More has come behind the input of a finished job: it is unfinished again. A journal says how much is complete; once that
- * is durable, the manifest goes. */
+/* More has come behind the input of a finished job: it is unfinished again. A journal says how much is complete; once
+ * that is durable, the manifest goes. */
 static enum status unfinish(struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
@@ -185,7 +185,8 @@ static enum status unfinish(struct job *job, struct err *err)
     return file_sync_folder(output->manifest, err);
 }
 
-/* Whether any row has its vector. If none has, the terms of the job were mistaken perhaps, and others may replace them. */
+/* Whether any row has its vector. If none has, the terms of the job were mistaken perhaps, and others may replace them.
+ */
 static bool has_vectors(const struct checkpoint *at)
 {
     return at->computed + at->copied > 0;

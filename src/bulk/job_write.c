@@ -12,7 +12,9 @@ enum { WAIT_MOST_MS = 4000, WAIT_LEAST_MS = 500 };
 static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
 {
     uint64_t quarter_ms = (now_ns - job->begun_ns) / 4 / NS_PER_MS;
-    uint64_t wait_ms = quarter_ms < WAIT_LEAST_MS ? WAIT_LEAST_MS : quarter_ms < WAIT_MOST_MS ? quarter_ms : WAIT_MOST_MS;
+    uint64_t wait_ms = quarter_ms < WAIT_LEAST_MS  ? WAIT_LEAST_MS
+                       : quarter_ms < WAIT_MOST_MS ? quarter_ms
+                                                   : WAIT_MOST_MS;
     return wait_ms * NS_PER_MS;
 }
 

@@ -231,9 +231,9 @@ bool terms_differ(const char *before, size_t before_bytes, const char *now, stru
         const char *new = line + key + 1;
         if (old == NULL || length != value || memcmp(old, new, value) != 0) {
             err_set(err, STATUS_BAD_INPUT,
-                    "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key,
-                    line, old == NULL ? 2 : (int)(length < 100 ? length : 100), old == NULL ? "\"\"" : old, (int)(value < 100 ? value : 100),
-                    new);
+                    "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key, line,
+                    old == NULL ? 2 : (int)(length < 100 ? length : 100), old == NULL ? "\"\"" : old,
+                    (int)(value < 100 ? value : 100), new);
             return true;
         }
         line = new + value + 1;

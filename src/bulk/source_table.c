@@ -127,7 +127,8 @@ static void list_columns(const struct csv_fields *fields, char *out, size_t size
     out[0] = '\0';
     for (uint32_t i = 0; i < fields->count && used < size; i++) {
         int length = (int)(fields->values[i].length < 40 ? fields->values[i].length : 40);
-        used += (size_t)snprintf(out + used, size - used, "%s\"%.*s\"", i == 0 ? "" : ", ", length, fields->values[i].bytes);
+        used += (size_t)snprintf(out + used, size - used, "%s\"%.*s\"", i == 0 ? "" : ", ", length,
+                                 fields->values[i].bytes);
     }
 }
 
@@ -147,13 +148,16 @@ static enum status bind(struct source *source, struct err *err)
                 column++;
         }
         if (column >= source->fields.count && source->options.headerless)
-            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\"; without a header columns are called 1 to %u",
+            return err_set(err, STATUS_BAD_INPUT,
+                           "%s line 1: no column \"%s\"; without a header columns are called 1 to %u",
                            source->file.path, name, source->fields.count);
         if (column >= source->fields.count) {
             char there[200];
             list_columns(&source->fields, there, sizeof there);
-            return err_set(err, STATUS_BAD_INPUT, "%s line 1: no column \"%s\" in its header; there are: %s (--no-header if "
-                           "this is a row)", source->file.path, name, there);
+            return err_set(err, STATUS_BAD_INPUT,
+                           "%s line 1: no column \"%s\" in its header; there are: %s (--no-header if "
+                           "this is a row)",
+                           source->file.path, name, there);
         }
         source->columns[f] = column;
     }

@@ -267,7 +267,8 @@ const struct subcommand command_embed = {
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
         "for standard input. Rows keep their order. A job that was interrupted, whatever by, goes on when the same\n"
-        "command runs again; one that is finished then tries failed rows again and adds what has come behind its input.\n"
+        "command runs again; one that is finished then tries failed rows again and adds what has come behind its "
+        "input.\n"
         "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
         "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs "
         "--model, too:\n"

@@ -24,7 +24,8 @@ struct rival {
     double ns; /* the best run */
 };
 
-/* One layer of the model and a few of its words: what a pass consists of, without the time that packing all of it takes. */
+/* One layer of the model and a few of its words: what a pass consists of, without the time that packing all of it
+ * takes. */
 static struct model sample_of(const struct model *model)
 {
     struct model sample = *model;
@@ -71,8 +72,8 @@ static enum status run_both(struct rival rivals[RIVALS], const struct model *sam
         starts[row] = row * length;
         lengths[row] = length;
     }
-    struct engine_batch batch = {.rows = ROWS, .extent = ROWS * length, .ids = ids, .start = starts, .length = lengths,
-                                 .output = output};
+    struct engine_batch batch = {
+        .rows = ROWS, .extent = ROWS * length, .ids = ids, .start = starts, .length = lengths, .output = output};
     enum status status = STATUS_OK;
     for (int run = 0; run <= RUNS; run++) {
         for (int i = 0; i < RIVALS && status == STATUS_OK; i++) {
@@ -99,7 +100,8 @@ enum precision auto_precision_of(double f32_ns, double bf16_ns)
 static void print_head(const struct engine *engine, const struct model *model, char out[TEXT_BYTES])
 {
     snprintf(out, TEXT_BYTES,
-             "sluice precision 1\nversion %s\ndevice %s\nshape hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32 "\n",
+             "sluice precision 1\nversion %s\ndevice %s\nshape hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32
+             "\n",
              SLUICE_VERSION, engine_device(engine), model->hidden, model->heads, model->intermediate_size);
 }
 

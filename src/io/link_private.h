@@ -12,7 +12,7 @@ struct pending {
     link_reply_fn *reply;
     void *context;
     uint64_t deadline_ns, timeout_ns; /* the first of them from when it was sent, and from the last progress on */
-    size_t head_length;   /* of the command's first bytes, for a refusal */
+    size_t head_length;               /* of the command's first bytes, for a refusal */
     char head[REFUSAL_HEAD];
 };
 
@@ -24,8 +24,8 @@ struct link {
     struct ssl_st *session;      /* of TLS, owned by `buffers`; NULL without */
     struct resp_reader *reader;
     struct event *timer;
-    uint64_t timer_ns;   /* when it fires; UINT64_MAX: not armed */
-    uint64_t connect_ns; /* when it has to be up */
+    uint64_t timer_ns;     /* when it fires; UINT64_MAX: not armed */
+    uint64_t connect_ns;   /* when it has to be up */
     uint64_t heard, moved; /* bytes that have come; those, and what the socket has taken of ours */
     uint64_t counted;      /* `moved` when there was progress last, and when that was */
     uint64_t progress_ns;

@@ -90,12 +90,12 @@ struct queue_stats {
     uint64_t newer_replies_kept; /* settled, but the reply of a newer entry stood */
     uint64_t dead_trimmed;       /* dead letters that fell out of the cap */
     uint64_t cancelled, nothing_to_cancel;
-    uint64_t control_malformed; /* entries of the control stream that say nothing of use */
-    uint64_t tracked_skipped; /* there was a reply already */
-    uint64_t shed;            /* entries above their class's cap, refused */
-    uint64_t orphans;         /* read entries that nobody had, found by a sweep */
+    uint64_t control_malformed;              /* entries of the control stream that say nothing of use */
+    uint64_t tracked_skipped;                /* there was a reply already */
+    uint64_t shed;                           /* entries above their class's cap, refused */
+    uint64_t orphans;                        /* read entries that nobody had, found by a sweep */
     uint64_t mended_entries, mended_streams; /* with ids ahead of Redis' clock: parked; set back to the present */
-    uint64_t promoted_broken; /* parked names whose fields were gone or unreadable */
+    uint64_t promoted_broken;                /* parked names whose fields were gone or unreadable */
 };
 
 /* How it stands now. Thread: that of the event loop. */

@@ -33,7 +33,7 @@ struct task {
     struct request_list answered;
     int signing_off; /* RELEASE with `last`: the class whose entries are given back; CLASS_COUNT: all were */
     bool more;       /* there are more of them */
-    uint32_t asked; /* READ_OWN: COUNT */
+    uint32_t asked;  /* READ_OWN: COUNT */
     struct pulse pulse;
     bool failed;
 };
@@ -105,12 +105,12 @@ struct queue {
 
     struct entries entries;
     struct control control;
-    bool housekeeper; /* by the last pulse */
-    bool reading[CLASS_COUNT];        /* which streams the reader's command is about */
-    size_t judge_offset[CLASS_COUNT]; /* of the first consumer to be judged, when there are many */
-    unsigned judged[CLASS_COUNT];     /* times that nothing was to be taken over */
-    char left[CLASS_COUNT][QUEUE_FOUND_MAX / CLASS_COUNT]; /* consumers that are not alive and hold entries, with a space
-                                                              behind each: what this housekeeper has found … */
+    bool housekeeper;                                      /* by the last pulse */
+    bool reading[CLASS_COUNT];                             /* which streams the reader's command is about */
+    size_t judge_offset[CLASS_COUNT];                      /* of the first consumer to be judged, when there are many */
+    unsigned judged[CLASS_COUNT];                          /* times that nothing was to be taken over */
+    char left[CLASS_COUNT][QUEUE_FOUND_MAX / CLASS_COUNT]; /* consumers that are not alive and hold entries, with a
+                                                              space behind each: what this housekeeper has found … */
     char found[QUEUE_FOUND_MAX];                           /* … and what another one has, by the last pulse */
 
     uint64_t staged;        /* number of the last stage key */
@@ -118,8 +118,8 @@ struct queue {
 
     uint64_t used_bytes, most_bytes; /* of Redis' memory, as the last INFO said, and connections to it */
     uint32_t clients;
-    bool tight, trickle; /* as the log said last */
-    uint64_t pulse_skipped; /* keys of a wrong type, likewise */
+    bool tight, trickle;      /* as the log said last */
+    uint64_t pulse_skipped;   /* keys of a wrong type, likewise */
     uint64_t mending_entries; /* that lua/mend has parked since it last set a stream back */
     struct queue_stats stats;
 };

@@ -4,8 +4,8 @@
  * else that settle does for the request. So a large reply is written to a hash of its own, its stage key, by plain
  * commands; the settle behind it says what is to become of it, and mostly that is a RENAME. Nobody else knows the key.
  * It lives for a minute, in one transaction, so nothing stays behind when the settle never comes; the settle gives it
- * the reply's ttl. A request that is staged once more, because a connection broke in between, is so under the same key. A
- * Redis that does not take it (it is full, say) is noticed by the script; the next replies go with their settle again
+ * the reply's ttl. A request that is staged once more, because a connection broke in between, is so under the same key.
+ * A Redis that does not take it (it is full, say) is noticed by the script; the next replies go with their settle again
  * for a while. */
 #include <stdio.h>
 

@@ -259,7 +259,8 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
     if (fields->known[FIELD_CANCEL] != NULL)
         check_cancel_alone(fields, request);
     else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL &&
-             fields->known[FIELD_QUERY] == NULL && fields->known[FIELD_PAIRS] == NULL && fields->known[FIELD_OWN_LOST] == NULL)
+             fields->known[FIELD_QUERY] == NULL && fields->known[FIELD_PAIRS] == NULL &&
+             fields->known[FIELD_OWN_LOST] == NULL)
         request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
     for (int i = 0; i < KNOWN_FIELDS; i++) {
         if (fields->known[i] == NULL || fields->doubled == known_fields[i].name)

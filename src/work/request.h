@@ -59,11 +59,11 @@ struct entry {
     uint64_t redis_ms;    /* Redis' clock when it came, unix ms; 0: not known */
     uint32_t lonely_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
     bool group_run;       /* likewise: a run of it in a group */
-    bool urgent;          /* taken over several times, and no run of it was charged since: to be charged before others */
-    bool unread;          /* taken over too often: answered poison; `fields` are those that say where */
-    bool oversize;        /* its fields were more than the reader takes: answered too_large, unread */
+    bool urgent;   /* taken over several times, and no run of it was charged since: to be charged before others */
+    bool unread;   /* taken over too often: answered poison; `fields` are those that say where */
+    bool oversize; /* its fields were more than the reader takes: answered too_large, unread */
     uint64_t oversize_bytes; /* what they were then, where that is known */
-    bool vanished;        /* pending, but its message was deleted from the stream: answered internal (OUTCOME_GONE) */
+    bool vanished; /* pending, but its message was deleted from the stream: answered internal (OUTCOME_GONE) */
     const struct entry_field *fields;
     size_t field_count;
 };
@@ -227,11 +227,11 @@ struct request {
     uint64_t received_ns, prepared_ns, started_ns, computed_ns;
 
     size_t entry_bytes; /* of the fields of its entry, in Redis: what a script that reads it looks at */
-    size_t bytes;      /* memory that this request holds or will hold, at most: what credit counts */
-    size_t work_bytes; /* of them, what it takes from its preparing on: ids, vectors, reply */
-    bool begun;        /* by held_begin */
+    size_t bytes;       /* memory that this request holds or will hold, at most: what credit counts */
+    size_t work_bytes;  /* of them, what it takes from its preparing on: ids, vectors, reply */
+    bool begun;         /* by held_begin */
     size_t reply_bytes; /* what Redis will keep of it, estimated when it is begun: worker_tight.c */
-    uint32_t tokens;   /* likewise: estimated from the text until it is tokenised */
+    uint32_t tokens;    /* likewise: estimated from the text until it is tokenised */
 };
 
 /* A line of requests, linked by `next`: a request is in one at most. All zero is an empty one. */

@@ -224,10 +224,9 @@ static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
     uint64_t always[] = {watch_deadline(worker), worker->drain_ends};
-    uint64_t linked[] = {worker->quiet_until, worker->renew_at,      worker->promote_at, worker->reclaim.at,
-                         worker->sweep.at,    pulse_due(worker),     worker->own_at,     worker->again_at,
-                         worker->mend_at,
-                         worker->unblock_at,  share_deadline(worker)};
+    uint64_t linked[] = {worker->quiet_until, worker->renew_at,   worker->promote_at,    worker->reclaim.at,
+                         worker->sweep.at,    pulse_due(worker),  worker->own_at,        worker->again_at,
+                         worker->mend_at,     worker->unblock_at, share_deadline(worker)};
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
         if (always[i] > worker->now && always[i] < next)
             next = always[i];

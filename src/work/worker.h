@@ -74,12 +74,12 @@ enum { MEMORY_TIGHT_PERCENT = 85, MEMORY_TRICKLE_PERCENT = 97, MEMORY_CEILING_PE
 
 /* What Redis knows of the queue, each second; more often while its memory is what we wait for. */
 struct pulse {
-    uint64_t redis_ms;           /* Redis unix ms, now */
-    bool paused;                 /* the queue is: nobody reads */
+    uint64_t redis_ms;               /* Redis unix ms, now */
+    bool paused;                     /* the queue is: nobody reads */
     uint64_t used_bytes, most_bytes; /* memory that Redis uses, and its maxmemory; most_bytes 0: no limit */
     uint32_t workers;                /* that the queue has, at most */
-    enum worker_command command; /* for this worker, once */
-    bool waiting;                /* there are entries of others to be taken that the housekeeper has no room for */
+    enum worker_command command;     /* for this worker, once */
+    bool waiting;                    /* there are entries of others to be taken that the housekeeper has no room for */
     bool housekeeper;            /* this worker is, until the next pulse says otherwise; the others know of no … */
     uint64_t depth[CLASS_COUNT]; /* … entries that nobody has read … */
     uint64_t cap[CLASS_COUNT];   /* … and no cap, above which they are shed; 0: none */
@@ -155,7 +155,7 @@ enum housekeeper_rank {
 
 /* What a worker says of itself each second. */
 struct heartbeat {
-    const char *state; /* "running", "quiet", "draining", "tight" */
+    const char *state;       /* "running", "quiet", "draining", "tight" */
     uint32_t memory_percent; /* tight: of maxmemory, that Redis uses */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost; /* that live, and that were lost since it started */
@@ -171,8 +171,8 @@ enum action_kind {
     ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: what we own and may not know */
     ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
     ACTION_RECLAIM,  /* lua/reclaim, one class: at most count entries that were released, set aside, or of workers whose
-                        death the housekeeper has found; with `judge`, which is its alone (as SHED, FAIR and SWEEP are), of
-                        whoever is dead; 0: none, only to find them */
+                        death the housekeeper has found; with `judge`, which is its alone (as SHED, FAIR and SWEEP are),
+                        of  whoever is dead; 0: none, only to find them */
     ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest requests above `cap` before `before`, to
                         refuse them, and cancels behind `after` */
     ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after`, of other tenants than
@@ -271,7 +271,7 @@ struct worker_stats {
     uint64_t again, stuck;                 /* settles that Redis could not do then; requests it refused ten times */
     uint32_t held, waiting, computing;
     uint32_t devices, devices_lost;
-    uint32_t credit_tokens; /* that may be held of a class */
+    uint32_t credit_tokens;             /* that may be held of a class */
     uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
     uint64_t held_bytes;
     double cost_error; /* of the predicted times of batches: a moving mean share */

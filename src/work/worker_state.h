@@ -22,14 +22,14 @@ enum {
     SETTLES_OUT = 4,          /* calls on their way at once, so that one round trip is not the limit */
     RELEASE_ENTRIES = 64,
     LOOK_BYTES = 1 << 20, /* of entries that a script has to read for one call, or of a single one */
-    READ_MOST = 512, /* entries in one read */
+    READ_MOST = 512,      /* entries in one read */
     RECLAIM_MOST = 64,
-    ENOUGH_MOST = 32,     /* tenants that are told apart */
-    OWN_MOST = 256,       /* READ_OWN; halves when the answer does not arrive */
-    PAUSE_MS = 100,       /* after a script that failed, before the next try */
-    STARVED_MS = 10,      /* after an allocation failed */
-    GROUP_MOST = 64,      /* suspects that are on record as one group */
-    CALL_PAUSE = 3,       /* a search that goes on pauses for so many times as long as its last call took */
+    ENOUGH_MOST = 32, /* tenants that are told apart */
+    OWN_MOST = 256,   /* READ_OWN; halves when the answer does not arrive */
+    PAUSE_MS = 100,   /* after a script that failed, before the next try */
+    STARVED_MS = 10,  /* after an allocation failed */
+    GROUP_MOST = 64,  /* suspects that are on record as one group */
+    CALL_PAUSE = 3,   /* a search that goes on pauses for so many times as long as its last call took */
 };
 
 /* Where the one suspect that may run is. */

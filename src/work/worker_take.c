@@ -1,6 +1,6 @@
 /* From a stream entry to the first stage of its request: what is already decided (malformed, a cancel, expired,
- * refused, poison) goes straight to its settle, what is not due yet is parked, suspects wait until they are charged, and
- * only the rest is prepared. */
+ * refused, poison) goes straight to its settle, what is not due yet is parked, suspects wait until they are charged,
+ * and only the rest is prepared. */
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
@@ -14,8 +14,8 @@ uint64_t entry_bytes(const struct entry *entry)
     return bytes;
 }
 
-/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. One that
- * was not read weighs nothing here. */
+/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. One
+ * that was not read weighs nothing here. */
 static double weight(const struct entry *entry, const struct request *request)
 {
     uint64_t bytes = entry->oversize ? 0 : request->entry_bytes;

@@ -33,8 +33,7 @@ static void check_skip(const char *from, size_t size, const struct csv_record *r
     FUZZ_CHECK(record->broken == (skip.state == CSV_BROKEN));
     FUZZ_CHECK(record->open == (skip.state == CSV_QUOTED));
     FUZZ_CHECK(record->broken || (used == record->length && skip.here.line == record->lines));
-    FUZZ_CHECK(!record->open ||
-               (skip.quote.line == record->quote.line && skip.quote.column == record->quote.column));
+    FUZZ_CHECK(!record->open || (skip.quote.line == record->quote.line && skip.quote.column == record->quote.column));
 }
 
 static void read_all(const uint8_t *data, size_t size, char separator)

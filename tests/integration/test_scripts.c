@@ -497,7 +497,8 @@ static void reclaim_reports_vanished_entries_and_leaves_them_pending(void **stat
     group(redis);
     deliver(redis, "1-1", "dead");
     redis_do(redis, "XDEL " STREAM " 1-1");
-    redis_expect_script(redis, "[[] [1-1] [] 0 [dead]]", SCRIPT_RECLAIM, 3, RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
+    redis_expect_script(redis, "[[] [1-1] [] 0 [dead]]", SCRIPT_RECLAIM, 3,
+                        RECLAIM_KEYS Q "alive:dead me 10 1000 '' dead");
     redis_expect(redis, "[1 1-1 1-1 [[dead 1]]]", "XPENDING " STREAM " sluice");
 }
 

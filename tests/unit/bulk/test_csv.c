@@ -77,8 +77,16 @@ static void broken_records_say_where(void **state)
 static void skipped_records_end_at_the_same_place(void **state)
 {
     (void)state;
-    const char *const texts[] = {"a,b\nnext",     "a,b\r\nnext", "\"a\n\"\"b\",c\r\nnext", "a\"b,\"\",\"x\"\nnext", "\n",
-                                 "\"a\nb\",\"c\nd", "\"a\" b\nnext", "\"a\"\rb\n", "a",                   ",,\"",
+    const char *const texts[] = {"a,b\nnext",
+                                 "a,b\r\nnext",
+                                 "\"a\n\"\"b\",c\r\nnext",
+                                 "a\"b,\"\",\"x\"\nnext",
+                                 "\n",
+                                 "\"a\nb\",\"c\nd",
+                                 "\"a\" b\nnext",
+                                 "\"a\"\rb\n",
+                                 "a",
+                                 ",,\"",
                                  "\"a\"\r"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         for (size_t piece = 1; piece < 30; piece++) {
@@ -110,10 +118,8 @@ static void lines_are_counted(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(rules_of_the_rfc),
-    cmocka_unit_test(more_is_asked_for),
-    cmocka_unit_test(broken_records_say_where),
-    cmocka_unit_test(skipped_records_end_at_the_same_place),
+    cmocka_unit_test(rules_of_the_rfc),         cmocka_unit_test(more_is_asked_for),
+    cmocka_unit_test(broken_records_say_where), cmocka_unit_test(skipped_records_end_at_the_same_place),
     cmocka_unit_test(lines_are_counted),
 };
 

@@ -11,8 +11,13 @@
 #include "base/file.h"
 #include "engine/auto_precision.h"
 
-static const struct model model = {.vocabulary = 100, .max_tokens = 16, .layer_count = 3, .hidden = 24, .heads = 2,
-                                   .intermediate_size = 48, .dim = 24};
+static const struct model model = {.vocabulary = 100,
+                                   .max_tokens = 16,
+                                   .layer_count = 3,
+                                   .hidden = 24,
+                                   .heads = 2,
+                                   .intermediate_size = 48,
+                                   .dim = 24};
 
 struct kept {
     char folder[40], path[400];
@@ -107,7 +112,8 @@ static void what_was_measured_decides(void **state)
 static void a_damaged_file_is_measured_again(void **state)
 {
     (void)state;
-    const char *const damaged[] = {"", "f32 1e9", "f32 0 bf16 1\n", "f32 -1 bf16 5\n", "f32 nan bf16 nan\n", "bf16 1 f32 1\n"};
+    const char *const damaged[] = {
+        "", "f32 1e9", "f32 0 bf16 1\n", "f32 -1 bf16 5\n", "f32 nan bf16 nan\n", "bf16 1 f32 1\n"};
     for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++) {
         struct kept kept = open_folder();
         (void)choose(&kept, PRECISION_BF16);

@@ -154,9 +154,12 @@ static void why_a_library_does_not_open_is_told(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(answers_have_a_meaning), cmocka_unit_test(a_failed_product_is_not_a_lost_device),
-    cmocka_unit_test(a_gpu_is_described),     cmocka_unit_test(an_old_gpu_is_refused),
-    cmocka_unit_test(the_reason_is_told),     cmocka_unit_test(no_driver_is_told),
+    cmocka_unit_test(answers_have_a_meaning),
+    cmocka_unit_test(a_failed_product_is_not_a_lost_device),
+    cmocka_unit_test(a_gpu_is_described),
+    cmocka_unit_test(an_old_gpu_is_refused),
+    cmocka_unit_test(the_reason_is_told),
+    cmocka_unit_test(no_driver_is_told),
     cmocka_unit_test(why_a_library_does_not_open_is_told),
 };
 

@@ -50,13 +50,27 @@ static void unusable_ids_are_answered_under_the_name(void **state)
     char long_id[130];
     memset(long_id, 'a', 129);
     long_id[129] = '\0';
-    const char *const bad[] = {"", "é", "a\tb", "1795252518106-0", "1000000000000-7", "high:1795252518106-1", "low:001795252518106-7", long_id};
+    const char *const bad[] = {
+        "",     "é", "a\tb", "1795252518106-0", "1000000000000-7", "high:1795252518106-1", "low:001795252518106-7",
+        long_id};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct request *request = PARSE("text", "t", "id", bad[i]);
         assert_string_equal(request->id, request->name);
         expect(request, CODE_BAD_ID, "id");
     }
-    const char *const good[] = {"a", "-", "1-", "-1", "1-2-3", "12-34", "high:1-1", "999999999999-0", "mid:1795252518106-1", "user 42", "a/b", "A.b_c:d-9", long_id + 1};
+    const char *const good[] = {"a",
+                                "-",
+                                "1-",
+                                "-1",
+                                "1-2-3",
+                                "12-34",
+                                "high:1-1",
+                                "999999999999-0",
+                                "mid:1795252518106-1",
+                                "user 42",
+                                "a/b",
+                                "A.b_c:d-9",
+                                long_id + 1};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         struct request *request = PARSE("text", "t", "id", good[i]);
         assert_string_equal(request->id, good[i]);
@@ -362,11 +376,12 @@ static void a_cancel_names_a_request_and_stands_alone(void **state)
         assert_string_equal(request->id, request->name);
         expect(request, CODE_BAD_REQUEST, "cancel");
     }
-    static const char *const beside[][2] = {{"text", "t"},   {"inputs", "[\"a\"]"}, {"id", "me"},  {"ttl", "5"},
+    static const char *const beside[][2] = {{"text", "t"},   {"inputs", "[\"a\"]"}, {"id", "me"}, {"ttl", "5"},
                                             {"notify", "1"}, {"delay", "5"},        {"meta", "m"}};
     for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
         expect(PARSE("cancel", "1-1", beside[i][0], beside[i][1]), CODE_BAD_REQUEST, "cancel");
-    expect(PARSE("_id", "9-9", "_attempt", "1", "_first_at", "9", "cancel", "1-1"), CODE_NONE, NULL); /* it was parked */
+    expect(PARSE("_id", "9-9", "_attempt", "1", "_first_at", "9", "cancel", "1-1"), CODE_NONE,
+           NULL); /* it was parked */
 }
 
 static const struct CMUnitTest cases[] = {

@@ -564,7 +564,8 @@ static void mended(struct bench *bench, bool changed, bool more)
     send(bench, (struct event){.kind = EVENT_MENDED, .mended = {.changed = changed, .more = more}});
 }
 
-/* Each second, at once where an entry has such an id, and again and again until it is done; then what has moved is due. */
+/* Each second, at once where an entry has such an id, and again and again until it is done; then what has moved is due.
+ */
 static void ids_ahead_of_the_clock_are_mended(void **state)
 {
     (void)state;
@@ -624,7 +625,8 @@ static void an_id_ahead_that_comes_again_is_read_again(void **state)
     worker_close(bench.worker);
 }
 
-/* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper. */
+/* Also while it is paused, because producers must be able to add; not by one that is quiet, or is not the housekeeper.
+ */
 static void who_mends_ids(void **state)
 {
     (void)state;
