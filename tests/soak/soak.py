@@ -74,7 +74,8 @@ class Soak(SluiceCase):
         self.generator = random.Random(OPTIONS.seed)
         # Rewritten now and then, so that a restart after a million replies takes seconds and not minutes.
         users = self.write("users.acl", " ".join(["user", "sluice-producer", *rules("producer", self.queue), ">pw\n"]))
-        self.server = self.start_redis(aof="always", options=["--aclfile", users, "--aof-use-rdb-preamble", "yes",
+        self.server = self.start_redis(aof="always", options=["--aclfile", users, "--slowlog-log-slower-than", "1000",
+                                                              "--slowlog-max-len", "1000", "--aof-use-rdb-preamble", "yes",
                                                               "--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "32mb"])
         self.server.start_timeout = 300
         self.daemons = [self.start_daemon(self.server) for _ in range(2)]
@@ -191,6 +192,7 @@ class Soak(SluiceCase):
             for kind, count in load.kinds.items():
                 kinds[kind] = kinds.get(kind, 0) + count
         faults = ", ".join(f"{count} times {kind}" for kind, count in sorted(self.journal.faults.items()))
+        self.report_slow_commands()
         if self.honest:
             print(f"\n{self.honest.count} requests of the honest tenant: p50 {self.honest.percentile(.5):.3f} s, "
                   f"p99 {self.honest.percentile(.99):.3f} s, XADD refused for {self.honest.refused:.1f} s at the longest")
@@ -198,6 +200,14 @@ class Soak(SluiceCase):
             self.assertEqual(self.adversary.allowed, [])
             print(f"the adversary's actions: {self.adversary.done}")
         print(f"\n{len(self.journal.requests)} requests ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}); {faults}")
+
+    def report_slow_commands(self):
+        """Since Redis was started last: what blocked everybody else for longest. Its own clock, on a machine that does more."""
+        slowest = {}
+        for entry in self.server.client().slowlog_get(1000):
+            word = entry["command"].split()[0].decode().upper()
+            slowest[word] = max(slowest.get(word, 0), entry["duration"])
+        print("\nthe longest commands: " + (", ".join(f"{word} {took / 1000:.1f} ms" for word, took in sorted(slowest.items())) or "below 1 ms"))
 
     def check(self, before):
         # The append-only file was rewritten, so it is no history of the whole run: the final state alone is judged.

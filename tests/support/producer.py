@@ -4,6 +4,7 @@ A producer whose XADD got no answer cannot know whether the entry exists. It say
 again, as the protocol recommends."""
 
 import threading
+import time
 
 import redis
 
@@ -25,6 +26,7 @@ class Request:
         self.entries = []       # the names of the entries that Redis confirmed, with high: or low: before them
         self.uncertain = 0      # XADDs without an answer
         self.expected = "done"  # or the error code that is the right answer; a set where chance decides
+        self.ahead = False      # an entry got an id of a time to come, because Redis made it behind one that was made up
         self.texts = {}         # name -> what that entry asked for, where one id was submitted with different texts
 
     @property
@@ -117,6 +119,7 @@ class Producer:
                 threading.Event().wait(0.02)
                 continue
             request.entries.append(f"{level}:{entry}" if level else entry)
+            request.ahead = request.ahead or int(entry.split("-")[0]) > (time.time() + 1) * 1000
             return request
 
     def cancel(self, request, level=""):
