@@ -160,8 +160,9 @@ const struct subcommand command_workers = {
     .operands = "list|check|quiet|resume|drain|stop [NAME...]",
     .summary = "List the workers of a queue, check them, give one an order",
     .explanation = "list     a line for each worker that has spoken within the last hour\n"
-                   "check    exit 0 when this host has a living worker and each of them has spoken within 10 s: for "
-                   "health checks\n"
+                   "check    readiness: exit 0 when this host has a living worker and each of them has spoken to Redis "
+                   "within 10 s;\n"
+                   "         liveness, which does not fail because Redis is down, is sluice live\n"
                    "quiet    take nothing more, stay up (as SIGTSTP)      resume   go on (SIGCONT)\n"
                    "drain    finish, give the rest back, exit (SIGTERM)   stop     exit at once (a second SIGTERM)\n"
                    "An order waits in Redis until the worker takes it, within a second.",

@@ -1,10 +1,12 @@
-/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period.
+/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. While it runs
+ * anybody on this machine who may look into the process can see that it turns.
  *
  * libevent stays behind this file (and io/): its `struct event` and the worker's are two things of one name. */
 #ifndef SERVE_LOOP_H
 #define SERVE_LOOP_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -42,5 +44,10 @@ void loop_run(struct loop *loop);
 
 /* Lets loop_run return, once the callback at hand has. */
 void loop_stop(struct loop *loop);
+
+/* Finds how long ago the running loop of another process has turned, which it does each second. Nothing is asked of
+ * that process. Errors: STATUS_NOT_FOUND: there is no such process, it runs no loop (yet), or it is another user's.
+ * Thread: any. */
+MUST_CHECK enum status loop_turned(pid_t process, uint64_t *ago_ms, struct err *err);
 
 #endif

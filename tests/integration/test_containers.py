@@ -98,6 +98,21 @@ class Containers(SluiceCase):
                 self.assertTrue(name.startswith("SLUICE_"))
                 self.assertRegex(settings, rf"(?m)^\s*{name[len('SLUICE_'):].lower()}\b")
 
+    def test_probes(self):
+        """In the example for Kubernetes what ends a container does not ask Redis; readiness does. Compose's check is readiness."""
+        block = re.search(r"```yaml\n(.*?)```", read("docs", "operations.md"), re.S)[1]
+        container = yaml.safe_load(block)["spec"]["template"]["spec"]["containers"][0]
+        probes = {name: probe["exec"]["command"] for name, probe in container.items() if name.endswith("Probe")}
+        self.assertEqual({name: command[1] for name, command in probes.items()},
+                         {"startupProbe": "live", "livenessProbe": "live", "readinessProbe": "workers"})
+        for command in (*probes.values(), ["sluice", *container["args"]]):
+            self.check_command(command[1:])
+        environment = {variable["name"]: variable.get("value") for variable in container["env"]}
+        self.assertLessEqual({name[len("SLUICE_"):].lower() for name in environment},
+                             {line.split()[0] for line in self.run_sluice("config").stdout.decode().splitlines()})
+        for service in (service for service in self.compose()["services"].values() if "build" in service):
+            self.assertEqual(service["healthcheck"]["test"][2:4], ["workers", "check"])
+
     def start_redis_of_the_file(self):
         """The shell command of the file, with its paths moved; returns the process and a client of its first user."""
         for role in ("producer", "worker", "operator"):

@@ -1,6 +1,8 @@
 """What an operator does to a running queue, and what comes of it: docs/operations.md, sentence by sentence."""
 
 import json
+import os
+import signal
 
 from case import SluiceCase
 from corpus import texts
@@ -140,6 +142,41 @@ class Operations(SluiceCase):
         served.kill()
         self.wait_until(lambda: not self.client.keys("sluice:{test}:alive:*"), "its lease to end")
         self.sluice("workers", "check", code=69)
+
+    def live(self, *processes):
+        """The exit code and the words of the liveness check, with a configuration that is broken: it reads none."""
+        result = self.run_sluice("live", *processes, environment={"SLUICE_REDIS": "nonsense", "SLUICE_CONFIG": self.path("none")})
+        return result.returncode, result.stdout.decode() + result.stderr.decode()
+
+    def test_live_without_redis(self):
+        """Liveness is of the process: it goes on without Redis and beside workers that died, and ends with the process."""
+        served, other = self.start_daemon(self.server), self.start_daemon(self.server)
+        self.assertEqual(self.live(served.pid, other.pid), (0, "2 live\n"))
+        self.assertEqual(self.live()[0], 0)
+        other.kill()
+        self.assertEqual(self.live(served.pid), (0, "1 live\n"))
+        self.assertEqual(self.live(served.pid, other.pid)[0], 69)
+        self.server.kill()
+        self.wait_until(lambda: " redis_unavailable " in served.read_log(), "the worker to miss Redis")
+        self.assertEqual(self.live(served.pid), (0, "1 live\n"))
+        self.assertEqual(self.live(self.server.process.pid)[0], 69)
+        self.assertEqual(self.live("nobody")[0], 64)
+
+    def test_live_says_when_the_loop_stands_still(self):
+        served = self.start_daemon(self.server)
+        folder = f"/proc/{served.pid}/fd"
+        turned = next(f"{folder}/{fd}" for fd in os.listdir(folder) if "sluice-loop" in os.readlink(f"{folder}/{fd}"))
+        served.signal(signal.SIGSTOP)
+        with open(turned, "r+b") as file:  # as if it stood still for that long
+            ms = int.from_bytes(file.read(8), "little")
+            file.seek(0)
+            file.write((ms - 60_000).to_bytes(8, "little"))
+        code, words = self.live(served.pid)
+        self.assertEqual(code, 69)
+        self.assertRegex(words, rf"process {served.pid} stands still for 6\d{{4}} ms")
+        served.signal(signal.SIGCONT)
+        self.wait_until(lambda: self.live(served.pid)[0] == 0, "it to turn again")
+        self.assertEqual(served.stop(), 0)
 
     # caps, cancel
 
