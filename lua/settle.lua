@@ -39,6 +39,7 @@ local stream, trouble, dead, registry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local consumer, model, revision, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local done_at = string.format('%.0f', now) -- Redis formats a number anew in each command, and slowly
 local skipped, trimmed = 0, 0
 
 -- include lib/names.lua
@@ -170,11 +171,11 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
   local buried = kind == 'dead' and bury(id, name, first, last)
   if not fresh and not stage then call('DEL', key) end
   if kind == 'done' then
-    local queued = now - math.floor(since)
+    local queued = now - since
     call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
-      'done_at', now, 'queued_ms', queued > 0 and queued or 0, unpack(ARGV, first, last))
+      'done_at', done_at, 'queued_ms', queued > 0 and string.format('%d', queued) or '0', unpack(ARGV, first, last))
   else
-    call('HSET', key, 'status', 'error', 'entry', name, 'done_at', now, unpack(ARGV, first, last))
+    call('HSET', key, 'status', 'error', 'entry', name, 'done_at', done_at, unpack(ARGV, first, last))
     if buried then call('HSET', key, 'dead', buried) end
   end
   if seen then call('HSET', key, 'first_at', seen) end
@@ -194,13 +195,13 @@ end
 
 -- Why this entry may not be settled, nil when it may.
 local function refusal(id, kind, name, claims, results)
-  local pending = call('XPENDING', stream, 'sluice', id, id, 1)[1]
+  local pending = call('XPENDING', stream, 'sluice', id, id, '1')[1]
   if not pending then
     uncharge(id, name, consumer)
     return 0
   end
-  local ahead = tonumber(string.match(id, '^%d+')) > now + AHEAD_MS
-  if ahead and kind ~= 'gone' and pending[2] ~= consumer then return 0 end -- it may be another entry: lua/mend moves them, and ids come again
+  -- Ahead of the clock it may be another entry: lua/mend moves those, and then their ids are given out again.
+  if pending[2] ~= consumer and kind ~= 'gone' and tonumber(string.match(id, '^%d+')) > now + AHEAD_MS then return 0 end
   if claims and not carries(id, name) then return -3 end
   if (kind == 'fail' or kind == 'dead') and pending[2] ~= consumer then
     uncharge(id, name, consumer)

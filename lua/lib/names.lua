@@ -14,6 +14,9 @@ local AHEAD_MS = 2000
 
 -- The unix ms at which a request was first seen, where that counts in place of its name's time; else nil.
 local function seen_at(name, first)
+  -- Mostly it is the name's own time. This look makes no new string; settle asks it for each entry.
+  local at = first and string.find(name, first, 1, true)
+  if at and (at == 1 or string.sub(name, at - 1, at - 1) == ':') and string.byte(name, at + #first) == 45 then return nil end
   first = string.match(first or '', '^[1-9]%d*$')
   return first ~= string.match(name, '(%d+)%-%d+$') and first or nil
 end
