@@ -15,8 +15,8 @@ enum {
     TRIAL_ROOM = TRIAL_ROWS + INT8_BLOCK, /* rows of a buffer of int8's */
 };
 
-/* The mean of 1 - cosine that passes. Of the texts that were measured (docs/speed.md) the worst were up to 1.7 times as
- * far off, and a cosine of 0.9995 is what they should have. */
+/* The mean of 1 - cosine that passes. Of the texts that were measured (docs/measurements/engine.md) the worst were up
+ * to 1.7 times as far off, and a cosine of 0.9995 is what they should have. */
 static const double ERROR_MOST = 2.8e-4;
 
 struct int8_trial {

@@ -18,7 +18,7 @@ enum {
     AWAY_LOW = 2,        /* requests of class low there, from where on others of it wait, beside online ones */
     SETTLE_ENTRIES = 64, /* in one call of the script … */
     SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
-                                 shrinks its buffers for them (docs/speed.md) */
+                                 shrinks its buffers for them (docs/measurements/queue.md) */
     SETTLES_OUT = 4,          /* calls on their way at once, so that one round trip is not the limit */
     RELEASE_ENTRIES = 64,
     LOOK_BYTES = 1 << 20, /* of entries that a script has to read for one call, or of a single one */

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs").glob("*.md"))]
+PAGES = [SOURCE / "README.md", SOURCE / "SECURITY.md", *sorted((SOURCE / "docs").rglob("*.md"))]
 OPERATIONS = (SOURCE / "docs/operations.md").read_text()
 
 
