@@ -1,5 +1,5 @@
 /* Passes of one text and of about 1,024 tokens on one thread, short texts also with helpers, and how well the cost
- * model explains what they take: fitted to them, and as a daemon's start would have calibrated it. */
+ * model predicts what they take, as a daemon's start would have calibrated it. */
 #ifndef BENCH_COST_CHECK_H
 #define BENCH_COST_CHECK_H
 
@@ -20,7 +20,7 @@ struct cost_check {
 };
 
 /* Calibrates as a start does; threads help each other where they compute by themselves. Owns: the caller ends it with
- * cost_check_close. Errors: those of cost_calibrate_engine. */
+ * cost_check_close. Errors: those of cost_calibrate and team_open. */
 MUST_CHECK enum status cost_check_open(struct cost_check *check, unsigned threads, struct err *err);
 
 /* Measures passes, and fills two tables and what was fitted into the sheet. Errors: those of encoder_run. */

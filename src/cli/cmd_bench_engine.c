@@ -27,8 +27,7 @@ const struct subcommand command_bench_engine = {
         "per second over those of bare oneDNN products of the same shapes on the same threads (on a CPU).\n"
         "mixed: 32 texts of 6 to 200 tokens as one batch, packed and padded, and one by one.\n"
         "passes: on one thread, of one text and of about 1,024 tokens, and of a short text with all threads' help.\n"
-        "cost: how well a + b * tokens + c * squares of lengths explains what the fastest tenth of these take,\n"
-        "and how well the calibration of a daemon's start predicts their medians.",
+        "cost: how well the calibration of a daemon's start predicts their medians.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct bench_engine_options),

@@ -42,8 +42,6 @@ struct team;
 /* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
 struct stream_limits {
     uint32_t tokens, rows;
-    uint32_t strip, keys, room, helped; /* for the cost model: see struct cost_device; 0: none */
-    double half_strip;                  /* likewise */
 };
 
 /* One pass: some whole rows of a batch, as they lie there. Row r is ids[start[r] - origin] onwards. */

@@ -12,9 +12,6 @@
 #include "engine/cpu_describe.h"
 #include "engine/cpu_stream.h"
 
-/* The second-level cache of a core that has tiles. */
-enum { CACHE_BYTES = 2 << 20 };
-
 /* Words that are asked for ahead of their turn. */
 enum { WORDS_AHEAD = 4 };
 
@@ -68,22 +65,10 @@ static void cpu_close(struct backend *backend)
     cpu_weights_close((struct cpu_weights *)backend);
 }
 
-/* In f32 a block of rows keeps the tiles busy for four times as long, and activations come in time from anywhere. */
 static struct stream_limits cpu_limits(const struct backend_stream *stream)
 {
-    const struct cpu_tiles *tiles = stream->weights->tiles;
-    struct stream_limits limits = {.tokens = PASS_TOKENS, .rows = UINT32_MAX};
-    limits.helped = stream->team == NULL ? 0 : HELPED_TOKENS;
-    if (tiles != NULL) {
-        limits.strip = TILES_MULTIPLE;
-        limits.half_strip = 0.65; /* its weights are loaded for half the rows */
-        limits.keys = TILES_MULTIPLE;
-        limits.room = (uint32_t)(CACHE_BYTES / stream->row_bytes);
-    } else if (stream->weights->digits != NULL) {
-        limits.strip = 2 * DIGITS_ROWS;
-        limits.half_strip = 0.5;
-    }
-    return limits;
+    (void)stream;
+    return (struct stream_limits){.tokens = PASS_TOKENS, .rows = UINT32_MAX};
 }
 
 static bool cpu_helped(const struct backend_stream *stream)

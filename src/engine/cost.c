@@ -1,34 +1,43 @@
-/* Least squares in three unknowns. All is done in units of what a batch took, because a prediction that is 5 % wrong is
- * as bad for a short batch as for a long one, and so that no unknown is much larger than another.
- *
- * Online, what is fitted are factors on the calibrated terms: sum of factor_j * u_j = 1, with u_j the share of term j
- * in what the batch took. Two things keep the fit sane where batches hardly differ: old batches fade away, and each
- * factor is drawn to the common scale of them all, as if a few more batches had said so. */
 #include "engine/cost.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const double fade = 0.98;  /* of what is known, with each batch: about the last 50 count */
-static const double pull = 0.002; /* towards the common scale, in batches of equal shares */
-static const double least_lone = 0.1;
-static const double crowded = 0.2; /* more for a token that finds no room in the cache */
-static const double weigh = 0.05;  /* of the last batch in the moving scale, error and help */
+#include <xxhash.h>
 
-/* Where lengths are means, what is just a strip long may be a hair more. */
-static const double hair = 1e-6;
+#include "base/cache.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "engine/encoder.h"
+#include "engine/team.h"
+
+enum { SWEEPS = 10000, TURN_NS = 15000000, TURN_RUNS = 32, HELPED_RUNS = 8, NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
+
+static const double weigh = 0.05; /* of the last batch in the moving scale, error and help */
+
+/* What the calibration runs: from a single query to a full pass, of long and of short rows. */
+static const struct {
+    uint32_t rows, length;
+} batches[] = {{1, 16}, {1, 32}, {1, 64}, {1, 256}, {16, 16}, {1, 512}, {16, 32}};
+static const uint32_t helped_lengths[] = {16, 128};
+
+enum { BATCHES = sizeof batches / sizeof batches[0], HELPED = sizeof helped_lengths / sizeof helped_lengths[0] };
 
 struct cost_shape cost_shape_of(const struct engine_batch *batch)
 {
-    struct cost_shape shape = {.tokens = batch->extent, .rows = batch->rows};
-    for (uint32_t row = 0; row < batch->rows; row++)
+    struct cost_shape shape = {.tokens = batch->extent};
+    for (uint32_t row = 0; row < batch->rows; row++) {
         shape.squares += (double)batch->length[row] * batch->length[row];
+    }
     return shape;
 }
 
-struct cost cost_from(double pass_ns, double token_ns, double square_ns)
+struct cost cost_from(double batch_ns, double token_ns, double square_ns)
 {
-    return (struct cost){.terms = {pass_ns, token_ns, square_ns}, .help = 1, .factors = {1, 1, 1}, .scale = 1};
+    return (struct cost){.terms = {batch_ns, token_ns, square_ns}, .help = 1, .scale = 1};
 }
 
 bool cost_known(const struct cost *cost)
@@ -36,280 +45,250 @@ bool cost_known(const struct cost *cost)
     return cost->terms[0] > 0 || cost->terms[1] > 0 || cost->terms[2] > 0;
 }
 
-/* Of a pass, begun ones too; 0: the device has none. */
-static double half_strips(const struct cost_device *device, double tokens)
-{
-    return device->strip > 0 ? ceil(2 * tokens / device->strip - hair) : 0;
-}
-
-/* No more than one strip. */
-static bool is_lone(double halves)
-{
-    return halves == 1 || halves == 2;
-}
-
-/* Adds so many passes of as many tokens, without their attention. */
-static void add_passes(const struct cost_device *device, double count, double tokens, double x[COST_TERMS])
-{
-    double halves = half_strips(device, tokens), whole = floor(halves / 2);
-    if (is_lone(halves) && device->lone[halves > 1] > 0) {
-        count *= device->lone[halves > 1];
-        tokens = device->strip;
-    } else if (halves > 0) {
-        tokens = device->strip * (whole + device->half * (halves - 2 * whole));
-    }
-    double beyond = device->room > 0 ? fmax(0, tokens - device->room) : 0;
-    x[0] += count;
-    x[1] += count * (tokens + crowded * beyond);
-}
-
-/* Each token meets the keys of its row. */
-static double in_attention(const struct cost_device *device, struct cost_shape shape)
-{
-    if (!(device->keys > 0) || !(shape.tokens > 0))
-        return shape.squares;
-    return shape.tokens * device->keys * ceil(shape.squares / shape.tokens / device->keys - hair);
-}
-
-/* Passes are as full as whole rows make them, but for the last one; a row that is longer than a pass may be is one of
- * its own. */
-static void features(const struct cost_device *device, struct cost_shape shape, double x[COST_TERMS])
-{
-    double rows = shape.rows > 0 ? shape.rows : 1, length = shape.tokens / rows, at_once = rows;
-    if (device->pass > 0)
-        at_once = fmin(rows, fmax(1, floor(device->pass * rows / fmax(1, shape.tokens))));
-    double full = floor(rows / at_once), rest = rows - full * at_once;
-    x[0] = x[1] = 0;
-    x[2] = in_attention(device, shape);
-    add_passes(device, full, at_once * length, x);
-    add_passes(device, rest > 0 ? 1 : 0, rest * length, x);
-}
-
-/* What is helped is one pass. */
-static bool gets_help(const struct cost *cost, struct cost_shape shape)
-{
-    return shape.helped && shape.tokens <= cost->device.helped;
-}
-
-static double alone_ns(const struct cost *cost, struct cost_shape shape)
-{
-    double x[COST_TERMS], ns = 0;
-    features(&cost->device, shape, x);
-    for (int i = 0; i < COST_TERMS; i++)
-        ns += cost->factors[i] * cost->terms[i] * x[i];
-    return ns;
-}
-
 double cost_predict_ns(const struct cost *cost, struct cost_shape shape)
 {
-    return alone_ns(cost, shape) * (gets_help(cost, shape) ? cost->help : 1);
+    double ns = cost->terms[0] + cost->terms[1] * shape.tokens + cost->terms[2] * shape.squares;
+    return ns * cost->scale * (shape.helped ? cost->help : 1);
 }
 
-/* Solves a * x = b where `free` says so, the other x are 0; symmetric and positive, so that no pivoting is needed.
- * Returns whether it could. */
-static bool solve(const struct cost_equations *sums, const bool free[COST_TERMS], double x[COST_TERMS])
-{
-    double m[COST_TERMS][COST_TERMS + 1];
-    for (int i = 0; i < COST_TERMS; i++) {
-        for (int j = 0; j < COST_TERMS; j++)
-            m[i][j] = free[i] && free[j] ? sums->a[i][j] : i == j;
-        m[i][COST_TERMS] = free[i] ? sums->b[i] : 0;
-    }
-    for (int i = 0; i < COST_TERMS; i++) {
-        if (!(m[i][i] > 1e-12 * (1 + sums->a[i][i])))
-            return false;
-        for (int k = 0; k < COST_TERMS; k++) {
-            double part = k == i ? 0 : m[k][i] / m[i][i];
-            for (int j = i; j <= COST_TERMS; j++)
-                m[k][j] -= part * m[i][j];
-        }
-    }
-    for (int i = 0; i < COST_TERMS; i++)
-        x[i] = m[i][COST_TERMS] / m[i][i];
-    return true;
-}
-
-/* What a * x = b leaves: x * (a * x - 2 b), up to a constant. */
-static double residual(const struct cost_equations *sums, const double x[COST_TERMS])
-{
-    double sum = 0;
-    for (int i = 0; i < COST_TERMS; i++) {
-        sum -= 2 * sums->b[i] * x[i];
-        for (int j = 0; j < COST_TERMS; j++)
-            sum += x[i] * sums->a[i][j] * x[j];
-    }
-    return sum;
-}
-
-/* The best x without a negative one, of which only the first `terms` may be above 0: the best of all choices of which
- * are free, for there are only seven. */
-static bool solve_positive(const struct cost_equations *sums, unsigned terms, double best[COST_TERMS])
-{
-    double least = INFINITY;
-    for (unsigned set = 1; set < 1u << terms; set++) {
-        bool free[COST_TERMS], good = true;
-        double x[COST_TERMS];
-        for (unsigned i = 0; i < COST_TERMS; i++)
-            free[i] = set >> i & 1;
-        if (!solve(sums, free, x))
-            continue;
-        for (int i = 0; i < COST_TERMS; i++)
-            good &= x[i] >= 0;
-        double left = good ? residual(sums, x) : INFINITY;
-        if (left < least) {
-            least = left;
-            memcpy(best, x, sizeof x);
-        }
-    }
-    return isfinite(least);
-}
-
-static void add(struct cost_equations *sums, const double u[COST_TERMS])
-{
-    for (int i = 0; i < COST_TERMS; i++) {
-        for (int j = 0; j < COST_TERMS; j++)
-            sums->a[i][j] += u[i] * u[j];
-        sums->b[i] += u[i];
-    }
-}
-
-/* The fit of the terms, for a device of which all is known. With enough batches it goes by those that are longer than a
- * strip alone, else by all, and squares are left out: they would take what is noise for attention. */
-static struct cost fit_terms(struct cost_device device, bool enough, const struct cost_shape *shapes,
-                             const double *took_ns, unsigned count)
-{
-    struct cost_equations sums = {0};
-    double most[COST_TERMS] = {0}, x[COST_TERMS] = {0};
-    for (unsigned k = 0; k < count; k++) { /* the size of each unknown's shares, to make them alike */
-        double u[COST_TERMS];
-        features(&device, shapes[k], u);
-        for (int i = 0; i < COST_TERMS; i++)
-            most[i] = fmax(most[i], u[i] / took_ns[k]);
-    }
-    for (unsigned k = 0; k < count; k++) {
-        double u[COST_TERMS];
-        features(&device, shapes[k], u);
-        for (int i = 0; i < COST_TERMS; i++)
-            u[i] = most[i] > 0 ? u[i] / took_ns[k] / most[i] : 0;
-        if (!enough || shapes[k].tokens > device.strip)
-            add(&sums, u);
-    }
-    if (!solve_positive(&sums, enough ? COST_TERMS : COST_TERMS - 1, x))
-        return cost_from(0, 0, 0);
-    for (int i = 0; i < COST_TERMS; i++)
-        x[i] = most[i] > 0 ? x[i] / most[i] : 0;
-    struct cost cost = cost_from(x[0], x[1], x[2]);
-    cost.device = device;
-    return cost;
-}
-
-/* What passes of so many half strips, one or two, take without their attention, on average. Without any, what the terms
- * say. */
-static double fit_lone(const struct cost *cost, double halves, const struct cost_shape *shapes, const double *took_ns,
-                       unsigned count)
-{
-    double sum = 0, found = 0;
-    for (unsigned k = 0; k < count; k++)
-        if (half_strips(&cost->device, shapes[k].tokens) == halves) {
-            sum += took_ns[k] - cost->terms[2] * in_attention(&cost->device, shapes[k]);
-            found++;
-        }
-    if (found > 0)
-        return sum / found;
-    return cost->terms[0] + cost->terms[1] * cost->device.strip * (halves > 1 ? 1 : cost->device.half);
-}
-
-/* Fits the prices of lone passes, the shorter not above the longer, and neither above that of a strip and a half. */
-static void fit_both_lone(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count)
-{
-    double strip_ns = cost->terms[1] * cost->device.strip, all_ns = cost->terms[0] + strip_ns;
-    double half_ns = fit_lone(cost, 1, shapes, took_ns, count), one_ns = fit_lone(cost, 2, shapes, took_ns, count);
-    if (!(all_ns > 0))
-        return;
-    one_ns = fmin(one_ns, all_ns + cost->device.half * strip_ns);
-    cost->device.lone[1] = fmax(least_lone, one_ns / all_ns);
-    cost->device.lone[0] = fmax(least_lone, fmin(half_ns, one_ns) / all_ns);
-}
-
-/* The mean of the relative errors. */
-static double mean_error(const struct cost *cost, const struct cost_shape *shapes, const double *took_ns,
-                         unsigned count)
-{
-    double sum = 0;
-    for (unsigned k = 0; k < count; k++)
-        sum += fabs(cost_predict_ns(cost, shapes[k]) - took_ns[k]) / took_ns[k] / count;
-    return sum;
-}
-
-/* A lone pass says nothing of the terms, as it has a price of its own; but where there are fewer others than terms, it
- * is better taken for one of several strips. */
-struct cost cost_fit(struct cost_device device, const struct cost_shape *shapes, const double *took_ns, unsigned count)
-{
-    unsigned longer = 0;
-    for (unsigned k = 0; k < count; k++)
-        longer += !is_lone(half_strips(&device, shapes[k].tokens));
-    bool enough = longer >= COST_TERMS;
-    device.lone[0] = device.lone[1] = 0;
-    struct cost cost = fit_terms(device, enough, shapes, took_ns, count);
-    if (device.strip > 0 && enough)
-        fit_both_lone(&cost, shapes, took_ns, count);
-    cost.error = mean_error(&cost, shapes, took_ns, count);
-    return cost;
-}
-
-void cost_fit_help(struct cost *cost, const struct cost_shape *shapes, const double *took_ns, unsigned count)
-{
-    double sum = 0;
-    unsigned helped = 0;
-    for (unsigned k = 0; k < count; k++)
-        if (gets_help(cost, shapes[k]) && alone_ns(cost, shapes[k]) > 0) {
-            sum += took_ns[k] / alone_ns(cost, shapes[k]);
-            helped++;
-        }
-    cost->help = helped > 0 ? sum / helped : 1;
-}
-
-static void refit(struct cost *cost, const double u[COST_TERMS])
-{
-    for (int i = 0; i < COST_TERMS; i++) {
-        cost->seen.b[i] *= fade;
-        for (int j = 0; j < COST_TERMS; j++)
-            cost->seen.a[i][j] *= fade;
-    }
-    add(&cost->seen, u);
-    struct cost_equations drawn = cost->seen;
-    for (int i = 0; i < COST_TERMS; i++) {
-        drawn.a[i][i] += pull;
-        drawn.b[i] += pull * cost->scale;
-    }
-    (void)solve_positive(&drawn, COST_TERMS, cost->factors); /* where it cannot, what was good before still is */
-}
-
-/* What the batch says of the terms, all together and one by one. */
-static void correct(struct cost *cost, struct cost_shape shape, double took_ns, double part)
-{
-    double x[COST_TERMS], u[COST_TERMS], share = 0;
-    features(&cost->device, shape, x);
-    for (int i = 0; i < COST_TERMS; i++) {
-        u[i] = cost->terms[i] * x[i] / took_ns;
-        share += u[i];
-    }
-    cost->scale *= pow(share * cost->scale, -part); /* the mean of logarithms */
-    refit(cost, u);
-}
-
+/* A batch that took far longer, because the process was stopped, counts as one that took twice as long. */
 void cost_observe(struct cost *cost, struct cost_shape shape, double took_ns)
 {
-    if (!(took_ns > 0) || !(shape.tokens > 0))
+    if (!(took_ns > 0) || !(shape.tokens > 0)) {
         return;
-    if (!cost_known(cost))
+    }
+    if (!cost_known(cost)) {
         *cost = cost_from(0, took_ns / shape.tokens, 0);
-    double predicted = cost_predict_ns(cost, shape);
-    double part = cost->batches == 0 ? 1 : fmax(weigh, 1.0 / (double)(cost->batches + 1));
+    }
+    double predicted = cost_predict_ns(cost, shape), part = fmax(weigh, 1.0 / (double)(cost->batches + 1));
     cost->error += part * (fabs(predicted - took_ns) / took_ns - cost->error);
     cost->batches++;
-    if (gets_help(cost, shape))
-        cost->help *= pow(took_ns / predicted, weigh);
-    else
-        correct(cost, shape, took_ns, part);
+    double *factor = shape.helped ? &cost->help : &cost->scale;
+    *factor *= pow(fmin(2, fmax(0.5, took_ns / predicted)), weigh);
+}
+
+/* Term after term takes the best value beside the others, over and over, which ends at the best of all. The price of a
+ * token goes first, so that a single batch sets it. */
+struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, unsigned count)
+{
+    static const int order[COST_TERMS] = {1, 0, 2};
+    double a[COST_TERMS][COST_TERMS] = {0}, b[COST_TERMS] = {0}, x[COST_TERMS] = {0};
+    for (unsigned k = 0; k < count; k++) {
+        const double u[COST_TERMS] = {1 / took_ns[k], shapes[k].tokens / took_ns[k], shapes[k].squares / took_ns[k]};
+        for (int i = 0; i < COST_TERMS; i++) {
+            b[i] += u[i];
+            for (int j = 0; j < COST_TERMS; j++) {
+                a[i][j] += u[i] * u[j];
+            }
+        }
+    }
+    int terms = count > COST_TERMS ? COST_TERMS : COST_TERMS - 1;
+    for (int sweep = 0; sweep < SWEEPS; sweep++) {
+        for (int at = 0; at < terms; at++) {
+            int i = order[at];
+            double left = b[i];
+            for (int j = 0; j < COST_TERMS; j++) {
+                left -= j == i ? 0 : a[i][j] * x[j];
+            }
+            x[i] = a[i][i] > 0 ? fmax(0, left / a[i][i]) : 0;
+        }
+    }
+    struct cost cost = cost_from(x[0], x[1], x[2]);
+    for (unsigned k = 0; k < count; k++) {
+        cost.error += fabs(cost_predict_ns(&cost, shapes[k]) / took_ns[k] - 1) / count;
+    }
+    return cost;
+}
+
+/* Runs rows of equal length, with ids from all over the vocabulary, several times in a row: the least time counts. On a
+ * thread that computes alone that is processor time, which other programs do not change. A GPU times products in the
+ * first pass of a size and captures a graph in the second, so those do not count. What the vectors are does not matter.
+ */
+static enum status measure(struct encoder *encoder, const struct model *model, bool alone, uint32_t rows,
+                           uint32_t length, struct cost_shape *shape, double *least_ns, double *spent_ns,
+                           struct err *err)
+{
+    length = length < model->max_tokens ? length : model->max_tokens;
+    uint32_t extent = rows * length, device = encoder_slots(encoder->engine) > 1, warm = device ? 2 : 0;
+    uint32_t least_runs = warm + (alone ? 1 : HELPED_RUNS);
+    uint64_t (*now_ns)(void) = alone && !device ? clock_thread_ns : clock_now_ns;
+    int32_t *ids = malloc((extent + 2 * (size_t)rows + (size_t)rows * model->dim) * sizeof *ids);
+    if (ids == NULL) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %u tokens", extent);
+    }
+    uint32_t *start = (uint32_t *)(ids + extent), *lengths = start + rows;
+    for (uint32_t i = 0; i < extent; i++) {
+        ids[i] = (int32_t)(i * 2654435761u % model->vocabulary);
+    }
+    for (uint32_t row = 0; row < rows; row++) {
+        start[row] = row * length;
+        lengths[row] = length;
+    }
+    struct engine_batch batch = {rows, extent, ids, start, lengths, (float *)(lengths + rows)};
+    enum status status = STATUS_OK;
+    double all_ns = 0;
+    *least_ns = INFINITY;
+    for (uint32_t run = 0; status == STATUS_OK && (run < least_runs || (all_ns < TURN_NS && run < TURN_RUNS)); run++) {
+        uint64_t begin = now_ns();
+        status = encoder_run(encoder, &batch, err);
+        status = status == STATUS_NON_FINITE ? STATUS_OK : status;
+        double took_ns = fmax(1, (double)(now_ns() - begin)); /* a clock may stand still */
+        if (run >= warm) {
+            *least_ns = fmin(*least_ns, took_ns);
+            all_ns += took_ns;
+        }
+    }
+    *shape = cost_shape_of(&batch);
+    *spent_ns += all_ns;
+    free(ids);
+    return status;
+}
+
+static enum status measure_help(struct encoder *encoder, const struct model *model, double budget_ns, struct cost *cost,
+                                struct err *err)
+{
+    double least_ns, spent_ns = 0, sum = 0, count = 0;
+    for (int i = 0; i < HELPED && (i == 0 || spent_ns < 0.2 * budget_ns); i++) {
+        struct cost_shape shape;
+        TRY(measure(encoder, model, false, 1, helped_lengths[i], &shape, &least_ns, &spent_ns, err));
+        if (encoder_helped(encoder)) {
+            sum += least_ns / cost_predict_ns(cost, shape);
+            count++;
+        }
+    }
+    cost->help = count > 0 ? sum / count : 1;
+    return STATUS_OK;
+}
+
+static enum status calibrate(struct encoder *encoder, struct team *team, const struct model *model, double budget_ns,
+                             struct cost *cost, struct err *err)
+{
+    struct cost_shape shapes[BATCHES];
+    double took_ns[BATCHES], spent_ns = 0, token_ns = 0;
+    unsigned count = 0;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        double expected_ns = token_ns * batches[i].rows * batches[i].length;
+        if (i == 0 || spent_ns + expected_ns <= budget_ns) {
+            TRY(measure(encoder, model, true, batches[i].rows, batches[i].length, &shapes[count], &took_ns[count],
+                        &spent_ns, err));
+            token_ns = took_ns[count] / shapes[count].tokens;
+            count++;
+        }
+    }
+    *cost = cost_fit(shapes, took_ns, count);
+    if (team == NULL) {
+        return STATUS_OK;
+    }
+    TRY(encoder_join(encoder, team, err));
+    return measure_help(encoder, model, budget_ns, cost, err);
+}
+
+enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, struct cost *out, struct err *err)
+{
+    struct encoder *encoder = NULL;
+    struct team *team = NULL;
+    struct cost cost;
+    enum status status = STATUS_OK;
+    *out = cost_from(0, 0, 0);
+    if (of->threads > 1 && encoder_slots(of->engine) == 1) {
+        status = team_open(of->threads, &team, err);
+    }
+    if (status == STATUS_OK) {
+        status = encoder_open(of->engine, &encoder, err);
+    }
+    if (status == STATUS_OK) {
+        status = calibrate(encoder, team, of->model, (double)budget_ns, &cost, err);
+        encoder_close(encoder);
+    }
+    team_close(team);
+    *out = status == STATUS_OK ? cost : *out;
+    return status;
+}
+
+static void print_head(const struct cost_source *of, struct buffer *out)
+{
+    const struct model *model = of->model;
+    buffer_format(out, "sluice cost 7\nversion %s\nbackend %s\ndevice %s\nthreads %u\nprecision %s\n", SLUICE_VERSION,
+                  engine_backend(of->engine), engine_device(of->engine), of->threads,
+                  precision_name(engine_precision(of->engine)));
+    buffer_format(out, "shape layers %" PRIu32 " hidden %" PRIu32 " heads %" PRIu32 " inner %" PRIu32,
+                  model->layer_count, model->hidden, model->heads, model->intermediate_size);
+    buffer_format(out, " tokens %" PRIu32 " pooling %s\n", model->max_tokens,
+                  model->pooling == POOLING_CLS ? "cls" : "mean");
+}
+
+/* 17 digits are enough to read a number back as it was. */
+void cost_print(const struct cost_source *of, const struct cost *cost, struct buffer *out)
+{
+    print_head(of, out);
+    buffer_format(out, "terms %.17g %.17g %.17g help %.17g\n", cost->terms[0], cost->terms[1], cost->terms[2],
+                  cost->help);
+    if (buffer_ok(out)) {
+        buffer_format(out, "checksum %016" PRIx64 "\n", (uint64_t)XXH64(out->data, out->length, 0));
+    }
+}
+
+/* Believed are numbers such as a fit finds, with nothing but our own bytes around them. */
+enum status cost_parse(const char *text, size_t length, const struct cost_source *of, struct cost *out, struct err *err)
+{
+    struct buffer same = {0};
+    struct cost cost = cost_from(0, 0, 0);
+    double *t = cost.terms;
+    const char *at = strstr(text, "\nterms ");
+    *out = cost;
+    bool good = at != NULL && sscanf(at, "\nterms %lf %lf %lf help %lf", &t[0], &t[1], &t[2], &cost.help) == 4;
+    good = good && cost_known(&cost) && t[0] >= 0 && t[1] >= 0 && t[2] >= 0 && isfinite(t[0] + t[1] + t[2]) &&
+           cost.help > 0 && isfinite(cost.help);
+    if (good) {
+        cost_print(of, &cost, &same);
+    }
+    bool complete = buffer_ok(&same);
+    good = good && complete && same.length == length && memcmp(same.data, text, length) == 0;
+    buffer_free(&same);
+    if (!complete) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory to read a calibration");
+    }
+    if (!good) {
+        return err_set(err, STATUS_BAD_INPUT, "a calibration that is damaged");
+    }
+    *out = cost;
+    return STATUS_OK;
+}
+
+/* One file for each head, so that they do not push each other out. */
+static enum status file_name(const struct cost_source *of, char out[NAME_BYTES], struct err *err)
+{
+    struct buffer head = {0};
+    print_head(of, &head);
+    bool complete = buffer_ok(&head);
+    if (complete) {
+        snprintf(out, NAME_BYTES, "cost-%016" PRIx64 ".txt", (uint64_t)XXH64(head.data, head.length, 0));
+    }
+    buffer_free(&head);
+    return complete ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the name of a file");
+}
+
+enum status cost_recall(const char *directory, const struct cost_source *of, struct cost *out, struct err *err)
+{
+    char name[NAME_BYTES], path[CACHE_PATH_BYTES];
+    struct buffer text = {0};
+    struct err why = {0};
+    *out = cost_from(0, 0, 0);
+    TRY(file_name(of, name, err));
+    TRY(cache_path(directory, name, path, err));
+    TRY(file_read(path, FILE_MAX_BYTES, &text, err));
+    enum status status = cost_parse(text.data, text.length, of, out, &why);
+    buffer_free(&text);
+    return status == STATUS_OK ? status : err_set(err, status, "%s: %s", path, why.message);
+}
+
+enum status cost_remember(const char *directory, const struct cost_source *of, const struct cost *cost, struct err *err)
+{
+    char name[NAME_BYTES];
+    struct buffer text = {0};
+    TRY(file_name(of, name, err));
+    cost_print(of, cost, &text);
+    enum status status = cache_write(directory, name, &text, err);
+    buffer_free(&text);
+    return status;
 }

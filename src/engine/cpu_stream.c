@@ -132,7 +132,6 @@ enum status cpu_stream_open(struct backend *backend, struct backend_stream **out
     stream->weights = weights;
     stream->hands = 1;
     size_t bytes = lay_out(stream, NULL);
-    stream->row_bytes = bytes / rows_for(larger(PASS_TOKENS, weights->backend.model->max_tokens));
     enum status status = make_room(bytes, &stream->memory, err);
     if (status == STATUS_OK) {
         lay_out(stream, stream->memory);

@@ -30,7 +30,6 @@ struct backend_stream {
     const struct cpu_weights *weights;
     const struct pass *pass;
     void *memory;                    /* behind all that follows */
-    size_t row_bytes;                /* of it, for each row */
     float *hidden;                   /* [rows, hidden] */
     uint16_t *hidden16;              /* [rows, hidden] */
     float *wide;                     /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */

@@ -6,8 +6,7 @@
 #include "base/cache.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/cost_file.h"
-#include "engine/team.h"
+#include "engine/cost.h"
 #include "serve/start.h"
 
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
@@ -39,15 +38,6 @@ static bool same_model(const struct config *a, const struct config *b)
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* What batches take on the first device that works; they are assumed to be alike. */
-static enum status measure(const struct cost_source *of, struct cost *cost, struct err *err)
-{
-    struct team *team;
-    enum status status = cost_calibrate_engine(of->engine, of->model, of->threads, &team, cost, err);
-    team_close(team);
-    return status;
-}
-
 /* A machine that did other things meanwhile has no straight line through its times; the next start measures again. */
 static void remember(const char *directory, const struct cost_source *of, const struct cost *cost)
 {
@@ -68,8 +58,8 @@ static bool recall(const char *directory, const struct cost_source *of, struct c
     return status == STATUS_OK;
 }
 
-/* An engine that does not get through a calibration will be found out by the first batch, and until then nothing is
- * known of its speed. */
+/* Devices are assumed to be alike. An engine that does not get through a calibration will be found out by the first
+ * batch, and until then nothing is known of its speed. */
 static void calibrate(const struct models *models, unsigned number, struct cost *cost)
 {
     const struct config *config = models->items[number].config;
@@ -80,14 +70,14 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
     cache_directory(config->cache_dir, directory);
     *cost = cost_from(0, 0, 0);
     bool kept = recall(directory, &of, cost);
-    if (!kept && measure(&of, cost, &err) != STATUS_OK) {
+    if (!kept && cost_calibrate(&of, COST_CALIBRATE_NS, cost, &err) != STATUS_OK) {
         log_warn("not_calibrated", log_str("model", of.model->name), log_str("message", err.message));
         return;
     }
     if (!kept)
         remember(directory, &of, cost);
     log_info("calibrated", log_str("model", of.model->name), log_str("from", kept ? "cache" : "measurement"),
-             log_int("pass_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
+             log_int("batch_us", (int64_t)(cost->terms[0] / 1e3)), log_int("token_ns", (int64_t)cost->terms[1]),
              log_int("square_ps", (int64_t)(cost->terms[2] * 1e3)),
              log_int("help_percent", (int64_t)(100 * cost->help + 0.5)),
              log_int("error_percent", (int64_t)(100 * cost->error + 0.5)));

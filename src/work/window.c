@@ -269,7 +269,7 @@ bool window_full(const struct window *window, const struct window_limits *limits
 {
     if (window->rows >= limits->rows || window->tokens >= limits->tokens)
         return true;
-    struct cost_shape shape = {(double)window->tokens, (double)window->squares, window->rows};
+    struct cost_shape shape = {(double)window->tokens, (double)window->squares, false};
     return limits->most_ns > 0 && cost_predict_ns(limits->cost, shape) >= limits->most_ns;
 }
 

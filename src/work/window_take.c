@@ -64,7 +64,7 @@ static bool in_time(struct filling *filling, const struct row *row, uint64_t ext
     if (limits->most_ns <= 0 && !low)
         return true;
     double squares = filling->squares + (double)row->tokens * row->tokens;
-    struct cost_shape shape = {(double)extent, squares, filling->count + 1};
+    struct cost_shape shape = {(double)extent, squares, false};
     double takes_ns = cost_predict_ns(limits->cost, shape);
     filling->low_full = filling->low_full || (low && takes_ns > limits->low_ns);
     return (limits->most_ns <= 0 || takes_ns <= limits->most_ns) && !(low && filling->low_full);

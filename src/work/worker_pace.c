@@ -25,11 +25,11 @@ bool pace_is_online(const struct worker *worker)
 
 static double low_ns(const struct worker *worker)
 {
-    struct cost_shape worthwhile = {LOW_TOKENS, (double)LOW_TOKENS * LOW_LENGTH, (double)LOW_TOKENS / LOW_LENGTH};
+    struct cost_shape worthwhile = {LOW_TOKENS, (double)LOW_TOKENS * LOW_LENGTH, false};
     if (!window_has_low(&worker->window) || !pace_is_online(worker) || !cost_known(&worker->cost) ||
         worker->options.window_fixed)
         return 0;
-    double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){.rows = 1});
+    double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
     return fmax(LOW_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
 }
 
@@ -49,7 +49,7 @@ void pace_computed(struct worker *worker, const struct batch *batch)
     double rows = batch->engine.rows;
     shape.helped = batch->helped;
     if (mean->tokens == 0)
-        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, 1};
+        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false};
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
     if (batch->spare) /* that it took long says nothing of the engine */
@@ -88,7 +88,7 @@ static struct cost_shape next_shape(const struct worker *worker, const struct wi
 {
     double tokens = (double)worker->window.tokens, squares = (double)worker->window.squares;
     double part = tokens > limits->tokens ? limits->tokens / tokens : 1;
-    return (struct cost_shape){tokens * part, squares * part, worker->window.rows * part};
+    return (struct cost_shape){tokens * part, squares * part, false};
 }
 
 void pace_limits(const struct worker *worker, struct window_limits *limits)
@@ -107,24 +107,17 @@ void pace_limits(const struct worker *worker, struct window_limits *limits)
 
 static double batch_ns(const struct worker *worker, struct cost_shape row, double rows)
 {
-    return cost_predict_ns(&worker->cost, (struct cost_shape){rows * row.tokens, rows * row.squares, rows});
+    return cost_predict_ns(&worker->cost, (struct cost_shape){rows * row.tokens, rows * row.squares, false});
 }
 
-/* The rows of a full batch are found by halving, for its passes make its time go up in steps. */
 static double full_batch_rows(const struct worker *worker, struct cost_shape row, double most)
 {
-    double least = 1, rows = fmax(1, fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens));
-    if (most > 0 && batch_ns(worker, row, rows) > most) {
-        while (rows - least > 0.5) {
-            double middle = (least + rows) / 2;
-            if (batch_ns(worker, row, middle) > most)
-                rows = middle;
-            else
-                least = middle;
-        }
-        rows = least;
+    double rows = fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens);
+    double fixed = batch_ns(worker, row, 0), each = batch_ns(worker, row, 1) - fixed;
+    if (most > 0 && fixed + rows * each > most) {
+        rows = (most - fixed) / each;
     }
-    return rows;
+    return fmax(1, rows);
 }
 
 double pace_rows_per_s(const struct worker *worker)
@@ -143,7 +136,7 @@ void pace_second(struct worker *worker)
     const struct worker_options *options = &worker->options;
     double tokens = fmin(TEXT_TOKENS, options->rules.max_tokens);
     struct cost_shape row =
-        worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, 1};
+        worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, false};
     double rows = fmin(options->max_batch_rows, options->max_batch_tokens / row.tokens), second = 0;
     if (cost_known(&worker->cost)) {
         rows = full_batch_rows(worker, row, options->max_batch_ms * (double)NS_PER_MS);

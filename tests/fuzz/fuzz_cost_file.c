@@ -8,7 +8,7 @@
 
 #include <xxhash.h>
 
-#include "engine/cost_file.h"
+#include "engine/cost.h"
 #include "fuzz.h"
 
 static const struct model model = {.vocabulary = 100,
@@ -42,7 +42,7 @@ static void read_text(const char *text, size_t length)
     } else {
         cost_print(&of, &cost, &again);
         FUZZ_CHECK(buffer_ok(&again) && again.length == length && memcmp(again.data, text, length) == 0);
-        double ns = cost_predict_ns(&cost, (struct cost_shape){40, 800, 2, false});
+        double ns = cost_predict_ns(&cost, (struct cost_shape){40, 800, false});
         FUZZ_CHECK(cost_known(&cost) && ns >= 0 && !isnan(ns));
     }
     buffer_free(&again);
@@ -57,7 +57,7 @@ static void print_head(struct buffer *out)
     struct buffer whole = {0};
     cost_print(&of, &any, &whole);
     FUZZ_CHECK(buffer_ok(&whole));
-    buffer_append(out, whole.data, (size_t)(strstr(whole.data, "\npass ") + 1 - whole.data));
+    buffer_append(out, whole.data, (size_t)(strstr(whole.data, "\nterms ") + 1 - whole.data));
     buffer_free(&whole);
 }
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "engine/cost_file.h"
+#include "engine/cost.h"
 
 /* Opens an engine with these options, and says what it finds in the folder: the first term, or -1 for nothing. */
 static double recall(const char *folder, struct engine_options options, const struct cost *to_remember)

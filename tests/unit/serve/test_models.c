@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "engine/cost_file.h"
+#include "engine/cost.h"
 #include "model_builder.h"
 #include "serve/models.h"
 #include "serve/start.h"

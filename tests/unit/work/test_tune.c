@@ -8,7 +8,7 @@
 #include "work/tune.h"
 
 static const struct cost cost = {
-    .terms = {1e5, 1e5, 0}, .factors = {1, 1, 1}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */
+    .terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */
 
 static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *now)
 {

@@ -442,8 +442,8 @@ static void every_tenth_batch_begins_with_the_oldest_row(void **state)
 
 /* --- time --- */
 
-static const struct cost per_token = {.terms = {0, 1, 0}, .factors = {1, 1, 1}};
-static const struct cost per_square = {.terms = {0, 0, 1}, .factors = {1, 1, 1}};
+static const struct cost per_token = {.terms = {0, 1, 0}, .scale = 1};
+static const struct cost per_square = {.terms = {0, 0, 1}, .scale = 1};
 
 static void batches_end_at_their_time(void **state)
 {

@@ -165,7 +165,6 @@ static void a_helped_batch_is_known_as_such(void **state)
 {
     (void)state;
     struct worker_options options = timed_options();
-    options.cost.device.helped = 256;
     options.cost.help = 0.5;
     struct bench bench = begin(options);
     for (int helped = 1; helped >= 0; helped--) {
