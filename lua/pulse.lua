@@ -1,27 +1,33 @@
 #!lua flags=allow-oom
 -- A worker's second: says that it is there, and brings back what the queue and its operators want. Elects the housekeeper,
--- the one worker that does what one can do for all, and publishes the queue's depth and wait for producers on its call only:
--- what the others send must not grow with their number.
+-- the one worker that does what one can do for all. On its call only, because what the others send must not grow with their
+-- number: publishes the queue's depth and wait for producers, and forgets workers that are gone.
 --
--- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low, 9 housekeeper
+-- KEYS  1 meta, 2 workers, 3 paused, 4 later, 5 dead, 6 requests:high, 7 requests, 8 requests:low, 9 housekeeper,
+--       10 stats
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
 --       leases, too; 3 ms for which it is elected; 4 what the housekeeper has found: consumers that are not alive and hold
---       entries, with spaces, '' for none; then field, value, ... of its heartbeat: words without spaces, among them rows_per_s
+--       entries, with spaces, '' for none; then field, value, ... of its heartbeat: words without spaces, among them
+--       rows_per_s, precision, lease (ms)
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
---           housekeeper has found, how many workers there are at most: those that spoke within the last hour or so }
---         Depths and caps are 0 for everybody else.
+--           housekeeper has found, how many workers there are at most: those that are not yet forgotten, precisions of
+--           those that spoke lately: with spaces, '' when they agree }
+--         Depths and caps are 0 for everybody else, and precisions ''.
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
 -- Housekeeper: `<rank> <consumer> <found> ...`, for as long as it was elected. Who has a higher rank takes it over.
 -- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
+-- Forgotten, with its command: a worker that has not spoken for two of its leases, by a housekeeper that may judge leases.
+-- Field died of `stats` counts them.
 -- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
 -- all entries of one row; -1 when nobody works), later, dead, published_at. Caps come from meta's cap_*.
 -- May not: fail because of a key of a wrong type (the worker must hear of a pause all the same; at the housekeeper's key
 -- whatever stood there is replaced).
 
 local call, pcall = redis.call, redis.pcall
-local meta, workers, house = KEYS[1], KEYS[2], KEYS[9]
-local CLASSES, WEIGHTS, FRESH_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000
+local meta, workers, house, stats = KEYS[1], KEYS[2], KEYS[9], KEYS[10]
+local CLASSES, WEIGHTS, FRESH_MS, LEASE_MS = {'high', 'normal', 'low'}, {6, 3, 1}, 5000, 1800000
+local JUDGES = 2
 local consumer, rank = ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -42,14 +48,37 @@ local function depth_of(stream)
   return math.max(0, length - pending[1])
 end
 
--- Rows a second of all workers that spoke lately.
-local function rate()
-  local rows = 0
-  for _, heartbeat in ipairs(side(pcall('HVALS', workers)) or {}) do
-    local seen, per_s = string.match(heartbeat, '^(%d+) .*rows_per_s ([%d.]+)')
-    if seen and now - seen < FRESH_MS then rows = rows + (tonumber(per_s) or 0) end
+-- Looks at what all workers have said. Returns rows a second of those that spoke lately, and their precisions.
+local function look_round()
+  local all, spoken, rows, precisions, died = side(pcall('HGETALL', workers)) or {}, {}, 0, {}, 0
+  for i = 1, #all, 2 do
+    if not string.find(all[i], '^command:') then
+      local seen = tonumber(string.match(all[i + 1], '^%d+') or 0)
+      local lease = tonumber(string.match(all[i + 1], ' lease (%d+)')) or LEASE_MS
+      spoken[all[i]] = true
+      if rank == JUDGES and now - seen > 2 * lease then
+        spoken[all[i]] = nil
+        died = died + call('HDEL', workers, all[i])
+      elseif now - seen < FRESH_MS then
+        rows = rows + (tonumber(string.match(all[i + 1], ' rows_per_s ([%d.]+)')) or 0)
+        local precision = string.match(all[i + 1], ' precision (%S+)')
+        if precision and not precisions[precision] then
+          precisions[precision] = true
+          precisions[#precisions + 1] = precision
+        end
+      end
+    end
   end
-  return rows
+  for i = 1, #all, 2 do
+    local named = string.match(all[i], '^command:(.*)$')
+    if rank == JUDGES and named and not spoken[named] then call('HDEL', workers, all[i]) end
+  end
+  if died > 0 then
+    side(pcall('HSETNX', stats, 'since', now))
+    side(pcall('HINCRBY', stats, 'died', died))
+  end
+  table.sort(precisions)
+  return rows, #precisions > 1 and table.concat(precisions, ' ') or ''
 end
 
 -- How long until each class is drained, with the others drained beside it by their weights.
@@ -100,10 +129,10 @@ if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end
 
 local paused, keeps, found = call('EXISTS', KEYS[3]), elect()
 local known = side(pcall('HLEN', workers)) or 0
-if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known} end
+if keeps == 0 then return {now, paused, command, 0, 0, 0, 0, 0, 0, skipped, 0, found, known, ''} end
 
 local depths = {depth_of(KEYS[6]), depth_of(KEYS[7]), depth_of(KEYS[8])}
-local rows = rate()
+local rows, precisions = look_round()
 local wait = rows > 0 and waits(depths, rows) or {-1, -1, -1}
 local publish = {'published_at', now, 'later', side(pcall('ZCARD', KEYS[4])) or 0, 'dead', side(pcall('XLEN', KEYS[5])) or 0}
 for class = 1, 3 do
@@ -115,4 +144,4 @@ side(pcall('HSET', meta, unpack(publish)))
 
 local caps = side(pcall('HMGET', meta, 'cap_high', 'cap_normal', 'cap_low')) or {}
 local function cap(class) return math.max(0, math.floor(tonumber(caps[class] or 0) or 0)) end
-return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, '', known}
+return {now, paused, command, depths[1], depths[2], depths[3], cap(1), cap(2), cap(3), skipped, 1, '', known, precisions}

@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
 -- Finds what belongs to nobody: entries that were read and are in no consumer's hands (XGROUP DELCONSUMER by hand), parked
--- requests that no longer wait (ZREM by hand), heartbeats of workers that are long gone.
+-- requests that no longer wait (ZREM by hand).
 --
--- KEYS  1 stream, 2 trouble, 3 later, 4 later:data, 5 workers
+-- KEYS  1 stream, 2 trouble, 3 later, 4 later:data
 -- ARGV  1 consumer, 2 look behind this entry id, 3 how many to take, 4 bytes at most, 5 name prefix of the class ('',
 --       'high:', 'low:')
 -- Returns as reclaim does, and how far it looked: { entries, {}, oversized, more, last id }
 --       entries    each { id, 0, open runs as there, { field, value, ... } }, now the caller's
 --       oversized  ids of single entries above the byte limit, now the caller's too: to be answered unread
 --       more       1 when there is more to look at: call again with the last id
--- The class without a prefix looks after `later` and `workers`, too.
+-- The class without a prefix looks after `later`, too.
 -- May not: touch an entry that is pending or unread; look at more than 64 entries a call, or further once it has
 -- seen 1 MiB.
 
 local call, pcall = redis.call, redis.pcall
-local stream, trouble, later, data, workers = unpack(KEYS)
+local stream, trouble, later, data = unpack(KEYS)
 local me, most, max_bytes, prefix = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local LOST_NAMES, HEARTBEAT_MS = 1000, 3600000
+local LOST_NAMES = 1000
 local entries, oversized, bytes, looked = {}, {}, 0, 0
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -71,20 +71,8 @@ local function sweep_later()
   return put_back > LOST_NAMES / 2 and 1 or 0
 end
 
-local function sweep_workers()
-  local all = side(pcall('HGETALL', workers)) or {}
-  for i = 1, #all, 2 do
-    local named = string.match(all[i], '^command:(.*)$')
-    local seen = tonumber(string.match(all[i + 1], '^(%d+) ') or 0)
-    if named and call('HEXISTS', workers, named) == 0 or not named and now - seen > HEARTBEAT_MS then
-      call('HDEL', workers, all[i])
-    end
-  end
-end
-
 local more, last = sweep_stream(ARGV[2])
 if prefix == '' and more == 0 then
   more = sweep_later()
-  sweep_workers()
 end
 return {entries, {}, oversized, more, last}

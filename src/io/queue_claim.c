@@ -257,12 +257,11 @@ void queue_sweep(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
-    script_begin(&queue->scripts, SCRIPT_SWEEP, 5, &command);
+    script_begin(&queue->scripts, SCRIPT_SWEEP, 4, &command);
     queue_add_stream(queue, &command, action->read.class);
     queue_add_key(queue, &command, "trouble", "");
     queue_add_key(queue, &command, "later", "");
     queue_add_key(queue, &command, "later:data", "");
-    queue_add_key(queue, &command, "workers", "");
     command_text(&command, queue->worker);
     queue_add_entry_id(&command, action->read.after);
     command_number(&command, limit_of(task));

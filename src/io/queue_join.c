@@ -99,7 +99,7 @@ static void finish_joining(struct queue *queue)
 
 static void join(struct queue *queue);
 
-static const char *precision_of(const struct queue *queue)
+const char *queue_precision(const struct queue *queue)
 {
     return queue->options.precision ? queue->options.precision : "f32";
 }
@@ -117,8 +117,10 @@ static void refuse_queue(struct queue *queue, long long code, const char *text)
                 text);
     } else if (code == -3) {
         err_set(&err, STATUS_BAD_INPUT,
-                "queue %s wants precision %s (precision in its meta), this worker computes in %s", queue->options.name,
-                text, precision_of(queue));
+                "queue %s is pinned to precision %s, this worker computes in %s: start it with --precision %s, or let "
+                "others "
+                "in (`sluice pin --precision any`)",
+                queue->options.name, text, queue_precision(queue), text);
     } else {
         err_set(
             &err, STATUS_BAD_INPUT,
@@ -166,7 +168,7 @@ static void join(struct queue *queue)
     command_text(&command, queue->options.model_id);
     command_text(&command, queue->token);
     command_number(&command, queue->options.lease_ms);
-    command_text(&command, precision_of(queue));
+    command_text(&command, queue_precision(queue));
     for (size_t i = 0; i < count; i++) {
         if (rights[i].roles & ROLE_WORKER) {
             command_text(&command, rights[i].command);

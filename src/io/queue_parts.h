@@ -99,6 +99,9 @@ void queue_rejoin(struct queue *queue);
 /* Makes up a new name and a new token. */
 void queue_take_name(struct queue *queue);
 
+/* The precision that this worker computes in: "f32". */
+const char *queue_precision(const struct queue *queue);
+
 /* Finds `name:value` at the beginning of a line of INFO. Shapes: value [size], written when it is there. */
 bool queue_info_field(const char *info, const char *name, char *value, size_t size);
 

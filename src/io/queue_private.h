@@ -120,6 +120,7 @@ struct queue {
     uint32_t clients;
     bool tight, trickle;      /* as the log said last */
     uint64_t pulse_skipped;   /* keys of a wrong type, likewise */
+    char precisions[64];      /* of the queue's workers, likewise; "": they agree, or another one keeps house */
     uint64_t mending_entries; /* that lua/mend has parked since it last set a stream back */
     struct queue_stats stats;
 };

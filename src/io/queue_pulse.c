@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "io/queue_parts.h"
 
-enum { PULSE_ANSWER = 7 + 2 * CLASS_COUNT };
+enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
@@ -114,6 +114,18 @@ static void note_skipped(struct queue *queue, uint64_t skipped)
     queue->pulse_skipped = skipped;
 }
 
+/* Vectors then differ in their last digits, depending on who computed them. Said by the housekeeper when it begins, and
+ * again when others are there. */
+static void note_precisions(struct queue *queue, const char *precisions)
+{
+    if (precisions[0] && strcmp(precisions, queue->precisions) != 0) {
+        log_warn("precisions_differ", log_str("queue", queue->options.name), log_str("precisions", precisions),
+                 log_str("reason", "workers of this queue compute in different precisions: `sluice stats` shows how "
+                                   "many in which, `sluice pin --precision` lets only one in"));
+    }
+    snprintf(queue->precisions, sizeof queue->precisions, "%s", precisions);
+}
+
 /* Entries of consumers that the housekeeper had no room for. */
 static void note_found(struct queue *queue, struct pulse *pulse, const struct resp_value *found)
 {
@@ -141,7 +153,8 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
         return false;
     }
     for (size_t i = 0; i < PULSE_ANSWER; i++) {
-        if (reply->items[i].type != (i == 2 || i == PULSE_ANSWER - 2 ? RESP_STRING : RESP_INTEGER)) {
+        bool text = i == 2 || i == PULSE_ANSWER - 3 || i == PULSE_ANSWER - 1;
+        if (reply->items[i].type != (text ? RESP_STRING : RESP_INTEGER)) {
             return false;
         }
     }
@@ -152,12 +165,13 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
         pulse->depth[class] = count_of(&reply->items[3 + class]);
         pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
     }
-    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 4]));
-    pulse->housekeeper = reply->items[PULSE_ANSWER - 3].integer != 0;
-    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 2]);
-    uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 1]);
+    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 5]));
+    pulse->housekeeper = reply->items[PULSE_ANSWER - 4].integer != 0;
+    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 3]);
+    uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 2]);
     pulse->workers = workers < UINT32_MAX ? (uint32_t)workers : UINT32_MAX;
     queue->housekeeper = pulse->housekeeper;
+    note_precisions(queue, reply->items[PULSE_ANSWER - 1].bytes);
     return true;
 }
 
@@ -169,7 +183,7 @@ static void on_pulse(void *context, const struct resp_value *reply, const struct
     answered(task, ok);
 }
 
-static void add_heartbeat(struct command *command, const struct heartbeat *heartbeat)
+static void add_heartbeat(const struct queue *queue, struct command *command, const struct heartbeat *heartbeat)
 {
     const struct {
         const char *name;
@@ -195,6 +209,10 @@ static void add_heartbeat(struct command *command, const struct heartbeat *heart
     snprintf(rate, sizeof rate, "%.3f", heartbeat->rows_per_s);
     command_text(command, "rows_per_s");
     command_text(command, rate);
+    command_text(command, "precision");
+    command_text(command, queue_precision(queue));
+    command_text(command, "lease");
+    command_number(command, queue->options.lease_ms);
 }
 
 void queue_pulse(struct queue *queue, struct action *action)
@@ -208,7 +226,7 @@ void queue_pulse(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
-    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT + 1, &command);
+    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT + 2, &command);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         queue_add_key(queue, &command, keys[i], "");
     }
@@ -216,11 +234,12 @@ void queue_pulse(struct queue *queue, struct action *action)
         queue_add_stream(queue, &command, (enum request_class) class);
     }
     queue_add_key(queue, &command, "housekeeper", "");
+    queue_add_key(queue, &command, "stats", "");
     command_text(&command, queue->worker);
     command_text(&command, ranks[action->heartbeat.rank]);
     command_number(&command, action->heartbeat.elected_ms);
     add_left(queue, &command);
-    add_heartbeat(&command, &action->heartbeat);
+    add_heartbeat(queue, &command, &action->heartbeat);
     task->calls = 2;
     if (!queue_call(queue, &command, on_pulse, task)) {
         answered(task, false);

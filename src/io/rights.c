@@ -36,6 +36,7 @@ static const struct right table[] = {
     {W, "EVALSHA x 1 @meta"},
     {W, "EVALSHA x 1 @paused"},
     {W, "EVALSHA x 1 @housekeeper"},
+    {W, "EVALSHA x 1 @stats"},
 
     /* The streams of requests. */
     {W | P | O, "XADD @requests* * x x"},
@@ -126,16 +127,17 @@ static const struct right table[] = {
     {W, "DEL @housekeeper"},
     {W | O, "HSET @workers x x"},
     {W, "HGET @workers x"},
-    {W, "HVALS @workers"},
-    {W, "HEXISTS @workers x"},
     {W | O, "HGETALL @workers"},
     {W, "HDEL @workers x"},
     {W | P | O, "HGET @meta x"},
     {P, "HGETALL @meta"},
     {W | P | O, "HMGET @meta x"},
     {W | O, "HSET @meta x x"},
-    {W, "HDEL @meta x"},
+    {W | O, "HDEL @meta x"},
     {W, "HSETNX @meta x x"},
+    {W, "HSETNX @stats x x"},
+    {W, "HINCRBY @stats x 1"},
+    {O, "HGETALL @stats"},
     {W | O, "EXISTS @paused"},
     {O, "SET @paused x"},
     {O, "DEL @paused"},
@@ -155,6 +157,7 @@ static const struct right table[] = {
     {O, "TYPE @workers"},
     {O, "TYPE @meta"},
     {O, "TYPE @paused"},
+    {O, "TYPE @stats"},
 };
 
 const struct right *rights_table(size_t *count)

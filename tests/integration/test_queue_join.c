@@ -36,7 +36,7 @@ static void a_pinned_precision_is_kept_to(void **state)
     struct redis_fixture *redis = *state;
     struct desk desk;
     redis_do(redis, "HSET " Q "meta precision bf16");
-    expect_fatal(redis, NULL, STATUS_BAD_INPUT, "wants precision bf16");
+    expect_fatal(redis, NULL, STATUS_BAD_INPUT, "pinned to precision bf16, this worker computes in f32");
     desk_open(&desk, &redis->address, &(struct queue_options){.precision = "bf16"});
     desk_wait(&desk, EVENT_CONNECTED);
     desk_close(&desk);

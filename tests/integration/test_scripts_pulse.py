@@ -41,6 +41,7 @@ class Pulse(SluiceCase):
         self.assertEqual([self.pulse("a")[12], self.pulse("b")[12], self.pulse("a")[12]], [1, 2, 2])
 
     def test_command_is_taken_once_and_by_its_worker(self):
+        self.pulse("you")
         self.client.hset(self.desk.key("workers"), mapping={"command:me": "drain", "command:you": "quiet"})
         self.assertEqual([self.pulse()[2], self.pulse()[2], self.pulse("you")[2]], ["drain", "", "quiet"])
 
@@ -170,3 +171,31 @@ class Pulse(SluiceCase):
             answer = self.pulse(rows_per_s=1)
             self.assertEqual(answer[1], 1, suffix)
             self.assertGreater(answer[9], 0, suffix)
+
+    def test_dead_workers_are_forgotten_and_counted(self):
+        """Two of its own leases after it last spoke, by who may judge leases."""
+        now = int(self.client.time()[0]) * 1000
+        self.client.hset(self.desk.key("workers"), mapping={
+            "fresh": f"{now} state running lease 300", "slow": f"{now - 61000} state running lease 40000",
+            "dead": f"{now - 61000} state running lease 30000", "command:dead": "stop", "command:slow": "quiet",
+            "older version": f"{now - 3700000} state running", "junk": "junk", "command:nobody": "stop"})
+        self.pulse(rank=1)
+        self.assertEqual((self.client.hlen(self.desk.key("workers")), self.client.exists(self.desk.key("stats"))), (9, 0))
+        answer = self.pulse()
+        self.assertEqual(set(plain(self.client.hkeys(self.desk.key("workers")))), {"fresh", "slow", "command:slow", "me"})
+        self.assertEqual(plain(self.client.hgetall(self.desk.key("stats"))), {"died": "3", "since": str(answer[0])})
+        self.assertEqual(self.pulse()[9], 0)
+        self.client.hset(self.desk.key("workers"), "late", f"{now - 61000} state running lease 30000")
+        self.client.delete(self.desk.key("stats"))
+        self.client.set(self.desk.key("stats"), "junk")
+        self.assertEqual(self.pulse()[9], 2)
+        self.assertNotIn(b"late", self.client.hkeys(self.desk.key("workers")))
+
+    def test_precisions_of_those_that_spoke_lately(self):
+        now = int(self.client.time()[0]) * 1000
+        self.client.hset(self.desk.key("workers"), mapping={
+            "a": f"{now} state running precision f32", "old": f"{now - 60000} state running precision int8 lease 100000"})
+        self.assertEqual(self.pulse(precision="f32")[13], "")
+        self.client.hset(self.desk.key("workers"), "b", f"{now} state running precision bf16")
+        self.assertEqual(self.pulse(precision="f32")[13], "bf16 f32")
+        self.assertEqual(self.pulse("you", precision="f32")[13], "")

@@ -587,13 +587,3 @@ class Take(SluiceCase):
         self.assertGreaterEqual(rounds, 1)
         while self.client.zcard(self.desk.key("later")) < 2500:  # the last few by chance, in one of the next sweeps
             self.run_call("sweep")
-
-    def test_sweep_forgets_workers_that_are_long_gone(self):
-        now = int(self.client.time()[0]) * 1000
-        self.client.hset(self.desk.key("workers"), mapping={
-            "fresh": f"{now} state running", "old": f"{now - 3700000} state running", "junk": "junk",
-            "command:fresh": "quiet", "command:nobody": "stop"})
-        self.run_call("sweep", which="low")
-        self.assertEqual(self.client.hlen(self.desk.key("workers")), 5)
-        self.run_call("sweep")
-        self.assertEqual(set(plain(self.client.hkeys(self.desk.key("workers")))), {"fresh", "command:fresh"})

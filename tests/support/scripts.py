@@ -245,7 +245,7 @@ class Desk:
 
     def pulse(self, consumer="me", rank=2, elected_ms=3600000, found="", **heartbeat):
         keys = [*map(self.key, ("meta", "workers", "paused", "later", "dead")), *map(self.stream, CLASSES),
-                self.key("housekeeper")]
+                self.key("housekeeper"), self.key("stats")]
         return Call("pulse", keys, [consumer, rank, elected_ms, found, *(str(word) for pair in heartbeat.items() for word in pair)])
 
     def shed(self, cap, which="normal", consumer="me", most=100, most_bytes=100000, after="0-0", before="0-0"):
@@ -255,7 +255,7 @@ class Desk:
         return Call("fair", [self.stream(which)], [consumer, after, most, most_bytes, *enough])
 
     def sweep(self, which="normal", consumer="me", after="0-0", most=100, most_bytes=100000):
-        keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data", "workers"))]
+        keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data"))]
         return Call("sweep", keys, [consumer, after, most, most_bytes, PREFIX[which]])
 
     def requeue(self, letter):
