@@ -65,7 +65,8 @@ const struct subcommand command_caps = {
     .summary = "Show or set how many requests may wait in a queue",
     .explanation =
         "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which to\n"
-        "try again; above that of later, requests that ask for a delay. Without options: the caps in effect.",
+        "try again; above that of later, requests that ask for a delay. The workers enforce caps, once a second: while none\n"
+        "lives, a class grows on (`sluice stats` shows what is above). Without options: the caps in effect.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

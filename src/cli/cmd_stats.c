@@ -16,10 +16,18 @@ static const struct setting own_settings[] = {
     {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON"},
 };
 
+enum { PRECISIONS_MAX = 8 };
+
 struct counts {
     struct {
         long long unread, pending, wait_ms; /* wait_ms: -1 when nobody could say */
+        long long cap;                      /* 0: none */
     } classes[CLASS_COUNT];
+    struct {
+        char name[32];
+        size_t workers;
+    } precisions[PRECISIONS_MAX]; /* of the workers that are alive; "" behind the last */
+    char pinned[16];              /* the one that they must have; "": any */
     long long later, dead, paused;
     size_t workers, quiet, tight;        /* alive; of these, quiet; and that hold little, for … */
     char reason[32];                     /* … this, of one of them */
@@ -58,11 +66,47 @@ static enum status count_classes(struct session *session, struct counts *counts,
     return STATUS_OK;
 }
 
+/* What an operator has set. */
+static enum status read_limits(struct session *session, struct counts *counts, struct err *err)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    TRY(SESSION_ASK(session, &reply, err, "HMGET", session_key(session, "meta", "", key), "cap_high", "cap_normal",
+                    "cap_low", "precision"));
+    if (reply->type != RESP_ARRAY || reply->count != CLASS_COUNT + 1) {
+        return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
+    }
+    for (size_t i = 0; i < CLASS_COUNT; i++) {
+        long long cap = atoll(session_text(&reply->items[i]));
+        counts->classes[i].cap = cap > 0 ? cap : 0;
+    }
+    snprintf(counts->pinned, sizeof counts->pinned, "%s", session_text(&reply->items[CLASS_COUNT]));
+    return STATUS_OK;
+}
+
+static long long above_cap(const struct counts *counts, int class)
+{
+    long long cap = counts->classes[class].cap, above = counts->classes[class].unread - cap;
+    return cap > 0 && above > 0 ? above : 0;
+}
+
+static void count_precision(struct counts *counts, const char *name)
+{
+    size_t i = 0;
+    while (i + 1 < PRECISIONS_MAX && counts->precisions[i].workers > 0 &&
+           strcmp(counts->precisions[i].name, name) != 0) {
+        i++;
+    }
+    snprintf(counts->precisions[i].name, sizeof counts->precisions[i].name, "%s", name);
+    counts->precisions[i].workers++;
+}
+
 static enum status count(struct session *session, struct counts *counts, struct err *err)
 {
     char key[SESSION_KEY], value[32];
     const struct resp_value *reply;
     TRY(count_classes(session, counts, err));
+    TRY(read_limits(session, counts, err));
     TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
@@ -76,6 +120,8 @@ static enum status count(struct session *session, struct counts *counts, struct 
         if (!line->alive)
             continue;
         counts->workers++;
+        heartbeat_value(line, "precision", value, sizeof value);
+        count_precision(counts, value[0] != '\0' ? value : "unknown"); /* a worker of an older version */
         counts->quiet += strcmp(heartbeat_value(line, "state", value, sizeof value), "quiet") == 0;
         if (strcmp(heartbeat_value(line, "state", value, sizeof value), "tight") == 0) {
             counts->tight++;
@@ -94,13 +140,18 @@ static enum status count(struct session *session, struct counts *counts, struct 
 static void print_text(const struct session *session, const struct counts *counts)
 {
     printf("queue    %s%s\n", session->queue, counts->paused ? " (paused)" : "");
-    printf("%-8s %10s %10s %14s\n", "class", "unread", "pending", "wait");
+    printf("%-8s %10s %10s %14s %10s %10s\n", "class", "unread", "pending", "wait", "cap", "above cap");
     for (int i = 0; i < CLASS_COUNT; i++) {
         printf("%-8s %10lld %10lld ", class_names[i], counts->classes[i].unread, counts->classes[i].pending);
         if (counts->classes[i].wait_ms < 0)
-            printf("%14s\n", "unknown");
+            printf("%14s", "unknown");
         else
-            printf("%11lld ms\n", counts->classes[i].wait_ms);
+            printf("%11lld ms", counts->classes[i].wait_ms);
+        if (counts->classes[i].cap > 0) {
+            printf(" %10lld %10lld\n", counts->classes[i].cap, above_cap(counts, i));
+        } else {
+            printf(" %10s %10s\n", "none", "-");
+        }
     }
     printf("later    %lld\ndead     %lld\nworkers  %zu alive, %zu of them quiet\ndevices  %lu, and %lu lost\n",
            counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost);
@@ -109,6 +160,16 @@ static void print_text(const struct session *session, const struct counts *count
         print_bytes(stdout, counts->reason, strlen(counts->reason));
         putchar('\n');
     }
+    fputs("computing in", stdout);
+    for (size_t i = 0; i < PRECISIONS_MAX && counts->precisions[i].workers > 0; i++) {
+        printf("%s ", i == 0 ? "" : ",");
+        print_bytes(stdout, counts->precisions[i].name, strlen(counts->precisions[i].name));
+        printf(" (%zu)", counts->precisions[i].workers);
+    }
+    printf("%s; pinned: ", counts->workers == 0 ? " nothing" : "");
+    const char *pinned = counts->pinned[0] != '\0' ? counts->pinned : "any";
+    print_bytes(stdout, pinned, strlen(pinned));
+    putchar('\n');
 }
 
 static void print_json(const struct session *session, const struct counts *counts)
@@ -118,18 +179,36 @@ static void print_json(const struct session *session, const struct counts *count
         printf("%s\"%s\":{\"unread\":%lld,\"pending\":%lld,\"wait_ms\":", i == 0 ? "" : ",", class_names[i],
                counts->classes[i].unread, counts->classes[i].pending);
         if (counts->classes[i].wait_ms < 0)
-            fputs("null}", stdout);
+            fputs("null", stdout);
         else
-            printf("%lld}", counts->classes[i].wait_ms);
+            printf("%lld", counts->classes[i].wait_ms);
+        if (counts->classes[i].cap > 0) {
+            printf(",\"cap\":%lld,\"above_cap\":%lld}", counts->classes[i].cap, above_cap(counts, i));
+        } else {
+            fputs(",\"cap\":null,\"above_cap\":0}", stdout);
+        }
     }
     printf("},\"later\":%lld,\"dead\":%lld,\"workers\":%zu,\"quiet\":%zu,\"devices\":%lu,\"devices_lost\":%lu,"
            "\"tight\":%zu,\"reason\":",
            counts->later, counts->dead, counts->workers, counts->quiet, counts->devices, counts->devices_lost,
            counts->tight);
     if (counts->tight == 0)
-        puts("null}");
+        fputs("null", stdout);
     else
-        printf("\"memory:%lu%%\"}\n", strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
+        printf("\"memory:%lu%%\"", strtoul(counts->reason + strcspn(counts->reason, "0123456789"), NULL, 10));
+    fputs(",\"precisions\":{", stdout);
+    for (size_t i = 0; i < PRECISIONS_MAX && counts->precisions[i].workers > 0; i++) {
+        fputs(i == 0 ? "" : ",", stdout);
+        print_json_string(stdout, counts->precisions[i].name, strlen(counts->precisions[i].name));
+        printf(":%zu", counts->precisions[i].workers);
+    }
+    fputs("},\"pinned_precision\":", stdout);
+    if (counts->pinned[0] != '\0') {
+        print_json_string(stdout, counts->pinned, strlen(counts->pinned));
+    } else {
+        fputs("null", stdout);
+    }
+    puts("}");
 }
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
@@ -155,7 +234,8 @@ const struct subcommand command_stats = {
     .summary = "Show what waits in a queue, for how long, and who works on it",
     .explanation =
         "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
-        "the workers estimate it. later: delayed or to be retried. dead: dead letters.",
+        "the workers estimate it. later: delayed or to be retried. dead: dead letters. above cap:\n"
+        "what workers will refuse next (sluice caps). computing in: how many workers in which precision (sluice pin).",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

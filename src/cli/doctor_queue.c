@@ -13,7 +13,7 @@ static const struct {
 } keys[] = {
     {"requests:high", "stream"}, {"requests", "stream"}, {"requests:low", "stream"}, {"dead", "stream"},
     {"later", "zset"},           {"later:data", "hash"}, {"trouble", "hash"},        {"results", "zset"},
-    {"workers", "hash"},         {"meta", "hash"},       {"control", "stream"},
+    {"workers", "hash"},         {"meta", "hash"},       {"control", "stream"},      {"stats", "hash"},
 };
 
 static void check_types(struct doctor *doctor)

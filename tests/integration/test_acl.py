@@ -290,6 +290,8 @@ class FullRun(Acl):
         self.wait_until(lambda: self.operate("dead", "list"), "it to be dead again")
         self.operate("dead", "purge", "--all")
         self.operate("caps", "--normal", "100000")
+        self.operate("pin", "--precision", "f32")
+        self.operate("pin", "--precision", "any")
         self.operate("pause")
         self.operate("stats")
         waiting = self.add(text="cancelled")

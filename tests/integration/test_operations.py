@@ -48,8 +48,8 @@ class Operations(SluiceCase):
         daemons = [self.start_daemon(self.server) for _ in range(4)]
         self.wait_until(lambda: self.housekeeper()[0] == "2", "a housekeeper that may judge")
         self.client.config_resetstat()
-        self.wait_until(lambda: self.calls("hvals") >= 6, "six pulses of the housekeeper")
-        published, heartbeats = self.calls("hvals"), self.calls("hset") - self.calls("hvals")
+        self.wait_until(lambda: self.calls("hgetall") >= 6, "six pulses of the housekeeper")
+        published, heartbeats = self.calls("hgetall"), self.calls("hset") - self.calls("hgetall")
         self.assertGreater(heartbeats, 2.5 * published, "the others beat as often")
         self.assertLess(self.calls("xinfo|consumers"), 8 * (published + 1), "nobody else looks who is there")
         dead = self.housekeeper()[1]
@@ -84,7 +84,8 @@ class Operations(SluiceCase):
         self.assertFalse(any(self.sender.finished([request]) for request in waiting))
         stats = self.stats()
         self.assertTrue(stats["paused"])
-        self.assertEqual(stats["classes"]["normal"], {"unread": 50, "pending": 0, "wait_ms": stats["classes"]["normal"]["wait_ms"]})
+        self.assertEqual(stats["classes"]["normal"], {"unread": 50, "pending": 0, "cap": None, "above_cap": 0,
+                                                       "wait_ms": stats["classes"]["normal"]["wait_ms"]})
         self.sluice("resume")
         self.finish()
         for served in (first, second):
@@ -198,6 +199,48 @@ class Operations(SluiceCase):
         self.assertEqual(self.stats()["classes"]["normal"]["unread"], 40)
         self.sluice("resume")
         self.finish()
+
+    def test_caps_are_enforced_by_workers(self):
+        """Redis itself refuses nothing: without a worker the class grows, and stats says by how much."""
+        self.sluice("caps", "--normal", "40")
+        self.assertIn("workers enforce", self.run_sluice("caps", "--help").stdout.decode())
+        for i in range(50):
+            self.sender.submit(f"text {i}")
+        normal = self.stats()["classes"]["normal"]
+        self.assertEqual((normal["unread"], normal["cap"], normal["above_cap"]), (50, 40, 10))
+        self.assertRegex(self.sluice("stats"), r"(?m)^normal +50 +0 +unknown +40 +10$")
+
+    def test_precisions(self):
+        """One that joins beside another is said in the log, and one that is pinned keeps others out."""
+        first = self.start_daemon(self.server)
+        self.wait_until(lambda: self.stats()["precisions"] == {"f32": 1}, "its heartbeat")
+        second = self.start_daemon(self.server, "--precision", "bf16")
+        self.wait_until(lambda: any("precisions_differ" in daemon.read_log() and 'precisions="bf16 f32"' in daemon.read_log()
+                                    for daemon in (first, second)), "a warning of the housekeeper")
+        stats = self.stats()
+        self.assertEqual((stats["precisions"], stats["pinned_precision"]), ({"f32": 1, "bf16": 1}, None))
+        self.assertRegex(self.sluice("stats"), r"(?m)^computing in (f32 \(1\), bf16|bf16 \(1\), f32) \(1\); pinned: any$")
+        self.assertIn("precision any", self.sluice("pin"))
+        said = self.sluice("pin", "--precision", "f32")
+        self.assertIn("precision f32\n", said)
+        self.assertIn(f"{second.worker_name(self.client)} computes in bf16", said)
+        self.assertNotIn(first.worker_name(self.client), said)
+        self.assertEqual(self.stats()["pinned_precision"], "f32")
+        third = self.make_daemon(self.server, "--precision", "bf16").start()
+        self.assertEqual(third.wait_exit(), 65)
+        self.assertIn("is pinned to precision f32, this worker computes in bf16", third.read_log())
+        self.assertIn("precision any\n", self.sluice("pin", "--precision", "any"))
+        self.restart(third, self.server)
+
+    def test_a_dead_worker_leaves_the_list_and_is_counted(self):
+        self.start_daemon(self.server)
+        dead = self.start_daemon(self.server)
+        name = dead.worker_name(self.client)
+        self.assertIn(name, self.sluice("workers", "list"))
+        dead.kill()
+        self.journal.kills.append(name)
+        self.wait_until(lambda: name not in self.sluice("workers", "list"), "it to be gone from the list")
+        self.assertEqual(self.client.hget(self.sender.key("stats"), "died"), b"1")
 
     def test_caps_are_about_requests(self):
         """Cancels of nothing push out nobody, however many, and a forged name evades no cap."""

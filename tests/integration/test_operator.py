@@ -249,17 +249,20 @@ class Operator(SluiceCase):
         self.heartbeat("host-1-aa", state="quiet")
         self.heartbeat("host-2-bb", alive=False)
         self.client.set(self.sender.key("paused"), 1)
-        self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_normal": 1234, "wait_ms_low": -1})
+        self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_normal": 1234, "wait_ms_low": -1,
+                                                               "cap_normal": 2, "cap_low": 5, "cap_high": 0})
         stats = json.loads(self.sluice("stats", "--json"))
         self.assertEqual(stats, {
             "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1, "tight": 0,
             "reason": None, "devices": 2, "devices_lost": 1,
-            "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None}, "normal": {"unread": 3, "pending": 2, "wait_ms": 1234},
-                        "low": {"unread": 1, "pending": 0, "wait_ms": None}}})
+            "precisions": {"unknown": 1}, "pinned_precision": None,
+            "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None, "cap": None, "above_cap": 0},
+                        "normal": {"unread": 3, "pending": 2, "wait_ms": 1234, "cap": 2, "above_cap": 1},
+                        "low": {"unread": 1, "pending": 0, "wait_ms": None, "cap": 5, "above_cap": 0}}})
         text = self.sluice("stats")
         self.assertRegex(text, r"(?m)^queue +test \(paused\)$")
-        self.assertRegex(text, r"(?m)^normal +3 +2 +1234 ms$")
-        self.assertRegex(text, r"(?m)^low +1 +0 +unknown$")
+        self.assertRegex(text, r"(?m)^normal +3 +2 +1234 ms +2 +1$")
+        self.assertRegex(text, r"(?m)^low +1 +0 +unknown +5 +0$")
         self.assertRegex(text, r"(?m)^devices +2, and 1 lost$")
         self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() - 60_000)
         self.assertIsNone(json.loads(self.sluice("stats", "--json"))["classes"]["normal"]["wait_ms"], "an old estimate is none")
@@ -316,6 +319,6 @@ class Operator(SluiceCase):
         listing = self.run_sluice("--help").stdout.decode()
         with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
             readme = file.read()
-        for command in ("cancel", "stats", "workers", "dead", "caps", "pause", "resume", "doctor"):
+        for command in ("cancel", "stats", "workers", "dead", "caps", "pin", "pause", "resume", "doctor"):
             self.assertRegex(listing, rf"(?m)^  {command} +[A-Z]")
             self.assertTrue(re.search(rf"sluice {command}\b", readme), f"README does not mention sluice {command}")

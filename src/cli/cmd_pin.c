@@ -1,0 +1,96 @@
+/* What a queue holds its workers to: its model, which the first worker pins, and a precision, if an operator does. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/heartbeats.h"
+
+struct own {
+    char *precision;
+};
+
+static bool is_precision(const char *text)
+{
+    static const char *const words[] = {"f32", "bf16", "f16", "int8", "any"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+static const struct setting own_settings[] = {
+    {OWN(precision), .type = SETTING_TEXT, .value = "WORD", .accepts = is_precision,
+     .expects = "f32, bf16, f16, int8 or any",
+     .help = "f32|bf16|f16|int8: workers of another precision do not start; any: all do [as it is]"},
+};
+
+static enum status pin(struct session *session, const char *precision, struct err *err)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    session_key(session, "meta", "", key);
+    if (strcmp(precision, "any") == 0) {
+        return SESSION_ASK(session, &reply, err, "HDEL", key, "precision");
+    }
+    return SESSION_ASK(session, &reply, err, "HSET", key, "precision", precision);
+}
+
+/* Who has joined is not sent away: it would be refused only when it connects again. */
+static enum status name_others(struct session *session, const char *precision, struct err *err)
+{
+    struct heartbeats heartbeats;
+    char other[16];
+    enum status status = heartbeats_read(session, &heartbeats, err);
+    for (size_t i = 0; status == STATUS_OK && i < heartbeats.count; i++) {
+        const struct heartbeat_line *line = &heartbeats.lines[i];
+        heartbeat_value(line, "precision", other, sizeof other);
+        if (line->alive && other[0] != '\0' && strcmp(other, precision) != 0) {
+            printf("%s computes in %s and goes on: start it again with --precision %s\n", line->worker, other,
+                   precision);
+        }
+    }
+    heartbeats_free(&heartbeats);
+    return status;
+}
+
+static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
+{
+    const struct own *own = invocation->own;
+    if (own->precision != NULL) {
+        TRY(pin(session, own->precision, err));
+    }
+    char key[SESSION_KEY], precision[16];
+    const struct resp_value *pinned;
+    session_key(session, "meta", "", key);
+    TRY(SESSION_ASK(session, &pinned, err, "HMGET", key, "model_id", "precision"));
+    if (pinned->type != RESP_ARRAY || pinned->count != 2) {
+        return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
+    }
+    const char *model = session_text(&pinned->items[0]);
+    snprintf(precision, sizeof precision, "%s", session_text(&pinned->items[1]));
+    printf("model     %s\nprecision %s\n", model[0] != '\0' ? model : "none yet",
+           precision[0] != '\0' ? precision : "any");
+    return precision[0] != '\0' ? name_others(session, precision, err) : STATUS_OK;
+}
+
+static int run(struct invocation *invocation)
+{
+    return session_run(invocation, body);
+}
+
+const struct subcommand command_pin = {
+    .name = "pin",
+    .bit = FOR_OPERATOR,
+    .summary = "Show or set what all workers of a queue must compute in",
+    .explanation = "Vectors of different precisions differ in their last digits. A worker of another precision than "
+                   "the pinned one\n"
+                   "ends when it joins, and says so; those that run go on. Without options: what is pinned. The model "
+                   "is pinned by\n"
+                   "the queue's first worker, for good.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct own),
+    .run = run,
+};
