@@ -38,6 +38,8 @@ static double operations_per_token(const struct model *model, double length)
 static enum status open_engine(struct bench *bench, const struct config *config, struct err *err)
 {
     struct engine_options options = devices_options(config, false);
+    options.no_graphs = !bench->options->graphs;
+    options.exact_gelu = bench->options->gelu == 1;
     uint64_t begin = clock_now_ns();
     TRY(start_model(config, &bench->model, err));
     uint64_t opened = clock_now_ns();

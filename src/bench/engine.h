@@ -10,6 +10,8 @@ struct bench_engine_options {
     char *tokens;             /* lengths of the texts: "16,128" */
     int64_t batch_tokens;     /* of each batch, as near as whole texts come */
     int64_t round_ms, rounds; /* how long each figure is measured; the best of so many counts */
+    bool graphs;              /* of a GPU: passes run as CUDA graphs */
+    int gelu;                 /* of a GPU; 1: in its erf form */
     char *json;
 };
 

@@ -3,12 +3,16 @@
 
 #define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_engine_options, name)
 
+static const char *const gelus[] = {"fast", "exact", NULL};
+
 /* clang-format off */
 static const struct setting own_settings[] = {
     {OWN(tokens, SETTING_TEXT), .fallback = "16,32,64,128,256", .most = 256, .value = "LIST", .help = "lengths of texts, in tokens"},
     {OWN(batch_tokens, SETTING_INTEGER), .fallback = "4096", .least = 1, .most = 1 << 20, .value = "N", .help = "tokens of a batch"},
     {OWN(round_ms, SETTING_INTEGER), .fallback = "300", .least = 1, .most = 60000, .value = "N", .help = "how long to measure each figure"},
     {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "so often, in turn with the yardstick; the best counts"},
+    {OWN(graphs, SETTING_SWITCH), .fallback = "true", .help = "a GPU runs passes of a size that it has seen as CUDA graphs"},
+    {OWN(gelu, SETTING_CHOICE), .fallback = "fast", .choices = gelus, .value = "WORD", .help = "exact: GELU in its erf form on a GPU, too"},
     BENCH_JSON(struct bench_engine_options),
 };
 /* clang-format on */

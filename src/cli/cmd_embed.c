@@ -217,8 +217,8 @@ static bool is_for_queue(const struct config *config)
 /* Flags that would mean nothing: what computes is the workers' business, or there is no queue. */
 static enum status check_flags(const struct embed_job *job, const struct config *config, struct err *err)
 {
-    static const char *const workers[] = {"precision",     "pooling", "max_tokens", "backend", "device",
-                                          "device_memory", "graphs",  "gelu",       NULL};
+    static const char *const workers[] = {"precision", "pooling",       "max_tokens", "backend",
+                                          "device",    "device_memory", NULL};
     for (size_t i = 0; is_for_queue(config) && workers[i] != NULL; i++)
         if (config_source_of(config, workers[i]) == SOURCE_FLAG)
             return err_set(err, STATUS_BAD_INPUT, "%s is a matter of the queue's workers: not together with --redis",

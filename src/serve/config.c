@@ -15,7 +15,6 @@
 #define EVERYONE (REDIS_USERS | MODEL_USERS)
 
 static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
-static const char *const gelus[] = {"fast", "exact", NULL};
 static const char *const poolings[] = {"model", "mean", "cls", NULL};
 static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
 static const char *const windows[] = {"idle", "fixed", NULL};
@@ -92,8 +91,6 @@ static const struct setting table[] = {
     {TEXT(device, "all", ENGINE_USERS, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
         .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
     {INTEGER(device_memory, "80", 1, 100, ENGINE_USERS, "percent of a GPU's free memory that may be reserved")},
-    {SWITCH(graphs, "true", ENGINE_USERS, "let a GPU run passes of a size that it has seen as CUDA graphs")},
-    {CHOICE(gelu, "fast", gelus, ENGINE_USERS, "exact: GELU in its erf form on a GPU, too")},
     {INTEGER(threads, "0", 0, 1024, ENGINE_USERS, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
     {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
     {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},

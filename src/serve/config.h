@@ -50,8 +50,6 @@ struct config {
     char *backend;
     char *device; /* device_list_parse reads it */
     int64_t device_memory;
-    bool graphs;
-    int gelu; /* 1: exact */
     int64_t threads, prep_threads;
     char *cache_dir; /* NULL: the user's; "": none */
 

@@ -70,8 +70,6 @@ struct engine_options devices_options(const struct config *config, bool raw)
                                    .batch_tokens = (uint32_t)config->max_batch_tokens,
                                    .batch_rows = (uint32_t)config->max_batch_rows,
                                    .memory_share = (float)config->device_memory / 100,
-                                   .no_graphs = !config->graphs,
-                                   .exact_gelu = config->gelu == 1,
                                    .cache_path = config->cache_dir};
 }
 

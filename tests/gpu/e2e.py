@@ -150,8 +150,6 @@ class Run:
                  "--cache-dir", o.work / "cache"]
         if o.backend == "cuda":
             flags += ["--device", o.device]
-        if not o.graphs:
-            flags += ["--no-graphs"]
         return Daemon(self.folder, self.number, self.server.socket, self.model, QUEUE, flags)
 
     def check(self, report, kind, encoding):
@@ -213,7 +211,6 @@ def read_options():
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--reference", default="transformers", choices=["transformers", "numpy"])
-    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="without CUDA graphs")
     parser.add_argument("--texts", type=int, default=300_000)
     parser.add_argument("--batch-tokens", type=int, default=32768)
     parser.add_argument("--prep-threads", type=int, default=max(1, (os.cpu_count() or 2) // 2))

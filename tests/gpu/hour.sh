@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The GPU check in three commands, each for a bare machine and done within ten minutes: each takes all it needs out of the
 # archive that tests/gpu/pack.sh makes, begins with what says most, goes on after a failure, and ends in time with what it
-# has. What fails is run again without CUDA graphs, then also with CUDA_LAUNCH_BLOCKING=1, and the summary says what
-# helped. Results are one archive, results-a.tar.gz, whose first file is summary.txt; it is written after every part.
+# has. What fails is run again without CUDA graphs (numbers and bench), then also with CUDA_LAUNCH_BLOCKING=1, and the
+# summary says what helped. Results are one archive, results-a.tar.gz, whose first file is summary.txt; it is written after
+# every part.
 #
 #   tests/gpu/hour.sh a|b|c --out FOLDER [OPTION...]
 #
@@ -154,7 +155,7 @@ attempt() {
 again() {
   local number=$1 name=${names[$1]} words=("${@:2}") seconds
   case ${words[0]} in
-    numbers | bench | e2e)
+    numbers | bench)
       words+=(--no-graphs)
       seconds=$(time_for "$number")
       [ "$seconds" -ge 5 ] || { helped="no time to try --no-graphs" && return; }

@@ -57,6 +57,7 @@ class Bench(SluiceCase):
         model = self.make_model()
         self.refused("motor", says=["bench"])
         self.refused("engine", "--requests", "5", says=["--requests"])
+        self.refused("engine", "--gelu", "slow", says=["--gelu", "fast"])
         self.refused("engine", "--model", model, "--tokens", "16,", code=DATAERR, says=["--tokens", "16,"])
         self.refused("engine", "--model", model, "--tokens", "65", code=DATAERR, says=["65", "64"])
         self.refused("engine", "--model", self.path("none"), code=NOINPUT, says=["none"])
@@ -110,7 +111,8 @@ class Bench(SluiceCase):
         self.assertEqual((found["model"], found["backend"], found["precision"]), ("tiny", "cpu", "f32"))
         self.assertEqual({row["threads"] for row in found["batches"]}, {1, 2})
         self.check_engine(found, [8, 64], peak=True, helps=True)
-        self.check_engine(self.figures("engine", *arguments, "--backend", "null"), [8, 64], peak=False, helps=False)
+        self.check_engine(self.figures("engine", *arguments, "--backend", "null", "--no-graphs", "--gelu", "exact"), [8, 64],
+                          peak=False, helps=False)
 
     def test_a_table_for_people_and_json_in_a_file(self):
         path = self.path("figures.json")

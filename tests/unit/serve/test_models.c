@@ -175,19 +175,19 @@ static void settings_become_engine_options(void **state)
     (void)state;
     struct config config;
     struct err err = {0};
-    char plain[] = "{}", other[] = "{\"precision\": \"f16\", \"device_memory\": 35, \"graphs\": false, "
-                                   "\"gelu\": \"exact\", \"max_batch_tokens\": 999, \"max_batch_rows\": 77}";
+    char plain[] = "{}", other[] = "{\"precision\": \"f16\", \"device_memory\": 35, "
+                                   "\"max_batch_tokens\": 999, \"max_batch_rows\": 77}";
     assert_int_equal(config_init(&config, &err), STATUS_OK);
     assert_int_equal(config_parse(&config, plain, strlen(plain), "test.json", &err), STATUS_OK);
     struct engine_options options = devices_options(&config, true);
-    assert_true(options.raw && !options.no_graphs && !options.exact_gelu);
+    assert_true(options.raw);
     assert_true(options.memory_share == 0.8f);
     assert_int_equal(options.precision, PRECISION_AUTO);
     assert_int_equal(options.batch_tokens, 0);
     assert_int_equal(options.batch_rows, 0);
     assert_int_equal(config_parse(&config, other, strlen(other), "test.json", &err), STATUS_OK);
     options = devices_options(&config, false);
-    assert_true(!options.raw && options.no_graphs && options.exact_gelu);
+    assert_true(!options.raw);
     assert_true(options.memory_share == 0.35f);
     assert_int_equal(options.precision, PRECISION_F16);
     assert_int_equal(options.batch_tokens, 999);
