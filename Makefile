@@ -48,7 +48,7 @@ install: ## build and install under PREFIX (DESTDIR is respected)
 	cmake --install build/install
 
 lint: ## check the formatting, run clang-tidy (packages clang-format and clang-tidy)
-	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu')
+	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.inc')
 	@test -f $(BUILD)/compile_commands.json || cmake --preset $(PRESET) >/dev/null
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 

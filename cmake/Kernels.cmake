@@ -1,7 +1,7 @@
 # The CPU kernels' vector code: one body, compiled once per instruction set and chosen at run time (never -march=native,
 # never -ffast-math). On other processors than x86-64 only the generic build of it exists.
-set(kernels ${CMAKE_SOURCE_DIR}/src/engine/cpu_kernels)
-set(int8 ${CMAKE_SOURCE_DIR}/src/engine/cpu_int8)
+set(kernels ${CMAKE_SOURCE_DIR}/src/engine/cpu/kernels)
+set(int8 ${CMAKE_SOURCE_DIR}/src/engine/cpu/int8)
 set_source_files_properties(${kernels}_generic.c ${int8}_generic.c PROPERTIES COMPILE_OPTIONS "-O3")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_definitions(engine PRIVATE SLUICE_X86)

@@ -1,9 +1,9 @@
 # sluice_layer(NAME USES...): the folder src/NAME as the static library NAME.
 #
-# The files are globbed: a folder is a layer, so a file in it belongs to it. A layer that does not exist yet is an
+# The files are globbed: a folder is a layer, so a file in it or in a folder of it belongs to it. A layer that does not exist yet is an
 # interface library, so that the order of the layers stands here once.
 function(sluice_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c ${CMAKE_SOURCE_DIR}/src/${name}/*/*.c)
   if(name STREQUAL "engine")
     list(REMOVE_ITEM sources ${SLUICE_CUDA_SOURCES} ${SLUICE_CUDA_RUNTIME}) # see Cuda.cmake
   endif()

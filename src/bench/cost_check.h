@@ -6,7 +6,7 @@
 #include "bench/numbers.h"
 #include "bench/sheet.h"
 #include "engine/cost.h"
-#include "engine/team.h"
+#include "engine/cpu/parallel_for.h"
 
 struct cost_check {
     struct sheet *sheet;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu_matmul.h"
+#include "engine/cpu/gemm_onednn.h"
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 

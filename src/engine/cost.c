@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "engine/encoder.h"
-#include "engine/team.h"
+#include "engine/cpu/parallel_for.h"
 
 enum { SWEEPS = 10000, TURN_NS = 15000000, TURN_RUNS = 32, HELPED_RUNS = 8, NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/team.h"
+#include "engine/cpu/parallel_for.h"
 #include "serve/compute_thread.h"
 
 struct compute {

@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "engine/cpu_matmul.h"
-#include "engine/team.h"
+#include "engine/cpu/gemm_onednn.h"
+#include "engine/cpu/parallel_for.h"
 
 enum { THREADS_MAX = 64 };
 

@@ -48,7 +48,7 @@ class Pages(unittest.TestCase):
                 self.assertIn(f"def test_{case}(", tests)
 
     def test_warnings_and_errors_are_explained(self):
-        events = set(re.findall(r'log_(?:warn|error)\((?:[^"()]*\? )?"([a-z_]+)"', sources("src/*/*.c")))
+        events = set(re.findall(r'log_(?:warn|error)\((?:[^"()]*\? )?"([a-z_]+)"', sources("src/**/*.c")))
         self.assertGreater(len(events), 20)
         for event in sorted(events | {"redis_unavailable", "dead_letter"}):
             with self.subTest(event=event):

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "engine/cpu_kernels.h"
+#include "engine/cpu/kernels.h"
 #include "engine/engine.h"
-#include "engine/team.h"
+#include "engine/cpu/parallel_for.h"
 #include "memory_model.h"
 
 enum { ROWS = 24, FEW_ROWS = 6, WARM = 4, BATCHES = 16 };

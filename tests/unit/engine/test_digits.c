@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "engine/cpu_digits.h"
+#include "engine/cpu/gemm_split_f32.h"
 
 /* Rows, outputs, inputs: whole and broken strips and steps, several chunks of outputs. */
 static const uint32_t sizes[][3] = {{1, 32, 32},    {16, 64, 96},    {17, 96, 384},   {32, 416, 384},

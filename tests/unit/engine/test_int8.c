@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/cpu_int8.h"
+#include "engine/cpu/gemm_int8.h"
 
 enum { SLACK = INT8_BLOCK }; /* rows behind the last */
 

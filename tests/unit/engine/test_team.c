@@ -10,7 +10,7 @@
 
 #include "engine/backend.h"
 #include "engine/engine.h"
-#include "engine/team.h"
+#include "engine/cpu/parallel_for.h"
 #include "memory_model.h"
 
 enum { RANGES = 200, STEPS = 50, LONGEST = 128 };

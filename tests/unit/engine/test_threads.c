@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/threads.h"
+#include "engine/cpu/threads.h"
 
 struct tree {
     char root[64];

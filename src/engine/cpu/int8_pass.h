@@ -1,0 +1,45 @@
+/* The CPU backend's forward pass in int8: the four products of a layer and what stands between them, on a stream's
+ * buffers, for those layers that may be in int8 (cpu_int8_trial.h). Attention, LayerNorm and pooling stay what they are
+ * in the other precisions; so does the attention's output product where tiles compute it in bf16: it is a twelfth of
+ * the work and a sixth of the error. */
+#ifndef ENGINE_CPU_INT8_PASS_H
+#define ENGINE_CPU_INT8_PASS_H
+
+#include "engine/cpu/weights.h"
+
+/* A stream's buffers in int8; a row is a token. */
+struct int8_space {
+    struct int8_rows hidden; /* what queries, keys, values and the intermediate product read; without offsets */
+    struct int8_rows inner;  /* the attention's context, or the activated intermediate product; with offsets */
+    int32_t *sums;           /* of a product that ends in a residual, */
+    float *product;          /* or what it gives; the same memory */
+};
+
+/* The stream's other buffers, as they are before or after a product. */
+struct int8_work {
+    uint32_t rows;
+    float *hidden;              /* [rows, hidden] */
+    struct activations qkv;     /* [rows, 3 hidden]: bf16 with bias for attention on tiles, else f32 without */
+    struct activations context; /* [rows, hidden]: one of the two */
+    uint16_t *intermediate;     /* [rows, intermediate]; may be qkv's memory */
+    unsigned range, ranges;     /* the part of a product's outputs that int8_pass_linear computes */
+};
+
+/* Lays the buffers for `rows` tokens out in `block`, whose first byte and 64-byte multiples are aligned, or nowhere;
+ * returns their size. */
+size_t int8_space_lay_out(struct int8_space *space, const struct model *model, size_t rows, char *block);
+
+/* work->hidden has been written: by the embedding. */
+void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work);
+
+/* Rounds what a product reads, where that has not been done on the way. */
+void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                       enum linear_site site);
+
+/* The op of that name, see struct backend_ops: of the linear one, only work->range of its outputs. */
+void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                      uint32_t layer, enum linear_site site);
+void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
+                    uint32_t layer, enum norm_site site);
+
+#endif

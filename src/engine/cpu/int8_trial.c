@@ -1,0 +1,220 @@
+/* See cpu_int8_trial.h. */
+#include "engine/cpu/int8_trial.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "engine/cpu/int8_pass.h"
+
+enum {
+    TRIAL_ROWS = INT8_BLOCK,              /* tokens */
+    PLAIN_OUTPUTS = 64,                   /* of a weight, that are read at once */
+    MEAN_TOKENS = 2,                      /* of a text, where it is their mean */
+    TRIAL_ROOM = TRIAL_ROWS + INT8_BLOCK, /* rows of a buffer of int8's */
+};
+
+/* The mean of 1 - cosine that passes. Of the texts that were measured (docs/measurements/engine.md) the worst were up
+ * to 1.7 times as far off, and a cosine of 0.9995 is what they should have. */
+static const double ERROR_MOST = 2.8e-4;
+
+struct int8_trial {
+    const struct cpu_weights *weights;
+    void *memory;   /* behind all that follows */
+    float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and behind the last */
+    float *product; /* [TRIAL_ROWS, hidden] */
+    float *wide;    /* [TRIAL_ROWS, intermediate] */
+    float *turned;  /* [longest input, TRIAL_ROWS] */
+    float *plain;   /* [PLAIN_OUTPUTS, longest input] */
+    struct int8_space space;
+    struct int8_work work;
+};
+
+static float *state(const struct int8_trial *trial, uint32_t layer)
+{
+    return trial->states + (size_t)layer * TRIAL_ROWS * trial->weights->backend.model->hidden;
+}
+
+/* Lays the buffers out in `block`, or nowhere; returns their size. */
+static size_t lay_out(struct int8_trial *trial, char *block)
+{
+    const struct cpu_weights *weights = trial->weights;
+    const struct model *model = weights->backend.model;
+    size_t hidden = model->hidden, inner = model->intermediate_size, used = 0;
+    size_t wide = 3 * hidden > inner ? 3 * hidden : inner, longest = hidden > inner ? hidden : inner;
+    struct int8_work *work = &trial->work;
+    trial->states = memory_part(block, &used, (model->layer_count + 1) * TRIAL_ROWS * hidden * sizeof(float));
+    trial->product = memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float));
+    trial->wide = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
+    trial->turned = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
+    trial->plain = memory_part(block, &used, PLAIN_OUTPUTS * longest * sizeof(float));
+    work->hidden = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
+    work->intermediate = memory_part(block, &used, TRIAL_ROOM * wide * sizeof(uint16_t));
+    if (weights->tiles != NULL) {
+        work->qkv.bf16 = work->intermediate;
+        work->context.bf16 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(uint16_t));
+    } else {
+        work->qkv.f32 = memory_part(block, &used, TRIAL_ROOM * 3 * hidden * sizeof(float));
+        work->context.f32 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
+    }
+    return used + int8_space_lay_out(&trial->space, model, TRIAL_ROOM, memory_part(block, &used, 0));
+}
+
+/* --- in f32 --------------------------------------------------------------------------------------------------------
+ */
+
+/* Tokens from all over the vocabulary. */
+static void embed(struct int8_trial *trial)
+{
+    const struct cpu_weights *weights = trial->weights;
+    const struct model *model = weights->backend.model;
+    for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
+        size_t word = (size_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS) * model->hidden;
+        struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
+        weights->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->place, &weights->embedding_norm,
+                                x);
+    }
+}
+
+static void multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
+                     const float *from, float *to)
+{
+    for (uint32_t i = 0; i < inputs; i++)
+        for (uint32_t row = 0; row < TRIAL_ROWS; row++)
+            trial->turned[i * TRIAL_ROWS + row] = from[row * inputs + i];
+    for (uint32_t first = 0; first < outputs; first += PLAIN_OUTPUTS) {
+        uint32_t some = outputs - first < PLAIN_OUTPUTS ? outputs - first : PLAIN_OUTPUTS;
+        tensor_read_f32(&linear->weight, (size_t)first * inputs, (size_t)some * inputs, trial->plain);
+        trial->weights->int8->plain_product(some, inputs, trial->turned, trial->plain, to + first, outputs);
+    }
+}
+
+/* One layer, in which each token attends to itself: its context is its value. */
+static void run_exact(struct int8_trial *trial, uint32_t layer)
+{
+    const struct cpu_weights *weights = trial->weights;
+    const struct cpu_kernels *kernels = weights->kernels;
+    const struct model *model = weights->backend.model;
+    const struct model_layer *from = &model->layers[layer];
+    const struct cpu_layer *at = &weights->layers[layer];
+    uint32_t hidden = model->hidden, inner = model->intermediate_size;
+    struct activations x = {.f32 = state(trial, layer + 1)};
+    memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
+    multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
+    for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++)
+        trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
+    multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
+    kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
+                      &at->norm[NORM_ATTENTION], x);
+    multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide);
+    kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, at->linear[LINEAR_INTERMEDIATE].bias,
+                      (struct activations){.f32 = trial->wide}, inner);
+    multiply(trial, &from->output, hidden, inner, trial->wide, trial->product);
+    kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], x);
+}
+
+static enum status prepare(struct int8_trial *trial, struct err *err)
+{
+    size_t bytes = lay_out(trial, NULL);
+    trial->memory = memory_aligned(bytes);
+    if (trial->memory == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes);
+    memset(trial->memory, 0, bytes); /* what stands behind the last row is computed with */
+    lay_out(trial, trial->memory);
+    embed(trial);
+    for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++)
+        run_exact(trial, layer);
+    return STATUS_OK;
+}
+
+enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial **out, struct err *err)
+{
+    struct int8_trial *trial = calloc(1, sizeof *trial);
+    if (trial == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to try int8");
+    trial->weights = weights;
+    trial->work.rows = TRIAL_ROWS;
+    trial->work.ranges = 1;
+    enum status status = prepare(trial, err);
+    if (status != STATUS_OK) {
+        int8_trial_close(trial);
+        return status;
+    }
+    *out = trial;
+    return STATUS_OK;
+}
+
+void int8_trial_close(struct int8_trial *trial)
+{
+    if (trial == NULL)
+        return;
+    free(trial->memory);
+    free(trial);
+}
+
+/* --- in int8 -------------------------------------------------------------------------------------------------------
+ */
+
+static void run_linear(struct int8_trial *trial, uint32_t layer, enum linear_site site)
+{
+    int8_pass_prepare(&trial->space, trial->weights, &trial->work, site);
+    int8_pass_linear(&trial->space, trial->weights, &trial->work, layer, site);
+}
+
+/* Attention to oneself. */
+static void keep_values(struct int8_trial *trial, uint32_t layer)
+{
+    const struct int8_work *work = &trial->work;
+    size_t hidden = trial->weights->backend.model->hidden;
+    const float *bias = trial->weights->layers[layer].linear[LINEAR_QKV].bias + 2 * hidden;
+    for (size_t row = 0; row < TRIAL_ROWS; row++) {
+        size_t from = (3 * row + 2) * hidden, to = row * hidden;
+        for (size_t i = 0; work->context.f32 != NULL && i < hidden; i++)
+            work->context.f32[to + i] = work->qkv.f32[from + i] + bias[i];
+        if (work->context.bf16 != NULL)
+            memcpy(work->context.bf16 + to, work->qkv.bf16 + from, hidden * sizeof *work->context.bf16);
+    }
+}
+
+static void run_whole(struct int8_trial *trial, uint32_t layer)
+{
+    run_linear(trial, layer, LINEAR_QKV);
+    keep_values(trial, layer);
+    run_linear(trial, layer, LINEAR_ATTENTION_OUTPUT);
+    int8_pass_norm(&trial->space, trial->weights, &trial->work, layer, NORM_ATTENTION);
+    run_linear(trial, layer, LINEAR_INTERMEDIATE);
+    run_linear(trial, layer, LINEAR_OUTPUT);
+    int8_pass_norm(&trial->space, trial->weights, &trial->work, layer, NORM_OUTPUT);
+}
+
+static double one_less_cosine(const float *a, const float *b, size_t count)
+{
+    double aa = 0, bb = 0, ab = 0;
+    for (size_t i = 0; i < count; i++) {
+        aa += (double)a[i] * (double)a[i];
+        bb += (double)b[i] * (double)b[i];
+        ab += (double)a[i] * (double)b[i];
+    }
+    return 1 - ab / sqrt(aa * bb);
+}
+
+bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
+{
+    const struct cpu_weights *weights = trial->weights;
+    const struct model *model = weights->backend.model;
+    uint32_t tokens = model->pooling == POOLING_CLS ? 1 : MEAN_TOKENS;
+    const float *exact = state(trial, model->layer_count), *near = trial->work.hidden;
+    float *vector = trial->product;
+    double error = 0;
+    memcpy(trial->work.hidden, state(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
+    int8_pass_embedded(&trial->space, weights, &trial->work);
+    for (uint32_t layer = first; layer < model->layer_count; layer++)
+        run_whole(trial, layer);
+    for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
+        weights->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
+        weights->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden, vector + model->hidden);
+        error += one_less_cosine(vector, vector + model->hidden, model->dim);
+    }
+    return error <= ERROR_MOST * TRIAL_ROWS / tokens; /* not so, if it is no number */
+}

@@ -1,0 +1,227 @@
+/* From the model's tensors, in whatever type the file has, to what the CPU backend computes with: the weights of the
+ * products. What else a model has is cpu_weights_vectors.c's. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "engine/cpu/int8_trial.h"
+#include "engine/cpu/weights_parts.h"
+
+/* Whether a linear is kept in int8. The attention's output stays in bf16 where tiles compute it. */
+static bool is_whole(const struct cpu_weights *weights, uint32_t layer, unsigned site)
+{
+    return cpu_weights_whole(weights, layer) && (weights->tiles == NULL || site != LINEAR_ATTENTION_OUTPUT);
+}
+
+static size_t packed_bytes(const struct cpu_weights *weights, bool whole, unsigned site, uint32_t outputs,
+                           uint32_t inputs)
+{
+    if (whole)
+        return int8_weight_bytes(outputs, inputs);
+    if (weights->digits != NULL)
+        return digits_bytes(outputs, inputs) + outputs * sizeof(float);
+    if (weights->tiles == NULL)
+        return matmul_packed_bytes(weights->shapes[site]);
+    return (size_t)outputs * inputs * sizeof(uint16_t);
+}
+
+static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
+                                struct err *err)
+{
+    struct site_linears from = cpu_weights_linears(weights->backend.model, layer, site);
+    struct cpu_linear *out = &weights->layers[layer].linear[site];
+    uint32_t outputs = from.outputs, inputs = from.inputs;
+    size_t part = (size_t)outputs / from.count * inputs;
+    bool whole = is_whole(weights, layer, site);
+    for (unsigned i = 0; i < from.count; i++)
+        tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part);
+    void *to = memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, whole, site, outputs, inputs));
+    if (whole) { /* GELU and ReLU give little below zero */
+        int8_weight_pack(outputs, inputs, plain, site == LINEAR_OUTPUT, to, &out->whole);
+        return STATUS_OK;
+    }
+    if (weights->digits != NULL) {
+        out->digits = (struct digit_rows){to, (float *)((char *)to + digits_bytes(outputs, inputs))};
+        weights->digits->pack(outputs, inputs, plain, out->digits);
+        return STATUS_OK;
+    }
+    if (weights->tiles == NULL)
+        return matmul_pack(weights->shapes[site], plain, to, &out->packed, err);
+    out->tiles = to;
+    weights->tiles->pack(outputs, inputs, plain, to);
+    return STATUS_OK;
+}
+
+static enum status keep_products(struct cpu_weights *weights, uint32_t layer, float *plain, struct err *err)
+{
+    for (unsigned site = 0; site < CPU_SHAPES; site++)
+        TRY(keep_product(weights, layer, site, plain, err));
+    return STATUS_OK;
+}
+
+static void products_copied(struct cpu_weights *weights, uint32_t layer)
+{
+    for (unsigned site = 0; site < CPU_SHAPES; site++) {
+        struct site_linears linears = cpu_weights_linears(weights->backend.model, layer, site);
+        for (unsigned i = 0; i < linears.count; i++)
+            cpu_weights_copied(weights, &linears.part[i]->weight);
+    }
+}
+
+static enum status keep_plain_layers(struct cpu_weights *weights, float *plain, struct err *err)
+{
+    for (uint32_t layer = 0; layer < weights->backend.model->layer_count; layer++) {
+        TRY(keep_products(weights, layer, plain, err));
+        products_copied(weights, layer);
+    }
+    return STATUS_OK;
+}
+
+/* Packs a layer in int8, and leaves it so if the trial is content. */
+static enum status keep_whole(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain,
+                              struct err *err)
+{
+    size_t before = weights->packed_used; /* what a layer in another precision is packed over, if it has to be */
+    weights->first_whole = layer;
+    TRY(keep_products(weights, layer, plain, err));
+    if (int8_trial_passes(trial, layer))
+        return STATUS_OK;
+    weights->first_whole = layer + 1;
+    weights->packed_used = before;
+    return STATUS_OK;
+}
+
+/* In int8: as many layers as may be, from the last one on, and the others as they are in bf16 or f32. */
+static enum status keep_whole_layers(struct cpu_weights *weights, float *plain, struct err *err)
+{
+    struct int8_trial *trial;
+    TRY(int8_trial_open(weights, &trial, err));
+    enum status status = STATUS_OK;
+    for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0 && status == STATUS_OK;) {
+        if (weights->first_whole == layer + 1)
+            status = keep_whole(weights, layer, trial, plain, err);
+        if (weights->first_whole > layer && status == STATUS_OK)
+            status = keep_products(weights, layer, plain, err);
+        products_copied(weights, layer);
+    }
+    int8_trial_close(trial);
+    for (unsigned site = 0; site < CPU_SHAPES && weights->first_whole == 0; site++) {
+        matmul_close(weights->shapes[site]);
+        weights->shapes[site] = NULL;
+    }
+    return status;
+}
+
+/* Compiles the products of a layer, and makes room for the weights of all. */
+static enum status prepare_products(struct cpu_weights *weights, const struct model *model, enum precision precision,
+                                    struct err *err)
+{
+    size_t bytes = 0;
+    enum precision kept = precision == PRECISION_INT8 ? PRECISION_F32 : precision;
+    for (unsigned site = 0; site < CPU_SHAPES; site++) {
+        uint32_t outputs, inputs;
+        backend_linear_shape(model, site, &outputs, &inputs);
+        bool together = site != LINEAR_INTERMEDIATE;
+        if (weights->tiles == NULL && weights->digits == NULL)
+            TRY(matmul_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
+        size_t plain = packed_bytes(weights, false, site, outputs, inputs);
+        size_t whole = packed_bytes(weights, weights->int8 != NULL, site, outputs, inputs);
+        memory_part(NULL, &bytes, plain > whole ? plain : whole);
+    }
+    bytes *= model->layer_count; /* what is not touched in the end takes no memory */
+    weights->packed = memory_aligned(bytes);
+    return weights->packed == NULL ? cpu_weights_no_memory(bytes, err) : STATUS_OK;
+}
+
+static enum status keep_layers(struct cpu_weights *weights, const struct model *model, enum precision precision,
+                               struct err *err)
+{
+    weights->layers = calloc(model->layer_count, sizeof *weights->layers);
+    if (weights->layers == NULL)
+        return cpu_weights_no_memory(model->layer_count, err);
+    weights->first_whole = model->layer_count;
+    TRY(prepare_products(weights, model, precision, err));
+    for (uint32_t layer = 0; layer < model->layer_count; layer++)
+        TRY(cpu_weights_keep_vectors(weights, layer, err));
+    size_t longer = model->intermediate_size > 3 * model->hidden ? model->intermediate_size : 3 * model->hidden;
+    size_t largest = longer * model->hidden; /* elements of any product */
+    float *plain = malloc(largest * sizeof *plain);
+    if (plain == NULL)
+        return cpu_weights_no_memory(largest, err);
+    enum status status =
+        weights->int8 != NULL ? keep_whole_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
+    weights->bytes += weights->packed_used;
+    free(plain);
+    return status;
+}
+
+/* Whether the model's sizes suit the tiles of the processor. */
+static void choose_tiles(struct cpu_weights *weights, const struct model *model, enum precision precision)
+{
+    uint32_t hidden = model->hidden, inner = model->intermediate_size;
+    bool fits = hidden % TILES_MULTIPLE == 0 && inner % TILES_MULTIPLE == 0;
+    if (fits && precision == PRECISION_F32 && hidden <= DIGITS_INPUTS_MAX && inner <= DIGITS_INPUTS_MAX)
+        weights->digits = weights->kernels->digits;
+    if (fits && precision != PRECISION_F32 && hidden / model->heads % TILES_MULTIPLE == 0)
+        weights->tiles = weights->kernels->tiles;
+}
+
+static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
+                        struct err *err)
+{
+    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
+        return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
+                       model->heads, model->dim);
+    weights->int8 = precision == PRECISION_INT8 ? int8_pick() : NULL;
+    choose_tiles(weights, model, precision);
+    TRY(matmul_device_open(&weights->device, err));
+    TRY(cpu_weights_keep_embeddings(weights, precision, err));
+    return keep_layers(weights, model, precision, err);
+}
+
+enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
+                             struct err *err)
+{
+    struct cpu_weights *weights = calloc(1, sizeof *weights);
+    if (weights == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend");
+    weights->backend.model = model;
+    weights->kernels = kernels_pick();
+    enum status status = fill(weights, model, precision, err);
+    if (status != STATUS_OK) {
+        cpu_weights_close(weights);
+        return status;
+    }
+    *out = weights;
+    return STATUS_OK;
+}
+
+static void close_layer(struct cpu_layer *layer)
+{
+    for (unsigned site = 0; site < CPU_SHAPES; site++) {
+        matmul_weights_close(layer->linear[site].packed);
+        free(layer->linear[site].bias);
+    }
+    for (unsigned site = 0; site < CPU_NORMS; site++) {
+        free(layer->norm[site].gain);
+        free(layer->norm[site].bias);
+    }
+}
+
+void cpu_weights_close(struct cpu_weights *weights)
+{
+    if (weights == NULL)
+        return;
+    for (uint32_t layer = 0; weights->layers != NULL && layer < weights->backend.model->layer_count; layer++)
+        close_layer(&weights->layers[layer]);
+    free(weights->layers);
+    free(weights->embedding_norm.gain);
+    free(weights->embedding_norm.bias);
+    free(weights->place);
+    free(weights->packed);
+    free(weights->word);
+    free(weights->word16);
+    for (unsigned site = 0; site < CPU_SHAPES; site++)
+        matmul_close(weights->shapes[site]);
+    matmul_device_close(weights->device);
+    free(weights);
+}

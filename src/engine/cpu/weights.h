@@ -1,0 +1,59 @@
+/* A model's weights as the CPU backend keeps them: packed once, read-only, shared by all streams. */
+#ifndef ENGINE_CPU_WEIGHTS_H
+#define ENGINE_CPU_WEIGHTS_H
+
+#include "engine/backend.h"
+#include "engine/cpu/gemm_split_f32.h"
+#include "engine/cpu/gemm_int8.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/gemm_onednn.h"
+
+enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
+
+struct cpu_linear {
+    struct matmul_weights *packed; /* for oneDNN, or NULL: */
+    uint16_t *tiles;               /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
+    struct digit_rows digits;      /* in f32 where the processor has tiles, or empty: */
+    struct int8_weight whole;
+    float *bias;
+};
+
+struct cpu_layer {
+    struct cpu_linear linear[CPU_SHAPES]; /* by enum linear_site */
+    struct norm_weights norm[CPU_NORMS];  /* by enum norm_site */
+};
+
+struct cpu_weights {
+    struct backend backend; /* first: a struct backend of this backend is one of these */
+    const struct cpu_kernels *kernels;
+    const struct cpu_tiles *tiles;       /* what computes products and attention in bf16, or NULL */
+    const struct digits_kernels *digits; /* what computes products in f32, or NULL: oneDNN does */
+    const struct int8_kernels *int8;     /* what computes products in int8, but for those that tiles do; else NULL */
+    uint32_t first_whole;                /* the layers from it on are in int8; layer_count: none */
+    struct matmul_device *device;
+    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
+    float *word;                       /* [vocabulary, hidden], or NULL: */
+    uint16_t *word16;                  /* the same in bf16 */
+    float *place;                      /* [max_tokens, hidden]: position plus token type 0 */
+    struct norm_weights embedding_norm;
+    struct cpu_layer *layers; /* [layer_count] */
+    char *packed;             /* what the linears point into */
+    size_t packed_used;
+    size_t bytes;
+};
+
+/* Packs the weights of a model. Owns: the caller ends it with cpu_weights_close. `backend` is left for the caller.
+ * Errors: STATUS_NO_MEMORY, STATUS_UNSUPPORTED (shapes that do not fit together), STATUS_INTERNAL. */
+MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precision precision, struct cpu_weights **out,
+                                        struct err *err);
+
+/* Frees them. NULL is allowed. */
+void cpu_weights_close(struct cpu_weights *weights);
+
+/* Whether a layer is computed in int8; where the model is, the others are in bf16 on tiles, or without these in f32. */
+static inline bool cpu_weights_whole(const struct cpu_weights *weights, uint32_t layer)
+{
+    return layer >= weights->first_whole;
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* See cpu_stream.h. */
+#include "engine/cpu/workspace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* Ranges of a step for each hand. */
+enum { RANGES_A_HAND = 4 };
+
+/* Elements between planes of parts, so that those of a number are not a multiple of 4 KB apart. */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* So many rows of a buffer may be written when a pass has `tokens`. */
+static size_t rows_for(size_t tokens)
+{
+    return (tokens + MATMUL_ROWS - 1) / MATMUL_ROWS * MATMUL_ROWS + MATMUL_ROWS;
+}
+
+/* The floats of one block of the product that goes through its activation block by block. */
+static size_t block_floats(const struct cpu_weights *weights, size_t rows)
+{
+    const struct matmul *shape = weights->shapes[LINEAR_INTERMEDIATE];
+    return shape == NULL ? 0 : rows * matmul_block_outputs(shape);
+}
+
+static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
+{
+    const struct model *model = weights->backend.model;
+    uint32_t longest = (uint32_t)(tokens < model->max_tokens ? tokens : model->max_tokens);
+    return sizeof(float) * weights->kernels->attention_scratch(longest, model->hidden / model->heads);
+}
+
+/* Lays out what helpers have to themselves, as lay_out does. */
+static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, char *block)
+{
+    const struct cpu_weights *weights = stream->weights;
+    size_t used = 0, floats = block_floats(weights, rows_for(HELPED_TOKENS));
+    for (unsigned hand = 1; hand < hands; hand++) {
+        stream->hand[hand].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
+        stream->hand[hand].block = memory_part(block, &used, floats * sizeof(float));
+    }
+    return used;
+}
+
+static struct digit_rows lay_out_digits(size_t rows, uint32_t inputs, char *block, size_t *used)
+{
+    struct digit_rows digits = {.value = memory_part(block, used, digits_bytes(rows, inputs))};
+    digits.scale = memory_part(block, used, rows * sizeof(float));
+    return digits;
+}
+
+/* Lays the stream's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
+static size_t lay_out(struct backend_stream *stream, char *block)
+{
+    const struct cpu_weights *weights = stream->weights;
+    const struct model *model = weights->backend.model;
+    bool half = weights->backend.precision == PRECISION_BF16;
+    size_t longest = larger(PASS_TOKENS, model->max_tokens);
+    size_t rows = rows_for(longest), used = 0;
+    size_t hidden = rows * model->hidden, wide = rows * larger(3 * model->hidden, model->intermediate_size);
+
+    stream->hidden = memory_part(block, &used, hidden * sizeof(float));
+    stream->product = memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
+    stream->hand[0].block = stream->product;
+    stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
+    if (weights->tiles == NULL)
+        stream->wide = memory_part(block, &used, wide * sizeof(float));
+    if (weights->digits != NULL) {
+        stream->hidden_digits = lay_out_digits(rows, model->hidden, block, &used);
+        uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;
+        stream->inner_digits = lay_out_digits(rows, inner, block, &used);
+    }
+    if (weights->int8 != NULL) {
+        stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
+        used += int8_space_lay_out(&stream->whole, model, rows, memory_part(block, &used, 0));
+    }
+    if (weights->int8 != NULL && weights->tiles != NULL) {
+        stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        if (weights->first_whole > 0)
+            stream->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+    } else if (half) {
+        stream->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
+    } else {
+        stream->context.f32 = memory_part(block, &used, hidden * sizeof(float));
+    }
+    return used;
+}
+
+void cpu_stream_close(struct backend_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    for (unsigned hand = 0; hand < TEAM_HANDS_MAX; hand++)
+        matmul_runner_close(stream->hand[hand].runner);
+    free(stream->helpers_memory);
+    free(stream->memory);
+    free(stream);
+}
+
+/* Memory of that size, all zero: what gaps hold is computed with, so it must be finite. */
+static enum status make_room(size_t bytes, void **out, struct err *err)
+{
+    *out = memory_aligned(bytes);
+    if (*out == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream (%zu bytes)", bytes);
+    memset(*out, 0, bytes);
+    return STATUS_OK;
+}
+
+static enum status open_runner(const struct cpu_weights *weights, struct cpu_hand *hand, struct err *err)
+{
+    if (weights->shapes[0] == NULL)
+        return STATUS_OK;
+    return matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &hand->runner, err);
+}
+
+enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
+{
+    struct cpu_weights *weights = (struct cpu_weights *)backend;
+    matmul_single_thread();
+    struct backend_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream");
+    stream->weights = weights;
+    stream->hands = 1;
+    size_t bytes = lay_out(stream, NULL);
+    enum status status = make_room(bytes, &stream->memory, err);
+    if (status == STATUS_OK) {
+        lay_out(stream, stream->memory);
+        status = open_runner(weights, &stream->hand[0], err);
+    }
+    if (status != STATUS_OK) {
+        cpu_stream_close(stream);
+        return status;
+    }
+    *out = stream;
+    return STATUS_OK;
+}
+
+/* Where it fails the stream goes on alone. */
+enum status cpu_stream_join(struct backend_stream *stream, struct team *team, struct err *err)
+{
+    const struct cpu_weights *weights = stream->weights;
+    unsigned hands = team_hands(team);
+    if (hands == 1)
+        return STATUS_OK;
+    TRY(make_room(lay_out_helpers(stream, hands, NULL), &stream->helpers_memory, err));
+    lay_out_helpers(stream, hands, stream->helpers_memory);
+    for (unsigned hand = 1; hand < hands; hand++)
+        TRY(open_runner(weights, &stream->hand[hand], err));
+    stream->hands = hands;
+    stream->team = team;
+    return STATUS_OK;
+}
+
+/* ---- steps ---- */
+
+unsigned cpu_ranges(const struct backend_stream *stream, uint32_t parts, uint32_t least)
+{
+    if (!stream->helped)
+        return 1;
+    unsigned most = parts / least, good = stream->hands * RANGES_A_HAND;
+    return most < 1 ? 1 : most < good ? most : good;
+}
+
+enum status cpu_do(const struct cpu_step *step, void (*range)(void *context, unsigned hand, unsigned range),
+                   struct err *err)
+{
+    struct backend_stream *stream = step->stream;
+    struct cpu_step own = *step;
+    if (stream->helped)
+        team_run(stream->team, &(struct team_step){range, &own, step->ranges});
+    else
+        for (unsigned i = 0; i < step->ranges; i++)
+            range(&own, 0, i);
+    for (unsigned hand = 0; hand < stream->hands; hand++) {
+        struct err *met = &stream->hand[hand].err;
+        enum status status = met->status;
+        if (status == STATUS_OK)
+            continue;
+        if (err != NULL)
+            *err = *met;
+        met->status = STATUS_OK;
+        return status;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,87 @@
+/* A stream of the CPU backend: the buffers that one compute thread's passes go through, and what each thread that helps
+ * with one needs beside them. */
+#ifndef ENGINE_CPU_STREAM_H
+#define ENGINE_CPU_STREAM_H
+
+#include "engine/backend.h"
+#include "engine/cpu/int8_pass.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/gemm_onednn.h"
+#include "engine/cpu/weights.h"
+#include "engine/cpu/parallel_for.h"
+
+/* A pass reads all weights once from the third-level cache or memory, so it should have many rows; the activations of
+ * these still fit a second-level cache one product at a time. */
+enum { PASS_TOKENS = 512 };
+
+/* The tokens of the largest pass that others help with: one long text. */
+enum { HELPED_TOKENS = 256 };
+
+/* What a thread has to itself. */
+struct cpu_hand {
+    struct matmul_runner *runner; /* NULL where nothing is oneDNN's */
+    float *scratch;               /* attention's */
+    float *block;                 /* one block of a product of oneDNN's; the first hand's is `product` */
+    struct err err;               /* what went wrong in its part of a step */
+};
+
+/* Buffers of activations; a row is a token. What a precision does not need is NULL. */
+struct backend_stream {
+    const struct cpu_weights *weights;
+    const struct pass *pass;
+    void *memory;                    /* behind all that follows */
+    float *hidden;                   /* [rows, hidden] */
+    uint16_t *hidden16;              /* [rows, hidden] */
+    float *wide;                     /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
+    uint16_t *wide16;                /* the same */
+    float *product;                  /* [rows, hidden] of a product with a residual */
+    struct activations context;      /* [rows, hidden] */
+    struct digit_rows hidden_digits; /* [rows, hidden] */
+    struct digit_rows inner_digits;  /* [rows, hidden] of the context, then [rows, intermediate] */
+    struct int8_space whole;         /* in int8 */
+
+    struct team *team; /* NULL: nobody ever helps */
+    bool helped;       /* with the pass that is on, or was last */
+    unsigned hands;
+    void *helpers_memory; /* behind the hands of helpers */
+    struct cpu_hand hand[TEAM_HANDS_MAX];
+};
+
+/* The ops stream_open, stream_join and stream_close of struct backend_ops. */
+MUST_CHECK enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err);
+MUST_CHECK enum status cpu_stream_join(struct backend_stream *stream, struct team *team, struct err *err);
+void cpu_stream_close(struct backend_stream *stream);
+
+/* A row of `hidden`, and of `hidden16` where that is. */
+static inline struct activations cpu_hidden_row(const struct backend_stream *stream, size_t row)
+{
+    size_t at = row * stream->weights->backend.model->hidden;
+    return (struct activations){stream->hidden + at, stream->hidden16 == NULL ? NULL : stream->hidden16 + at};
+}
+
+/* One step of a pass: what to do, cut into ranges. */
+struct cpu_step {
+    struct backend_stream *stream;
+    uint32_t layer;
+    unsigned site; /* an enum linear_site or norm_site */
+    unsigned ranges;
+};
+
+/* How many ranges a step of `parts` equal parts is cut into, where a range should have `least` of them: 1 when nobody
+ * helps, else a few for each hand, so that they end at about the same time. */
+unsigned cpu_ranges(const struct backend_stream *stream, uint32_t parts, uint32_t least);
+
+/* Does a step, alone or with the team; `range` gets it as context. Errors: what the hands met. */
+MUST_CHECK enum status cpu_do(const struct cpu_step *step, void (*range)(void *context, unsigned hand, unsigned range),
+                              struct err *err);
+
+/* Behind the embedding: what the first product needs of it. */
+void cpu_product_prepare(struct backend_stream *stream);
+/* One product of a layer with what its kernels do on the way. Errors: oneDNN's. */
+MUST_CHECK enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site,
+                                   struct err *err);
+/* The normalisation behind it, unless cpu_product has done that. */
+MUST_CHECK enum status cpu_product_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site,
+                                        struct err *err);
+
+#endif
