@@ -28,7 +28,7 @@ demo: ## start everything privately and search 2,000 package summaries; KEEP=1 l
 	@SLUICE=build/release/sluice /usr/bin/python3 tests/demo/demo.py
 
 bench: all ## measure; docs/speed.md says what is measured and how
-	tests/bench/bench.sh $(BUILD)
+	tools/bench/bench.sh $(BUILD)
 
 loaders: all ## run the code of docs/bulk.md that loads vectors into other programs (PyPI packages, 0.6 GB)
 	tests/support/venv.sh build/venv-loaders tests/docs/requirements.txt

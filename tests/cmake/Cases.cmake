@@ -1,4 +1,4 @@
-# sluice_unit_test(LAYER FILE): builds FILE against LAYER and registers each of its cmocka cases with CTest.
+# sluice_unit_test(LAYER FILE): builds FILE against LAYER as one CTest entry.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 function(sluice_unit_test layer file)
@@ -10,23 +10,27 @@ function(sluice_unit_test layer file)
     PkgConfig::CMOCKA)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_compile_definitions(${target} PRIVATE TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  sluice_register_cases(${target} ${file} "unit.${layer}.${subject}" "unit;${layer}")
+  sluice_register_file(${target} ${file} "unit.${layer}.${subject}" "unit;${layer}")
 endfunction()
 
-# sluice_register_cases(TARGET FILE PREFIX LABELS): one CTest entry for each `cmocka_unit_test...(name` in FILE. A line
-# ` * ctest: LABEL...` in the comment at its head adds labels (`threads`: also worth running under tsan).
-function(sluice_register_cases target file prefix labels)
+# sluice_register_file(TARGET FILE NAME LABELS): one CTest entry for the cases of FILE; `TARGET CASE` runs one by hand. Lines
+# in the comment at its head: ` * ctest: LABEL...` adds labels (`threads`: also worth running under tsan), and
+# ` * ctest-cost: N` is about how many seconds it takes: the long ones are started first.
+function(sluice_register_file target file name labels)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
-  file(READ ${file} text)
-  string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" entries "${text}") # there may be several on a line
-  if(text MATCHES "\n \\* ctest: ([a-z ]+)")
-    string(REPLACE " " ";" more "${CMAKE_MATCH_1}")
-    string(STRIP "${more}" more)
-    list(APPEND labels ${more})
-  endif()
-  foreach(entry ${entries})
-    string(REGEX REPLACE ".*\\(" "" case "${entry}")
-    add_test(NAME ${prefix}.${case} COMMAND ${target} ${case})
-    set_tests_properties(${prefix}.${case} PROPERTIES LABELS "${labels}" TIMEOUT 300)
+  set(cost 0)
+  file(STRINGS ${file} lines REGEX "^ \\* ctest")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^ \\* ctest: ([a-z ]+)")
+      string(STRIP "${CMAKE_MATCH_1}" more)
+      string(REPLACE " " ";" more "${more}")
+      list(APPEND labels ${more})
+    elseif(line MATCHES "^ \\* ctest-cost: ([0-9]+)")
+      set(cost ${CMAKE_MATCH_1})
+    else()
+      message(FATAL_ERROR "${file}: ${line}")
+    endif()
   endforeach()
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 900 COST ${cost})
 endfunction()

@@ -78,7 +78,7 @@ function(sluice_host_test layer file)
   target_link_libraries(${target} PRIVATE ${ARGN} PkgConfig::CMOCKA)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
   target_compile_definitions(${target} PRIVATE TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  sluice_register_cases(${target} ${file} "unit.${layer}.${subject}" "unit;${layer};cuda")
+  sluice_register_file(${target} ${file} "unit.${layer}.${subject}" "unit;${layer};cuda")
 endfunction()
 
 file(GLOB files CONFIGURE_DEPENDS unit/kernels/test_*.c)

@@ -76,17 +76,7 @@ if(TARGET cuda_runtime)
   add_dependencies(gpu_kernels gpu_kernels_products)
 endif()
 
-file(STRINGS ${gpu}/test_check.py lines REGEX "^(class |    def test_)")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${gpu}/test_check.py)
-foreach(line IN LISTS lines)
-  if(line MATCHES "^class ([A-Za-z0-9_]+)")
-    set(class ${CMAKE_MATCH_1})
-  elseif(line MATCHES "^    def test_cuda_" AND NOT TARGET gpu_check_host)
-    continue()
-  elseif(line MATCHES "^    def test_([A-Za-z0-9_]+)")
-    add_test(NAME gpu.check.${CMAKE_MATCH_1}
-      COMMAND ${SLUICE_VENV}/bin/python -B -m unittest test_check.${class}.test_${CMAKE_MATCH_1} WORKING_DIRECTORY ${gpu})
-    set_tests_properties(gpu.check.${CMAKE_MATCH_1} PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 600 COST 20
-      ENVIRONMENT "SLUICE_BUILD=${CMAKE_BINARY_DIR};SLUICE_BINARY=$<TARGET_FILE:sluice>;PYTHONUNBUFFERED=1")
-  endif()
-endforeach()
+add_test(NAME gpu.check WORKING_DIRECTORY ${gpu}
+  COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_SOURCE_DIR}/tests/support/cases.py test_check)
+set_tests_properties(gpu.check PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 1200 COST 60
+  ENVIRONMENT "SLUICE_BUILD=${CMAKE_BINARY_DIR};SLUICE_BINARY=$<TARGET_FILE:sluice>;PYTHONUNBUFFERED=1")

@@ -46,7 +46,6 @@ class Failover(SluiceCase):
 
     # Sentinel.
 
-    # ctest-cost: 10
     def test_sentinel_failover(self):
         """SENTINEL FAILOVER, again and again: both servers live, and the old master becomes a replica."""
         group = Group(self.directory, self.children, replicas=1)
@@ -63,7 +62,6 @@ class Failover(SluiceCase):
         group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["sentinel failover"])
 
-    # ctest-cost: 15
     def test_master_killed(self):
         """kill -9 of the master; the sentinels choose another one, and the dead one comes back as its replica."""
         group = Group(self.directory, self.children, replicas=1)
@@ -82,7 +80,6 @@ class Failover(SluiceCase):
         group.wait_replicas()  # without one nothing is confirmed any more
         self.finish(load, group.wait_master(), ["master killed"])
 
-    # ctest-cost: 12
     def test_master_hangs(self):
         """The master stops answering without closing anything; the worker gives it up, and does not go back when it wakes."""
         group = Group(self.directory, self.children, replicas=1)

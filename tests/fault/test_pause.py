@@ -29,7 +29,6 @@ class Pause(SluiceCase):
         self.wait_until(lambda: daemon.alive_key(self.client), "the sleeper to join again")
         self.assertNotEqual(daemon.worker_name(self.client), name, "a lease that has ended does not come back")
 
-    # ctest-cost: 15
     def test_stopped_past_the_lease(self):
         daemons = [self.start_daemon(self.server), self.start_daemon(self.server)]
         load = self.start_mixed(self.server)

@@ -30,7 +30,6 @@ class Positions(SluiceCase):
         guilty.expected = expected
         return guilty
 
-    # ctest-cost: 7
     def test_error_at_every_position(self):
         """Batches of exactly n: the window waits for n texts and no longer."""
         sizes = SIZES if SCALE >= 1 else SIZES[::8]

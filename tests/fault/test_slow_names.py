@@ -61,7 +61,6 @@ class SlowNames(SluiceCase):
         self.assert_clean(self.server, queue="b", faults=["name service hangs"])
         self.assertEqual(daemon.stop(), 0)
 
-    # ctest-cost: 5
     def test_it_is_said_and_waited_out(self):
         """At the start: the daemon is there before the name service is."""
         self.hang()

@@ -101,18 +101,14 @@ class Steps(SluiceCase):
                         until=lambda sender, proxy, daemon: proxy.struck is not None or self.drained(sender),
                         heal=lambda daemon, sender: self.assertTrue(daemon.running()))
 
-    # ctest-cost: 10
     def test_kill_before_every_step(self):
         self.kill("before")
 
-    # ctest-cost: 10
     def test_kill_after_every_step(self):
         self.kill("after")
 
-    # ctest-cost: 8
     def test_connection_cut_before_every_step(self):
         self.cut("before")
 
-    # ctest-cost: 8
     def test_connection_cut_after_every_step(self):
         self.cut("after")

@@ -45,11 +45,9 @@ class WorkerKill(SluiceCase):
         self.finish(load.producer, faults=["kill mid-batch"])
         print(f"{self.journal.faults['kill mid-batch']} kills mid-batch of {kills}, {len(self.journal.requests)} requests")
 
-    # ctest-cost: 20
     def test_kill_mid_batch_50_times(self):
         self.run_kills(self.start_load(self.server, longest=60, depth=128), scaled(50), seed=20261121)
 
-    # ctest-cost: 25
     def test_kill_with_every_feature_60_times(self):
         """Delays, deadlines, cancels, several texts, classes, tenants, doubled ids: whatever was in the dead worker's hands."""
         load = self.start_mixed(self.server, seed=7, longest=60, depth=128)

@@ -48,7 +48,6 @@ class Inputs(FeatureCase):
 
 
 class EqualTexts(FeatureCase):
-    # ctest-cost: 5
     def test_computed_once(self):
         """Each pass with the word takes HOLD_MS, one row at a time: sixty of them would be seen."""
         self.serve("--max-batch-rows", "1")
@@ -113,7 +112,6 @@ class Telling(FeatureCase):
 
 
 class Shares(FeatureCase):
-    # ctest-cost: 7
     def test_a_tenant_of_ten_beside_one_of_a_hundred_thousand(self):
         """The ten come last in the stream, behind all that the other one has sent. The worker looks through 20,000 entries a
         second for them, whatever it computes meanwhile; long texts make that the faster of the two."""
@@ -186,7 +184,6 @@ class Pressure(FeatureCase):
         self.assertEqual(meta[b"depth_normal"], b"0")
         self.assertIn(b"wait_ms_low", meta)
 
-    # ctest-cost: 5
     def test_pause(self):
         self.serve()
         self.client.set(self.key("paused"), "by hand")
@@ -201,11 +198,9 @@ class Pressure(FeatureCase):
         self.assertEqual(self.wait_reply(name)["status"], b"done")
         self.wait_empty()
 
-    # ctest-cost: 5
 
 
 class Idle(FeatureCase):
-    # ctest-cost: 20
     def commands_of_ten_seconds(self, daemon, proxy):
         daemon.start().wait_ready(self.client)
         self.wait_reply(self.add(text="hello"))

@@ -101,7 +101,6 @@ class Operations(SluiceCase):
 
     # orders to a worker
 
-    # ctest-cost: 6
     def test_orders_reach_one_worker(self):
         first, second = self.start_daemon(self.server), self.start_daemon(self.server)
         names = [served.worker_name(self.client) for served in (first, second)]
@@ -337,7 +336,6 @@ class Operations(SluiceCase):
         self.assertEqual(served.stop(), 0)
         return sorted(done)
 
-    # ctest-cost: 10
     def test_weights_while_both_have_work(self):
         """Three of one queue's batches for each of the other's, from when both run."""
         served, other = self.serve_two(weight=3)
@@ -349,7 +347,6 @@ class Operations(SluiceCase):
         shared = queues[both + 4:both + 84]  # the first few were given out before the other queue was there
         self.assertIn(shared.count("test"), range(48, 66), shared)
 
-    # ctest-cost: 10
     def test_a_batch_that_waits_for_other_queues_does_not_hang(self):
         """A queue of little weight waits far longer than compute_timeout_ms for its turn, and nobody calls that a hang."""
         served, other = self.serve_two(weight=1000, compute_timeout_ms=4000)

@@ -63,7 +63,6 @@ class Sentinels(SluiceCase):
         self.assertEqual(result.returncode, 65, result.stderr)
         self.assertIn(b"not a redis+sentinel:// address", result.stderr)
 
-    # ctest-cost: 5
     def test_encrypted(self):
         """rediss+sentinel://: the sentinels and the server they name, both over TLS, through a failover."""
         certificates = Certificates(self.path("certificates"))

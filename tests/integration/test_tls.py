@@ -179,7 +179,6 @@ class Tls(SluiceCase):
         self.serve_tls(clients="yes")
         self.assert_complains("does not believe our certificate|certificate of ours", *self.ca(), *self.pair("worker"))
 
-    # ctest-cost: 26
     def test_plain_server(self):
         self.server = self.new_redis()
         self.port = self.server.start_on_tcp()

@@ -168,7 +168,6 @@ class VoicesOfRedis(SluiceCase):
         self.assertEqual(daemon.wait_exit(), 77, daemon.read_log())
         self.assertIn("protected mode", daemon.read_log())
 
-    # ctest-cost: 5
     def test_a_repeated_refusal_is_logged_once_a_second(self):
         daemon = self.start()
         spoken = self.say(PASSING["TRYAGAIN"], commands=(b"XREADGROUP",))

@@ -22,6 +22,7 @@
             fprintf(stderr, "no case named %s\n", argv[1]);                                                            \
             return 2;                                                                                                  \
         }                                                                                                              \
+        setvbuf(stdout, NULL, _IOLBF, 0); /* a case that hangs or ends the process has its name in the output */       \
         cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);                                                             \
         return cmocka_run_group_tests(cases, NULL, NULL);                                                              \
     }

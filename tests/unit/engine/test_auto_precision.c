@@ -131,13 +131,11 @@ static void a_damaged_file_is_measured_again(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_twentieth_faster_wins),
-        cmocka_unit_test(without_bf16_nothing_is_measured),
-        cmocka_unit_test(what_was_measured_decides),
-        cmocka_unit_test(a_damaged_file_is_measured_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_twentieth_faster_wins),
+    cmocka_unit_test(without_bf16_nothing_is_measured),
+    cmocka_unit_test(what_was_measured_decides),
+    cmocka_unit_test(a_damaged_file_is_measured_again),
+};
+
+TEST_MAIN(tests)

@@ -1,5 +1,7 @@
 /* The devices at work, on a backend whose passes end when the test says so: a free device takes the next batch, what a
- * lost one had runs elsewhere, and when the last one is lost everything comes back. ctest: threads
+ * lost one had runs elsewhere, and when the last one is lost everything comes back.
+ *
+ * ctest: threads
  */
 #include "harness.h"
 

@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
 
 from redis_server import RedisServer  # noqa: E402
 from scripts import Desk, End, Park, source  # noqa: E402

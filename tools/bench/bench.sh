@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what docs/speed.md reports: ratios within one run, medians, and the machine they were taken on.
-#   tests/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
+#   tools/bench/bench.sh BUILD_DIR [engine|e2e|ab|queue|growth|tokenizer|latency|memory|reclaim|takeover|waiters|features|scripts|looks|bulk|peers ...]
 # `peers` installs other engines, some GB of them, and is not among the parts that run when none is named.
 set -euo pipefail
 build=$(realpath "$1")

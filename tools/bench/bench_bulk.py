@@ -31,7 +31,7 @@ from daemon import BINARY, Daemon  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 
 MODEL = SOURCE / "config/models/sluice-mini-en"
-CEILING = BUILD / "tests/bulk_ceiling"
+CEILING = BUILD / "tools/bulk_ceiling"
 BATCH_TOKENS = 1024  # where the engine is fastest with this model
 
 
@@ -88,7 +88,7 @@ def rates(rows=1_000_000, rounds=2):
     with tempfile.TemporaryDirectory() as folder:
         texts = os.path.join(folder, "texts.txt")
         # By another process: a child counts the memory that its parent has when it begins.
-        said = subprocess.run([sys.executable, SOURCE / "tests/bench/bulk_rows.py", str(rows), texts], check=True, capture_output=True)
+        said = subprocess.run([sys.executable, SOURCE / "tools/bench/bulk_rows.py", str(rows), texts], check=True, capture_output=True)
         print(f"{rows:,} rows, {said.stdout.decode().strip()}; {os.path.getsize(texts) / rows:.0f} bytes on average", flush=True)
         shares, peaks = {local: [], queue: []}, {local: [], queue: []}
         for number in range(rounds):

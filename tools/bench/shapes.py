@@ -6,7 +6,7 @@ usage: shapes.py minilm|bge-small|bert-base DIRECTORY
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
 
 from model import vocabulary, write_model  # noqa: E402
 

@@ -5,7 +5,7 @@ each, in turn, medians.
 usage: peers.py BUILD_DIR [--shapes minilm,…] [--precisions f32,…] [--peers openvino,…] [--columns fixed,…] [--rounds N]
                 [--step-ms N] [--chance SHARE] [--quick] [--table]
 
-Each peer gets an environment of its own with pinned packages (tests/bench/peer/requirements) below WORK, once; one that
+Each peer gets an environment of its own with pinned packages (tools/bench/peer/requirements) below WORK, once; one that
 cannot be installed, and each variant that does not run, is listed with the reason. Figures are merged into WORK/results.json,
 so that a long comparison can be run in parts; ratios are always between engines that took turns in one run.
 """
@@ -88,7 +88,7 @@ def script_of(engine):
 
 def command(engine, options, installed, folder):
     if engine.peer == catalogue.OURS:
-        return [options.build / "tests/peer_sluice", "serve", folder, engine.variant, catalogue.THREADS]
+        return [options.build / "tools/peer_sluice", "serve", folder, engine.variant, catalogue.THREADS]
     threads = catalogue.THREADS // engine.lanes
     return [installed.python(engine.packages), "-B", script_of(engine), "serve", folder, engine.variant, engine.lanes, threads]
 
@@ -201,7 +201,7 @@ def words(text):
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description="Sluice beside the engines that PyPI carries")
-    parser.add_argument("build", type=pathlib.Path, help="a build folder, for tests/peer_sluice")
+    parser.add_argument("build", type=pathlib.Path, help="a build folder, for tools/peer_sluice")
     parser.add_argument("--shapes", type=words, default=["minilm"], help="minilm,bge-small,bert-base")
     parser.add_argument("--precisions", type=words, help="f32,bf16,int8; all by default")
     parser.add_argument("--peers", type=words, help="openvino,onnxruntime,…; all by default, ours always")

@@ -12,7 +12,7 @@
 A peer is an object with `forward(lane, ids, mask)` -> [rows, dim], its vectors of length 1; or with `encode(texts, rows)`; or
 with `tokenize(texts)` -> number of ids. Batches are sorted by length, cut, padded and laid out before the clock runs, which is
 in a peer's favour, and so is the choice of the best batch for each load. With two lanes, two batches run side by side on one
-thread each, and `forward` is called by two threads; else one batch runs on two threads. tests/bench/peer_sluice.c speaks the
+thread each, and `forward` is called by two threads; else one batch runs on two threads. tools/bench/peer_sluice.c speaks the
 same language.
 """
 import concurrent.futures

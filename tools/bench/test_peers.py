@@ -253,7 +253,7 @@ class Ours(unittest.TestCase):
             (self.folder / f"loads/{name}.txt").write_text("\n".join(texts) + "\n")
             (self.folder / f"loads/{name}.ids").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
         self.rows, self.tokens = len(rows), sum(map(len, rows))
-        built = pathlib.Path(os.environ["SLUICE_BINARY"]).parent / "tests/peer_sluice"
+        built = pathlib.Path(os.environ["SLUICE_BINARY"]).parent / "tools/peer_sluice"
         self.process = Process([built, "serve", self.folder, "f32", 2], start_s=60)
         self.addCleanup(self.process.close)
 

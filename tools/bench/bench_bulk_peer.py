@@ -63,7 +63,7 @@ def main():
     threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         texts, ours, theirs = (os.path.join(folder, name) for name in ("texts.txt", "ours.npy", "theirs.npy"))
-        subprocess.run([sys.executable, SOURCE / "tests/bench/bulk_rows.py", str(rows), texts], check=True, capture_output=True)
+        subprocess.run([sys.executable, SOURCE / "tools/bench/bulk_rows.py", str(rows), texts], check=True, capture_output=True)
         for precision in ("f32", "bf16"):
             ratios, encodes, memory = [], [], []
             for number in range(rounds):

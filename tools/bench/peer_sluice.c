@@ -1,5 +1,5 @@
-/* Sluice as one of the engines that tests/bench/peers.py compares: it speaks the language of
- * tests/bench/peer/worker.py, so that ours stays as warm as the others and takes turns with them.
+/* Sluice as one of the engines that tools/bench/peers.py compares: it speaks the language of
+ * tools/bench/peer/worker.py, so that ours stays as warm as the others and takes turns with them.
  *
  *     peer_sluice serve MATERIAL PRECISION THREADS
  *

@@ -13,7 +13,7 @@ import time
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
 
 from scripts import Desk, source  # noqa: E402
 from stage import Stage  # noqa: E402
