@@ -1,47 +1,106 @@
-/* Runs a fuzz target as a plain test: every file of the directories on the command line, and of none an error.
- * Each input lies in memory of its own size, so that a read behind its end shows under ASan. */
-#include <dirent.h>
+/* Runs a fuzz target as a plain test: every seed of the files on the command line, in their order, and of none an error.
+ * tests/fuzz/seeds.py says how they are written. Each input lies in memory of its own size, so that a read behind its end
+ * shows under ASan; the last name in the output is that of the seed that crashed. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "fuzz.h"
 
-static int replay_file(const char *path)
+struct seed {
+    char name[128];
+    uint8_t *data;
+    size_t size, room;
+};
+
+static void add(struct seed *seed, int byte, size_t count)
 {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL || fseek(file, 0, SEEK_END) != 0) {
-        perror(path);
-        return 1;
+    if (seed->size + count > seed->room) {
+        seed->room = 2 * (seed->size + count);
+        seed->data = realloc(seed->data, seed->room);
+        FUZZ_CHECK(seed->data != NULL);
     }
-    long size = ftell(file);
-    uint8_t *data = size >= 0 ? malloc((size_t)size + (size == 0)) : NULL;
-    rewind(file);
-    int code = data == NULL || fread(data, 1, (size_t)size, file) != (size_t)size;
-    fclose(file);
-    if (code == 0)
-        LLVMFuzzerTestOneInput(data, (size_t)size);
-    else
-        perror(path);
-    free(data);
-    return code;
+    memset(seed->data + seed->size, byte, count);
+    seed->size += count;
 }
 
-/* Returns how many files there were, or -1 after an error. */
-static int replay_directory(const char *directory)
+/* Reads what stands behind a backslash; returns where it ends, or NULL when it is nothing known. */
+static const char *unescape(struct seed *seed, const char *at)
 {
-    DIR *dir = opendir(directory);
-    if (dir == NULL) {
-        perror(directory);
+    static const char names[] = "nrt\\", bytes[] = "\n\r\t\\";
+    const char *known = *at != '\0' ? strchr(names, *at) : NULL;
+    unsigned byte = 0;
+    size_t count = 1;
+    int length = 0;
+    if (known != NULL) {
+        add(seed, bytes[known - names], 1);
+        return at + 1;
+    }
+    if (*at == '{') {
+        sscanf(at, "{%zu}%2x%n", &count, &byte, &length);
+    } else {
+        sscanf(at, "x%2x%n", &byte, &length);
+    }
+    if (length == 0) {
+        return NULL;
+    }
+    add(seed, (int)byte, count);
+    return at + length;
+}
+
+static bool append(struct seed *seed, const char *line)
+{
+    while (line != NULL && *line != '\0' && *line != '\n') {
+        if (*line == '\\') {
+            line = unescape(seed, line + 1);
+        } else {
+            add(seed, (unsigned char)*line++, 1);
+        }
+    }
+    return line != NULL;
+}
+
+static void run(struct seed *seed)
+{
+    printf("%s\n", seed->name);
+    fflush(stdout);
+    uint8_t *exact = malloc(seed->size + (seed->size == 0));
+    FUZZ_CHECK(exact != NULL);
+    if (seed->size > 0) {
+        memcpy(exact, seed->data, seed->size);
+    }
+    LLVMFuzzerTestOneInput(exact, seed->size);
+    free(exact);
+    seed->size = 0;
+}
+
+/* Returns how many seeds there were, or -1 after an error. */
+static int replay(const char *path)
+{
+    static char line[4096];
+    struct seed seed = {0};
+    int count = 0;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        perror(path);
         return -1;
     }
-    int count = 0;
-    for (struct dirent *entry; count >= 0 && (entry = readdir(dir)) != NULL;) {
-        char path[4096];
-        if (entry->d_name[0] == '.')
-            continue;
-        int length = snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-        count = length < (int)sizeof path && replay_file(path) == 0 ? count + 1 : -1;
+    while (count >= 0 && fgets(line, sizeof line, file) != NULL) {
+        bool head = strncmp(line, "== ", 3) == 0;
+        if (head && count > 0) {
+            run(&seed);
+        }
+        if (head && sscanf(line + 3, "%127s", seed.name) == 1) {
+            count++;
+        } else if (head || count == 0 || strchr(line, '\n') == NULL || !append(&seed, line)) {
+            fprintf(stderr, "%s: seed %d: not a seed's text: %s", path, count, line);
+            count = -1;
+        }
     }
-    closedir(dir);
+    if (count > 0) {
+        run(&seed);
+    }
+    fclose(file);
+    free(seed.data);
     return count;
 }
 
@@ -49,9 +108,10 @@ int main(int argc, char **argv)
 {
     int total = 0;
     for (int i = 1; i < argc; i++) {
-        int count = replay_directory(argv[i]);
-        if (count < 0)
+        int count = replay(argv[i]);
+        if (count < 0) {
             return 1;
+        }
         total += count;
     }
     printf("%d inputs\n", total);
