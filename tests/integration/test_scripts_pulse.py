@@ -176,7 +176,7 @@ class Pulse(SluiceCase):
         """Two of its own leases after it last spoke, by who may judge leases."""
         now = int(self.client.time()[0]) * 1000
         self.client.hset(self.desk.key("workers"), mapping={
-            "fresh": f"{now} state running lease 300", "slow": f"{now - 61000} state running lease 40000",
+            "fresh": f"{now} state running lease 30000", "slow": f"{now - 61000} state running lease 40000",
             "dead": f"{now - 61000} state running lease 30000", "command:dead": "stop", "command:slow": "quiet",
             "older version": f"{now - 3700000} state running", "junk": "junk", "command:nobody": "stop"})
         self.pulse(rank=1)
