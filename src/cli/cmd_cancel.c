@@ -37,7 +37,7 @@ static int run(struct invocation *invocation)
             return EX_USAGE;
         }
     }
-    return session_run(invocation, body);
+    return session_run_one(invocation, body);
 }
 
 const struct subcommand command_cancel = {

@@ -42,6 +42,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     char key[SESSION_KEY];
     const struct resp_value *caps;
     session_key(session, "meta", "", key);
+    session_heading(session);
     TRY(SESSION_ASK(session, &caps, err, "HMGET", key, "cap_high", "cap_normal", "cap_low", "cap_later"));
     for (size_t i = 0; i <= CLASS_COUNT && i < caps->count; i++) {
         const char *name = i < CLASS_COUNT ? class_names[i] : "later";
@@ -65,8 +66,11 @@ const struct subcommand command_caps = {
     .summary = "Show or set how many requests may wait in a queue",
     .explanation =
         "Above its cap, the newest unread requests of a class are answered queue_full, with the time after which to\n"
-        "try again; above that of later, requests that ask for a delay. The workers enforce caps, once a second: while none\n"
-        "lives, a class grows on (`sluice stats` shows what is above). Without options: the caps in effect.",
+        "try again; above that of later, requests that ask for a delay. The workers enforce caps, once a second: "
+        "while\n"
+        "none lives, a class grows on (`sluice stats` shows what is above). Without options: the caps in effect. "
+        "Where\n"
+        "the configuration lists several queues and --queue names none of them, each gets the same caps.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

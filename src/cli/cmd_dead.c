@@ -191,6 +191,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     const struct verb *verb = find_verb(invocation);
     struct work work = {.session = session, .dry_run = own->dry_run};
     enum status status = STATUS_OK;
+    session_heading(session);
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++)
             status = letters_find(session, invocation->operands[i], &work, verb->visit, err);
@@ -212,7 +213,7 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice dead: %s\n", problem);
         return EX_USAGE;
     }
-    return session_run(invocation, body);
+    return invocation->operand_count > 1 ? session_run_one(invocation, body) : session_run(invocation, body);
 }
 
 const struct subcommand command_dead = {

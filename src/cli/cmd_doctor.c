@@ -1,6 +1,7 @@
 /* sluice doctor: the order of the chapters, how a finding is printed, and the exit code. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -73,20 +74,50 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
     return status;
 }
 
+/* What each queue has of its own, under its own settings. */
+static void look_at_queues(struct doctor *doctor, struct config *configs, size_t count)
+{
+    static void (*const chapters[])(struct doctor *) = {doctor_rights, doctor_queue, doctor_model};
+    const struct config *all = doctor->config;
+    doctor->session.several = count > 1;
+    for (size_t i = 0; i < count; i++) {
+        doctor->config = &configs[i];
+        doctor->session.queue = configs[i].queue;
+        session_heading(&doctor->session);
+        for (size_t j = 0; j < sizeof chapters / sizeof chapters[0]; j++) {
+            chapters[j](doctor);
+        }
+    }
+    if (count > 1) {
+        puts("this host");
+    }
+    doctor->config = all;
+}
+
 static int run(struct invocation *invocation)
 {
-    static void (*const chapters[])(struct doctor *) = {doctor_server, doctor_durability, doctor_rights, doctor_queue,
-                                                        doctor_model};
     const struct own *own = invocation->own;
     struct doctor doctor = {.config = &invocation->config, .role = 1U << own->role, .user = own->user};
+    struct config *configs;
+    size_t count;
     struct err err = {0};
+    if (config_split(&invocation->config, &configs, &count, &err)) {
+        return report(invocation, &err);
+    }
     enum status status = reach(&doctor, invocation, &err);
-    for (size_t i = 0; status == STATUS_OK && i < sizeof chapters / sizeof chapters[0]; i++)
-        chapters[i](&doctor);
+    if (!status) {
+        doctor_server(&doctor);
+        doctor_durability(&doctor);
+        look_at_queues(&doctor, configs, count);
+    }
     doctor_host(&doctor);
     printf("%u failed, %u warnings\n", doctor.failed, doctor.warned);
     buffer_free(&doctor.info);
     session_close(&doctor.session);
+    for (size_t i = 0; i < count; i++) {
+        config_free(&configs[i]);
+    }
+    free(configs);
     if (status != STATUS_OK)
         return status_exit_code(status);
     return doctor.failed > 0 ? EX_CONFIG : EX_OK;
@@ -98,7 +129,9 @@ const struct subcommand command_doctor = {
     .summary = "Check Redis, its settings, the rights of a user, the queue, its model and this host",
     .explanation =
         "A line for each finding: ok, warn, or fail. Exit 78 when something failed, 69 or 77 when Redis cannot be\n"
-        "reached or refuses the login. Nothing is changed.",
+        "reached or refuses the login. Nothing is changed. Where the configuration lists several queues, each is "
+        "looked at\n"
+        "under its own heading and with its own model, or the one that --queue names.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

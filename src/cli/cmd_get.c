@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/reply_print.h"
+#include "cli/session.h"
 #include "io/client.h"
 #include "serve/password.h"
 
@@ -32,6 +33,9 @@ static int run(struct invocation *invocation)
     struct err err;
     if (invocation->operand_count != 1 || strlen(invocation->operands[0]) > 128) {
         fprintf(stderr, "sluice get: needs one ID of at most 128 bytes, the one that XADD or sluice submit printed\n");
+        return EX_USAGE;
+    }
+    if (!session_is_one(invocation)) {
         return EX_USAGE;
     }
     struct address address;

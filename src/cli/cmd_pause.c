@@ -40,7 +40,9 @@ const struct subcommand command_pause = {
     .name = "pause",
     .bit = FOR_OPERATOR,
     .summary = "Pause a queue: workers finish what they hold and take nothing more",
-    .explanation = "Takes effect within a second. Requests can still be enqueued.",
+    .explanation =
+        "Takes effect within a second. Requests can still be enqueued. Where the configuration lists several\n"
+        "queues: all of them, or the one that --queue names.",
     .run = run_pause,
 };
 
@@ -48,5 +50,6 @@ const struct subcommand command_resume = {
     .name = "resume",
     .bit = FOR_OPERATOR,
     .summary = "End the pause of a queue",
+    .explanation = "Where the configuration lists several queues: of all of them, or of the one that --queue names.",
     .run = run_resume,
 };

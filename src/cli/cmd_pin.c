@@ -69,6 +69,7 @@ static enum status body(struct session *session, const struct invocation *invoca
         return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
     }
     const char *model = session_text(&pinned->items[0]);
+    session_heading(session);
     snprintf(precision, sizeof precision, "%s", session_text(&pinned->items[1]));
     printf("model     %s\nprecision %s\n", model[0] != '\0' ? model : "none yet",
            precision[0] != '\0' ? precision : "any");
@@ -77,7 +78,8 @@ static enum status body(struct session *session, const struct invocation *invoca
 
 static int run(struct invocation *invocation)
 {
-    return session_run(invocation, body);
+    const struct own *own = invocation->own;
+    return own->precision != NULL ? session_run_one(invocation, body) : session_run(invocation, body);
 }
 
 const struct subcommand command_pin = {

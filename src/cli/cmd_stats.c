@@ -13,7 +13,7 @@ struct own {
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 static const struct setting own_settings[] = {
-    {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON"},
+    {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON for each queue"},
 };
 
 enum { PRECISIONS_MAX = 8 };
@@ -235,7 +235,8 @@ const struct subcommand command_stats = {
     .explanation =
         "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
         "the workers estimate it. later: delayed or to be retried. dead: dead letters. above cap:\n"
-        "what workers will refuse next (sluice caps). computing in: how many workers in which precision (sluice pin).",
+        "what workers will refuse next (sluice caps). computing in: how many workers in which precision (sluice pin).\n"
+        "Where the configuration lists several queues, all of them, or the one that --queue names.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

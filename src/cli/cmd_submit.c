@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/lines.h"
 #include "cli/reply_print.h"
+#include "cli/session.h"
 #include "cli/submit_request.h"
 #include "io/client.h"
 #include "serve/password.h"
@@ -188,7 +189,7 @@ static int run(struct invocation *invocation)
 {
     struct err err = {0};
     struct address address;
-    if (check_usage(invocation) != EX_OK)
+    if (check_usage(invocation) != EX_OK || !session_is_one(invocation))
         return EX_USAGE;
     enum status status = password_address(&invocation->config, &address, &err);
     if (status != STATUS_OK)

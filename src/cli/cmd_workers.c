@@ -127,6 +127,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     const char *verb = verb_of(invocation);
     struct heartbeats heartbeats;
     enum status status = heartbeats_read(session, &heartbeats, err);
+    session_heading(session);
     if (status == STATUS_OK)
         status = is_order(verb)               ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
@@ -151,7 +152,7 @@ static int run(struct invocation *invocation)
         fprintf(stderr, "sluice workers: %s\n", problem);
         return EX_USAGE;
     }
-    return session_run(invocation, body);
+    return names > 0 ? session_run_one(invocation, body) : session_run(invocation, body);
 }
 
 const struct subcommand command_workers = {

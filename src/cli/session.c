@@ -33,16 +33,62 @@ void session_close(struct session *session)
     address_free(&session->address);
 }
 
+size_t session_queues(const struct config *config)
+{
+    bool picked = config_source_of(config, "queue") > SOURCE_FILE;
+    return config->queues.count == 0 || picked ? 1 : config->queues.count;
+}
+
+const char *session_queue(const struct config *config, size_t number)
+{
+    return session_queues(config) == 1 ? config->queue : config_queue_value(&config->queues, number, "queue");
+}
+
 int session_run(struct invocation *invocation,
                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
 {
     struct session session;
     struct err err = {0};
     enum status status = session_open(&session, invocation, &err);
-    if (status == STATUS_OK)
-        status = body(&session, invocation, &err);
+    int code = status ? report(invocation, &err) : EX_OK;
+    session.several = session_queues(&invocation->config) > 1;
+    for (size_t i = 0; !status && i < session_queues(&invocation->config); i++) {
+        session.queue = session_queue(&invocation->config, i);
+        if (body(&session, invocation, &err)) {
+            (void)(session.several && err_prefix(&err, "queue %s", session.queue));
+            int failed = report(invocation, &err);
+            code = code == EX_OK ? failed : code;
+        }
+    }
     session_close(&session);
-    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+    return code;
+}
+
+bool session_is_one(const struct invocation *invocation)
+{
+    size_t count = session_queues(&invocation->config);
+    if (count == 1) {
+        return true;
+    }
+    fprintf(stderr, "sluice %s: name one of the configuration's queues with --queue:", invocation->command->name);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(stderr, " %s", session_queue(&invocation->config, i));
+    }
+    fputc('\n', stderr);
+    return false;
+}
+
+int session_run_one(struct invocation *invocation,
+                    enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err))
+{
+    return session_is_one(invocation) ? session_run(invocation, body) : EX_USAGE;
+}
+
+void session_heading(const struct session *session)
+{
+    if (session->several) {
+        printf("queue %s\n", session->queue);
+    }
 }
 
 const char *session_key(const struct session *session, const char *suffix, const char *more, char key[SESSION_KEY])

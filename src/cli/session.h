@@ -14,6 +14,7 @@ struct session {
     struct address address;
     struct client *client;
     const char *queue;
+    bool several;      /* the command is about several queues, and this is one of them */
     uint64_t redis_ms; /* Redis unix ms when the session was opened: the clock of all deadlines and ages */
 };
 
@@ -24,9 +25,27 @@ MUST_CHECK enum status session_open(struct session *session, const struct invoca
 /* Closes the connection; wipes the password. */
 void session_close(struct session *session);
 
-/* Runs a command's body on a session and turns its status into an exit code; errors are printed. */
+/* The queues that a command is about: those of the file's `queues`, or the one that a flag or a variable names. */
+size_t session_queues(const struct config *config);
+
+/* The name of one of them, from 0. Owns: it is the configuration's. */
+const char *session_queue(const struct config *config, size_t number);
+
+/* Runs a command's body once for each of these queues, on one connection, and turns the first status that is not
+ * STATUS_OK into an exit code; errors are printed, and the other queues have their turn. */
 int session_run(struct invocation *invocation,
                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
+
+/* The same for a command about things that are another queue's under the same name: refused (EX_USAGE) while there are
+ * several. */
+int session_run_one(struct invocation *invocation,
+                    enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
+
+/* Whether there is one queue only. Prints otherwise that --queue must name one: EX_USAGE is due then. */
+bool session_is_one(const struct invocation *invocation);
+
+/* Prints which queue the next lines are about, where there are several. */
+void session_heading(const struct session *session);
 
 /* Writes sluice:{queue}:<suffix><more>; returns `key`. */
 const char *session_key(const struct session *session, const char *suffix, const char *more, char key[SESSION_KEY]);

@@ -91,3 +91,79 @@ class Queues(SluiceCase):
         self.assert_clean(self.server, queue="a", model=model, journal=senders["a"].journal)
         self.assert_clean(self.server, queue="b", model=model, journal=senders["b"].journal)
         self.assertEqual(daemon.stop(), 0)
+
+    def sluice(self, *arguments, code=0, environment=None):
+        """A command with a configuration that lists the queues a and b."""
+        result = self.run_sluice(*arguments, "--config", self.path("two.json"), "--redis", self.server.socket, environment=environment)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout.decode()}{result.stderr.decode()}")
+        return (result.stdout if code == 0 else result.stdout + result.stderr).decode()
+
+    def write_two(self):
+        models = {"a": self.make_model("one"), "b": self.make_model("two", hidden=32, seed=7)}
+        self.write("two.json", json.dumps({"queues": [{"queue": queue, "model": model} for queue, model in models.items()]}))
+        return models
+
+    def test_commands_are_about_all_of_them(self):
+        """Each queue under its heading, or as a line of JSON of its own; --queue and SLUICE_QUEUE narrow."""
+        self.write_two()
+        for queue, count in (("a", 2), ("b", 3)):
+            for _ in range(count):
+                self.client.xadd(f"sluice:{{{queue}}}:requests", {"text": "x"})
+            self.client.xadd(f"sluice:{{{queue}}}:dead", {"_entry": "5-0", "_code": "internal", "text": queue})
+
+        def unread(*flags, environment=None):
+            lines = self.sluice("stats", "--json", *flags, environment=environment).splitlines()
+            return {stats["queue"]: stats["classes"]["normal"]["unread"] for stats in map(json.loads, lines)}
+        self.assertEqual(unread(), {"a": 2, "b": 3})
+        self.assertEqual(unread("--queue", "b"), {"b": 3})
+        self.assertEqual(unread("--queue", "elsewhere"), {"elsewhere": 0})
+        self.assertEqual(unread(environment={"SLUICE_QUEUE": "a"}), {"a": 2})
+        self.assertEqual(re.findall(r"(?m)^queue +(\S+)", self.sluice("stats")), ["a", "b"])
+        self.assertEqual(self.sluice("workers").splitlines(), ["queue a", "no worker has joined queue a", "queue b", "no worker has joined queue b"])
+        missing = self.sluice("workers", "check", code=69)
+        for queue in "ab":
+            self.assertRegex(missing, f"queue {queue}: no worker of .* is alive on queue {queue}\n")
+        self.assertEqual(self.sluice("pause"), "queue a is paused\nqueue b is paused\n")
+        self.assertEqual(self.sluice("resume", "--queue", "b"), "queue b goes on\n")
+        self.assertEqual(self.sluice("resume"), "queue a goes on\nqueue b was not paused\n")
+        self.sluice("caps", "--queue", "b", "--high", "7")
+        self.assertEqual(self.sluice("caps", "--low", "9").split(),
+                         "queue a high none normal none low 9 later none queue b high 7 normal none low 9 later none".split())
+        self.assertEqual([line.split()[0] for line in self.sluice("dead").splitlines()][::2], ["queue", "queue"])
+        self.assertEqual(re.findall(r"(?m)^queue +(\S+)", self.sluice("pin")), ["a", "b"])
+        self.assertEqual(self.sluice("dead", "purge", "--all"), "queue a\n1 deleted\nqueue b\n1 deleted\n")
+
+    def test_what_is_one_queues_wants_its_name(self):
+        """Names of requests, letters and workers may be another queue's, too."""
+        self.write_two()
+        for words in (["cancel", "5-0"], ["dead", "show", "1-1"], ["workers", "drain", "host-1-aa"],
+                      ["pin", "--precision", "f32"], ["submit", "text"], ["get", "5-0"]):
+            self.assertRegex(self.sluice(*words, code=64), "name one of the configuration's queues with --queue: a b\n")
+        self.assertEqual(self.client.keys("*"), [])
+        self.sluice("cancel", "5-0", "--queue", "b")
+        self.sluice("submit", "text", "--queue", "b")
+        self.assertEqual(sorted(self.client.keys("*")), [b"sluice:{b}:control", b"sluice:{b}:requests"])
+
+    def test_a_queue_that_fails_does_not_hide_the_others(self):
+        self.write_two()
+        self.client.set("sluice:{a}:dead", "x")
+        text = self.sluice("dead", "list", code=70)
+        self.assertRegex(text, "(?s)queue a\n.*queue b\n.*sluice dead: queue a: XRANGE: .*wrong kind of value")
+        self.assertEqual(text.count("wrong kind"), 1)
+
+    def test_doctor_looks_at_each_with_its_own_model(self):
+        models = self.write_two()
+        daemon = self.serve(*({"queue": queue, "model": model} for queue, model in models.items()))
+        self.assertEqual(daemon.stop(), 0)
+        text = self.sluice("doctor", code=78)  # this Redis lets everybody in
+        parts = dict(zip(*[iter(re.split(r"(?m)^(queue \w+|this host)$", text)[1:])] * 2))
+        self.assertEqual(list(parts), ["queue a", "queue b", "this host"])
+        self.assertRegex(parts["queue a"], r"(?m)^ok    model       one \(\w+\) is the queue's$")
+        self.assertRegex(parts["queue b"], r"(?m)^ok    model       two \(\w+\) is the queue's$")
+        for finding in (" version ", " backend "):
+            self.assertEqual(text.count(finding), 1, text)
+        one = self.sluice("doctor", "--queue", "b", code=78)
+        self.assertRegex(one, r"(?m)^ok    model       two \(\w+\) is the queue's$")
+        self.assertNotIn("one (", one)
+        self.client.hset("sluice:{b}:meta", "model_id", "another")
+        self.assertRegex(self.sluice("doctor", code=78), r"(?m)^fail  model       the queue belongs to the model another; two is")
