@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- Ends a request by its name, wherever it is: in its stream, read or not, or parked; and the entry that asked for it.
 --
--- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 stream of the target, 6 results (the registry),
---       7 reply:<id> of the target, 8 its wake:<id> or its results:<name>
--- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 7, 5 ttl in ms of the reply
---       unless the target says another, 6 what KEYS 8 is for: 0 nothing, 1 a wake token, s the results stream,
+-- KEYS  1 stream of the cancel entry, a class's or `control`, 2 trouble, 3 later, 4 later:data, 5 stream of the target,
+--       6 reply:<id> of the target, 7 its wake:<id> or its results:<name>
+-- ARGV  1 consumer, 2 id of the cancel entry, 3 name of the target, 4 <id> as it is in KEYS 6, 5 ttl in ms of the reply
+--       unless the target says another, 6 what KEYS 7 is for: 0 nothing, 1 a wake token, s the results stream,
 --       7 its <name>, '' for none
 -- Returns { code, ... }
 --       { 1 }   cancelled: the reply says so, and who computes it now finds the gate closed
@@ -17,9 +17,9 @@
 -- it could not look everywhere (later:data or trouble of a wrong type: the cancel stays pending).
 
 local try, call, pcall = pcall, redis.call, redis.pcall
-local stream, trouble, later, data, home, registry, reply, other = unpack(KEYS)
+local stream, trouble, later, data, home, reply, other = unpack(KEYS)
 local cancel_id, name, given_id, default_ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local TTL_MAX_S, RESULTS_NAMES, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 64, 100000, 86400000, 16
+local TTL_MAX_S, RESULTS_LENGTH, DAY_MS, WAKES = 604800, 100000, 86400000, 16
 local ECHOES = {{'meta', 4096, ''}, {'tenant', 64, '^[%w._:%-]+$'}, {'traceparent', 256, '^[!-~]+$'}} -- as the worker takes them
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -99,17 +99,15 @@ local function write_reply(target, seen)
   return ttl
 end
 
-local function tell(notify, results, ttl)
+local function tell(notify, ttl)
   if notify == '1' then
     local tokens = side(pcall('RPUSH', other, name))
     if tokens and tokens > WAKES then side(pcall('LTRIM', other, -WAKES, -1)) end
     if tokens then side(pcall('PEXPIRE', other, ttl)) end
   elseif notify == 's' then
-    local known = side(pcall('ZSCORE', registry, results))
-    if known == false and call('ZCARD', registry) >= RESULTS_NAMES then return end -- one too many: the request was wrong
-    if known ~= nil then call('ZADD', registry, now, results) end
-    side(pcall('XADD', other, 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', given_id, 'status', 'cancelled', 'entry', name))
-    side(pcall('PEXPIRE', other, DAY_MS))
+    local added = side(pcall('XADD', other, 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', given_id, 'status', 'cancelled',
+      'entry', name))
+    if added then side(pcall('PEXPIRE', other, DAY_MS)) end
   end
 end
 
@@ -135,7 +133,7 @@ if target and not target.cancel then
   local id, notify, results = wishes(target)
   if id ~= given_id or notify ~= ARGV[6] or results ~= ARGV[7] then return {-5, id, notify, results} end
   local ttl = write_reply(target, seen_at(name, first))
-  tell(notify, results, ttl or default_ttl)
+  tell(notify, ttl or default_ttl)
   if carrier then
     call('XDEL', home, carrier)
     call('XACK', home, 'sluice', carrier)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Ends requests: writes each reply and takes its entry out of the stream, in one step.
 --
--- KEYS  1 stream, 2 trouble, 3 dead, 4 results (the registry), then the reply key of each entry, then for each entry its
---       wake key or its results:<name> if it notifies, and its stage key if its reply is staged
+-- KEYS  1 stream, 2 trouble, 3 dead, then the reply key of each entry, then for each entry its wake key or its
+--       results:<name> if it notifies, and its stage key if its reply is staged
 -- ARGV  1 consumer, 2 model, 3 revision, 4 number of entries, then for each entry:
 --         entry id, kind, original name, ttl in ms,
 --         notify (0 nobody, 1 a wake token, s an entry on a results stream), claims (1: the name comes from `_id`),
@@ -22,7 +22,6 @@
 --       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
 --           With 0 and -1 nothing was changed, but a lonely run of the caller is taken off the record: it crashed nobody
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
---       -4  its results stream would be one too many; nothing was changed
 --       -5  its stage key is not there (Redis is full, or took its time); nothing was changed
 --       side keys skipped for their type; dead letters trimmed
 -- May not: touch anything before the gate (is this id pending?) has been read, remove anything before all else is
@@ -32,10 +31,10 @@
 local DEAD_MAX, DEAD_DAYS, DEAD_BYTES, TRIM_MOST = 100000, 30, 268435456, 512
 local BODY_MAX = 256 -- strings of a dead letter's body that stand by themselves: unpack has a limit, and this is far below
 local BODY_BYTES, SHORT = 65536, 256 -- of a body; a string of it that is kept whole
-local RESULTS_NAMES, RESULTS_LENGTH, DAY_MS, WAKES = 64, 100000, 86400000, 16
+local RESULTS_LENGTH, DAY_MS, WAKES = 100000, 86400000, 16
 
 local call, pcall = redis.call, redis.pcall
-local stream, trouble, dead, registry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, trouble, dead = KEYS[1], KEYS[2], KEYS[3]
 local consumer, model, revision, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -61,22 +60,6 @@ local function carries(id, name)
   local known = known_of(name)
   if known == nil then skipped = skipped + 1 end
   return known == nil or is_carrier(id, known, name, PREFIX)
-end
-
-local streams = {} -- results streams that this call may write to
-
--- The registry keeps the names that were used within a day.
-local function registered(key)
-  if streams[key] then return true end
-  local name = string.match(key, ':results:(.*)$')
-  local known = side(pcall('ZSCORE', registry, name))
-  if known == false and call('ZCARD', registry) >= RESULTS_NAMES then
-    call('ZREMRANGEBYSCORE', registry, '-inf', now - DAY_MS)
-    if call('ZCARD', registry) >= RESULTS_NAMES then return false end
-  end
-  if known ~= nil then call('ZADD', registry, now, name) end
-  streams[key] = true
-  return true
 end
 
 -- Cuts a body down: what is short stays whole, what is long keeps its beginning.
@@ -194,7 +177,7 @@ local function forget(ids, names)
 end
 
 -- Why this entry may not be settled, nil when it may.
-local function refusal(id, kind, name, claims, results)
+local function refusal(id, kind, name, claims)
   local pending = call('XPENDING', stream, 'sluice', id, id, '1')[1]
   if not pending then
     uncharge(id, name, consumer)
@@ -208,19 +191,18 @@ local function refusal(id, kind, name, claims, results)
     return -1
   end
   if kind == 'gone' and call('XRANGE', stream, id, id)[1] then return -1 end
-  return results and not registered(results) and -4 or nil
 end
 
 -- Mostly none of the replies to be written is there: one look at all of them saves a look and a DEL for each.
-local none_there, written = call('EXISTS', unpack(KEYS, 5, 4 + count)) == 0, {}
+local none_there, written = call('EXISTS', unpack(KEYS, 4, 3 + count)) == 0, {}
 
 local results, finished, names, wakes, tellings = {}, {}, {}, {}, {}
-local argument, extra = 5, 4 + count
+local argument, extra = 5, 3 + count
 for entry = 1, count do
   local id, kind, name, ttl = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3]
   local notify, first = ARGV[argument + 4], argument + 9
   local last = argument + 8 + ARGV[argument + 8]
-  local reply, other, stage = KEYS[4 + entry], nil, nil
+  local reply, other, stage = KEYS[3 + entry], nil, nil
   if notify ~= '0' then
     extra = extra + 1
     other = KEYS[extra]
@@ -229,7 +211,7 @@ for entry = 1, count do
     extra = extra + 1
     stage = KEYS[extra]
   end
-  local result = refusal(id, kind, name, ARGV[argument + 5] == '1', notify == 's' and other)
+  local result = refusal(id, kind, name, ARGV[argument + 5] == '1')
   if not result then
     local fresh = none_there and not written[reply]
     local before = not fresh and pcall('HMGET', reply, 'entry', 'first_at')
@@ -268,11 +250,13 @@ for _, wake in ipairs(wakes) do
   if tokens and tokens > WAKES then side(pcall('LTRIM', wake[1], -WAKES, -1)) end -- nobody fetches them
   if tokens then side(pcall('PEXPIRE', wake[1], wake[3])) end
 end
+local told = {}
 for _, telling in ipairs(tellings) do
-  side(pcall('XADD', telling[1], 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', telling[2], 'status', telling[3],
+  local added = side(pcall('XADD', telling[1], 'MAXLEN', '~', RESULTS_LENGTH, '*', 'id', telling[2], 'status', telling[3],
     'entry', telling[4]))
+  if added then told[telling[1]] = true end
 end
-for results_stream in pairs(streams) do side(pcall('PEXPIRE', results_stream, DAY_MS)) end
+for results_stream in pairs(told) do side(pcall('PEXPIRE', results_stream, DAY_MS)) end
 if #finished > 0 then
   call('XDEL', stream, unpack(finished))
   call('XACK', stream, 'sluice', unpack(finished))

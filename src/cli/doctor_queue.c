@@ -12,8 +12,8 @@ static const struct {
     const char *suffix, *type;
 } keys[] = {
     {"requests:high", "stream"}, {"requests", "stream"}, {"requests:low", "stream"}, {"dead", "stream"},
-    {"later", "zset"},           {"later:data", "hash"}, {"trouble", "hash"},        {"results", "zset"},
-    {"workers", "hash"},         {"meta", "hash"},       {"control", "stream"},      {"stats", "hash"},
+    {"later", "zset"},           {"later:data", "hash"}, {"trouble", "hash"},        {"workers", "hash"},
+    {"meta", "hash"},            {"control", "stream"},  {"stats", "hash"},
 };
 
 static void check_types(struct doctor *doctor)

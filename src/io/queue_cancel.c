@@ -51,7 +51,7 @@ static bool send_cancel(struct cancel *cancel)
     if (!request_name_parse(cancel->target, strlen(cancel->target), &target, &id)) {
         target = CLASS_NORMAL; /* there is no such request, and the script will say so */
     }
-    script_begin(&queue->scripts, SCRIPT_CANCEL, 8, &command);
+    script_begin(&queue->scripts, SCRIPT_CANCEL, 7, &command);
     if (request) {
         queue_add_stream(queue, &command, request->class);
     } else {
@@ -61,7 +61,6 @@ static bool send_cancel(struct cancel *cancel)
     queue_add_key(queue, &command, "later", "");
     queue_add_key(queue, &command, "later:data", "");
     queue_add_stream(queue, &command, target);
-    queue_add_key(queue, &command, "results", "");
     queue_add_key(queue, &command, "reply:", cancel->id);
     if (cancel->notify[0] == 's') {
         queue_add_key(queue, &command, "results:", cancel->results);

@@ -56,8 +56,6 @@ static enum verdict verdict_of(enum script script, long long result)
         return VERDICT_GONE;
     case -3:
         return VERDICT_NOT_ITS_NAME;
-    case -4:
-        return VERDICT_TOO_MANY_RESULTS;
     case -7:
         return VERDICT_LATER_FULL;
     case -8:

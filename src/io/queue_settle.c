@@ -138,7 +138,7 @@ static void add_settled(const struct queue *queue, struct command *command, cons
 static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     enum request_class class = requests->first->class;
-    size_t keys = 4;
+    size_t keys = 3;
     for (const struct request *request = requests->first; request; request = request->next) {
         keys += 1 + (request->notify || request->results[0]) + request->staged;
     }
@@ -146,7 +146,6 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     queue_add_stream(queue, command, class);
     queue_add_key(queue, command, "trouble", "");
     queue_add_key(queue, command, "dead", "");
-    queue_add_key(queue, command, "results", "");
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_key(queue, command, "reply:", request->id);
     }

@@ -26,7 +26,6 @@ static const struct right table[] = {
     {W, "EVALSHA x 1 @reply:x"},
     {W, "EVALSHA x 1 @stage:x"},
     {W, "EVALSHA x 1 @wake:x"},
-    {W, "EVALSHA x 1 @results"},
     {W, "EVALSHA x 1 @results:x"},
     {W, "EVALSHA x 1 @later"},
     {W, "EVALSHA x 1 @later:data"},
@@ -88,10 +87,6 @@ static const struct right table[] = {
     {W, "XADD @results:x * x x"},
     {W, "PEXPIRE @results:x 1"},
     {P, "XREAD STREAMS @results:x 0"},
-    {W, "ZSCORE @results x"},
-    {W, "ZADD @results 1 x"},
-    {W, "ZCARD @results"},
-    {W, "ZREMRANGEBYSCORE @results 0 1"},
 
     /* Delays, retries, suspects, dead letters. */
     {W, "ZADD @later 1 x"},
@@ -147,7 +142,6 @@ static const struct right table[] = {
     {O, "TYPE @control"},
     {O, "TYPE @reply:x"},
     {O, "TYPE @wake:x"},
-    {O, "TYPE @results"},
     {O, "TYPE @results:x"},
     {O, "TYPE @later"},
     {O, "TYPE @later:data"},

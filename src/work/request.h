@@ -123,7 +123,6 @@ enum verdict {
     VERDICT_GONE,             /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
     VERDICT_NOT_ITS_NAME,     /* `_id` was a forgery; nothing was changed: request_disown, then once more */
     VERDICT_LATER_FULL,       /* lua/defer: too many wait for their time; nothing was changed: queue_full */
-    VERDICT_TOO_MANY_RESULTS, /* one results stream too many; nothing was changed: bad_request, then once more */
     VERDICT_AGAIN,            /* could not be done now (TRYAGAIN, a full Redis); repeat later */
     VERDICT_ALONE,            /* lua/charge: another worker's run of it is open, so it is for no group; not changed */
 };

@@ -147,23 +147,12 @@ static void put_off(struct worker *worker, struct request *request)
         worker->again_at = request->again_ns;
 }
 
-/* One results stream too many: the request that names it is at fault. */
-static void refuse_results(struct worker *worker, struct request *request)
-{
-    request->results[0] = '\0';
-    request->code = CODE_NONE;
-    request_fail(request, CODE_BAD_REQUEST, "notify: the queue has as many results streams as it may have");
-    settle_finish(worker, request);
-}
-
 static void take_verdict(struct worker *worker, struct request *request)
 {
     if (request->verdict == VERDICT_NOT_ITS_NAME && request->borrowed_name) {
         take_disowned(worker, request);
     } else if (request->verdict == VERDICT_LATER_FULL && request->code == CODE_NONE) {
         take_refused(worker, request);
-    } else if (request->verdict == VERDICT_TOO_MANY_RESULTS && request->results[0] != '\0') {
-        refuse_results(worker, request);
     } else if (request->verdict == VERDICT_GONE && request->outcome != OUTCOME_GONE) {
         settle_gone(worker, request);
     } else if (request->verdict <= VERDICT_LATE) {

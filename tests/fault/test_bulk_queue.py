@@ -234,7 +234,8 @@ class BulkQueue(BulkCase):
         source = self.write("few.txt", "\n".join(texts(500, seed=3)))
         wanted = self.local(source=source, code=0)
         server = self.start_redis()
-        server.client().set(f"sluice:{{{self.queue}}}:results", "not a set")  # so that no results stream is allowed
+        last = f"{2**64 - 1}-{2**64 - 1}"  # so that the stream takes no more entries
+        server.client().xadd(f"sluice:{{{self.queue}}}:results:bulk", {"id": "x"}, last)
         self.serve(server)
         output = self.path("remote.npy")
         self.run_job(server, output, source=source, code=0)

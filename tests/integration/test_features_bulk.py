@@ -97,19 +97,6 @@ class Telling(FeatureCase):
         self.assertGreater(self.client.pttl(self.key("results:web-1")), 0)
         self.wait_empty()
 
-    def test_a_65th_results_stream_is_refused(self):
-        self.serve()
-        for number in range(64):
-            self.add(id=f"job-{number}", text="hello", notify=f"stream:web-{number}")
-        for number in range(64):
-            self.assertEqual(self.wait_reply(f"job-{number}")["status"], b"done")
-        self.add(id="one-more", text="hello", notify="stream:one-more")
-        reply = self.wait_reply("one-more")
-        self.assertEqual((reply["status"], reply["code"]), (b"error", b"bad_request"))
-        self.assertIn(b"notify", reply["message"])
-        self.assertFalse(self.client.exists(self.key("results:one-more")))
-        self.wait_empty()
-
 
 class Shares(FeatureCase):
     def test_a_tenant_of_ten_beside_one_of_a_hundred_thousand(self):

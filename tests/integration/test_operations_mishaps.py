@@ -46,14 +46,14 @@ class WrongTypes(SluiceCase):
     def test_workers(self):
         self.goes_on_beside("workers")
 
-    def test_dead_and_results(self):
-        self.goes_on_beside("dead", "results")
+    def test_dead(self):
+        self.goes_on_beside("dead")
 
     def test_later(self):
         self.goes_on_beside("later", "later:data")
 
     def test_all_of_them_while_it_runs(self):
-        self.goes_on_beside("trouble", "workers", "dead", "results", before=False)
+        self.goes_on_beside("trouble", "workers", "dead", before=False)
 
     def test_paused_of_any_type_is_a_pause(self):
         self.client.hset(self.sender.key("paused"), "by", "somebody")

@@ -8,7 +8,7 @@
 
 #define Q "sluice:{q}:"
 #define STREAM Q "requests"
-#define SETTLE_KEYS STREAM " " Q "trouble " Q "dead " Q "results "
+#define SETTLE_KEYS STREAM " " Q "trouble " Q "dead "
 #define REPLY(id) Q "reply:" id " "
 #define WAKE(id) Q "wake:" id " "
 #define HEAD(entries) "me m r " #entries " "
@@ -41,7 +41,7 @@ static void settle_writes_reply_and_removes_entry(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "[done 1-1 m r v]", "HMGET " REPLY("1-1") "status entry model revision embedding");
     expect_empty(redis);
     assert_true(strtol(redis_do(redis, "PTTL " REPLY("1-1")), NULL, 10) > 50000);
@@ -54,9 +54,9 @@ static void settle_twice_is_late(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_do(redis, "DEL " REPLY("1-1"));
-    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
 }
 
@@ -65,7 +65,7 @@ static void settle_gate_is_closed_for_unread_entries(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     redis_do(redis, "XADD " STREAM " 1-1 text hello");
-    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[0 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "1", "XLEN " STREAM);
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
 }
@@ -76,11 +76,11 @@ static void settle_done_from_any_holder_failure_from_owner_only(void **state)
     group(redis);
     deliver(redis, "1-1", "other");
     deliver(redis, "2-1", "other");
-    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "fail"));
-    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "dead"));
+    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "fail"));
+    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "dead"));
     redis_expect(redis, "0", "EXISTS " REPLY("1-1"));
     redis_expect(redis, "0", "EXISTS " Q "dead");
-    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
+    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2) DONE("1-1") FAILED("2-1", "error"));
     redis_expect(redis, "[error internal]", "HMGET " REPLY("2-1") "status code");
     expect_empty(redis);
@@ -92,9 +92,9 @@ static void settle_keeps_the_reply_of_a_newer_entry(void **state)
     group(redis);
     deliver(redis, "9-1", "me");
     deliver(redis, "10-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5,
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4,
                         SETTLE_KEYS REPLY("a") HEAD(1) "10-1 done 10-1 60000 0 0 0 0 2 embedding new");
-    redis_expect_script(redis, "[2 0 0]", SCRIPT_SETTLE, 6,
+    redis_expect_script(redis, "[2 0 0]", SCRIPT_SETTLE, 5,
                         SETTLE_KEYS REPLY("a") WAKE("a") HEAD(1) "9-1 done 9-1 60000 1 0 0 0 2 embedding old");
     redis_expect(redis, "[10-1 new]", "HMGET " REPLY("a") "entry embedding");
     redis_expect(redis, "[9-1]", "LRANGE " WAKE("a") "0 -1");
@@ -125,7 +125,7 @@ static void settle_age_is_ms_then_sequence_then_class(void **state)
         snprintf(expected, sizeof expected, "[%d 0 0]", cases[i].result);
         deliver(redis, id, "me");
         redis_do(redis, "HSET " REPLY("a") "entry %s", cases[i].there);
-        redis_expect_script(redis, expected, SCRIPT_SETTLE, 5,
+        redis_expect_script(redis, expected, SCRIPT_SETTLE, 4,
                             SETTLE_KEYS REPLY("a") HEAD(1) "%s done %s 60000 0 0 0 0 2 embedding v", id, cases[i].name);
     }
 }
@@ -138,7 +138,7 @@ static void settle_sees_the_replies_of_its_own_call(void **state)
     deliver(redis, "1-1", "me");
     deliver(redis, "2-1", "me");
     deliver(redis, "3-1", "me");
-    redis_expect_script(redis, "[1 1 2 0 0]", SCRIPT_SETTLE, 7,
+    redis_expect_script(redis, "[1 1 2 0 0]", SCRIPT_SETTLE, 6,
                         SETTLE_KEYS REPLY("a") REPLY("a") REPLY("a")
                             HEAD(3) "2-1 done 2-1 60000 0 0 0 0 4 embedding old truncated 1 "
                                     "3-1 done 3-1 60000 0 0 0 0 2 embedding new "
@@ -155,7 +155,7 @@ static void settle_replaces_whatever_stood_at_the_reply_key(void **state)
     deliver(redis, "2-1", "me");
     redis_do(redis, "SET " REPLY("1-1") "junk");
     redis_do(redis, "HSET " REPLY("2-1") "old field status queued");
-    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
+    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2) DONE("1-1") DONE("2-1"));
     redis_expect(redis, "done", "HGET " REPLY("1-1") "status");
     redis_expect(redis, "[done ~]", "HMGET " REPLY("2-1") "status old");
@@ -177,7 +177,7 @@ static void settle_takes_what_is_staged(void **state)
     redis_do(redis, "HSET " REPLY("3-1") "status queued old field");
     redis_do(redis, "HSET " REPLY("4-1") "entry 9-1");
     redis_do(redis, "DEL " Q "stage:5");
-    redis_expect_script(redis, "[1 0 1 2 -5 0 0]", SCRIPT_SETTLE, 15,
+    redis_expect_script(redis, "[1 0 1 2 -5 0 0]", SCRIPT_SETTLE, 14,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") REPLY("3-1") REPLY("4-1") REPLY("5-1") Q
                         "stage:1 " Q "stage:2 " Q "stage:3 " Q "stage:4 " WAKE("5-1") Q "stage:5 " HEAD(
                             5) "1-1 done 1-1 60000 0 0 0 0 0 2-1 done 2-1 60000 0 0 0 0 0 3-1 done 3-1 60000 0 0 0 0 0 "
@@ -197,7 +197,7 @@ static void settle_forgets_the_trouble_of_others(void **state)
     group(redis);
     deliver(redis, "1-1", "other"); /* which suspected it and charged it, while we had the vector */
     redis_do(redis, "HSET " Q "trouble 1-1 x 2-1 y");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "[2-1 y]", "HGETALL " Q "trouble");
     expect_empty(redis);
 }
@@ -211,7 +211,7 @@ static void settle_skips_side_keys_of_a_wrong_type(void **state)
     redis_do(redis, "SET " WAKE("1-1") "junk");
     redis_do(redis, "SET " Q "trouble junk");
     redis_do(redis, "SET " Q "dead junk");
-    redis_expect_script(redis, "[1 1 3 0]", SCRIPT_SETTLE, 7,
+    redis_expect_script(redis, "[1 1 3 0]", SCRIPT_SETTLE, 6,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") WAKE("1-1")
                             HEAD(2) "1-1 done 1-1 60000 1 0 0 0 2 embedding v " FAILED("2-1", "dead"));
     redis_expect(redis, "[done error]",
@@ -227,7 +227,7 @@ static void settle_keeps_a_dead_letter_with_its_fields(void **state)
     redis_do(redis, "XADD " STREAM " 1-1 text hello x-mine 7 _id 1-0 _attempt 4");
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
     redis_do(redis, "HSET " Q "trouble 1-1 x");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "dead"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "dead"));
     char id[64], expected[256];
     snprintf(id, sizeof id, "%s", redis_do(redis, "HGET " REPLY("1-1") "dead"));
     snprintf(expected, sizeof expected, "[[%s [_entry 1-1 _code internal _message x text hello x-mine 7]]]", id);
@@ -250,7 +250,7 @@ static void settle_never_unpacks_a_large_body(void **state)
         redis_do(redis, "%s", line);
     }
     redis_do(redis, "XREADGROUP GROUP sluice me STREAMS " STREAM " >");
-    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 6,
+    redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2)
                             FAILED("1-1", "dead") "2-1 dead 2-1 60000 0 0 0 0 2 code poison");
     redis_expect(redis, "2", "XLEN " Q "dead");
@@ -265,7 +265,7 @@ static void settle_poison_keeps_its_body(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "me");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5,
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4,
                         SETTLE_KEYS REPLY("1-1") HEAD(1) "1-1 dead 1-1 60000 0 0 0 0 2 code poison");
     assert_non_null(strstr(redis_do(redis, "XRANGE " Q "dead - +"), "[_entry 1-1 _code poison text hello]"));
     redis_expect(redis, "[error poison]", "HMGET " REPLY("1-1") "status code");
@@ -276,9 +276,9 @@ static void settle_gone_only_when_the_message_is_gone(void **state)
     struct redis_fixture *redis = *state;
     group(redis);
     deliver(redis, "1-1", "other");
-    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
+    redis_expect_script(redis, "[-1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
     redis_do(redis, "XDEL " STREAM " 1-1");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
     redis_expect(redis, "[error internal]", "HMGET " REPLY("1-1") "status code");
     expect_empty(redis);
 }
@@ -290,7 +290,7 @@ static void settle_gone_lets_its_own_finished_reply_stand(void **state)
     deliver(redis, "1-1", "other");
     redis_do(redis, "XDEL " STREAM " 1-1");
     redis_do(redis, "HSET " REPLY("1-1") "status done entry 1-1");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) FAILED("1-1", "gone"));
     redis_expect(redis, "done", "HGET " REPLY("1-1") "status");
     expect_empty(redis);
 }
@@ -304,11 +304,11 @@ static void settle_without_a_right_leaves_the_entry_pending(void **state)
     deliver(redis, "1-1", "me");
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
         redis_do(redis, "ACL SETUSER default -%s", rights[i]);
-        redis_expect_script(redis, "!...", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+        redis_expect_script(redis, "!...", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
         redis_do(redis, "ACL SETUSER default +@all");
         redis_expect(redis, "[1 1-1 1-1 [[me 1]]]", "XPENDING " STREAM " sluice");
     }
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     expect_empty(redis);
 }
 
@@ -319,7 +319,7 @@ static void settle_works_in_a_full_redis(void **state)
     deliver(redis, "1-1", "me");
     redis_do(redis, "CONFIG SET maxmemory 1");
     redis_expect(redis, "!OOM...", "SET x 1");
-    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 5, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
+    redis_expect_script(redis, "[1 0 0]", SCRIPT_SETTLE, 4, SETTLE_KEYS REPLY("1-1") HEAD(1) DONE("1-1"));
     redis_expect(redis, "done", "HGET " REPLY("1-1") "status");
     expect_empty(redis);
 }

@@ -18,7 +18,7 @@ CODES = set("""bad_request bad_utf8 bad_id too_long too_large too_many_inputs wr
 out_of_memory device_lost timeout non_finite internal poison""".split())
 STREAMS = ("requests", "requests:high", "requests:low")
 # Keys that live as long as their queue; all others need a TTL.
-PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "results", "workers", "meta", "stats", "paused", "housekeeper"}
+PERMANENT = set(STREAMS) | {"later", "later:data", "trouble", "dead", "workers", "meta", "stats", "paused", "housekeeper"}
 VOLATILE = re.compile(r"(reply|wake|results|alive):.+")
 STAGE = re.compile(r"stage:(.+):\d+")  # what a worker had sent ahead when it was killed or lost its name
 FRESH_NAME = re.compile(r"-1\d{15}$")  # what lua/lib/later calls a request whose id was given out twice

@@ -108,7 +108,7 @@ def _ahead(desk):
 def _cancel(name, place):
     return Scene(name, lambda desk: _cancelled(desk, place),
                  lambda desk: desk.cancel("9-1", "1-1", reply="mine", notify="1"), [1], [2], ["1-1"],
-                 ("wake:mine", "reply:mine", "results", "later"), ("requests",) if place == "parked" else ())
+                 ("wake:mine", "reply:mine", "later"), ("requests",) if place == "parked" else ())
 
 
 def _crowd(desk):
@@ -135,12 +135,12 @@ def _letter(desk):
 
 SCENES = [
     Scene("settle", _three, _settle, [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "2-1", "3-1", "4-1"],
-          ("trouble", "dead", "results", "results:hits", "wake:b", "reply:1-1", "reply:b", "reply:c", "reply:4-1", "wake:4-1")),
+          ("trouble", "dead", "results:hits", "wake:b", "reply:1-1", "reply:b", "reply:c", "reply:4-1", "wake:4-1")),
     Scene("settle_staged", _three_staged, _settle_staged, [1, 2, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0], ["1-1", "3-1", "4-1"],
-          ("trouble", "dead", "results", "wake:b", "reply:1-1", "reply:3-1", "reply:4-1"), ("reply:b",),
+          ("trouble", "dead", "wake:b", "reply:1-1", "reply:3-1", "reply:4-1"), ("reply:b",),
           repeat=lambda desk: desk.settle(End("1-1"), End("2-1", notify="1", reply="b"), End("3-1"), End("4-1"))),
     Scene("settle_dead", _retried, lambda desk: desk.settle(End("7-1", "dead", "1-1", claims=True, reply="mine")),
-          [1, 0, 0], [0, 0, 0], ["1-1"], ("trouble", "dead", "results", "reply:mine")),
+          [1, 0, 0], [0, 0, 0], ["1-1"], ("trouble", "dead", "reply:mine")),
     Scene("settle_gone", lambda desk: (_three(desk), desk.do("XDEL", desk.stream(), "1-1")),
           lambda desk: desk.settle(End("1-1", "gone"), consumer="you"), [1, 0, 0], [0, 0, 0], [], ("trouble", "reply:1-1")),
     Scene("defer", _retried, lambda desk: desk.defer(Park("7-1", "1-1", claims=True, attempt=3, delay_ms=9000000)),
@@ -162,10 +162,10 @@ SCENES = [
     _cancel("cancel_parked", "parked"),
     _cancel("cancel_retried", "retried"),
     Scene("cancel_unknown", lambda desk: _cancelled(desk, "held"), lambda desk: desk.cancel("9-1", "8-8"), [0], [2], ["1-1"],
-          ("wake:8-8", "reply:8-8", "results", "later")),
+          ("wake:8-8", "reply:8-8", "later")),
     Scene("cancel_control", lambda desk: (_three(desk), desk.add("9-1", "control", cancel="1-1")),
           lambda desk: desk.cancel("9-1", "1-1", which="control"), [1], [2], ["1-1", "2-1"],
-          ("wake:1-1", "results", "later", "trouble")),
+          ("wake:1-1", "later", "trouble")),
     Scene("control", lambda desk: (desk.add("1-1", "control", cancel="8-8"), desk.add("2-1", "control", text="x")),
           lambda desk: desk.control(), ["1-1", "8-8", "2-1", ""], ["1-1", "8-8", "2-1", ""]),
     Scene("track", _three, lambda desk: desk.track(("1-1", "1-1", "a"), ("2-1", "2-1", "2-1")), [1, 1], [0, 0],

@@ -188,7 +188,7 @@ class Desk:
             arguments += [end.id, end.kind, name, end.ttl_ms, notify, int(end.claims),
                           re.search(r"(\d+)-\d+$", name)[1] if end.first_ms is None else end.first_ms, end.since_ms]
             arguments += [len(words), *words]
-        keys = [self.stream(which), self.key("trouble"), self.key("dead"), self.key("results"), *replies, *others]
+        keys = [self.stream(which), self.key("trouble"), self.key("dead"), *replies, *others]
         return Call("settle", keys, arguments)
 
     def stage(self, number, consumer="me", ttl_ms=3600000, **fields):
@@ -232,7 +232,7 @@ class Desk:
         reply = reply or target
         other = self.key(f"results:{results}" if notify == "s" else f"wake:{reply}")
         keys = [self.stream(which), *map(self.key, ("trouble", "later", "later:data")), self.stream(target_class),
-                self.key("results"), self.key(f"reply:{reply}"), other]
+                self.key(f"reply:{reply}"), other]
         return Call("cancel", keys, [consumer, entry_id, target, reply, ttl_ms, notify, results])
 
     def control(self, most=64, after="0-0"):

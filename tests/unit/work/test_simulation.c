@@ -141,7 +141,7 @@ static void inject_at_redis(struct world *world, const struct peer *peer)
 
 static enum kind some_kind(struct world *world)
 {
-    static const enum kind kinds[] = {MALFORMED, GUILTY, FLAKY, INFINITE, CROWDED, CANCEL, CANCEL, POISON, HANGING};
+    static const enum kind kinds[] = {MALFORMED, GUILTY, FLAKY, INFINITE, CANCEL, CANCEL, POISON, HANGING};
     uint32_t pick = chance(world, 40);
     enum kind kind = pick < sizeof(kinds) / sizeof(kinds[0]) ? kinds[pick] : HEALTHY;
     if (kind == HEALTHY && chance(world, 100) == 0)
@@ -301,7 +301,7 @@ static void check_end(const struct world *world, int index)
         [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},      [FLAKY] = {OUTCOME_DONE, CODE_NONE},
         [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE},  [POISON] = {OUTCOME_DEAD, CODE_POISON},
         [HANGING] = {OUTCOME_DEAD, CODE_POISON},       [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
-        [CROWDED] = {OUTCOME_ERROR, CODE_BAD_REQUEST}, [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
+        [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
     };
     const struct item *item = &world->items[index];
     assert_int_equal(item->ends, item->deleted && item->ends == 0 ? 0 : 1);

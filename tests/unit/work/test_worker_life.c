@@ -256,7 +256,7 @@ static void an_entry_without_its_message_is_answered(void **state)
     worker_close(bench.worker);
 }
 
-/* --- names and results streams --- */
+/* --- names --- */
 
 static void who_borrowed_a_name_is_called_by_its_own(void **state)
 {
@@ -275,23 +275,6 @@ static void who_borrowed_a_name_is_called_by_its_own(void **state)
     assert_int_equal(second.outcome, OUTCOME_DEFER);
     assert_int_equal(second.next_attempt, 2);
     assert_int_equal(worker_stats(bench.worker).disowned, 1);
-    worker_close(bench.worker);
-}
-
-static void one_results_stream_too_many_is_a_bad_request(void **state)
-{
-    (void)state;
-    struct bench bench = begin(default_options());
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "notify", "stream:mine"));
-    prepare_all(&bench, 4);
-    answer_batch(&bench, STATUS_OK);
-    format_all(&bench);
-    assert_int_equal(settle_one(&bench, VERDICT_TOO_MANY_RESULTS).outcome, OUTCOME_DONE);
-    struct request refused = settle_one(&bench, VERDICT_DONE);
-    assert_int_equal(refused.outcome, OUTCOME_ERROR);
-    assert_int_equal(refused.code, CODE_BAD_REQUEST);
-    assert_true(strncmp(refused.message, "notify:", 7) == 0);
-    assert_string_equal(refused.results, "");
     worker_close(bench.worker);
 }
 
@@ -791,7 +774,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_tracked_request_is_written_before_it_is_prepared),
     cmocka_unit_test(an_entry_without_its_message_is_answered),
     cmocka_unit_test(who_borrowed_a_name_is_called_by_its_own),
-    cmocka_unit_test(one_results_stream_too_many_is_a_bad_request),
     cmocka_unit_test(too_many_that_wait_for_their_time),
     cmocka_unit_test(who_is_refused_goes_alone_and_less_and_less_often),
     cmocka_unit_test(a_refused_suspect_gives_up_its_place),

@@ -38,7 +38,7 @@ enum {
 };
 
 /* What an entry is, and so how it must end. */
-enum kind { HEALTHY, MALFORMED, GUILTY, FLAKY, INFINITE, POISON, HANGING, UNREADABLE, CROWDED, CANCEL, KINDS };
+enum kind { HEALTHY, MALFORMED, GUILTY, FLAKY, INFINITE, POISON, HANGING, UNREADABLE, CANCEL, KINDS };
 
 enum place { IN_STREAM, LATER, GONE };
 
@@ -136,7 +136,7 @@ struct counts {
         devices_lost, full;
     uint64_t groups, group_crashes, unread, alone_beside;
     uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused,
-        disowned, crowded, jumps, newer_kept;
+        disowned, jumps, newer_kept;
     uint64_t forged_ids, moved, set_back;
     uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
     uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */

@@ -195,8 +195,6 @@ static inline enum verdict end_one(struct world *world, struct peer *peer, struc
     }
     if (request->outcome == OUTCOME_GONE && !item->deleted)
         return VERDICT_LATE;
-    if (request->results[0] != '\0' && item->kind == CROWDED)
-        return VERDICT_TOO_MANY_RESULTS;
     if (request->outcome == OUTCOME_GONE)
         world->counts.vanished++;
     else

@@ -242,8 +242,6 @@ static inline void write_fields(const struct world *world, const struct item *it
         put(to, "tenant", "t%u", item->tenant);
     if (item->track)
         put(to, "track", "1");
-    if (item->kind == CROWDED)
-        put(to, "notify", "stream:crowd");
     if (item->delay_ms != 0)
         put(to, "delay", "%" PRIu64, item->delay_ms);
     else if (item->due_ms != 0)
