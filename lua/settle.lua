@@ -148,6 +148,10 @@ local function unstage(stage, key)
   error(moved)
 end
 
+local function id_of(reply)
+  return string.match(reply, ':reply:(.*)$')
+end
+
 -- Returns what settle says of the entry.
 local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first, last, seen)
   if stage and not unstage(stage, key) then return -5 end
@@ -158,7 +162,7 @@ local function write_reply(fresh, stage, key, kind, id, name, ttl, since, first,
     call('HSET', key, 'status', 'done', 'entry', name, 'model', model, 'revision', revision,
       'done_at', done_at, 'queued_ms', queued > 0 and string.format('%d', queued) or '0', unpack(ARGV, first, last))
   else
-    call('HSET', key, 'status', 'error', 'entry', name, 'done_at', done_at, unpack(ARGV, first, last))
+    call('HSET', key, 'status', 'error', 'id', id_of(key), 'entry', name, 'done_at', done_at, unpack(ARGV, first, last))
     if buried then call('HSET', key, 'dead', buried) end
   end
   if seen then call('HSET', key, 'first_at', seen) end
@@ -237,7 +241,7 @@ for entry = 1, count do
     finished[#finished + 1], names[#names + 1] = id, name
     if notify == '1' then wakes[#wakes + 1] = {other, name, ttl} end
     if notify == 's' then
-      tellings[#tellings + 1] = {other, string.match(reply, ':reply:(.*)$'), kind == 'done' and kind or 'error', name}
+      tellings[#tellings + 1] = {other, id_of(reply), kind == 'done' and kind or 'error', name}
     end
   end
   if stage and result ~= 1 then call('DEL', stage) end

@@ -82,7 +82,7 @@ static void settle_done_from_any_holder_failure_from_owner_only(void **state)
     redis_expect(redis, "0", "EXISTS " Q "dead");
     redis_expect_script(redis, "[1 1 0 0]", SCRIPT_SETTLE, 5,
                         SETTLE_KEYS REPLY("1-1") REPLY("2-1") HEAD(2) DONE("1-1") FAILED("2-1", "error"));
-    redis_expect(redis, "[error internal]", "HMGET " REPLY("2-1") "status code");
+    redis_expect(redis, "[error 2-1 internal]", "HMGET " REPLY("2-1") "status id code");
     expect_empty(redis);
 }
 
