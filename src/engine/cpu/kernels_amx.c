@@ -2,10 +2,10 @@
 #ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
-#include "engine/cpu/gemm_split_f32.inc"
-#include "engine/cpu/gemm_few_rows.inc"
 #include "engine/cpu/attention_amx.inc"
 #include "engine/cpu/gemm_amx.inc"
+#include "engine/cpu/gemm_few_rows.inc"
+#include "engine/cpu/gemm_split_f32.inc"
 
 static const struct cpu_tiles tiles_amx = {
     .pack = tiles_pack,

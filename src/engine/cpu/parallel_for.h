@@ -62,4 +62,8 @@ static inline bool team_goes_down(unsigned hand)
  * ado. Thread: the owner. */
 void team_run(struct team *team, const struct team_step *step);
 
+/* The least CPU quota of the process's control groups (either version), or 0 where none is set; engine_default_threads
+ * asks it with /proc/self/cgroup and /sys/fs/cgroup. Units: CPUs. */
+double threads_cgroup_quota(const char *proc_cgroup, const char *mount);
+
 #endif

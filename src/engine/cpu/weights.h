@@ -3,10 +3,10 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/backend.h"
-#include "engine/cpu/gemm_split_f32.h"
 #include "engine/cpu/gemm_int8.h"
-#include "engine/cpu/kernels.h"
 #include "engine/cpu/gemm_onednn.h"
+#include "engine/cpu/gemm_split_f32.h"
+#include "engine/cpu/kernels.h"
 
 enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 

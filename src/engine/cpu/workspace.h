@@ -4,11 +4,11 @@
 #define ENGINE_CPU_STREAM_H
 
 #include "engine/backend.h"
-#include "engine/cpu/int8_pass.h"
-#include "engine/cpu/kernels.h"
 #include "engine/cpu/gemm_onednn.h"
-#include "engine/cpu/weights.h"
+#include "engine/cpu/int8_layers.h"
+#include "engine/cpu/kernels.h"
 #include "engine/cpu/parallel_for.h"
+#include "engine/cpu/weights.h"
 
 /* A pass reads all weights once from the third-level cache or memory, so it should have many rows; the activations of
  * these still fit a second-level cache one product at a time. */
@@ -74,14 +74,5 @@ unsigned cpu_ranges(const struct backend_stream *stream, uint32_t parts, uint32_
 /* Does a step, alone or with the team; `range` gets it as context. Errors: what the hands met. */
 MUST_CHECK enum status cpu_do(const struct cpu_step *step, void (*range)(void *context, unsigned hand, unsigned range),
                               struct err *err);
-
-/* Behind the embedding: what the first product needs of it. */
-void cpu_product_prepare(struct backend_stream *stream);
-/* One product of a layer with what its kernels do on the way. Errors: oneDNN's. */
-MUST_CHECK enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site,
-                                   struct err *err);
-/* The normalisation behind it, unless cpu_product has done that. */
-MUST_CHECK enum status cpu_product_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site,
-                                        struct err *err);
 
 #endif

@@ -6,7 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/cpu/threads.h"
+#include "engine/cpu/parallel_for.h"
+#include "engine/engine.h"
 
 struct tree {
     char root[64];
