@@ -1,5 +1,5 @@
-/* Rounds of engine and yardstick alternate, and the best of each counts: whatever else the machine does hits both. The
- * share is model operations in a second (products and attention, as papers count them) over the yardstick's. */
+/* What whatever else the machine does spoils is made up for: the best round of each length counts, and all passes are
+ * measured in rounds, one after the other. */
 #include "bench/engine.h"
 
 #include <math.h>
@@ -8,15 +8,15 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "bench/cost_check.h"
-#include "bench/gemm_peak.h"
 #include "bench/numbers.h"
 #include "bench/passes.h"
 #include "bench/process.h"
+#include "engine/cost.h"
+#include "engine/cpu/parallel_for.h"
 #include "serve/devices.h"
 #include "serve/start.h"
 
-enum { MIXED_ROWS = 32 };
+enum { MIXED_ROWS = 32, POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024, HELPED_TOKENS = 256, TIMES = 10 };
 
 struct bench {
     const struct bench_engine_options *options;
@@ -24,12 +24,12 @@ struct bench {
     struct model *model;
     struct engine *engine;
     struct numbers lengths;
-    bool cpu;       /* is the backend */
-    bool yardstick; /* there is one for this backend and precision */
-    struct cost_check cost;
+    bool cpu;          /* is the backend */
+    struct team *team; /* that helps with short passes; NULL: nobody does */
+    struct cost calibrated;
 };
 
-static double operations_per_token(const struct model *model, double length)
+double bench_engine_operations(const struct model *model, double length)
 {
     double hidden = model->hidden, inner = model->intermediate_size;
     return model->layer_count * (2 * (4 * hidden * hidden + 2 * hidden * inner) + 4 * length * hidden);
@@ -57,9 +57,8 @@ static enum status open_engine(struct bench *bench, const struct config *config,
 }
 
 static const struct column batch_columns[] = {
-    {"threads", "threads", 0},     {"tokens", "tokens", 0},         {"rows", "rows", 0},
-    {"texts_per_s", "texts/s", 1}, {"tokens_per_s", "tokens/s", 0}, {"batch_ms", "batch ms", 3},
-    {"gflops", "GF/s", 1},         {"peak_gflops", "GEMM GF/s", 1}, {"share", "share", 3},
+    {"threads", "threads", 0},       {"tokens", "tokens", 0},     {"rows", "rows", 0},   {"texts_per_s", "texts/s", 1},
+    {"tokens_per_s", "tokens/s", 0}, {"batch_ms", "batch ms", 3}, {"gflops", "GF/s", 1},
 };
 
 /* One length on so many threads. */
@@ -69,23 +68,19 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
     uint64_t round_ns = (uint64_t)options->round_ms * NS_PER_MS;
     uint32_t rows = (uint32_t)options->batch_tokens / length;
     struct passes passes;
-    struct gemm_peak yardstick = {bench->model, engine_precision(bench->engine)};
     rows = rows == 0 ? 1 : rows;
     enum status status = passes_open_even(&passes, bench->engine, bench->model, rows, length, err);
-    struct turns engine = passes_turns(&passes), bare = gemm_peak_turns(&yardstick);
-    double best = 0, peak = 0;
+    struct turns engine = passes_turns(&passes);
+    double best = 0;
     for (int64_t round = 0; round < options->rounds && status == STATUS_OK; round++) {
-        double rate, bare_rate = 0;
+        double rate;
         status = turns_measure(&engine, threads, round_ns, &rate, err);
-        if (status == STATUS_OK && bench->yardstick)
-            status = turns_measure(&bare, threads, round_ns, &bare_rate, err);
         best = fmax(best, rate);
-        peak = fmax(peak, bare_rate * gemm_peak_operations(bench->model) / 1e9);
     }
     passes_close(&passes);
     if (status != STATUS_OK)
         return status;
-    double texts = best * rows, gflops = texts * length * operations_per_token(bench->model, length) / 1e9;
+    double texts = best * rows, gflops = texts * length * bench_engine_operations(bench->model, length) / 1e9;
     double batch_ms = 1000 * threads / best;
     sheet_row(bench->sheet, (struct cell[]){{NULL, threads},
                                             {NULL, length},
@@ -93,9 +88,7 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
                                             {NULL, texts},
                                             {NULL, texts * length},
                                             {NULL, batch_ms},
-                                            {NULL, gflops},
-                                            {NULL, bench->yardstick ? peak : NAN},
-                                            {NULL, bench->yardstick ? gflops / peak : NAN}});
+                                            {NULL, gflops}});
     return STATUS_OK;
 }
 
@@ -160,6 +153,122 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     return STATUS_OK;
 }
 
+/* A pass over and over. */
+struct point {
+    uint32_t length, rows;
+    struct team *team; /* that helps; NULL: one thread */
+    struct sample took, cpu;
+    struct cost_shape shape;
+    double median_ns;
+};
+
+static unsigned add_points(const struct bench *bench, struct point points[POINTS])
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < bench->lengths.count; i++)
+        points[count++] = (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1};
+    for (size_t i = 0; i < bench->lengths.count; i++) {
+        uint32_t length = (uint32_t)bench->lengths.items[i];
+        points[count++] = (struct point){.length = length, .rows = length < PASS_TOKENS / 2 ? PASS_TOKENS / length : 2};
+    }
+    for (size_t i = 0; i < bench->lengths.count; i++)
+        if (bench->team != NULL && bench->lengths.items[i] <= HELPED_TOKENS)
+            points[count++] =
+                (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1, .team = bench->team};
+    return count;
+}
+
+static enum status measure_point(const struct bench *bench, struct point *point, struct err *err)
+{
+    struct passes passes;
+    unsigned times = (unsigned)(TIMES / bench->options->rounds) + 1; /* in a round */
+    enum status status = passes_open_even(&passes, bench->engine, bench->model, point->rows, point->length, err);
+    passes.team = point->team;
+    if (status == STATUS_OK)
+        status =
+            passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
+    if (status == STATUS_OK)
+        point->shape = cost_shape_of(&passes.batch);
+    passes_close(&passes);
+    return status;
+}
+
+/* On one thread of a CPU its processor time counts, with helpers, and on other devices, the clock on the wall. */
+static void conclude(const struct bench *bench, struct point *point)
+{
+    struct sample *sample = bench->cpu && point->team == NULL ? &point->cpu : &point->took;
+    point->shape.helped = point->team != NULL;
+    point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1; /* the null engine may be faster than a clock */
+}
+
+static const struct column pass_columns[] = {
+    {"tokens", "tokens", 0}, {"rows", "rows", 0},     {"threads", "threads", 0},   {"passes", "passes", 0},
+    {"p50_ms", "p50 ms", 3}, {"p99_ms", "p99 ms", 3}, {"least_ms", "least ms", 3}, {"least_cpu_ms", "least CPU", 3}};
+
+static void show(const struct bench *bench, struct point *point)
+{
+    sheet_row(bench->sheet, (struct cell[]){{NULL, point->length},
+                                            {NULL, point->rows},
+                                            {NULL, point->team == NULL ? 1 : team_hands(point->team)},
+                                            {NULL, (double)point->took.count},
+                                            {NULL, sample_quantile(&point->took, 0.5)},
+                                            {NULL, sample_quantile(&point->took, 0.99)},
+                                            {NULL, sample_quantile(&point->took, 0)},
+                                            {NULL, bench->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
+}
+
+static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {"squares", "squares", 0},
+                                             {"helped", "helped", 0},          {"median_ms", "median ms", 3},
+                                             {"predicted_ms", "predicted", 3}, {"prediction_error", "error", 3}};
+
+/* How well a daemon would have known from its calibration at start what the pass in the middle takes. */
+static void explain(const struct bench *bench, const struct point *points, unsigned count)
+{
+    const struct cost *cost = &bench->calibrated;
+    double worst = 0;
+    sheet_table(bench->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
+    for (unsigned i = 0; i < count; i++) {
+        double predicted_ns = cost_predict_ns(cost, points[i].shape), error = predicted_ns / points[i].median_ns - 1;
+        worst = fmax(worst, points[i].rows > 1 ? fabs(error) : 0);
+        sheet_row(bench->sheet, (struct cell[]){{NULL, points[i].shape.tokens},
+                                                {NULL, points[i].shape.squares},
+                                                {NULL, points[i].shape.helped},
+                                                {NULL, points[i].median_ns / NS_PER_MS},
+                                                {NULL, predicted_ns / NS_PER_MS},
+                                                {NULL, error}});
+    }
+    sheet_number(bench->sheet, "worst_batch_error", worst, 3);
+    sheet_number(bench->sheet, "cost_batch_us", cost->terms[0] / 1e3, 2);
+    sheet_number(bench->sheet, "cost_token_ns", cost->terms[1], 2);
+    sheet_number(bench->sheet, "cost_square_ps", cost->terms[2] * 1e3, 3);
+    sheet_number(bench->sheet, "cost_help", cost->help, 3);
+}
+
+/* Passes of one text and of about 1,024 tokens on one thread, short texts also with helpers, and how well a daemon
+ * would have predicted them. */
+static enum status single_passes(struct bench *bench, struct err *err)
+{
+    struct point points[POINTS];
+    unsigned count = add_points(bench, points);
+    enum status status = STATUS_OK;
+    for (int64_t round = 0; round < bench->options->rounds; round++)
+        for (unsigned i = 0; i < count && status == STATUS_OK; i++)
+            status = measure_point(bench, &points[i], err);
+    if (status == STATUS_OK) {
+        sheet_table(bench->sheet, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
+        for (unsigned i = 0; i < count; i++) {
+            conclude(bench, &points[i]);
+            show(bench, &points[i]);
+        }
+        explain(bench, points, count);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        sample_free(&points[i].took);
+        sample_free(&points[i].cpu);
+    }
+    return status;
+}
+
 static enum status run(struct bench *bench, const struct config *config, struct err *err)
 {
     unsigned threads = start_threads(config);
@@ -169,24 +278,17 @@ static enum status run(struct bench *bench, const struct config *config, struct 
         if (bench->lengths.items[i] > bench->model->max_tokens)
             return err_set(err, STATUS_BAD_INPUT, "--tokens %lld: %s takes at most %u tokens",
                            (long long)bench->lengths.items[i], bench->model->name, bench->model->max_tokens);
-    enum precision precision = engine_precision(bench->engine);
     bench->cpu = strcmp(engine_backend(bench->engine), "cpu") == 0;
-    bench->yardstick = bench->cpu && gemm_peak_knows(precision);
     threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
-    bench->cost = (struct cost_check){
-        .sheet = bench->sheet,
-        .engine = bench->engine,
-        .model = bench->model,
-        .lengths = &bench->lengths,
-        .round_ms = bench->options->round_ms,
-        .rounds = bench->options->rounds,
-        .cpu = bench->cpu,
-    };
-    TRY(cost_check_open(&bench->cost, threads, err));
+    const struct cost_source of = {bench->engine, bench->model, threads};
+    TRY(cost_calibrate(&of, COST_CALIBRATE_NS, &bench->calibrated, err));
+    if (threads > 1 && bench->cpu) {
+        TRY(team_open(threads, &bench->team, err));
+    }
     threads = bench->cpu ? threads : 1;
     TRY(batches(bench, threads, err));
     TRY(mixed(bench, threads, err));
-    TRY(cost_check_run(&bench->cost, err));
+    TRY(single_passes(bench, err));
     sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS"), 1);
     sheet_number(bench->sheet, "memory_peak_mb", process_memory_mb(getpid(), "VmHWM"), 1);
     return STATUS_OK;
@@ -197,7 +299,7 @@ enum status bench_engine(const struct config *config, const struct bench_engine_
 {
     struct bench bench = {.options = options, .sheet = sheet};
     enum status status = run(&bench, config, err);
-    cost_check_close(&bench.cost);
+    team_close(bench.team);
     if (bench.engine != NULL)
         engine_close(bench.engine);
     if (bench.model != NULL)

@@ -1,8 +1,9 @@
-/* `sluice bench engine`: the model's forward pass by itself, beside what bare matrix products reach on this machine. */
+/* `sluice bench engine`: the model's forward pass by itself. */
 #ifndef BENCH_ENGINE_H
 #define BENCH_ENGINE_H
 
 #include "bench/sheet.h"
+#include "engine/engine.h"
 #include "serve/config.h"
 
 /* The command's own options. */
@@ -14,6 +15,9 @@ struct bench_engine_options {
     int gelu;                 /* of a GPU; 1: in its erf form */
     char *json;
 };
+
+/* Operations of the model for a token of a text of so many, products and attention, as papers count them. */
+double bench_engine_operations(const struct model *model, double length);
 
 /* Measures and fills the sheet. Errors: those of model_open and engine_open; STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_engine(const struct config *config, const struct bench_engine_options *options,

@@ -10,7 +10,7 @@ static const struct setting own_settings[] = {
     {OWN(tokens, SETTING_TEXT), .fallback = "16,32,64,128,256", .most = 256, .value = "LIST", .help = "lengths of texts, in tokens"},
     {OWN(batch_tokens, SETTING_INTEGER), .fallback = "4096", .least = 1, .most = 1 << 20, .value = "N", .help = "tokens of a batch"},
     {OWN(round_ms, SETTING_INTEGER), .fallback = "300", .least = 1, .most = 60000, .value = "N", .help = "how long to measure each figure"},
-    {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "so often, in turn with the yardstick; the best counts"},
+    {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "so often; the best counts"},
     {OWN(graphs, SETTING_SWITCH), .fallback = "true", .help = "a GPU runs passes of a size that it has seen as CUDA graphs"},
     {OWN(gelu, SETTING_CHOICE), .fallback = "fast", .choices = gelus, .value = "WORD", .help = "exact: GELU in its erf form on a GPU, too"},
     BENCH_JSON(struct bench_engine_options),
@@ -25,10 +25,9 @@ static enum status measure(const struct invocation *invocation, struct sheet *sh
 const struct subcommand command_bench_engine = {
     .name = "bench engine",
     .bit = FOR_BENCH,
-    .summary = "Measure the model by itself: tokens/s, share of the matrix peak, latency",
+    .summary = "Measure the model by itself: tokens/s, latency",
     .explanation =
-        "batches: texts of one length in full batches, on one thread and on all of them; `share` is model operations\n"
-        "per second over those of bare oneDNN products of the same shapes on the same threads (on a CPU).\n"
+        "batches: texts of one length in full batches, on one thread and on all of them.\n"
         "mixed: 32 texts of 6 to 200 tokens as one batch, packed and padded, and one by one.\n"
         "passes: on one thread, of one text and of about 1,024 tokens, and of a short text with all threads' help.\n"
         "cost: how well the calibration of a daemon's start predicts their medians.",

@@ -36,7 +36,10 @@ struct subcommand {
 extern const struct subcommand command_serve, command_submit, command_get, command_cancel, command_stats,
     command_workers, command_live, command_dead, command_caps, command_pin, command_pause, command_resume,
     command_embed, command_similar, command_tokenize, command_doctor, command_config, command_bench_engine,
-    command_bench_tokenizer, command_bench_queue, command_bench_e2e, command_bench_ab, command_version;
+    command_bench_e2e, command_bench_ab, command_version;
+
+/* Of the developers' program alone (tools/bench). */
+extern const struct subcommand command_bench_queue, command_bench_tokenizer, command_bench_peak;
 
 /* Prints "sluice COMMAND: message" and returns the exit code of its status. */
 int report(const struct invocation *invocation, const struct err *err);

@@ -10,29 +10,21 @@
 #include "cli/places.h"
 
 static const struct subcommand *const commands[] = {
-    &command_serve,
-    &command_submit,
-    &command_get,
-    &command_cancel,
-    &command_stats,
-    &command_workers,
-    &command_live,
-    &command_dead,
-    &command_caps,
-    &command_pin,
-    &command_pause,
-    &command_resume,
-    &command_embed,
-    &command_similar,
-    &command_tokenize,
-    &command_doctor,
-    &command_config,
-    &command_bench_engine,
-    &command_bench_tokenizer,
-    &command_bench_queue,
-    &command_bench_e2e,
-    &command_bench_ab,
+    &command_serve,       &command_submit,
+    &command_get,         &command_cancel,
+    &command_stats,       &command_workers,
+    &command_live,        &command_dead,
+    &command_caps,        &command_pin,
+    &command_pause,       &command_resume,
+    &command_embed,       &command_similar,
+    &command_tokenize,    &command_doctor,
+    &command_config,      &command_bench_engine,
+    &command_bench_e2e,   &command_bench_ab,
     &command_version,
+#ifdef SLUICE_DEVELOPER /* tools/bench */
+    &command_bench_queue, &command_bench_tokenizer,
+    &command_bench_peak,
+#endif
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

@@ -11,8 +11,8 @@
 #include "base/cache.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "engine/encoder.h"
 #include "engine/cpu/parallel_for.h"
+#include "engine/encoder.h"
 
 enum { SWEEPS = 10000, TURN_NS = 15000000, TURN_RUNS = 32, HELPED_RUNS = 8, NAME_BYTES = 32, FILE_MAX_BYTES = 4096 };
 

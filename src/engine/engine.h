@@ -122,7 +122,7 @@ MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out,
 /* Ends it; no batch may be out, unless the device is lost. NULL is allowed. */
 void encoder_close(struct encoder *encoder);
 
-/* Lets a team's helpers (engine/team.h) have a part in this encoder's small batches, where the calling thread computes:
+/* Lets a team's helpers (engine/cpu/parallel_for.h) have a part in this encoder's small batches, where the calling thread computes:
  * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
  * Owns: the team must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct team *team, struct err *err);

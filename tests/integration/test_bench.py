@@ -8,7 +8,7 @@ import subprocess
 
 import process
 from case import SluiceCase
-from daemon import BINARY
+from daemon import BINARY, DEVELOPER
 
 USAGE, DATAERR, NOINPUT, UNAVAILABLE, TEMPFAIL = 64, 65, 66, 69, 75
 
@@ -24,7 +24,8 @@ class Bench(SluiceCase):
         self.assertEqual(glob.glob(self.path("sluice-bench-*")), [])
 
     def run_bench(self, part, *arguments, **options):
-        return self.run_sluice("bench", part, *arguments, environment=self.environment, timeout=300, **options)
+        binary = DEVELOPER if part in ("queue", "tokenizer", "peak") else BINARY
+        return self.run_sluice("bench", part, *arguments, binary=binary, environment=self.environment, timeout=300, **options)
 
     def figures(self, part, *arguments):
         result = self.run_bench(part, *arguments, "--json", "-")
@@ -41,6 +42,12 @@ class Bench(SluiceCase):
         self.assertEqual(result.returncode, code, text)
         for word in says:
             self.assertIn(word, text)
+
+    def test_what_only_developers_need_is_not_in_sluice(self):
+        for part in ("queue", "tokenizer", "peak"):
+            self.assertNotIn(f"bench {part}".encode(), self.run_sluice("bench", "--help").stdout)
+            self.assertIn(f"bench {part}".encode(), self.run_sluice("bench", "--help", binary=DEVELOPER).stdout)
+            self.assertEqual(self.run_sluice("bench", part).returncode, USAGE)
 
     def test_the_parts_are_listed(self):
         result = self.run_sluice("bench")
@@ -79,7 +86,7 @@ class Bench(SluiceCase):
         self.environment["PATH"] = self.directory
         self.refused("e2e", "--model", self.make_model(), code=NOINPUT, says=["--redis", "redis-server"])
 
-    def check_engine(self, found, lengths, peak, helps):
+    def check_engine(self, found, lengths, helps):
         threads = sorted({row["threads"] for row in found["batches"]})
         self.assertEqual(threads[0], 1)
         self.assertEqual([row["tokens"] for row in found["batches"]], lengths * len(threads))
@@ -87,7 +94,6 @@ class Bench(SluiceCase):
             self.assertEqual(row["rows"], max(1, 64 // row["tokens"]))
             self.assertGreater(row["texts_per_s"], 0)
             self.assertAlmostEqual(row["tokens_per_s"] / row["texts_per_s"], row["tokens"], delta=0.05 * row["tokens"])
-            self.assertEqual(row["share"] is not None and row["peak_gflops"] > 0, peak)
         self.assertEqual([row["way"] for row in found["mixed"]], ["packed", "padded", "one by one"])
         for row in found["mixed"]:
             self.assertGreater(row["texts_per_s"], 0)
@@ -110,9 +116,9 @@ class Bench(SluiceCase):
         found = self.figures("engine", *arguments, "--precision", "f32", "--threads", "2")
         self.assertEqual((found["model"], found["backend"], found["precision"]), ("tiny", "cpu", "f32"))
         self.assertEqual({row["threads"] for row in found["batches"]}, {1, 2})
-        self.check_engine(found, [8, 64], peak=True, helps=True)
+        self.check_engine(found, [8, 64], helps=True)
         self.check_engine(self.figures("engine", *arguments, "--backend", "null", "--no-graphs", "--gelu", "exact"), [8, 64],
-                          peak=False, helps=False)
+                          helps=False)
 
     def test_a_table_for_people_and_json_in_a_file(self):
         path = self.path("figures.json")
@@ -123,6 +129,15 @@ class Bench(SluiceCase):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         self.assertIn(f"{found['passes'][0]['p50_ms']:.3f}", result.stdout.decode())
+
+    def test_peak(self):
+        found = self.figures("peak", "--model", self.make_model(), "--tokens", "8,64", "--batch-tokens", "64", "--round-ms", "5",
+                             "--rounds", "1", "--precision", "f32", "--threads", "2")
+        self.assertEqual([(row["tokens"], row["rows"], row["threads"]) for row in found["peak"]],
+                         [(8, 8, 1), (8, 8, 2), (64, 1, 1), (64, 1, 2)])
+        for row in found["peak"]:
+            self.assertGreater(row["peak_gflops"], 0)
+            self.assertAlmostEqual(row["share"], row["gflops"] / row["peak_gflops"], delta=0.01 + 0.1 * row["share"])
 
     def test_tokenizer(self):
         model = self.make_model()

@@ -10,6 +10,7 @@ from waiting import wait_until
 
 BINARY = os.environ.get("SLUICE_BINARY", "")
 FAULTY = os.path.join(os.path.dirname(BINARY), "tests", "sluice_faulty")  # the same with an engine that fails on demand
+DEVELOPER = os.path.join(os.path.dirname(BINARY), "tools", "sluice_dev")  # the same with benchmarks for developers
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Any of these in a log is a failure, whatever the test was about.

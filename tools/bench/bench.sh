@@ -9,7 +9,7 @@ here=$(dirname "$(realpath "$0")")
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(engine e2e ab queue growth tokenizer latency memory reclaim takeover waiters features scripts looks bulk)
 
-sluice=$build/sluice
+sluice=$build/sluice developer=$build/tools/sluice_dev
 folder=$(mktemp -d -p /dev/shm sluice-bench-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 # The MiniLM-L6 shape with random weights, written when it is first wanted.
@@ -25,16 +25,17 @@ for part in "${parts[@]}"; do
     engine)
       for precision in f32 bf16 int8; do
         "$sluice" bench engine --model "$(minilm)" --precision $precision --tokens 16,32,64,128,256,512
+        "$developer" bench peak --model "$(minilm)" --precision $precision
       done
       ;;
     e2e) "$sluice" bench e2e --model "$(minilm)" --rate 200 ;;
     ab) "$sluice" bench ab --model "$(minilm)" ;;
     queue)
-      "$sluice" bench queue --model "$(minilm)"
-      "$sluice" bench queue --model "$(minilm)" --appendonly
+      "$developer" bench queue --model "$(minilm)"
+      "$developer" bench queue --model "$(minilm)" --appendonly
       ;;
     growth) # in what waits, and in threads; in tokens: see engine
-      "$sluice" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000,10000000 # 1.1 GB in Redis
+      "$developer" bench queue --model "$(minilm)" --encodings f32 --depths 1000,10000,100000,1000000,10000000 # 1.1 GB in Redis
       for threads in $(seq "$(nproc)"); do
         "$sluice" bench e2e --model "$(minilm)" --threads "$threads" --no-alone
       done
@@ -43,7 +44,7 @@ for part in "${parts[@]}"; do
       root=$here/../..
       venv=$build/../venv
       "$root/tests/support/venv.sh" "$venv" "$root/tests/requirements.txt"
-      "$venv/bin/python" -B "$here/bench_tokenizer.py" "$sluice" "$root/config/models/sluice-mini-en" "$root/tests/demo/packages.tsv"
+      "$venv/bin/python" -B "$here/bench_tokenizer.py" "$developer" "$root/config/models/sluice-mini-en" "$root/tests/demo/packages.tsv"
       ;;
     latency | memory) /usr/bin/python3 -B "$here/bench_daemon.py" "$build" "$part" ;;
     reclaim | takeover | waiters | features) /usr/bin/python3 -B "$here/bench_promises.py" "$build" "$part" ;;

@@ -2,7 +2,7 @@
 """Our tokenizer beside the `tokenizers` package: the same model folder, the same lines, one core each, one after the other,
 both by processor time.
 
-usage: bench_tokenizer.py SLUICE MODEL_DIR FILE [ROUNDS]
+usage: bench_tokenizer.py SLUICE_DEV MODEL_DIR FILE [ROUNDS]
 """
 import json
 import os

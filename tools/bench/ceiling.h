@@ -1,10 +1,25 @@
 /* What one Redis can do under the daemon's own commands: a bare pipelined client that reads entries with XREADGROUP and
  * settles them with lua/settle.lua, with replies that were formatted beforehand. It computes nothing and recovers from
  * nothing, so its rate is the ceiling that the daemon's loop is compared with. */
-#ifndef BENCH_CEILING_H
-#define BENCH_CEILING_H
+#ifndef TOOLS_CEILING_H
+#define TOOLS_CEILING_H
 
-#include "bench/filling.h"
+#include "bench/stage.h"
+#include "io/resp.h"
+
+/* Requests for the stream of a benchmark's queue, thousands with one command: a script of Redis makes up their texts.
+ * This is what was put into the queue of a stage so far. */
+struct filling {
+    struct stage *stage;
+    const char *encoding; /* that the requests ask for */
+    uint64_t count;
+};
+
+/* Adds requests, and waits until they are there. Errors: those of client_command; STATUS_TIMEOUT (interrupted). */
+MUST_CHECK enum status filling_add(struct filling *filling, uint64_t count, struct err *err);
+
+/* Writes the command that adds requests, for whoever sends it. */
+void filling_write(struct filling *filling, uint64_t count, struct command *command);
 
 /* What the bare client does. */
 struct ceiling_run {

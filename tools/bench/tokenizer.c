@@ -1,5 +1,4 @@
-#include "bench/tokenizer.h"
-
+/* `bench tokenizer`: text to token ids on one core. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,9 +7,19 @@
 #include "bench/process.h"
 #include "bench/sample.h"
 #include "bench/texts.h"
+#include "cli/bench.h"
 #include "serve/start.h"
 
 enum { MADE_TEXTS = 2000 };
+
+struct bench_tokenizer_options {
+    char *input;             /* a file with a text on each line; NULL: made-up ones */
+    int64_t short_tokens;    /* of the one short text */
+    int64_t document_bytes;  /* of the long text … */
+    int64_t document_tokens; /* … of which so many tokens are kept */
+    int64_t round_ms;
+    char *json;
+};
 
 /* Texts that are tokenised over and over, in turn. */
 struct corpus {
@@ -176,12 +185,11 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     return measure_texts(bench, texts, "one long", 1, (size_t)options->document_bytes, kept, err);
 }
 
-enum status bench_tokenizer(const struct config *config, const struct bench_tokenizer_options *options,
-                            struct sheet *sheet, struct err *err)
+static enum status measure_tokenizer(const struct invocation *invocation, struct sheet *sheet, struct err *err)
 {
-    struct bench bench = {.options = options, .sheet = sheet};
+    struct bench bench = {.options = invocation->own, .sheet = sheet};
     struct texts texts = {0}, brief = {0};
-    enum status status = run(&bench, config, &texts, &brief, err);
+    enum status status = run(&bench, &invocation->config, &texts, &brief, err);
     texts_close(&texts);
     texts_close(&brief);
     buffer_free(&bench.scratch);
@@ -190,3 +198,30 @@ enum status bench_tokenizer(const struct config *config, const struct bench_toke
         model_close(bench.model);
     return status;
 }
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_tokenizer_options, name)
+
+/* clang-format off */
+static const struct setting own_settings[] = {
+    {OWN(input, SETTING_TEXT), .most = 4096, .value = "FILE", .help = "in place of made-up texts: one per line"},
+    {OWN(short_tokens, SETTING_INTEGER), .fallback = "16", .least = 1, .most = 1 << 20, .value = "N", .help = "length of the one short text, in tokens"},
+    {OWN(document_bytes, SETTING_INTEGER), .fallback = "1000000", .least = 1, .most = 1 << 28, .value = "N", .help = "length of the one long text, made of the others"},
+    {OWN(document_tokens, SETTING_INTEGER), .fallback = "256", .least = 1, .most = 1 << 20, .value = "N", .help = "how many of its tokens are kept"},
+    {OWN(round_ms, SETTING_INTEGER), .fallback = "1000", .least = 1, .most = 60000, .value = "N", .help = "how long to measure each"},
+    BENCH_JSON(struct bench_tokenizer_options),
+};
+/* clang-format on */
+
+const struct subcommand command_bench_tokenizer = {
+    .name = "bench tokenizer",
+    .bit = FOR_TOKENIZE,
+    .summary = "Measure tokenising on one core: tokens/s, MB/s, one short text, one long one",
+    .explanation =
+        "all: every text in turn, cut at --max-tokens. one short, one long: the same text over and over, which is\n"
+        "then in the caches. p50 and p99 are of single texts; rates are by processor time.",
+    .own = own_settings,
+    .own_count = sizeof own_settings / sizeof own_settings[0],
+    .own_size = sizeof(struct bench_tokenizer_options),
+    .run = bench_run,
+    .measure = measure_tokenizer,
+};
