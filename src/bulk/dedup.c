@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 
 enum { TABLE_BITS = 5, TABLES = 1 << TABLE_BITS, FIRST_SLOTS = 256, ROW_BITS = 40, CODE_BITS = 5, TAG_BITS = 18 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 
 void look_push(struct look *window, struct slice *slice)
 {

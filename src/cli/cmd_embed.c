@@ -6,7 +6,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "base/priority.h"
+#include "base/system.h"
 #include "bulk/local.h"
 #include "bulk/remote.h"
 #include "cli/command.h"

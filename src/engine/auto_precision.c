@@ -7,9 +7,8 @@
 
 #include <xxhash.h>
 
-#include "base/cache.h"
-#include "base/clock.h"
 #include "base/file.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
 

@@ -8,9 +8,8 @@
 
 #include <xxhash.h>
 
-#include "base/cache.h"
-#include "base/clock.h"
 #include "base/file.h"
+#include "base/clock.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/encoder.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/err.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 /* How weights are stored in the files. */
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 #include "model/json.h"
 
 static const struct dtype_row {

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/priority.h"
+#include "base/system.h"
 
 enum { LOOK_NS = 200 * 1000 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cache.h"
+#include "base/file.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/cost.h"

@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "model/tokenizer_parts.h"
+#include "model/tokenizer/spec.h"
 
 #define FLAGS(single, left, right, normal)                                                                             \
     "\"single_word\":" single ",\"lstrip\":" left ",\"rstrip\":" right ",\"normalized\":" normal ",\"special\":true}"

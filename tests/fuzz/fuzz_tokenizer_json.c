@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "model/tokenizer_parts.h"
+#include "model/tokenizer/spec.h"
 
 static void encode(const struct tokenizer *tokenizer)
 {

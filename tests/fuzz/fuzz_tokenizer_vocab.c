@@ -3,7 +3,7 @@
 
 #include "fuzz.h"
 #include "model/json.h"
-#include "model/tokenizer_parts.h"
+#include "model/tokenizer/spec.h"
 
 static void encode(const struct tokenizer *tokenizer)
 {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/model/unicode_tables.c by asking the pinned `tokenizers` package about every code point.
+"""Writes src/model/tokenizer/unicode_tables.c by asking the pinned `tokenizers` package about every code point.
 
 The package's ideas of control, punctuation, accent and decomposition come from several Unicode versions at once, so no
 other library's tables give the same ids. What it does to one character can be seen from outside, so it is asked.
@@ -108,7 +108,7 @@ def probe_lowercase():
 
 
 def check_promises(flags, classes, decomposition, lowercase):
-    """What src/model/normalizer.c takes for granted."""
+    """What src/model/tokenizer/normalizer.c takes for granted."""
     for c, k in classes.items():
         assert not flags[c] & (SPACE | PUNCTUATION | CJK), f"{c:x} sorts and separates"
         assert flags[c] & MARK or c not in lowercase, f"{c:x} sorts and has a lower case"
@@ -151,7 +151,7 @@ def render():
             ranges.append(f"{{0x{c:X}, {record[0]}, {record[1]}}}")
             last = record
     return (f"/* Written by tests/golden/make_unicode_tables.py from tokenizers {tokenizers.__version__}; do not edit. */\n"
-            '#include "model/unicode.h"\n\n/* clang-format off */\n'
+            '#include "model/tokenizer/unicode.h"\n\n/* clang-format off */\n'
             f"const struct unicode_range unicode_ranges[{len(ranges)}] = {{\n{rows(ranges, 8, str)}}};\n"
             f"const uint32_t unicode_range_count = {len(ranges)};\n\n"
             + mappings("decomposition", decomposition) + "\n" + mappings("lowercase", lowercase))
@@ -160,7 +160,7 @@ def render():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/model/unicode_tables.c")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "src/model/tokenizer/unicode_tables.c")
     args = parser.parse_args()
     text = render()
     if args.check:

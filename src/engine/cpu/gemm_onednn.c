@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 #include "engine/cpu/kernels.h"
 
 enum {

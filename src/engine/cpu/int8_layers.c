@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 #include "engine/cpu/parallel_for.h"
 
 /* --- the ops of a layer ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 #include "engine/cpu/int8_layers.h"
 
 /* The model's linears of one site: those that share their input are one product, their outputs behind each other. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 
 /* Ranges of a step for each hand. */
 enum { RANGES_A_HAND = 4 };

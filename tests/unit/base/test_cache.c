@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cache.h"
 #include "base/file.h"
 
 static void the_user_s_directory_is_the_fallback(void **state)

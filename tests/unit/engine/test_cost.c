@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/cache.h"
 #include "base/file.h"
 #include "engine/cost.h"
 #include "memory_model.h"

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
+#include "base/system.h"
 #include "engine/cpu/gemm_split_f32.h"
 
 /* Rows, outputs, inputs: whole and broken strips and steps, several chunks of outputs. */

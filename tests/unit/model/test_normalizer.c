@@ -2,8 +2,8 @@
 #include "harness.h"
 
 #include "base/utf8.h"
-#include "model/normalizer.h"
-#include "model/unicode.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/unicode.h"
 
 static const struct normalizer_options uncased = {true, true, true, true}, cased = {true, true, false, false},
                                        nothing = {false, false, false, false};

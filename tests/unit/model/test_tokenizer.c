@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "model/tokenizer_parts.h"
+#include "model/tokenizer/spec.h"
 
 #define FLAGS(single, left, right, normal)                                                                             \
     "\"single_word\":" single ",\"lstrip\":" left ",\"rstrip\":" right ",\"normalized\":" normal ",\"special\":true}"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/tokenizer_parts.h"
+#include "model/tokenizer/spec.h"
 
 #define NORMALIZER                                                                                                     \
     "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"                   \

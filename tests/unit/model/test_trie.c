@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "model/trie.h"
+#include "model/tokenizer/trie.h"
 
 enum { KEYS = 700, TEXTS = 20000, MOST_BYTES = 8 };
 

@@ -1,5 +1,5 @@
 /* Written by tests/golden/make_unicode_tables.py from tokenizers 0.23.3; do not edit. */
-#include "model/unicode.h"
+#include "model/tokenizer/unicode.h"
 
 /* clang-format off */
 const struct unicode_range unicode_ranges[2343] = {

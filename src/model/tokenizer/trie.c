@@ -3,7 +3,7 @@
  * The child of node n for byte b is the slot base(n) + b, and it is n's only if the slot's parent is n. A node's id
  * lies in the slot itself. The builder places the nodes breadth-first and looks for free slots from the first free one
  * on. */
-#include "model/trie.h"
+#include "model/tokenizer/trie.h"
 
 #include <stdlib.h>
 #include <string.h>

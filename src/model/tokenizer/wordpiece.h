@@ -1,11 +1,11 @@
 /* WordPiece: one word into the longest vocabulary entries from left to right, or into the unknown token. */
-#ifndef MODEL_WORDPIECE_H
-#define MODEL_WORDPIECE_H
+#ifndef MODEL_TOKENIZER_WORDPIECE_H
+#define MODEL_TOKENIZER_WORDPIECE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/trie.h"
+#include "model/tokenizer/trie.h"
 
 enum { WORDPIECE_MAX_CHARACTERS = 4096 };
 

@@ -1,7 +1,7 @@
 /* What sentence-transformers puts around an encoder: the chain of modules, pooling, normalisation, the token limit and
  * the prompts. Both generations of its files are read: before 5.4 and since. */
-#ifndef MODEL_SENTENCE_CONFIG_H
-#define MODEL_SENTENCE_CONFIG_H
+#ifndef MODEL_SENTENCE_TRANSFORMERS_H
+#define MODEL_SENTENCE_TRANSFORMERS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* config.json of a BERT encoder. */
-#ifndef MODEL_BERT_CONFIG_H
-#define MODEL_BERT_CONFIG_H
+#ifndef MODEL_ARCH_BERT_H
+#define MODEL_ARCH_BERT_H
 
 #include "base/err.h"
 #include "model/model.h"

@@ -2,8 +2,8 @@
  *
  * In the package's order: cleaning, blanks around CJK, decomposition, accent stripping, lower case; the character
  * classes that the word splitter asks for are those of the result. */
-#ifndef MODEL_NORMALIZER_H
-#define MODEL_NORMALIZER_H
+#ifndef MODEL_TOKENIZER_NORMALIZER_H
+#define MODEL_TOKENIZER_NORMALIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>

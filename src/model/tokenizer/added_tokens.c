@@ -1,9 +1,9 @@
-#include "model/added_tokens.h"
+#include "model/tokenizer/added_tokens.h"
 
 #include <string.h>
 
 #include "base/utf8.h"
-#include "model/unicode.h"
+#include "model/tokenizer/unicode.h"
 
 enum status added_set_build(struct added_set *set, const struct added_token *tokens, struct trie_key *keys,
                             size_t count, struct err *err)

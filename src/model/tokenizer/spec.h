@@ -1,15 +1,15 @@
 /* What stands between the files of a tokenizer and its ids. Only the tokenizer's own files include this.
  *
- * A reader (tokenizer_json.c, tokenizer_vocab.c) fills a tokenizer_spec; tokenizer_build.c checks it and makes a
+ * A reader (files.c) fills a tokenizer_spec; tokenizer.c checks it, makes a
  * tokenizer; tokenizer.c encodes with it. */
-#ifndef MODEL_TOKENIZER_PARTS_H
-#define MODEL_TOKENIZER_PARTS_H
+#ifndef MODEL_TOKENIZER_SPEC_H
+#define MODEL_TOKENIZER_SPEC_H
 
-#include "model/added_tokens.h"
-#include "model/normalizer.h"
-#include "model/tokenizer.h"
-#include "model/trie.h"
-#include "model/wordpiece.h"
+#include "model/tokenizer/added_tokens.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/trie.h"
+#include "model/tokenizer/wordpiece.h"
 
 struct cJSON;
 

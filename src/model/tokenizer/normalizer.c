@@ -1,11 +1,11 @@
 /* Source: the behaviour of BertNormalizer in tokenizers 0.23. */
-#include "model/normalizer.h"
+#include "model/tokenizer/normalizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "model/unicode.h"
+#include "model/tokenizer/unicode.h"
 
 /* Decomposes, drops accents and lowers one character that cleaning kept. */
 static size_t expand_kept(const struct normalizer_options *options, uint32_t code_point, struct normal_character *to)

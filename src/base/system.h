@@ -1,6 +1,6 @@
 /* Memory for much data, such as weights and activations, that is gone through from end to end or written all over. */
-#ifndef BASE_MEMORY_H
-#define BASE_MEMORY_H
+#ifndef BASE_SYSTEM_H
+#define BASE_SYSTEM_H
 
 #include <stddef.h>
 
@@ -18,5 +18,15 @@ void memory_unmap(void *memory, size_t bytes);
 
 /* Hands out the next part of a block, aligned for vectors, or only counts when there is no block yet. */
 void *memory_part(char *block, size_t *used, size_t bytes);
+
+/* How much a thread insists on a core, where the kernel shares the cores out. Only downwards, which needs no rights,
+ * and for good: the way back would need them. */
+
+/* The calling thread takes what is left of its core: a sixtieth where others want it, and it leaves it at once to
+ * whoever wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
+void priority_spare(void);
+
+/* The calling thread, and those that it starts from now on, take a tenth of a core where others want all of it. */
+void priority_background(void);
 
 #endif

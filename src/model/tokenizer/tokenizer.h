@@ -2,8 +2,8 @@
  *
  * Opened from `tokenizer.json`, else from `vocab.txt` with `tokenizer_config.json`. The ids are those that Hugging Face
  * `tokenizers` gives for one text with special tokens, right truncation to `max_tokens`, and no padding. */
-#ifndef MODEL_TOKENIZER_H
-#define MODEL_TOKENIZER_H
+#ifndef MODEL_TOKENIZER_TOKENIZER_H
+#define MODEL_TOKENIZER_TOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>

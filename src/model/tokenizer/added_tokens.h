@@ -1,14 +1,14 @@
 /* Tokens that are found in the text as they stand, before or after normalisation, and never split: [CLS], [MASK], and
  * what users added. Of all tokens that start first, the longest counts. */
-#ifndef MODEL_ADDED_TOKENS_H
-#define MODEL_ADDED_TOKENS_H
+#ifndef MODEL_TOKENIZER_ADDED_TOKENS_H
+#define MODEL_TOKENIZER_ADDED_TOKENS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
-#include "model/trie.h"
+#include "model/tokenizer/trie.h"
 
 struct added_token {
     char *content;

@@ -1,7 +1,7 @@
 /* A read-only set of byte strings with ids that finds the longest of them at the start of a text: a double-array trie,
  * one memory access per byte. */
-#ifndef MODEL_TRIE_H
-#define MODEL_TRIE_H
+#ifndef MODEL_TOKENIZER_TRIE_H
+#define MODEL_TOKENIZER_TRIE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Binary search in the tables: the hot path asks a normalizer's own cache first and comes here for rare characters. */
-#include "model/unicode.h"
+#include "model/tokenizer/unicode.h"
 
 const struct unicode_range *unicode_lookup(uint32_t code_point)
 {

@@ -2,7 +2,7 @@
  * table does not have may change the maths, so the model is refused by that field's name; null counts as absent.
  * The harmless ones are what transformers 2 to 5 write for training, generation and heads.
  * Source: BertConfig and PreTrainedConfig of transformers 2.x, 3.x, 4.x and 5.23. */
-#include "model/bert_config.h"
+#include "model/arch_bert.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  *
  * Its judgements come from several Unicode versions at once, so no library's own tables give the same ids.
  * Source: tests/golden/make_unicode_tables.py writes unicode_tables.c. */
-#ifndef MODEL_UNICODE_H
-#define MODEL_UNICODE_H
+#ifndef MODEL_TOKENIZER_UNICODE_H
+#define MODEL_TOKENIZER_UNICODE_H
 
 #include <stddef.h>
 #include <stdint.h>

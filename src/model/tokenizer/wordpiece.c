@@ -1,6 +1,6 @@
 /* Source: the behaviour of the WordPiece model in tokenizers 0.23: no entry at some place makes the whole word unknown.
  */
-#include "model/wordpiece.h"
+#include "model/tokenizer/wordpiece.h"
 
 void wordpiece_encode(const struct wordpiece *model, const char *word, size_t length, size_t characters,
                       struct id_sink *sink)

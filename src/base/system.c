@@ -1,0 +1,78 @@
+#include "base/system.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ALIGNMENT = 64, HUGE_BYTES = 2 << 20 };
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+void *memory_aligned(size_t bytes)
+{
+    size_t unit = bytes < HUGE_BYTES ? ALIGNMENT : HUGE_BYTES;
+    size_t whole = bytes == 0 ? unit : round_up(bytes, unit);
+    void *memory = aligned_alloc(unit, whole);
+    if (memory != NULL && unit == HUGE_BYTES)
+        (void)madvise(memory, whole, MADV_HUGEPAGE); /* small pages will do where it is refused */
+    return memory;
+}
+
+void *memory_map(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (bytes >= HUGE_BYTES)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+void memory_unmap(void *memory, size_t bytes)
+{
+    if (memory != NULL)
+        (void)munmap(memory, bytes);
+}
+
+void *memory_part(char *block, size_t *used, size_t bytes)
+{
+    void *at = block == NULL ? NULL : block + *used;
+    *used += round_up(bytes, ALIGNMENT);
+    return at;
+}
+
+/* A nice value alone does not do: who wakes up waits until the one that runs has had its slice, and that ends with a
+ * tick of the clock, 4 ms on many kernels. On Linux 6.12 and later a thread is left at once by who has a longer slice,
+ * so this one asks for one that is just longer than the kernel's own (2.8 ms at most). SCHED_IDLE would do for all
+ * kernels, but such a thread is so rarely run on a busy machine that not even SIGKILL ends its process within seconds.
+ */
+
+/* The kernel's struct sched_attr, which the C library of Debian 12 lacks, as far as it is used here. */
+struct attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t slice_ns, deadline_ns, period_ns;
+};
+
+enum { NICE = 19, BACKGROUND_NICE = 10, SLICE_NS = 3 * 1000 * 1000 };
+
+void priority_spare(void)
+{
+    struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SLICE_NS};
+    if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0)
+        (void)setpriority(PRIO_PROCESS, 0, NICE);
+}
+
+/* Ten more than it was, so that somebody's own `nice` still counts. */
+void priority_background(void)
+{
+    (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + BACKGROUND_NICE);
+}

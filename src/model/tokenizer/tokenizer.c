@@ -1,0 +1,500 @@
+/* Encoding. The text is read in windows: each is checked to be UTF-8 and searched for added tokens, then its characters
+ * go through the normalizer into one word at a time, whose ids go to the caller. Nothing is allocated, and nothing
+ * behind the last id that was asked for is read.
+ *
+ * White space beside an added token needs no care here, since it ends words either way: lstrip and rstrip matter only
+ * where tokens are also looked for in the normalised text. That rare way normalises whole stretches of text first. */
+#include "model/tokenizer/tokenizer.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "model/json.h"
+#include "model/tokenizer/spec.h"
+#include "model/tokenizer/unicode.h"
+
+enum { WINDOW_BYTES = 512 };
+
+/* The word that is being read. */
+struct splitter {
+    const struct tokenizer *tokenizer;
+    const struct normalizer *normalizer;
+    struct id_sink *sink;
+    size_t length;     /* bytes kept of it */
+    size_t characters; /* counted on where it is too long to be kept */
+    size_t run_start;  /* the marks that end it at run_end start here, sorted */
+    size_t run_end;
+    char word[WORDPIECE_MAX_CHARACTERS * 4];
+};
+
+static void end_word(struct splitter *splitter)
+{
+    if (splitter->characters > 0)
+        wordpiece_encode(&splitter->tokenizer->model, splitter->word, splitter->length, splitter->characters,
+                         splitter->sink);
+    splitter->length = splitter->characters = 0;
+    splitter->run_end = SIZE_MAX;
+}
+
+static void add_character(struct splitter *splitter, struct normal_character character)
+{
+    if (++splitter->characters > splitter->tokenizer->model.max_characters)
+        return;
+    if (character.order == 0) {
+        splitter->length += utf8_put(splitter->word + splitter->length, character.code_point);
+        return;
+    }
+    if (splitter->run_end != splitter->length)
+        splitter->run_start = splitter->length;
+    splitter->length += normalizer_insert(splitter->word, splitter->run_start, splitter->length, character);
+    splitter->run_end = splitter->length;
+}
+
+/* Any character, by the tables. */
+static void feed_slowly(struct splitter *splitter, uint32_t code_point)
+{
+    struct normal_character parts[NORMAL_MAX_CHARACTERS];
+    size_t count = normalizer_expand(&splitter->normalizer->options, code_point, parts);
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].code_point == NORMAL_BREAK) {
+            splitter->run_end = SIZE_MAX;
+            continue;
+        }
+        uint8_t flags = unicode_lookup(parts[i].code_point)->flags;
+        if (flags & (UNICODE_SPACE | UNICODE_PUNCTUATION))
+            end_word(splitter);
+        if (!(flags & UNICODE_SPACE))
+            add_character(splitter, parts[i]);
+        if (flags & UNICODE_PUNCTUATION)
+            end_word(splitter);
+    }
+}
+
+static void feed_entry(struct splitter *splitter, const struct normal_entry *entry)
+{
+    if (entry->kind != NORMAL_TEXT)
+        end_word(splitter);
+    if (entry->kind == NORMAL_SPACE)
+        return;
+    if (++splitter->characters <= splitter->tokenizer->model.max_characters) {
+        memcpy(splitter->word + splitter->length, entry->bytes, sizeof entry->bytes);
+        splitter->length += entry->length;
+    }
+    if (entry->kind == NORMAL_ISOLATED)
+        end_word(splitter);
+}
+
+/* Splits text[from..until), valid UTF-8, until it ends or there are more ids than room. */
+static void feed(struct splitter *splitter, const char *text, size_t from, size_t until)
+{
+    const struct normal_entry *table = splitter->normalizer->table;
+    while (from < until && !id_sink_full(splitter->sink)) {
+        uint32_t code_point = utf8_next(text, &from);
+        if (code_point >= NORMAL_TABLE || table[code_point].kind == NORMAL_COMPLEX)
+            feed_slowly(splitter, code_point);
+        else if (table[code_point].kind != NORMAL_NOTHING)
+            feed_entry(splitter, &table[code_point]);
+    }
+}
+
+/* The usual way: all added tokens are looked for in the text as it is. */
+static enum status encode_stream(struct splitter *splitter, const char *text, size_t length, struct err *err)
+{
+    size_t at = 0, searched = 0;
+    while (at < length && !id_sink_full(splitter->sink)) {
+        size_t window = length - at < WINDOW_BYTES ? length - at : WINDOW_BYTES;
+        size_t until = at + utf8_valid_prefix(text + at, window);
+        if (until == at)
+            return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", at);
+        if (searched < at)
+            searched = at;
+        struct added_match match;
+        bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, until, &match);
+        feed(splitter, text, at, found ? match.start : until);
+        at = found ? match.end : until;
+        if (!found || id_sink_full(splitter->sink))
+            continue;
+        end_word(splitter);
+        id_sink_put(splitter->sink, match.token->id);
+    }
+    end_word(splitter);
+    return STATUS_OK;
+}
+
+/* Encodes a stretch without raw added tokens where some are looked for in normalised text. */
+static enum status encode_stretch(struct splitter *splitter, const char *text, size_t length, struct err *err)
+{
+    struct buffer normal = {0};
+    normalizer_text(splitter->tokenizer->normalizer, text, length, &normal);
+    size_t at = 0, searched = 0;
+    struct added_match match;
+    while (at < normal.length && !id_sink_full(splitter->sink)) {
+        bool found = added_set_find(&splitter->tokenizer->normalized, normal.data, normal.length, &searched,
+                                    normal.length, &match);
+        feed(splitter, normal.data, at, found ? match.start : normal.length);
+        end_word(splitter);
+        if (found)
+            id_sink_put(splitter->sink, match.token->id);
+        at = found ? match.end : normal.length;
+    }
+    bool complete = buffer_ok(&normal);
+    buffer_free(&normal);
+    return complete ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to normalise %zu bytes", length);
+}
+
+/* The rare way: some added tokens are looked for in normalised text, so the raw ones' borders matter to the byte. */
+static enum status encode_stretches(struct splitter *splitter, const char *text, size_t length, struct err *err)
+{
+    size_t valid = utf8_valid_prefix(text, length);
+    if (valid != length)
+        return err_set(err, STATUS_BAD_INPUT, "the text is not valid UTF-8 at byte %zu", valid);
+    enum status status = STATUS_OK;
+    for (size_t at = 0, searched = 0; at < length && status == STATUS_OK && !id_sink_full(splitter->sink);) {
+        struct added_match match = {.start = length, .end = length};
+        bool found = added_set_find(&splitter->tokenizer->raw, text, length, &searched, length, &match);
+        if (found && match.token->lstrip)
+            match.start = added_space_before(text, at < match.start ? at : match.start, match.start);
+        if (at < match.start)
+            status = encode_stretch(splitter, text + at, match.start - at, err);
+        if (found)
+            id_sink_put(splitter->sink, match.token->id);
+        at = match.end;
+        if (found && match.token->rstrip)
+            at = added_space_behind(text, length, at);
+    }
+    return status;
+}
+
+static void put_specials(int32_t *ids, uint32_t *count, const int32_t *specials, uint32_t special_count)
+{
+    if (special_count > 0)
+        memcpy(ids + *count, specials, special_count * sizeof *ids);
+    *count += special_count;
+}
+
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length, uint32_t max_tokens,
+                             int32_t *ids, uint32_t *count, bool *truncated, struct err *err)
+{
+    const struct tokenizer_template *specials = &tokenizer->specials;
+    *count = 0;
+    *truncated = false;
+    if (max_tokens < specials->before_count + specials->behind_count)
+        return err_set(err, STATUS_BAD_INPUT, "max_tokens %u has no room for the %u special tokens", max_tokens,
+                       specials->before_count + specials->behind_count);
+    put_specials(ids, count, specials->before, specials->before_count);
+    struct id_sink sink = {.ids = ids + *count, .room = max_tokens - *count - specials->behind_count};
+    struct splitter splitter; /* not zeroed: the word is large and written before it is read */
+    splitter.tokenizer = tokenizer;
+    splitter.normalizer = tokenizer->plain != NULL ? tokenizer->plain : tokenizer->normalizer;
+    splitter.sink = &sink;
+    splitter.length = splitter.characters = splitter.run_start = 0;
+    splitter.run_end = SIZE_MAX;
+    enum status status = tokenizer->plain != NULL ? encode_stretches(&splitter, text, length, err)
+                                                  : encode_stream(&splitter, text, length, err);
+    if (status != STATUS_OK) {
+        *count = 0;
+        return status;
+    }
+    *truncated = id_sink_full(&sink);
+    *count += (uint32_t)(*truncated ? sink.room : sink.count);
+    put_specials(ids, count, specials->behind, specials->behind_count);
+    return STATUS_OK;
+}
+
+/* No character becomes more characters than it has bytes (make_unicode_tables.py checks it for each), and every id
+ * stands for at least one character of the normalised text. Blanks around CJK, which the count leaves out, may become
+ * ids where an added token is a blank: three for a character of at least three bytes. */
+size_t tokenizer_bound(const struct tokenizer *tokenizer, size_t bytes)
+{
+    return bytes + tokenizer->specials.before_count + tokenizer->specials.behind_count;
+}
+
+uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary;
+}
+
+uint32_t tokenizer_max_tokens(const struct tokenizer *tokenizer)
+{
+    return tokenizer->max_tokens;
+}
+
+bool tokenizer_lowercases(const struct tokenizer *tokenizer)
+{
+    return tokenizer->normalizer->options.lowercase;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer)
+{
+    if (tokenizer == NULL)
+        return;
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        free(tokenizer->added[i].content);
+    free(tokenizer->added);
+    added_set_close(&tokenizer->raw);
+    added_set_close(&tokenizer->normalized);
+    trie_close(tokenizer->model.vocabulary);
+    normalizer_close(tokenizer->normalizer);
+    normalizer_close(tokenizer->plain);
+    free(tokenizer);
+}
+
+/* From a spec to a tokenizer: ids are checked here, once, so that encoding needs no checks. */
+
+char *tokenizer_copy(const char *bytes, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (copy != NULL) {
+        memcpy(copy, bytes, length);
+        copy[length] = '\0';
+    }
+    return copy;
+}
+
+void tokenizer_spec_free(struct tokenizer_spec *spec)
+{
+    for (size_t i = 0; i < spec->vocabulary_count; i++)
+        free(spec->vocabulary[i].token);
+    for (size_t i = 0; i < spec->added_count; i++)
+        free(spec->added[i].content);
+    free(spec->vocabulary);
+    free(spec->added);
+    free(spec->unknown);
+    free(spec->continuing);
+    *spec = (struct tokenizer_spec){0};
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct vocabulary_entry *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static enum status check_ids(struct tokenizer_spec *spec, struct err *err)
+{
+    if (spec->vocabulary_count == 0)
+        return err_set(err, STATUS_BAD_INPUT, "%s: the vocabulary is empty", spec->file);
+    qsort(spec->vocabulary, spec->vocabulary_count, sizeof *spec->vocabulary, compare_ids);
+    for (size_t i = 1; i < spec->vocabulary_count; i++)
+        if (spec->vocabulary[i - 1].id == spec->vocabulary[i].id)
+            return err_set(err, STATUS_BAD_INPUT, "%s: two tokens of the vocabulary have the id %d", spec->file,
+                           spec->vocabulary[i].id);
+    return STATUS_OK;
+}
+
+static enum status build_vocabulary(const struct tokenizer_spec *spec, struct trie **out, struct err *err)
+{
+    struct trie_key *keys = calloc(spec->vocabulary_count, sizeof *keys);
+    if (keys == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu tokens", spec->vocabulary_count);
+    for (size_t i = 0; i < spec->vocabulary_count; i++) {
+        const struct vocabulary_entry *entry = &spec->vocabulary[i];
+        keys[i] = (struct trie_key){entry->token, strlen(entry->token), entry->id};
+    }
+    enum status status = trie_build(keys, spec->vocabulary_count, out, err);
+    free(keys);
+    return status;
+}
+
+static enum status build_model(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+{
+    enum status status = check_ids(spec, err);
+    if (status != STATUS_OK)
+        return status;
+    tokenizer->vocabulary = (uint32_t)spec->vocabulary[spec->vocabulary_count - 1].id + 1;
+    struct wordpiece *model = &tokenizer->model;
+    status = build_vocabulary(spec, &model->vocabulary, err);
+    if (status != STATUS_OK)
+        return err_prefix(err, "%s: model.vocab", spec->file);
+    model->unknown = trie_find(model->vocabulary, spec->unknown, strlen(spec->unknown));
+    if (model->unknown == TRIE_NONE)
+        return err_set(err, STATUS_BAD_INPUT, "%s: the unknown token \"%.100s\" (unk_token) is not in the vocabulary",
+                       spec->file, spec->unknown);
+    model->continuing = trie_walk(model->vocabulary, TRIE_ROOT, spec->continuing, strlen(spec->continuing));
+    if (spec->max_characters > WORDPIECE_MAX_CHARACTERS)
+        return err_set(err, STATUS_UNSUPPORTED, "%s: max_input_chars_per_word %u is above %d", spec->file,
+                       spec->max_characters, WORDPIECE_MAX_CHARACTERS);
+    model->max_characters = spec->max_characters;
+    return STATUS_OK;
+}
+
+/* The package numbers added tokens itself, by the vocabulary and then upwards from its size. A file that says otherwise
+ * is not what the model was trained with. */
+static enum status check_added_ids(struct tokenizer *tokenizer, const struct tokenizer_spec *spec, struct err *err)
+{
+    int32_t next = (int32_t)(spec->vocabulary_count + spec->empty_tokens);
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        struct added_token *token = &tokenizer->added[i];
+        int32_t id = trie_find(tokenizer->model.vocabulary, token->content, token->length);
+        if (id == TRIE_NONE)
+            id = next++;
+        if (token->id < 0)
+            token->id = id;
+        if (token->id != id)
+            return err_set(err, STATUS_BAD_INPUT, "%s: the added token \"%.100s\" says it is id %d but is numbered %d",
+                           spec->file, token->content, token->id, id);
+        if ((uint32_t)id >= tokenizer->vocabulary)
+            tokenizer->vocabulary = (uint32_t)id + 1;
+    }
+    return STATUS_OK;
+}
+
+/* Builds one of the two sets; the patterns of the normalised one are normalised first, into `texts`. */
+static enum status build_set(struct tokenizer *tokenizer, bool normalized, struct trie_key *keys, struct buffer *texts,
+                             struct added_set *set, struct err *err)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        const struct added_token *token = &tokenizer->added[i];
+        if (token->normalized != normalized)
+            continue;
+        keys[count] = (struct trie_key){token->content, token->length, (int32_t)i};
+        if (normalized) {
+            normalizer_text(tokenizer->normalizer, token->content, token->length, &texts[i]);
+            if (!buffer_ok(&texts[i]))
+                return err_set(err, STATUS_NO_MEMORY, "no memory for added tokens");
+            keys[count].bytes = texts[i].data;
+            keys[count].length = texts[i].length;
+        }
+        count++;
+    }
+    return added_set_build(set, tokenizer->added, keys, count, err);
+}
+
+static enum status build_sets(struct tokenizer *tokenizer, struct err *err)
+{
+    size_t count = tokenizer->added_count;
+    struct trie_key *keys = calloc(count + 1, sizeof *keys);
+    struct buffer *texts = calloc(count + 1, sizeof *texts);
+    enum status status = STATUS_NO_MEMORY;
+    if (keys != NULL && texts != NULL)
+        status = build_set(tokenizer, false, keys, texts, &tokenizer->raw, err);
+    else
+        err_set(err, status, "no memory for %zu added tokens", count);
+    if (status == STATUS_OK)
+        status = build_set(tokenizer, true, keys, texts, &tokenizer->normalized, err);
+    for (size_t i = 0; texts != NULL && i < count; i++)
+        buffer_free(&texts[i]);
+    free(texts);
+    free(keys);
+    return status;
+}
+
+static enum status check_specials(const struct tokenizer *tokenizer, const char *file, struct err *err)
+{
+    const struct tokenizer_template *specials = &tokenizer->specials;
+    for (uint32_t i = 0; i < specials->before_count + specials->behind_count; i++) {
+        uint32_t behind = i - specials->before_count;
+        int32_t id = i < specials->before_count ? specials->before[i] : specials->behind[behind];
+        if (id < 0 || (uint32_t)id >= tokenizer->vocabulary)
+            return err_set(err, STATUS_BAD_INPUT, "%s: post_processor: the id %d is not below the vocabulary's %u",
+                           file, id, tokenizer->vocabulary);
+    }
+    return STATUS_OK;
+}
+
+static enum status build_added(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+{
+    tokenizer->added = spec->added;
+    tokenizer->added_count = spec->added_count;
+    spec->added = NULL;
+    spec->added_count = 0;
+    enum status status = check_added_ids(tokenizer, spec, err);
+    if (status == STATUS_OK && (status = build_sets(tokenizer, err)) != STATUS_OK)
+        return err_prefix(err, "%s: added_tokens", spec->file);
+    return status;
+}
+
+static enum status build_all(struct tokenizer *tokenizer, struct tokenizer_spec *spec, struct err *err)
+{
+    tokenizer->raw.only_start = tokenizer->normalized.only_start = -1;
+    tokenizer->normalizer = normalizer_open(spec->normalizer);
+    if (tokenizer->normalizer == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
+    enum status status = build_model(tokenizer, spec, err);
+    if (status == STATUS_OK)
+        status = build_added(tokenizer, spec, err);
+    if (status != STATUS_OK)
+        return status;
+    if (tokenizer->normalized.trie != NULL) {
+        tokenizer->plain = normalizer_open((struct normalizer_options){0});
+        if (tokenizer->plain == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for a normalizer");
+    }
+    tokenizer->specials = spec->specials;
+    return check_specials(tokenizer, spec->file, err);
+}
+
+enum status tokenizer_build(struct tokenizer_spec *spec, struct tokenizer **out, struct err *err)
+{
+    *out = NULL;
+    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    if (tokenizer == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a tokenizer");
+    enum status status = build_all(tokenizer, spec, err);
+    if (status == STATUS_OK)
+        *out = tokenizer;
+    else
+        tokenizer_close(tokenizer);
+    return status;
+}
+
+/* Which files a tokenizer is opened from. */
+
+#define MAX_FILE_BYTES ((size_t)32 << 20)
+
+/* Reads DIRECTORY/NAME behind `out`. */
+static enum status read_file(const char *directory, const char *name, struct buffer *out, struct err *err)
+{
+    struct buffer path = {0};
+    buffer_format(&path, "%s/%s", directory, name);
+    enum status status = buffer_ok(&path) ? file_read(path.data, MAX_FILE_BYTES, out, err)
+                                          : err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", name);
+    buffer_free(&path);
+    return status;
+}
+
+static enum status read_spec(const char *directory, const struct tokenizer_config *config, struct tokenizer_spec *spec,
+                             struct err *err)
+{
+    struct buffer text = {0};
+    enum status status = read_file(directory, "tokenizer.json", &text, err);
+    if (status == STATUS_OK) {
+        status = tokenizer_json_parse(text.data, text.length, spec, err);
+        if (status == STATUS_OK)
+            status = tokenizer_config_agrees(config, spec, err);
+    } else if (status == STATUS_NOT_FOUND) {
+        status = read_file(directory, "vocab.txt", &text, err);
+        if (status == STATUS_OK)
+            status = tokenizer_legacy_check(directory, config, err);
+        if (status == STATUS_OK)
+            status = tokenizer_vocab_parse(text.data, text.length, config, spec, err);
+        else if (status == STATUS_NOT_FOUND)
+            status = err_set(err, status, "%s has neither tokenizer.json nor vocab.txt", directory);
+    }
+    buffer_free(&text);
+    return status;
+}
+
+enum status tokenizer_open(const char *directory, struct tokenizer **out, struct err *err)
+{
+    cJSON *json = NULL;
+    struct tokenizer_config config;
+    struct tokenizer_spec spec = {0};
+    *out = NULL;
+    enum status status = json_read_optional(directory, "tokenizer_config.json", &json, err);
+    if (status == STATUS_OK)
+        status = tokenizer_config_parse(json, &config, err);
+    if (status == STATUS_OK)
+        status = read_spec(directory, &config, &spec, err);
+    if (status == STATUS_OK)
+        status = tokenizer_build(&spec, out, err);
+    if (status == STATUS_OK)
+        (*out)->max_tokens = config.max_tokens;
+    tokenizer_spec_free(&spec);
+    cJSON_Delete(json);
+    return status;
+}

@@ -1,0 +1,436 @@
+/* Finding and reading the files. A shard's name comes from a file, so it must be a plain name: nothing outside the
+ * model's folder is ever opened. */
+#include "model/weights.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "model/json.h"
+#include "model/model.h"
+
+#define SINGLE_FILE "model.safetensors"
+#define INDEX_FILE "model.safetensors.index.json"
+
+static enum status open_file(const char *directory, const char *folder, const char *file, struct weights *out,
+                             struct err *err)
+{
+    struct buffer path = {0};
+    buffer_format(&path, "%s/%s%s", directory, folder, file);
+    struct buffer name = {0};
+    buffer_format(&name, "%s%s", folder, file);
+    if (!buffer_ok(&path) || !buffer_ok(&name)) {
+        buffer_free(&path);
+        buffer_free(&name);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", file);
+    }
+    size_t at = out->count++;
+    out->names[at] = name.data;
+    enum status status = safetensors_open(path.data, name.data, &out->files[at], err);
+    buffer_free(&path);
+    return status;
+}
+
+static enum status reserve(struct weights *out, size_t count, struct err *err)
+{
+    out->files = calloc(count, sizeof *out->files);
+    out->names = calloc(count, sizeof *out->names);
+    if (out->files == NULL || out->names == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu weight files", count);
+    return STATUS_OK;
+}
+
+static bool is_plain_name(const char *name)
+{
+    size_t length = strlen(name), tail = strlen(".safetensors");
+    return length > tail && strcmp(name + length - tail, ".safetensors") == 0 && strchr(name, '/') == NULL &&
+           strchr(name, '\\') == NULL && name[0] != '.';
+}
+
+/* Collects the distinct shard names; the pointers belong to the map. */
+static enum status list_shards(const cJSON *map, const char *name, const char **shards, size_t *count, struct err *err)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, map)
+    {
+        if (!cJSON_IsString(item) || !is_plain_name(item->valuestring))
+            return err_set(err, STATUS_BAD_INPUT, "%s: weight_map: the shard of %.100s is not a plain file name", name,
+                           item->string);
+        size_t i = 0;
+        while (i < *count && strcmp(shards[i], item->valuestring) != 0)
+            i++;
+        if (i < *count)
+            continue;
+        if (*count == WEIGHTS_MAX_SHARDS)
+            return err_set(err, STATUS_BAD_INPUT, "%s: weight_map names more than %d shards", name, WEIGHTS_MAX_SHARDS);
+        shards[(*count)++] = item->valuestring;
+    }
+    return STATUS_OK;
+}
+
+/* Index and shards must say the same: every tensor of a shard is listed for that shard, and nothing else is listed. */
+static enum status check_map(const cJSON *map, const char *name, const struct weights *weights, const char **shards,
+                             struct err *err)
+{
+    size_t found = 0;
+    for (size_t f = 0; f < weights->count; f++) {
+        const struct safetensors *file = &weights->files[f];
+        for (size_t i = 0; i < file->count; i++, found++) {
+            const cJSON *item = json_field(map, file->entries[i].name);
+            if (item == NULL || strcmp(item->valuestring, shards[f]) != 0)
+                return err_set(err, STATUS_BAD_INPUT, "%s: weight_map does not place tensor %.100s in %.100s", name,
+                               file->entries[i].name, shards[f]);
+        }
+    }
+    if (found != (size_t)cJSON_GetArraySize(map))
+        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map lists %d tensors, the shards have %zu", name,
+                       cJSON_GetArraySize(map), found);
+    return STATUS_OK;
+}
+
+static enum status open_shards(const char *directory, const char *folder, const cJSON *index, const char *name,
+                               struct weights *out, struct err *err)
+{
+    const cJSON *map = json_field(index, "weight_map");
+    if (!cJSON_IsObject(map))
+        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is missing", name);
+    const char *shards[WEIGHTS_MAX_SHARDS];
+    size_t count = 0;
+    enum status status = list_shards(map, name, shards, &count, err);
+    if (status != STATUS_OK)
+        return status;
+    if (count == 0)
+        return err_set(err, STATUS_BAD_INPUT, "%s: weight_map is empty", name);
+    status = reserve(out, count, err);
+    for (size_t i = 0; i < count && status == STATUS_OK; i++)
+        status = open_file(directory, folder, shards[i], out, err);
+    if (status == STATUS_OK)
+        status = check_map(map, name, out, shards, err);
+    return status;
+}
+
+/* After model.safetensors was not found: reads the index, or says what to do when there is none either. */
+static enum status open_index(const char *directory, const char *folder, struct weights *out, struct err *err)
+{
+    struct buffer name = {0};
+    buffer_format(&name, "%s%s", folder, INDEX_FILE);
+    if (!buffer_ok(&name))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the path of %s", INDEX_FILE);
+    cJSON *index;
+    enum status status = json_read(directory, name.data, SAFETENSORS_MAX_HEADER, &index, err);
+    if (status == STATUS_OK)
+        status = open_shards(directory, folder, index, name.data, out, err);
+    else if (status == STATUS_NOT_FOUND)
+        status = err_set(err, status,
+                         "%s%s is missing, and so is %s; pickled weights (pytorch_model.bin) are never read: save the "
+                         "model with safetensors",
+                         folder, SINGLE_FILE, INDEX_FILE);
+    cJSON_Delete(index);
+    buffer_free(&name);
+    return status;
+}
+
+enum status weights_open(const char *directory, const char *folder, struct weights *out, struct err *err)
+{
+    *out = (struct weights){0};
+    enum status status = reserve(out, 1, err);
+    if (status == STATUS_OK)
+        status = open_file(directory, folder, SINGLE_FILE, out, err);
+    if (status != STATUS_NOT_FOUND)
+        return status;
+    weights_close(out);
+    return open_index(directory, folder, out, err);
+}
+
+enum status weights_read_again(const struct weights *weights, const char *directory, struct weights *out,
+                               struct err *err)
+{
+    TRY(reserve(out, weights->count, err));
+    for (size_t i = 0; i < weights->count; i++) {
+        struct buffer path = {0};
+        buffer_format(&path, "%s/%s", directory, weights->names[i]);
+        out->names[i] = strdup(weights->names[i]);
+        out->count++;
+        enum status status = STATUS_NO_MEMORY;
+        if (buffer_ok(&path) && out->names[i] != NULL)
+            status = safetensors_read_again(path.data, weights->names[i], &weights->files[i], &out->files[i], err);
+        else
+            err_set(err, status, "no memory for the path of %s", weights->names[i]);
+        buffer_free(&path);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
+void weights_release(struct weights *weights)
+{
+    for (size_t i = 0; i < weights->count; i++) {
+        free(weights->files[i].data);
+        weights->files[i].data = NULL;
+    }
+}
+
+void weights_close(struct weights *weights)
+{
+    for (size_t i = 0; i < weights->count; i++) {
+        safetensors_close(&weights->files[i]);
+        free(weights->names[i]);
+    }
+    free(weights->files);
+    free(weights->names);
+    *weights = (struct weights){0};
+}
+
+/* Which tensor of a file is which weight. The model's own list of weights is made once (weights_visit) and sorted; each
+ * tensor in the files is brought to that list's spelling and looked up. A tensor that is neither in the list nor part
+ * of a head is refused: it would change the result, or the files belong to another architecture. */
+
+#define NAME_BYTES 128
+
+struct slot {
+    char name[NAME_BYTES];
+    struct tensor *tensor;
+    uint32_t rank;
+    uint64_t shape[2];
+};
+
+struct slots {
+    struct slot *list; /* [count], by name once sorted */
+    size_t count;
+};
+
+static void visit_pair(void *context, weights_visitor *visit, const char *prefix, const char *part,
+                       struct tensor *weight, struct tensor *bias, uint32_t rank, uint64_t rows, uint64_t columns)
+{
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s.weight", prefix, part);
+    visit(context, name, weight, rank, rows, columns);
+    snprintf(name, sizeof name, "%s%s.bias", prefix, part);
+    visit(context, name, bias, 1, rows, 1);
+}
+
+static void visit_layer(struct model *model, uint32_t index, weights_visitor *visit, void *context)
+{
+    struct model_layer *layer = &model->layers[index];
+    const struct {
+        const char *part;
+        struct linear *linear;
+        uint64_t rows, columns;
+    } linears[] = {
+        {"attention.self.query", &layer->query, model->hidden, model->hidden},
+        {"attention.self.key", &layer->key, model->hidden, model->hidden},
+        {"attention.self.value", &layer->value, model->hidden, model->hidden},
+        {"attention.output.dense", &layer->attention_output, model->hidden, model->hidden},
+        {"intermediate.dense", &layer->intermediate, model->intermediate_size, model->hidden},
+        {"output.dense", &layer->output, model->hidden, model->intermediate_size},
+    };
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "encoder.layer.%u.", index);
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
+        visit_pair(context, visit, prefix, linears[i].part, &linears[i].linear->weight, &linears[i].linear->bias, 2,
+                   linears[i].rows, linears[i].columns);
+    visit_pair(context, visit, prefix, "attention.output.LayerNorm", &layer->attention_norm.gain,
+               &layer->attention_norm.bias, 1, model->hidden, 1);
+    visit_pair(context, visit, prefix, "output.LayerNorm", &layer->output_norm.gain, &layer->output_norm.bias, 1,
+               model->hidden, 1);
+}
+
+void weights_visit(struct model *model, weights_visitor *visit, void *context)
+{
+    visit(context, "embeddings.word_embeddings.weight", &model->word_embeddings, 2, model->vocabulary, model->hidden);
+    visit(context, "embeddings.position_embeddings.weight", &model->position_embeddings, 2, model->positions,
+          model->hidden);
+    visit(context, "embeddings.token_type_embeddings.weight", &model->type_embeddings, 2, model->token_types,
+          model->hidden);
+    visit_pair(context, visit, "embeddings.", "LayerNorm", &model->embedding_norm.gain, &model->embedding_norm.bias, 1,
+               model->hidden, 1);
+    for (uint32_t i = 0; i < model->layer_count; i++)
+        visit_layer(model, i, visit, context);
+}
+
+static void add_slot(void *context, const char *name, struct tensor *tensor, uint32_t rank, uint64_t rows,
+                     uint64_t columns)
+{
+    struct slots *slots = context;
+    struct slot *slot = &slots->list[slots->count++];
+    snprintf(slot->name, sizeof slot->name, "%s", name);
+    slot->tensor = tensor;
+    slot->rank = rank;
+    slot->shape[0] = rows;
+    slot->shape[1] = columns;
+}
+
+static int compare_slots(const void *a, const void *b)
+{
+    const struct slot *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static const char *skip_prefixes(const char *name)
+{
+    static const char *const prefixes[] = {"0.auto_model.", "model.", "bert.", "roberta."};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0];) {
+        size_t length = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], length) == 0) {
+            name += length;
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    return name;
+}
+
+/* Heads and buffers that a sentence vector does not use. */
+static bool is_unused(const char *name)
+{
+    static const char *const heads[] = {"pooler.", "cls.", "classifier.", "qa_outputs."};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+        if (strncmp(name, heads[i], strlen(heads[i])) == 0)
+            return true;
+    return strcmp(name, "embeddings.position_ids") == 0 || strcmp(name, "embeddings.token_type_ids") == 0;
+}
+
+/* Writes the name as the list spells it; the first TensorFlow exports called a LayerNorm's weight gamma and its bias
+ * beta. */
+static void spell(char *to, const char *name)
+{
+    snprintf(to, NAME_BYTES, "%s", name);
+    char *norm = strstr(to, "LayerNorm.");
+    if (norm == NULL)
+        return;
+    char *last = norm + strlen("LayerNorm.");
+    size_t room = NAME_BYTES - (size_t)(last - to);
+    if (strcmp(last, "gamma") == 0)
+        snprintf(last, room, "weight");
+    else if (strcmp(last, "beta") == 0)
+        snprintf(last, room, "bias");
+}
+
+static enum status set_tensor(const struct safetensors_entry *entry, const unsigned char *data, const char *file,
+                              const struct slot *slot, struct err *err)
+{
+    if (slot->tensor->data != NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is there twice (the second time as %.120s)", file,
+                       slot->name, entry->name);
+    bool fits = entry->rank == slot->rank && entry->shape[0] == slot->shape[0] &&
+                (slot->rank == 1 || entry->shape[1] == slot->shape[1]);
+    if (!fits && slot->rank == 1)
+        return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s must have the shape [%llu] (config.json)", file,
+                       entry->name, (unsigned long long)slot->shape[0]);
+    if (!fits)
+        return err_set(err, STATUS_BAD_INPUT, "%s: tensor %.120s must have the shape [%llu, %llu] (config.json)", file,
+                       entry->name, (unsigned long long)slot->shape[0], (unsigned long long)slot->shape[1]);
+    if (entry->dtype == SAFETENSORS_OTHER)
+        return err_set(err, STATUS_UNSUPPORTED, "%s: tensor %.120s has dtype %s; supported: F32, F16, BF16", file,
+                       entry->name, entry->dtype_name);
+    *slot->tensor = (struct tensor){
+        .dtype = entry->dtype == SAFETENSORS_F32   ? DTYPE_F32
+                 : entry->dtype == SAFETENSORS_F16 ? DTYPE_F16
+                                                   : DTYPE_BF16,
+        .rank = slot->rank,
+        .shape = {slot->shape[0], slot->rank == 2 ? slot->shape[1] : 1},
+        .data = data + entry->begin,
+        .elements = (size_t)entry->elements,
+    };
+    return STATUS_OK;
+}
+
+static enum status bind_file(const struct safetensors *file, const char *file_name, const struct slots *slots,
+                             struct err *err)
+{
+    for (size_t i = 0; i < file->count; i++) {
+        const struct safetensors_entry *entry = &file->entries[i];
+        const char *bare = skip_prefixes(entry->name);
+        if (is_unused(bare))
+            continue;
+        struct slot key;
+        spell(key.name, bare);
+        const struct slot *slot = bsearch(&key, slots->list, slots->count, sizeof key, compare_slots);
+        if (slot == NULL)
+            return err_set(err, STATUS_UNSUPPORTED,
+                           "%s: tensor %.120s is not part of the BERT model that config.json describes", file_name,
+                           entry->name);
+        enum status status = set_tensor(entry, file->data, file_name, slot, err);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
+enum status weights_bind(const struct weights *weights, struct model *model, struct err *err)
+{
+    struct slots slots = {.list = calloc(5 + 16 * (size_t)model->layer_count, sizeof *slots.list)};
+    if (slots.list == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the list of tensors");
+    weights_visit(model, add_slot, &slots);
+    qsort(slots.list, slots.count, sizeof *slots.list, compare_slots);
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < weights->count && status == STATUS_OK; i++)
+        status = bind_file(&weights->files[i], weights->names[i], &slots, err);
+    for (size_t i = 0; i < slots.count && status == STATUS_OK; i++)
+        if (slots.list[i].tensor->data == NULL)
+            status = err_set(err, STATUS_BAD_INPUT, "%s: tensor %s is missing", weights->names[0], slots.list[i].name);
+    free(slots.list);
+    return status;
+}
+
+/* Weights of any dtype as f32, bit for bit. bf16 is the upper half of an f32; f16 is widened with integer arithmetic,
+ * so that subnormals, infinities and the payload of a NaN come out the same on every machine. */
+
+/* Source: IEEE 754-2008, binary16 and binary32. A subnormal half is exact in f32: its value is mantissa * 2^-24. */
+static inline float widen_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = half >> 10 & 0x1Fu;
+    uint32_t mantissa = half & 0x3FFu;
+    uint32_t bits;
+    if (exponent == 0x1F) {
+        bits = sign | 0x7F800000u | mantissa << 13;
+    } else if (exponent != 0) {
+        bits = sign | (exponent + 112) << 23 | mantissa << 13;
+    } else {
+        float magnitude = (float)mantissa * 0x1p-24f;
+        memcpy(&bits, &magnitude, sizeof bits);
+        bits |= sign;
+    }
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float widen_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+void tensor_read_f32(const struct tensor *tensor, size_t first, size_t count, float *to)
+{
+    const unsigned char *data = tensor->data;
+    if (tensor->dtype == DTYPE_F32) {
+        memcpy(to, data + first * sizeof(float), count * sizeof(float));
+        return;
+    }
+    const unsigned char *from = data + first * sizeof(uint16_t);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, from + i * sizeof half, sizeof half);
+        to[i] = tensor->dtype == DTYPE_F16 ? widen_f16(half) : widen_bf16(half);
+    }
+}
+
+void tensor_release(const struct tensor *tensor)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)tensor->data;
+    size_t bytes = tensor->elements * (tensor->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    uintptr_t first = (from + page - 1) / page * page, end = (from + bytes) / page * page;
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
+}
