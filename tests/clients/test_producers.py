@@ -1,5 +1,6 @@
 """The recipes of docs/producers.md and the snippets of README.md, as they stand there: each with an answer, with a bad request, in
 class high, and without a worker; Python's with the redis-py of Debian, an old and the newest one of PyPI."""
+# ctest-cost: 30
 
 import json
 import os

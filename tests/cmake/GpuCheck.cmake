@@ -78,5 +78,5 @@ endif()
 
 add_test(NAME gpu.check WORKING_DIRECTORY ${gpu}
   COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_SOURCE_DIR}/tests/support/cases.py test_check)
-set_tests_properties(gpu.check PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 1200 COST 60
+set_tests_properties(gpu.check PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 1200 COST 100
   ENVIRONMENT "SLUICE_BUILD=${CMAKE_BINARY_DIR};SLUICE_BINARY=$<TARGET_FILE:sluice>;PYTHONUNBUFFERED=1")

@@ -1,5 +1,6 @@
 """A producer that means harm beside honest ones: whatever its rights let it do, honest requests are answered, no class
 refuses XADD for long, and the workers stay up."""
+# ctest-cost: 15
 
 import time
 

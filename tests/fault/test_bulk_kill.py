@@ -1,6 +1,7 @@
 """kill -9 of bulk jobs at random bytes of their progress: the same command again goes on, and in the end every file has
 the bytes of an uninterrupted run; no row that was on record is computed again."""
 # ctest-processors: 2
+# ctest-cost: 60
 
 import os
 import random

@@ -1,5 +1,6 @@
 """Bulk jobs through a queue: the bytes of a local run, whatever is killed meanwhile, and others are still answered."""
 # ctest-processors: 2
+# ctest-cost: 60
 
 import json
 import os

@@ -1,4 +1,5 @@
 """The master changes under load: by Sentinel's decision, by kill -9, by hand. What a replica has confirmed is answered."""
+# ctest-cost: 40
 
 import signal
 

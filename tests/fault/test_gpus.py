@@ -1,5 +1,6 @@
 """The whole daemon on the CUDA engine, with two GPUs in plain memory (tests/support/gpu_daemon.c): several batches in flight on
 each, a GPU that is lost under load, and both."""
+# ctest-cost: 25
 
 import json
 import operator

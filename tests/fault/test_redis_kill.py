@@ -1,4 +1,5 @@
 """kill -9 of Redis under load, and its restart from the append-only file."""
+# ctest-cost: 20
 
 import random
 import time

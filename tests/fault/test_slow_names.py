@@ -1,5 +1,6 @@
 """The name service hangs. A queue that has to reconnect waits for it; everything else in the daemon goes on."""
 # ctest: threads
+# ctest-cost: 10
 
 import json
 import os

@@ -1,6 +1,7 @@
 """kill -9 of workers. Nothing is lost, no request gets two different replies, and nobody is blamed for what a dead worker
 merely held."""
 # ctest-processors: 2
+# ctest-cost: 60
 
 import random
 import time

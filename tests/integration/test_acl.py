@@ -1,4 +1,5 @@
 """The least-privilege users of config/acl: what they may is enough for everything, and each right is needed."""
+# ctest-cost: 15
 
 import glob
 import os

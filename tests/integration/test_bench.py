@@ -1,5 +1,6 @@
 """`sluice bench`: each part in a tiny form. What it counts must add up and every request must have its answer; how fast it was
 is nobody's business here."""
+# ctest-cost: 20
 
 import glob
 import json

@@ -1,5 +1,6 @@
 """The container files, as far as they can be checked without a container runtime: they parse, and every path, flag, command,
 variable and package in them exists. tests/containers/stack.py builds and starts them."""
+# ctest-cost: 15
 
 import os
 import re

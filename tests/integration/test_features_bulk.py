@@ -1,4 +1,5 @@
 """Arrays of texts, who is told and when, fair shares, and a queue that is full or paused."""
+# ctest-cost: 40
 
 import json
 import unittest

@@ -1,4 +1,5 @@
 """Cancel by name, in every state that a request can be in: one terminal reply, and nothing is left over."""
+# ctest-cost: 15
 
 import re
 import unittest

@@ -1,4 +1,5 @@
 """When and in which order: classes, delays, deadlines, and the newest of several requests with one id."""
+# ctest-cost: 25
 
 import threading
 import unittest

@@ -1,4 +1,5 @@
 """What an operator does to a running queue, and what comes of it: docs/operations.md, sentence by sentence."""
+# ctest-cost: 35
 
 import json
 import os

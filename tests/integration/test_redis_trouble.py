@@ -1,5 +1,6 @@
 """Redis is not there, goes away, comes back, forgets the group, the scripts or everything: the daemon goes on."""
 # ctest: threads
+# ctest-cost: 35
 
 import json
 import threading

@@ -2,6 +2,7 @@
 without a trace or do all of their work; they may be repeated; they touch no key that is not declared."""
 # ctest: redis
 # ctest-once
+# ctest-cost: 20
 
 import hashlib
 import os

@@ -1,5 +1,6 @@
 """TLS: the straight line over rediss://, against redis-server's own TLS; and every certificate that must not be believed."""
 # ctest: threads
+# ctest-cost: 40
 
 import os
 import re

@@ -1,5 +1,6 @@
 """Redis refuses in many voices, and each has one behaviour (docs/operations.md, "What Redis says and what the daemon does")."""
 # ctest: threads
+# ctest-cost: 30
 
 import hashlib
 import re

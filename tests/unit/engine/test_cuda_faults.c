@@ -1,5 +1,7 @@
 /* The CUDA engine when things go wrong, on the host: a device that is lost, or a call that fails, at every single call;
- * numbers that f16 cannot hold. cuda_host_close looks for what was not given back. */
+ * numbers that f16 cannot hold. cuda_host_close looks for what was not given back.
+ *
+ * ctest-cost: 30 */
 #include "cuda_case.h"
 #include "cuda_host_engine.h"
 #include "harness.h"

@@ -1,5 +1,7 @@
 /* The encoder against plain f64 loops, and against itself: a text's vector has the same bits alone, in a packed batch
- * and in a padded one. */
+ * and in a padded one.
+ *
+ * ctest-cost: 8 */
 #include "harness.h"
 
 #include <math.h>

@@ -2,7 +2,9 @@
  * or written, a row gives the same bits in any company, and what is not finite stays to be seen.
  *
  * The bound of a difference is worked out for each output from what the kernel may round: powers and outputs to the
- * matrix's type, scores and sums to f32. */
+ * matrix's type, scores and sums to f32.
+ *
+ * ctest-cost: 15 */
 #include "harness.h"
 
 #include <math.h>

@@ -2,7 +2,9 @@
  * with kills, broken connections, lost answers, pauses past the lease, restarts of Redis, drains, failing batches,
  * hanging and poisonous texts; then a calm phase in which everything must come to its end.
  *
- * SLUICE_FAULT_SCALE=x runs x times as many, SLUICE_SEED=n one history, SLUICE_VERBOSE names the seeds. */
+ * SLUICE_FAULT_SCALE=x runs x times as many, SLUICE_SEED=n one history, SLUICE_VERBOSE names the seeds.
+ *
+ * ctest-cost: 60 */
 #include "world_run.h"
 
 /* --- what happens to the world --- */

@@ -178,6 +178,7 @@ struct world {
     bool paused;
     uint64_t most_bytes, others_bytes; /* maxmemory, 0 for none; what others have in Redis */
     struct kept kept[2 * ITEMS];
+    int kept_count; /* no other one was ever used */
     bool no_more; /* nothing is added any more */
     uint64_t cap[CLASS_COUNT], cap_later;
     struct faults faults;
@@ -211,7 +212,7 @@ static inline uint64_t used_bytes(const struct world *world)
     uint64_t bytes = world->others_bytes;
     for (int i = 0; i < world->added; i++)
         bytes += world->items[i].place == GONE ? 0 : ENTRY_TAKES;
-    for (int i = 0; i < 2 * ITEMS; i++)
+    for (int i = 0; i < world->kept_count; i++)
         bytes += world->kept[i].until > world->now ? world->kept[i].bytes : 0;
     return bytes;
 }
@@ -222,6 +223,7 @@ static inline void keep(struct world *world, uint64_t bytes)
     while (world->kept[i].until > world->now)
         assert_true(++i < 2 * ITEMS);
     world->kept[i] = (struct kept){bytes, world->now + TTL_S * NS_PER_S};
+    world->kept_count = i < world->kept_count ? world->kept_count : i + 1;
 }
 
 static inline uint64_t redis_ms(const struct world *world)
