@@ -4,13 +4,15 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "bulk/json_text.h"
+#include "base/utf8.h"
 #include "bulk/manifest.h"
-#include "bulk/matrix.h"
+#include "bulk/nearest.h"
+#include "bulk/npy.h"
+#include "bulk/source.h"
 #include "cli/command.h"
-#include "cli/near_texts.h"
 #include "cli/print.h"
-#include "cli/query_vector.h"
+#include "engine/encoder.h"
+#include "serve/devices.h"
 #include "serve/start.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, SHOWN_BYTES = 160 };
@@ -40,174 +42,294 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
+/* What is shown beside a row: its document, read from the input. */
+struct shown {
+    uint64_t document;
+    struct buffer text, id; /* the id is JSON; empty where the document's number is its id */
+    bool has_text;
+};
+
 /* Everything that a search has open. */
 struct search {
+    const struct own *own;
     struct output output;
     struct recipe recipe;
-    char **operands; /* [operand_count] */
-    size_t operand_count;
+    char **operands;       /* [operand_count + 1] */
     struct source *source; /* NULL without texts */
     struct model *model;
-    struct query_vector query;
-    struct matrix *matrix;
+    float *query; /* [dim] */
     struct nearest nearest;
-    struct near_text *texts; /* [nearest.count] */
-    uint64_t documents;      /* that the manifest tells of; 0: there is none */
+    struct shown *shown; /* [nearest.count] */
 };
 
 static enum status open_texts(struct search *search, const struct invocation *invocation, struct err *err)
 {
-    const struct own *own = invocation->own;
+    const struct own *own = search->own;
     struct recipe_options recipe = {own->field, own->template, own->id_field, NULL};
+    size_t count = 0;
     TRY(recipe_open(&search->recipe, &recipe, err));
     search->operands = calloc(invocation->operand_count + 1, sizeof *search->operands);
-    if (search->operands == NULL)
+    if (search->operands == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the inputs");
-    if (own->texts != NULL)
-        search->operands[search->operand_count++] = own->texts;
-    for (size_t i = 0; i < invocation->operand_count; i++)
-        search->operands[search->operand_count++] = invocation->operands[i];
-    if (search->operand_count == 0)
-        return STATUS_OK;
+    }
+    if (own->texts != NULL) {
+        search->operands[count++] = own->texts;
+    }
+    for (size_t i = 0; i < invocation->operand_count; i++) {
+        search->operands[count++] = invocation->operands[i];
+    }
     struct source_options options = {.operands = search->operands,
-                                     .operand_count = search->operand_count,
+                                     .operand_count = count,
                                      .glob = own->glob,
                                      .format = (enum source_format)own->format,
                                      .recipe = &search->recipe,
                                      .headerless = !own->header,
                                      .max_text_bytes = TEXT_BYTES_MAX};
-    return source_open(&options, &search->source, err);
+    return count == 0 ? STATUS_OK : source_open(&options, &search->source, err);
 }
 
 /* Vectors of another model say nothing about this query. */
-static enum status check_manifest(struct search *search, struct err *err)
+static enum status check_manifest(const struct search *search, uint64_t *documents, struct err *err)
 {
     struct manifest manifest;
     bool found;
     TRY(manifest_read(search->output.manifest, &manifest, &found, err));
-    if (!found)
+    if (!found) {
         return STATUS_OK;
-    search->documents = manifest.at.documents;
+    }
+    *documents = manifest.at.documents;
     size_t length = 0, wanted = strlen(search->model->id);
     const char *terms = manifest.terms.data == NULL ? "" : manifest.terms.data;
     const char *id = terms_find(terms, manifest.terms.length, "model", strlen("model"), &length);
     enum status status = STATUS_OK;
-    if (id != NULL && (length != wanted + 2 || memcmp(id + 1, search->model->id, wanted) != 0))
+    if (id != NULL && (length != wanted + 2 || memcmp(id + 1, search->model->id, wanted) != 0)) {
         status = err_set(err, STATUS_BAD_INPUT, "%s was made with another model: %.*s, and not \"%s\"",
                          search->output.path, (int)(length < 100 ? length : 100), id, search->model->id);
+    }
     buffer_free(&manifest.terms);
     return status;
 }
 
-static enum status look(struct search *search, const struct own *own, struct err *err)
+/* The query's vector, computed as the daemon would: prompt, limit, normalisation. */
+static enum status encode(struct search *search, struct engine *engine, struct err *err)
 {
-    TRY(nearest_open(&search->nearest, search->query.values, search->query.dim, (uint32_t)own->top, err));
-    const float *rows;
-    uint32_t count;
-    for (;;) {
-        TRY(matrix_next(search->matrix, &rows, &count, err));
-        if (count == 0)
-            break;
-        nearest_add(&search->nearest, rows, count);
+    struct model *model = search->model;
+    const char *text = search->own->query;
+    size_t length = strlen(text);
+    struct buffer prompted = {0};
+    struct encoder *encoder = NULL;
+    int32_t *ids = malloc(model->max_tokens * sizeof *ids);
+    uint32_t start = 0, count = 0;
+    bool truncated = false;
+    search->query = malloc(model->dim * sizeof *search->query);
+    enum status status = ids == NULL || search->query == NULL
+                             ? err_set(err, STATUS_NO_MEMORY, "no memory for the query")
+                             : model_put_prompt(model, &prompted, &text, &length, err);
+    if (status == STATUS_OK) {
+        status = tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, &count, &truncated, err);
     }
-    search->texts = calloc((size_t)own->top, sizeof *search->texts);
-    if (search->texts == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
-    return near_texts_find(&search->output, &search->nearest, search->source, search->documents, search->texts, err);
+    if (status == STATUS_OK) {
+        status = encoder_open(engine, &encoder, err);
+    }
+    if (status == STATUS_OK) {
+        struct engine_batch batch = {1, count, ids, &start, &count, search->query};
+        status = encoder_run(encoder, &batch, err);
+        encoder_close(encoder);
+    }
+    if (truncated) {
+        fprintf(stderr, "sluice similar: the query is longer than %u tokens and was cut there\n", model->max_tokens);
+    }
+    buffer_free(&prompted);
+    free(ids);
+    return status;
+}
+
+static enum status compute_query(struct search *search, const struct config *config, struct err *err)
+{
+    struct devices devices = {0};
+    if (search->own->query[0] == '\0' || !utf8_valid(search->own->query, strlen(search->own->query))) {
+        return err_set(err, STATUS_BAD_INPUT, "--query is empty, or not UTF-8");
+    }
+    enum status status = devices_open(&devices, config, 1, err);
+    if (status == STATUS_OK) {
+        status = devices_load(&devices, config, search->model, false, 0, err);
+    }
+    if (status == STATUS_OK) {
+        status = encode(search, devices_engine(&devices, 0), err);
+    }
+    devices_close(&devices);
+    return status;
+}
+
+/* The documents of rows: themselves, unless the output has a file that says which document each is a chunk of. */
+static enum status find_documents(struct search *search, bool *chunked, struct err *err)
+{
+    const struct nearest *nearest = &search->nearest;
+    const char *path = search->output.documents;
+    char head[NPY_HEADER_BYTES];
+    struct npy npy;
+    for (uint32_t i = 0; i < nearest->count; i++) {
+        search->shown[i].document = nearest->rows[i].row;
+    }
+    FILE *file = fopen(path, "rbe");
+    *chunked = file != NULL;
+    if (file == NULL) {
+        return STATUS_OK;
+    }
+    enum status status = npy_read(head, fread(head, 1, sizeof head, file), path, &npy, err);
+    if (status == STATUS_OK && (strcmp(npy.type, "<u8") != 0 || npy.dimensions != 1 || npy.shape[0] != nearest->seen)) {
+        status = err_set(err, STATUS_BAD_INPUT, "%s does not name a document for each of the %llu rows", path,
+                         (unsigned long long)nearest->seen);
+    }
+    for (uint32_t i = 0; status == STATUS_OK && i < nearest->count; i++) {
+        uint64_t *document = &search->shown[i].document;
+        if (fseek(file, (long)(npy.data + nearest->rows[i].row * sizeof *document), SEEK_SET) != 0 ||
+            fread(document, sizeof *document, 1, file) != 1) {
+            status = err_set(err, STATUS_IO, "cannot read %s", path);
+        }
+    }
+    fclose(file);
+    return status;
+}
+
+static int by_document(const void *left, const void *right)
+{
+    const struct shown *a = *(struct shown *const *)left, *b = *(struct shown *const *)right;
+    return (a->document > b->document) - (a->document < b->document);
+}
+
+static enum status keep(struct shown *shown, const struct document *document, struct err *err)
+{
+    shown->has_text = document->code == ROW_OK || document->code == ROW_EMPTY_TEXT;
+    buffer_append(&shown->text, document->text, shown->has_text ? document->text_bytes : 0);
+    buffer_append(&shown->id, document->id, document->id == NULL ? 0 : document->id_bytes);
+    return buffer_ok(&shown->text) && buffer_ok(&shown->id) ? STATUS_OK
+                                                            : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
+}
+
+/* Reads the input to its end, and keeps what belongs to the rows. `documents`: so many there must be; 0: not known. */
+static enum status read_texts(struct search *search, uint64_t documents, struct err *err)
+{
+    bool chunked, more = true;
+    uint64_t read = 0;
+    uint32_t at = 0, count = search->nearest.count;
+    TRY(find_documents(search, &chunked, err));
+    if (search->source == NULL) {
+        return STATUS_OK;
+    }
+    documents = chunked ? documents : search->nearest.seen;
+    struct shown **order = calloc((size_t)count + 1, sizeof *order);
+    enum status status = order == NULL ? err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", count) : STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < count; i++) {
+        order[i] = &search->shown[i];
+    }
+    if (status == STATUS_OK) {
+        qsort(order, count, sizeof *order, by_document);
+    }
+    while (status == STATUS_OK && more) {
+        struct document document;
+        status = source_next(search->source, &document, &more, err);
+        while (status == STATUS_OK && more && at < count && order[at]->document == read) {
+            status = keep(order[at++], &document, err);
+        }
+        read += more;
+    }
+    free(order);
+    if (status == STATUS_OK && documents > 0 && read != documents) {
+        status = err_set(err, STATUS_BAD_INPUT,
+                         "the vectors are those of %llu texts, but the input has %llu; is it the same?",
+                         (unsigned long long)documents, (unsigned long long)read);
+    }
+    return status;
 }
 
 static enum status run_search(struct search *search, const struct invocation *invocation, struct err *err)
 {
-    const struct own *own = invocation->own;
-    if (own->vectors == NULL || own->query == NULL)
+    const struct own *own = search->own;
+    uint64_t documents = 0;
+    if (own->vectors == NULL || own->query == NULL) {
         return err_set(err, STATUS_BAD_INPUT, "--vectors and --query must be given");
+    }
     TRY(output_name(own->vectors, &search->output, err));
     TRY(open_texts(search, invocation, err));
     TRY(start_model(&invocation->config, &search->model, err));
-    TRY(check_manifest(search, err));
-    TRY(matrix_open(&search->output, search->model->dim, &search->matrix, err));
-    TRY(query_vector(own->query, &invocation->config, search->model, &search->query, err));
-    return look(search, own, err);
-}
-
-static void close_search(struct search *search)
-{
-    if (search->texts != NULL)
-        near_texts_free(search->texts, search->nearest.count);
-    free(search->texts);
-    nearest_close(&search->nearest);
-    matrix_close(search->matrix);
-    free(search->query.values);
-    model_close(search->model);
-    source_close(search->source);
-    free(search->operands);
-    recipe_close(&search->recipe);
-    output_free(&search->output);
-}
-
-static void print_json(const struct near_row *row, const struct near_text *text, struct buffer *line)
-{
-    line->length = 0;
-    buffer_format(line, "{\"row\":%llu,\"cosine\":%.6f,\"document\":%llu", (unsigned long long)row->row,
-                  (double)row->cosine, (unsigned long long)text->document);
-    if (text->id != NULL)
-        buffer_format(line, ",\"id\":%s", text->id);
-    if (text->text != NULL) {
-        buffer_string(line, ",\"text\":");
-        json_put_string(line, text->text, text->text_bytes);
+    TRY(check_manifest(search, &documents, err));
+    TRY(compute_query(search, &invocation->config, err));
+    TRY(nearest_open(&search->nearest, search->query, search->model->dim, (uint32_t)own->top, err));
+    TRY(nearest_read(&search->nearest, &search->output, err));
+    search->shown = calloc((size_t)own->top, sizeof *search->shown);
+    if (search->shown == NULL) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts");
     }
-    buffer_string(line, "}\n");
-    if (buffer_ok(line))
-        fwrite(line->data, 1, line->length, stdout);
+    return read_texts(search, documents, err);
+}
+
+static void print_json(const struct near_row *row, const struct shown *shown)
+{
+    printf("{\"row\":%llu,\"cosine\":%.6f,\"document\":%llu", (unsigned long long)row->row, (double)row->cosine,
+           (unsigned long long)shown->document);
+    if (shown->id.length > 0) {
+        printf(",\"id\":%.*s", (int)shown->id.length, shown->id.data);
+    }
+    if (shown->has_text) {
+        printf(",\"text\":");
+        print_json_string(stdout, shown->text.data, shown->text.length);
+    }
+    puts("}");
 }
 
 /* A line for people: white space as one blank, and no more of the text than they can look over. */
-static void print_line(const struct near_row *row, const struct near_text *text, struct buffer *line)
+static void print_line(const struct near_row *row, struct shown *shown)
 {
-    printf("%7.4f  %llu", (double)row->cosine, (unsigned long long)row->row);
-    if (text->id != NULL) {
+    char *text = shown->text.data;
+    size_t at = 0, length = 0;
+    printf("%7.4f  %llu%s", (double)row->cosine, (unsigned long long)row->row, shown->id.length > 0 ? "  " : "");
+    if (shown->id.length > 0) {
+        print_bytes(stdout, shown->id.data, shown->id.length);
+    }
+    for (; at < shown->text.length && (length < SHOWN_BYTES || ((unsigned char)text[at] & 0xc0) == 0x80); at++) {
+        bool white = memchr(" \t\r\n", text[at], 4) != NULL;
+        if (!white || (length > 0 && text[length - 1] != ' ')) {
+            text[length++] = white ? ' ' : text[at];
+        }
+    }
+    if (length > 0) {
         printf("  ");
-        print_bytes(stdout, text->id, strlen(text->id));
+        print_bytes(stdout, text, length);
     }
-    line->length = 0;
-    size_t at = 0;
-    for (bool blank = true; at < text->text_bytes && line->length < SHOWN_BYTES; at++) {
-        bool white = strchr(" \t\r\n", text->text[at]) != NULL && text->text[at] != '\0';
-        if (!white || !blank)
-            buffer_append(line, white ? " " : &text->text[at], 1);
-        blank = white;
-    }
-    while (at < text->text_bytes && line->length > 0 && ((unsigned char)text->text[at] & 0xc0) == 0x80)
-        buffer_append(line, &text->text[at++], 1); /* the rest of a character */
-    if (buffer_ok(line) && line->length > 0) {
-        printf("  ");
-        print_bytes(stdout, line->data, line->length);
-        if (at < text->text_bytes)
-            printf(" ...");
-    }
-    putchar('\n');
+    puts(at < shown->text.length ? " ..." : "");
 }
 
 static int run(struct invocation *invocation)
 {
-    const struct own *own = invocation->own;
-    struct search search = {0};
-    struct buffer line = {0};
+    struct search search = {.own = invocation->own};
+    struct nearest *nearest = &search.nearest;
     struct err err;
     enum status status = run_search(&search, invocation, &err);
-    for (uint32_t i = 0; status == STATUS_OK && i < search.nearest.count; i++)
-        (own->json ? print_json : print_line)(&search.nearest.rows[i], &search.texts[i], &line);
-    if (status == STATUS_OK && !buffer_ok(&line))
-        status = err_set(&err, STATUS_NO_MEMORY, "no memory for a line");
-    if (status == STATUS_OK && search.query.truncated)
-        fprintf(stderr, "sluice similar: the query is longer than %u tokens and was cut there\n",
-                search.model->max_tokens);
-    if (status == STATUS_OK && search.nearest.skipped > 0)
+    for (uint32_t i = 0; status == STATUS_OK && i < nearest->count; i++) {
+        if (search.own->json) {
+            print_json(&nearest->rows[i], &search.shown[i]);
+        } else {
+            print_line(&nearest->rows[i], &search.shown[i]);
+        }
+    }
+    if (status == STATUS_OK && nearest->skipped > 0) {
         fprintf(stderr, "sluice similar: %llu of %llu rows have no vector and were left out\n",
-                (unsigned long long)search.nearest.skipped, (unsigned long long)search.nearest.seen);
+                (unsigned long long)nearest->skipped, (unsigned long long)nearest->seen);
+    }
     int code = status == STATUS_OK ? EX_OK : report(invocation, &err);
-    buffer_free(&line);
-    close_search(&search);
+    for (uint32_t i = 0; search.shown != NULL && i < nearest->count; i++) {
+        buffer_free(&search.shown[i].text);
+        buffer_free(&search.shown[i].id);
+    }
+    free(search.shown);
+    free(nearest->rows);
+    free(search.query);
+    model_close(search.model);
+    source_close(search.source);
+    free(search.operands);
+    recipe_close(&search.recipe);
+    output_free(&search.output);
     return code;
 }
 

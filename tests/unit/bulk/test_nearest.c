@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "bulk/matrix.h"
 #include "bulk/nearest.h"
 #include "bulk/npy.h"
+#include "bulk/store.h"
 
 static float noise(uint32_t *seed)
 {
@@ -58,7 +58,7 @@ static void all_dimensions(void **state)
             assert_true(fabs((double)nearest.rows[k].cosine - own) < 1e-5);
             assert_true(k == 0 || nearest.rows[k].cosine <= nearest.rows[k - 1].cosine);
         }
-        nearest_close(&nearest);
+        free(nearest.rows);
         free(rows);
         free(query);
     }
@@ -79,29 +79,32 @@ static void rows_without_direction_are_skipped(void **state)
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(nearest.rows[i].row, wanted[i]); /* equal ones: the first first */
     assert_true(nearest.rows[2].cosine == 1.0F && nearest.rows[4].cosine == -1.0F);
-    nearest_close(&nearest);
+    free(nearest.rows);
     const float none[2] = {0, 0};
     assert_int_equal(nearest_open(&nearest, none, 2, 10, &err), STATUS_BAD_INPUT);
-    nearest_close(&nearest);
+    free(nearest.rows);
 }
 
+/* Rows turn towards the query, but for one without a direction. */
 static void expect_rows(const char *path, uint64_t count, uint32_t dim)
 {
     struct output output;
-    struct matrix *matrix;
+    struct nearest nearest;
     struct err err;
+    float *query = calloc(dim, sizeof *query);
+    query[0] = 1;
     assert_int_equal(output_name(path, &output, &err), STATUS_OK);
-    assert_int_equal(matrix_open(&output, dim, &matrix, &err), STATUS_OK);
-    assert_int_equal(matrix_rows(matrix), count);
-    uint64_t seen = 0;
-    const float *rows;
-    for (uint32_t got = 1; got > 0;) {
-        assert_int_equal(matrix_next(matrix, &rows, &got, &err), STATUS_OK);
-        for (uint32_t i = 0; i < got; i++, seen++)
-            assert_true(seen == 3 ? isnan(rows[(size_t)i * dim]) : rows[(size_t)i * dim] == (float)seen * 0.5F);
+    assert_int_equal(nearest_open(&nearest, query, dim, (uint32_t)count, &err), STATUS_OK);
+    assert_int_equal(nearest_read(&nearest, &output, &err), STATUS_OK);
+    assert_true(nearest.seen == count && nearest.skipped == 1 && nearest.count == count - 1);
+    for (uint32_t i = 0; i < nearest.count; i++) {
+        uint64_t row = nearest.rows[i].row;
+        double first = (double)row, last = (double)(count - row);
+        assert_int_equal(row, count - 1 - i - (i >= count - 4)); /* row 3 has none */
+        assert_true(fabs((double)nearest.rows[i].cosine - first / sqrt(first * first + last * last)) < 1e-6);
     }
-    assert_int_equal(seen, count);
-    matrix_close(matrix);
+    free(nearest.rows);
+    free(query);
     output_free(&output);
 }
 
@@ -136,7 +139,7 @@ static void what_a_store_wrote(void **state)
                                         .fresh = true};
         assert_int_equal(store_open(&options, &store, &err), STATUS_OK);
         for (uint64_t row = 0; row < ROWS; row++) {
-            float vector[DIM] = {row == 3 ? NAN : (float)row * 0.5F};
+            float vector[DIM] = {row == 3 ? NAN : (float)row, [DIM - 1] = (float)(ROWS - row)};
             assert_int_equal(store_put(store, row, 1, vector, &err), STATUS_OK);
         }
         assert_int_equal(store_finish(store, ROWS, &err), STATUS_OK);
@@ -145,34 +148,38 @@ static void what_a_store_wrote(void **state)
     }
 }
 
-/* f16 of every kind: signs, the smallest ones, infinite. */
+/* f16 of every kind: signs, the smallest ones, infinite. Each stands beside 1, and the query looks at it alone. */
 static void halves_are_exact(void **state)
 {
     (void)state;
     static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x0001, 0x83ff,
                                       0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x0400};
-    const float wanted[] = {0.0F,     -0.0F,    1.0F,      -2.0F, 0x1p-24F, -0x1.ff8p-15F,
-                            65504.0F, INFINITY, -INFINITY, NAN,   0x1p-14F};
-    enum { COUNT = sizeof halves / sizeof halves[0] };
+    static const double wanted[] = {0, -0.0, 1, -2, 0x1p-24, -0x1.ff8p-15, 65504, 0, 0, 0, 0x1p-14};
+    enum { COUNT = sizeof halves / sizeof halves[0], NOT_FINITE = 3 };
+    const float query[2] = {1, 0};
     char path[128], header[NPY_HEADER_BYTES];
     snprintf(path, sizeof path, "%s/h.npy", folder);
-    npy_header(header, "<f2", 1, COUNT);
+    npy_header(header, "<f2", COUNT, 2);
     FILE *file = fopen(path, "wb");
     assert_int_equal(fwrite(header, 1, sizeof header, file), sizeof header);
-    assert_int_equal(fwrite(halves, sizeof halves[0], COUNT, file), COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        const uint16_t row[2] = {halves[i], 0x3c00};
+        assert_int_equal(fwrite(row, sizeof row, 1, file), 1);
+    }
     fclose(file);
     struct output output;
-    struct matrix *matrix;
+    struct nearest nearest;
     struct err err;
-    const float *row;
-    uint32_t count;
     assert_int_equal(output_name(path, &output, &err), STATUS_OK);
-    assert_int_equal(matrix_open(&output, COUNT, &matrix, &err), STATUS_OK);
-    assert_int_equal(matrix_next(matrix, &row, &count, &err), STATUS_OK);
-    assert_int_equal(count, 1);
-    for (size_t i = 0; i < COUNT; i++)
-        assert_true(isnan(wanted[i]) ? isnan(row[i]) : row[i] == wanted[i] && signbit(row[i]) == signbit(wanted[i]));
-    matrix_close(matrix);
+    assert_int_equal(nearest_open(&nearest, query, 2, COUNT, &err), STATUS_OK);
+    assert_int_equal(nearest_read(&nearest, &output, &err), STATUS_OK);
+    assert_true(nearest.skipped == NOT_FINITE && nearest.count == COUNT - NOT_FINITE);
+    for (uint32_t i = 0; i < nearest.count; i++) {
+        double value = wanted[nearest.rows[i].row], cosine = (double)nearest.rows[i].cosine;
+        double expected = value / sqrt(value * value + 1);
+        assert_true(fabs(cosine - expected) <= 1e-7 * fabs(expected));
+    }
+    free(nearest.rows);
     output_free(&output);
 }
 
@@ -196,9 +203,11 @@ static void refused(void **state)
     char path[128];
     snprintf(path, sizeof path, "%s/r.npy", folder);
     struct output output;
-    struct matrix *matrix;
+    struct nearest nearest;
     struct err err;
+    const float query[4] = {1};
     assert_int_equal(output_name(path, &output, &err), STATUS_OK);
+    assert_int_equal(nearest_open(&nearest, query, 4, 1, &err), STATUS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char bytes[NPY_HEADER_BYTES + 32] = "";
         npy_header(bytes, "<f4", 0, 0);
@@ -207,12 +216,14 @@ static void refused(void **state)
         FILE *file = fopen(path, "wb");
         assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
         fclose(file);
-        assert_int_equal(matrix_open(&output, 4, &matrix, &err), STATUS_BAD_INPUT);
+        assert_int_equal(nearest_read(&nearest, &output, &err), STATUS_BAD_INPUT);
         assert_non_null(strstr(err.message, cases[i].says));
         assert_non_null(strstr(err.message, path));
     }
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(matrix_open(&output, 4, &matrix, &err), STATUS_NOT_FOUND);
+    assert_int_equal(nearest_read(&nearest, &output, &err), STATUS_NOT_FOUND);
+    assert_int_equal(nearest.seen, 0);
+    free(nearest.rows);
     output_free(&output);
 }
 
