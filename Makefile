@@ -12,7 +12,7 @@ help: ## this list
 	@echo "  PRESET=release|debug|asan|tsan, CTEST_ARGS='-R name' for test, PREFIX=/usr/local for install"
 
 all: deps ## build sluice and its tests
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET)
+	@test -f $(BUILD)/build.ninja && grep -q SLUICE_TESTS:BOOL=ON $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET) -DSLUICE_TESTS=ON
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 deps: ## install the Debian packages that are missing (with sudo when not root)
@@ -41,11 +41,10 @@ containers: ## build the image, start docker-compose.yml, kill things in it (as 
 	@cmake/deps.sh --containers || true # what is missing then is said by the test that is left out
 	@/usr/bin/python3 -B tests/containers/stack.py
 
-install: ## build and install under PREFIX (DESTDIR is respected)
-	@cmake/deps.sh --build
-	cmake -S . -B build/install -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX)
-	cmake --build build/install -j $(JOBS)
-	cmake --install build/install
+install: ## install the build that is there, or build first, under PREFIX (DESTDIR is respected)
+	@test -f $(BUILD)/build.ninja || { cmake/deps.sh --build && cmake --preset $(PRESET) -DSLUICE_TESTS=OFF; }
+	cmake --build $(BUILD) --target sluice -j $(JOBS)
+	cmake --install $(BUILD) --prefix $(PREFIX)
 
 lint: ## check the formatting, run clang-tidy (packages clang-format and clang-tidy)
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.inc')

@@ -1,10 +1,17 @@
-# What `make install` puts where. The program finds its model beside itself: ../share/sluice/models/sluice-mini-en.
-include(GNUInstallDirs)
+# What `make install` puts where, under the prefix that it is given. The program finds its model beside itself:
+# ../share/sluice/models/sluice-mini-en.
 
-install(TARGETS sluice RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES config/sluice.json DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
-install(PROGRAMS config/mend-aof.sh config/make-users.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
-install(DIRECTORY config/acl DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice)
-install(DIRECTORY config/models DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice OPTIONAL)
-install(FILES LICENSE README.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL FILES_MATCHING PATTERN "*.md")
+install(TARGETS sluice RUNTIME DESTINATION bin)
+install(FILES config/sluice.json config/redis.conf DESTINATION share/sluice)
+install(PROGRAMS config/mend-aof.sh config/make-users.sh DESTINATION share/sluice)
+install(DIRECTORY config/acl DESTINATION share/sluice)
+install(DIRECTORY config/models DESTINATION share/sluice OPTIONAL)
+install(FILES LICENSE README.md SECURITY.md DESTINATION share/doc/sluice)
+install(DIRECTORY docs DESTINATION share/doc/sluice OPTIONAL FILES_MATCHING PATTERN "*.md")
+install(FILES config/completion.bash DESTINATION share/bash-completion/completions RENAME sluice)
+
+# The unit names the program where it will lie, which is known only now: --prefix may differ from the configuration's.
+install(CODE "set(unit \"${CMAKE_SOURCE_DIR}/config/sluice.service.in\")\nset(made \"${CMAKE_BINARY_DIR}/sluice.service\")")
+install(CODE [[
+  configure_file("${unit}" "${made}" @ONLY)
+  file(INSTALL "${made}" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")]])

@@ -119,8 +119,7 @@ class Containers(SluiceCase):
         for role in ("producer", "worker", "operator"):
             if not os.path.exists(self.path(role + "_password")):
                 self.write(role + "_password", role + "-secret\n")
-        self.write("redis.conf", read("config", "redis.conf").replace("dir /data", f"dir {self.directory}") +
-                   f"\nport 0\nunixsocket {self.path('s')}\n")
+        self.write("redis.conf", read("config", "redis.conf") + f"\nport 0\nunixsocket {self.path('s')}\n")
         service = self.compose()["services"]["redis"]
         script = service["command"][0].replace("$$", "$")
         for inside, here in (("/run/secrets", self.directory), ("/etc/sluice/redis.conf", self.path("redis.conf")),
@@ -187,9 +186,8 @@ class Containers(SluiceCase):
 
     def test_redis_configuration(self):
         """The configuration in the file starts a real Redis, with the durability that it promises."""
-        text = read("config", "redis.conf").replace("dir /data", f"dir {self.directory}")
-        path = self.write("redis.conf", text)
-        child = process.start(["redis-server", path, "--port", "0", "--unixsocket", self.path("conf.sock")],
+        path = os.path.join(SOURCE, "config", "redis.conf")
+        child = process.start(["redis-server", path, "--dir", self.directory, "--port", "0", "--unixsocket", self.path("conf.sock")],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             client = connect(self.path("conf.sock"))

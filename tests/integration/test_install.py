@@ -1,0 +1,131 @@
+"""make install: what lies where, and that it works from there. bash and make are Debian's own."""
+
+# ctest-once
+# ctest-cost: 5
+
+import configparser
+import os
+import re
+import subprocess
+
+import process
+import redis
+from case import SluiceCase
+from daemon import BINARY, SOURCE, sluice
+from redis_server import connect
+
+BUILD = os.path.dirname(BINARY)
+PREFIX = "/opt/sluice"  # neither the default nor the one of the build's configuration
+
+
+def install(destination):
+    return subprocess.run(["make", "-C", SOURCE, "install", f"BUILD={BUILD}", f"DESTDIR={destination}", f"PREFIX={PREFIX}"],
+                          capture_output=True, text=True, timeout=300, check=False, env=process.clean_environment())
+
+
+class Install(SluiceCase):
+    def setUp(self):
+        super().setUp()
+        result = install(self.path("root"))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.output = result.stdout
+        self.program = self.installed("bin", "sluice")
+
+    def installed(self, *names):
+        return self.path("root" + PREFIX, *names)
+
+    def read(self, *names):
+        with open(self.installed(*names), encoding="utf-8") as file:
+            return file.read()
+
+    def test_reuses_the_build(self):
+        self.assertNotRegex(self.output, r"Building|Linking|Configuring")
+        with open(BINARY, "rb") as built, open(self.program, "rb") as installed:
+            self.assertTrue(built.read() == installed.read(), "another program than the one that was built and tested")
+
+    def test_everything_is_there(self):
+        found = {os.path.relpath(os.path.join(folder, name), self.path("root" + PREFIX))
+                 for folder, _, names in os.walk(self.path("root")) for name in names}
+        wanted = {"bin/sluice", "lib/systemd/system/sluice.service", "share/bash-completion/completions/sluice",
+                  *(f"share/sluice/{name}" for name in ("sluice.json", "redis.conf", "mend-aof.sh", "make-users.sh")),
+                  *(f"share/doc/sluice/{name}" for name in ("LICENSE", "README.md", "SECURITY.md"))}
+        for folder, place in (("config/acl", "share/sluice/acl"), ("config/models", "share/sluice/models"), ("docs", "share/doc/sluice/docs")):
+            wanted |= {os.path.join(place, os.path.relpath(os.path.join(at, name), os.path.join(SOURCE, folder)))
+                       for at, _, names in os.walk(os.path.join(SOURCE, folder)) for name in names}
+        self.assertEqual(found, wanted)
+        for name in ("bin/sluice", "share/sluice/mend-aof.sh", "share/sluice/make-users.sh"):
+            self.assertTrue(os.access(self.installed(name), os.X_OK), name)
+
+    def test_works_from_there(self):
+        """The installed redis.conf, users, program and model, nothing of the source tree: a request is answered."""
+        shown = sluice("config", binary=self.program).stdout.decode()
+        model = re.search(r'(?m)^model +"(.*)" +# default$', shown)[1]
+        self.assertEqual(os.path.realpath(model), os.path.realpath(self.installed("share", "sluice", "models", "sluice-mini-en")))
+        for role in ("producer", "worker", "operator"):
+            self.write(role + "_password", role + "-secret\n")
+        users = subprocess.run([self.installed("share", "sluice", "make-users.sh"), self.directory], capture_output=True, check=True).stdout
+        subprocess.run([self.installed("share", "sluice", "mend-aof.sh"), self.directory], check=True)
+        server = process.start(["redis-server", self.installed("share", "sluice", "redis.conf"), "--dir", self.directory, "--port", "0",
+                                "--unixsocket", self.path("s"), "--aclfile", self.write("users.acl", users)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.end, server)
+        client = connect(self.path("s"), username="sluice-operator", password="operator-secret")
+        self.wait_until(client.ping, "redis-server", ignore=(redis.ConnectionError, redis.BusyLoadingError))
+
+        def login(role):
+            return {"SLUICE_REDIS": f"redis+unix://sluice-{role}@{self.path('s')}", "SLUICE_REDIS_PASSWORD_FILE": self.path(role + "_password")}
+        worker = process.start([self.program, "serve"], env=process.clean_environment(login("worker")),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.end, worker)
+        reply = sluice("submit", "--wait", "hello world", binary=self.program, environment=login("producer"))
+        self.assertEqual(reply.returncode, 0, reply.stderr)
+        self.assertIn(b'"dim":192', reply.stdout)
+        self.assertEqual(sluice("workers", "check", binary=self.program, environment=login("operator")).returncode, 0)
+
+    def test_unit(self):
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.optionxform = str
+        unit.read_string(self.read("lib", "systemd", "system", "sluice.service"))
+        service = unit["Service"]
+        self.assertEqual(service["ExecStart"], f"{PREFIX}/bin/sluice serve")
+        page = unit["Unit"]["Documentation"].removeprefix("file://")
+        self.assertTrue(os.path.exists(self.path("root" + page)), page)
+        settings = {line.split()[0]: line.split()[1] for line in sluice("config", binary=self.program).stdout.decode().splitlines()}
+        self.assertGreater(int(service["TimeoutStopSec"]) * 1000, int(settings["shutdown_timeout_ms"]))
+        self.assertIn(service["Environment"].split("=")[0].removeprefix("SLUICE_").lower(), settings)
+        with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+            rows = re.findall(r"(?m)^\| ([\d, ]+) \| .* \| (no|yes[^|]*|as you wanted)[^|]*\|$", file.read())
+        never = {code for codes, again in rows if again == "no" for code in codes.split(", ")}
+        self.assertIn("78", never)
+        self.assertEqual(set(service["RestartPreventExitStatus"].split()), never)
+
+    # completion
+
+    def complete(self, *lines):
+        """What bash offers at the end of each of these lists of words."""
+        script = ['source "$1"', "PATH=$2:$PATH", "try() { COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1)); COMPREPLY=(); _sluice; echo \"${COMPREPLY[*]}\"; }"]
+        script += ["try sluice " + " ".join(f"'{word}'" for word in line) for line in lines]
+        result = subprocess.run(["bash", "-uc", "\n".join(script), "bash", self.installed("share", "bash-completion", "completions", "sluice"),
+                                 self.installed("bin")], capture_output=True, text=True, timeout=60, check=False, env=process.clean_environment())
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return [sorted(offered.split()) for offered in result.stdout.splitlines()]
+
+    def test_completion_knows_what_the_help_lists(self):
+        commands = re.findall(r"(?m)^  ([a-z][a-z0-9 ]*[a-z0-9]) +[A-Z]", sluice("--help").stdout.decode())
+        self.assertGreater(len(commands), 20)
+        offered = self.complete([""], ["bench", ""], *([*command.split(), "--"] for command in commands))
+        self.assertEqual(offered[0], sorted({command.split()[0] for command in commands}))
+        self.assertEqual(offered[1], sorted(command.split()[1] for command in commands if command.startswith("bench ")))
+        for command, options in zip(commands, offered[2:]):
+            rows = re.findall(r"(?m)^  (--.*)$", sluice(*command.split(), "--help").stdout.decode())
+            wanted = {option for row in rows for option in re.match(r"(--[a-z0-9-]+)(?:, (--no-[a-z0-9-]+))?", row).groups() if option}
+            self.assertEqual(options, sorted(wanted | {"--help"}), command)
+        self.assertIn("--lease-ms", offered[2 + commands.index("serve")])
+
+    def test_completion_of_words(self):
+        words = ["check", "drain", "list", "quiet", "resume", "stop"]
+        roles = ["operator", "producer", "worker"]
+        self.assertEqual(self.complete(["st"], ["workers", ""], ["workers", "dr"], ["workers", "list", ""], ["doctor", "--role", ""],
+                                       ["doctor", "--role", "=", "w"], ["doctor", "--role", "="], ["serve", "--model", ""],
+                                       ["stats", "--json", "--q"], ["nonsense", "--"], ["dead", "--all", ""]),
+                         [["stats"], words, ["drain"], [], roles, ["worker"], roles, [], ["--queue"], [], []])
