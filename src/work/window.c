@@ -197,11 +197,27 @@ static struct row *next_overdue(const struct window *window, enum window_only on
     return row;
 }
 
+/* Whether no other that waits has had less for its weight than class high; of the overdue the first counts. */
+bool window_high_is_next(const struct window *window)
+{
+    const struct window_class *high = &window->classes[CLASS_HIGH];
+    const struct row *overdue = window->overdue.first;
+    if (!waits(high) || window->only == WINDOW_LOW)
+        return false;
+    for (int i = CLASS_HIGH + 1; i < CLASS_COUNT; i++) {
+        const struct window_class *class = &window->classes[i];
+        bool there = waits(class) || (overdue != NULL && overdue->request->class == (enum request_class)i);
+        if (there && class->had < high->had)
+            return false;
+    }
+    return true;
+}
+
 struct row *window_next(struct window *window)
 {
     struct window_class *least = NULL;
     struct row *overdue = next_overdue(window, window->only);
-    if (overdue != NULL)
+    if (overdue != NULL && !(window->brief && window_high_is_next(window)))
         return overdue;
     int end = window->only == WINDOW_ONLINE ? CLASS_LOW : CLASS_COUNT;
     for (int i = window->only == WINDOW_LOW ? CLASS_LOW : 0; i < end; i++) {
@@ -221,6 +237,11 @@ bool window_has_online(const struct window *window)
 {
     return next_overdue(window, WINDOW_ONLINE) != NULL || waits(&window->classes[CLASS_HIGH]) ||
            waits(&window->classes[CLASS_NORMAL]);
+}
+
+bool window_has_others(const struct window *window)
+{
+    return window->overdue.first != NULL || waits(&window->classes[CLASS_NORMAL]) || waits(&window->classes[CLASS_LOW]);
 }
 
 bool window_low_is_next(const struct window *window)

@@ -12,6 +12,8 @@
  *   What does not fit is passed over for younger rows, of any class, but only
  *   WINDOW_PASSED_OVER times: then it is overdue and goes before everybody.
  * - Every tenth batch begins with the oldest row of all.
+ * - Brief batches pass nobody over: the first that does not fit ends them. Nobody becomes overdue by them, so class
+ * high may go before those that are, and before the oldest, when it is its turn.
  * - Beside online requests, rows of class low make short batches, and fill up those of others only so far; or they have
  *   batches of their own, which run in spare time. */
 #ifndef WORK_WINDOW_H
@@ -54,7 +56,8 @@ struct window {
     uint32_t batches;       /* since one began with the oldest row */
     uint32_t rows;
     uint64_t tokens, squares; /* of the tokens */
-    uint64_t urgent_ms;       /* of the batch that is being taken, and … */
+    uint64_t urgent_ms;       /* of the batch that is being taken, … */
+    bool brief;               /* … whether it is, and … */
     enum window_only only;    /* … whose rows may go */
 };
 
@@ -68,6 +71,7 @@ struct window_limits {
     const struct cost *cost; /* of a batch; may be NULL when there is no limit on its time */
     double most_ns;          /* what a batch may take, by its cost; 0: no limit */
     double low_ns;           /* what it may take before rows of class low no longer join it; 0: as others */
+    bool brief;              /* in turn, up to the first that does not fit. Not where layouts pad */
     enum window_only only;
 };
 
@@ -94,6 +98,9 @@ bool window_has_low(const struct window *window);
 
 /* Whether rows of other classes wait. */
 bool window_has_online(const struct window *window);
+
+/* Whether rows of other classes than high wait. */
+bool window_has_others(const struct window *window);
 
 /* Whether it is the turn of a row of class low. */
 bool window_low_is_next(const struct window *window);

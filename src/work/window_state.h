@@ -13,6 +13,9 @@ static inline bool window_admits(enum window_only only, const struct row *row)
 /* The row whose turn it is; NULL when nobody waits. */
 struct row *window_next(struct window *window);
 
+/* Whether it is the turn of class high, but for who is overdue. */
+bool window_high_is_next(const struct window *window);
+
 /* The row that waits longest; NULL when nobody waits. */
 struct row *window_oldest(const struct window *window);
 

@@ -100,7 +100,8 @@ static struct row *hold_next(struct filling *filling)
 static struct row *hold_head(struct filling *filling)
 {
     struct window *window = filling->window;
-    if (window->only != WINDOW_ALL || window->overdue.first != NULL || window->batches + 1 < WINDOW_OLDEST_EVERY) {
+    bool in_turn = window->overdue.first != NULL || (window->brief && window_high_is_next(window));
+    if (window->only != WINDOW_ALL || in_turn || window->batches + 1 < WINDOW_OLDEST_EVERY) {
         window->batches++;
         return hold_next(filling);
     }
@@ -193,11 +194,12 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
     struct filling filling = {.window = window, .limits = limits, .chosen = chosen};
     window->urgent_ms = limits->urgent_ms;
     window->only = limits->only;
+    window->brief = limits->brief && limits->layout != LAYOUT_PADDED;
     struct row *head = hold_head(&filling);
     if (head != NULL) {
         choose(&filling, head);
         uint32_t look_ahead = limits->rows > WINDOW_LOOK_AHEAD ? limits->rows : WINDOW_LOOK_AHEAD;
-        if (limits->layout == LAYOUT_PACKED)
+        if (limits->layout == LAYOUT_PACKED && !window->brief)
             take_packed(&filling, look_ahead);
         else if (limits->layout == LAYOUT_PADDED)
             take_padded(&filling, look_ahead);
@@ -206,6 +208,7 @@ uint32_t window_take(struct window *window, const struct window_limits *limits, 
         leave_behind(&filling);
     }
     window->urgent_ms = 0;
+    window->brief = false;
     window->only = WINDOW_ALL;
     window_taken(window);
     return filling.count;

@@ -252,7 +252,7 @@ static void advance_window(struct worker *worker)
 /* How many requests of a class may follow to the prep threads in one list: what is there cannot be overtaken. */
 static uint32_t prepare_most(const struct worker *worker, enum request_class class)
 {
-    if (class != CLASS_HIGH && worker->away >= AWAY_MOST)
+    if (class != CLASS_HIGH && worker->away >= (pace_is_hurried(worker) ? AWAY_BRIEF : AWAY_MOST))
         return 0;
     if (class != CLASS_LOW || !pace_is_online(worker))
         return LIST_MOST;

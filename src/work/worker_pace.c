@@ -5,12 +5,22 @@
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
-/* Bulk work beside online requests: what runs when one comes cannot be stopped, so it is to be short. Nearly nothing is
- * lost by batches that take ten times what every batch costs, or that are worth a compute thread's while. */
-enum { ONLINE_MS = 10000, LOW_FIXED = 10, LOW_TOKENS = 256, LOW_LENGTH = 64 };
+/* Work beside requests that are in more of a hurry: what runs when one comes cannot be stopped, so it is to be short.
+ * Nearly nothing is lost by batches that take ten times what every batch costs, or that are worth a compute thread's
+ * while. */
+enum { ONLINE_MS = 10000, BRIEF_FIXED = 10, BRIEF_TOKENS = 256, BRIEF_LENGTH = 64 };
+
+/* Whether it is of class high, or is to start so soon that a long batch in front of it could be too much. */
+static bool hurries(const struct worker *worker, const struct request *request)
+{
+    uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->expires_at_ms;
+    return request->class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
+}
 
 void pace_arrived(struct worker *worker, const struct request *request)
 {
+    if (hurries(worker, request))
+        worker->hurry_at = worker->now;
     if (request->class == CLASS_LOW)
         return;
     worker->online_before = worker->online_at;
@@ -23,14 +33,19 @@ bool pace_is_online(const struct worker *worker)
     return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
 }
 
-static double low_ns(const struct worker *worker)
+bool pace_is_hurried(const struct worker *worker)
 {
-    struct cost_shape worthwhile = {LOW_TOKENS, (double)LOW_TOKENS * LOW_LENGTH, false};
-    if (!window_has_low(&worker->window) || !pace_is_online(worker) || !cost_known(&worker->cost) ||
-        worker->options.window_fixed)
+    return worker->hurry_at != 0 && worker->now - worker->hurry_at < ONLINE_MS * NS_PER_MS;
+}
+
+/* What a brief batch may take; 0: no limit, for what batches take is not known, or not what cuts them. */
+static double brief_ns(const struct worker *worker)
+{
+    struct cost_shape worthwhile = {BRIEF_TOKENS, (double)BRIEF_TOKENS * BRIEF_LENGTH, false};
+    if (!cost_known(&worker->cost) || worker->options.window_fixed)
         return 0;
     double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
-    return fmax(LOW_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
+    return fmax(BRIEF_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
 }
 
 void pace_open(struct worker *worker)
@@ -96,7 +111,12 @@ void pace_limits(const struct worker *worker, struct window_limits *limits)
     enum { MARGIN_MS = 2 };
     limits->cost = &worker->cost;
     limits->most_ns = most_ns(worker);
-    limits->low_ns = low_ns(worker);
+    double brief = brief_ns(worker);
+    if (window_has_low(&worker->window) && pace_is_online(worker))
+        limits->low_ns = brief;
+    limits->brief = brief > 0 && pace_is_hurried(worker) && window_has_others(&worker->window);
+    if (limits->brief)
+        limits->most_ns = limits->most_ns > 0 ? fmin(limits->most_ns, brief) : brief;
     if (limits->now_ms == 0)
         return;
     double takes_ns = cost_predict_ns(&worker->cost, next_shape(worker, limits));

@@ -207,6 +207,10 @@ void pace_limits(const struct worker *worker, struct window_limits *limits);
 /* Whether somebody waits for each answer: two requests of class high or normal have come of late. */
 bool pace_is_online(const struct worker *worker);
 
+/* Whether requests are about that are in a hurry: one of class high, or that is to start within seconds, came of late.
+ */
+bool pace_is_hurried(const struct worker *worker);
+
 /* Works out anew what a second's work is (worker->second_tokens): speed, devices or options have changed. */
 void pace_second(struct worker *worker);
 

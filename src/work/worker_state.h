@@ -15,6 +15,7 @@
 enum {
     LIST_MOST = 32,      /* requests in one PREPARE or FORMAT: one crossing for many, several threads for a burst */
     AWAY_MOST = 256,     /* requests at the prep threads, from where on only those of the highest class follow */
+    AWAY_BRIEF = 64,     /* likewise while requests in a hurry are about */
     AWAY_LOW = 2,        /* requests of class low there, from where on others of it wait, beside online ones */
     SETTLE_ENTRIES = 64, /* in one call of the script … */
     SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
@@ -140,6 +141,7 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct cost_shape mean_row;        /* of late */
     double second_tokens;              /* a second's work, at least a full batch for each that may be out */
     uint64_t online_at, online_before; /* when the last two requests came that are not of class low; 0: never */
+    uint64_t hurry_at;                 /* when the last one came that is in a hurry; 0: never */
     struct batch_list retries;         /* halves of failed batches, the next to run first */
     struct batch_list running;         /* with the executor */
     struct request_list to_format;

@@ -1,10 +1,14 @@
 """When and in which order: classes, delays, deadlines, and the newest of several requests with one id."""
 # ctest-cost: 25
 
+import os
+import statistics
 import threading
 import unittest
 
+import corpus
 import redis
+from daemon import SOURCE
 from features import FAIL, HOLD, FeatureCase
 from script_scenes import LAST_ID, TO_COME
 
@@ -31,6 +35,25 @@ class Classes(FeatureCase):
         self.assertLess(max(order.index(name) for name in high), 100)
         self.assertEqual(set(order), {*low, *high})
         self.wait_empty()
+
+    def test_high_is_in_the_next_batch_behind_a_backlog(self):
+        """What ends between its XADD and its reply: the few short batches that are out. They would hold 4096 tokens each if none
+        of class high were about, and the engine has some of them in stock."""
+        stream = self.key("requests")
+        texts = corpus.texts(20000)
+        for first in range(0, len(texts), 5000):
+            self.add_many([("normal", {"text": text, "encoding": "f32", "ttl": 5}) for text in texts[first:first + 5000]])
+        model = os.path.join(SOURCE, "config/models/sluice-mini-en")
+        self.start_daemon(self.server, "--max-batch-ms", 0, model=model)
+        self.wait_until(lambda: self.client.xlen(stream) < len(texts), "the backlog to move")
+        ended = []
+        for number in range(21):
+            before = self.client.xlen(stream)
+            name = self.add("high", text=f"where is {number}", encoding="f32", notify=1)
+            self.assertTrue(self.client.blpop(self.key(f"wake:{name}"), 60))
+            ended.append(before - self.client.xlen(stream))
+        self.assertGreater(self.client.xlen(stream), 0)  # there was a backlog all the time
+        self.assertLess(statistics.median(ended[1:]), 150, ended)  # long batches were out when the first one came
 
     def test_low_is_not_starved_by_high(self):
         """6:3:1, so that a low one ends long before the high backlog does."""

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""What the promises of the queue cost: taking over from a dead worker, a thousand clients that wait, and requests that use
-features beside plain ones.
+"""What the promises of the queue cost: taking over from a dead worker, a thousand clients that wait, requests that use
+features beside plain ones, and an occasional request of class high behind a backlog.
 
-usage: bench_promises.py BUILD_DIR [reclaim|takeover|waiters|features ...]
-HELD=100,4000 names other numbers of held requests for takeover.
+usage: bench_promises.py BUILD_DIR [reclaim|takeover|waiters|features|high ...]
+HELD=100,4000 names other numbers of held requests for takeover; BACKLOG=20000 and FLAGS="--target-p99-ms 20" other numbers of
+waiting ones and flags of the daemon for high.
 """
 import os
 import pathlib
@@ -20,6 +21,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 os.environ["SLUICE_BINARY"] = str(BUILD / "sluice")
 sys.path.insert(0, str(SOURCE / "tests/support"))
 
+from bulk_rows import rows  # noqa: E402
 from stage import Stage  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -97,7 +99,10 @@ def takeover():
 # --- waiters
 
 def encode(*words):
-    words = [str(word).encode() for word in words]
+    return encode_bytes(*(str(word).encode() for word in words))
+
+
+def encode_bytes(*words):
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
@@ -258,6 +263,70 @@ def features(requests=60000, rounds=3):
                   f"{statistics.median(cpu):.1f} us of Redis per request", flush=True)
 
 
+# --- high
+
+
+def backlog(server, texts):
+    """Requests without notice whose replies are soon gone, over a bare socket."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(server.socket)
+    answers = connection.makefile("rb")
+    for first in range(0, len(texts), 500):
+        part = texts[first:first + 500]
+        connection.sendall(b"".join(encode_bytes(b"XADD", STREAM.encode(), b"*", b"encoding", b"f32", b"ttl", b"60", b"text",
+                                                 text.encode()) for text in part))
+        for _ in part:
+            answers.readline()
+            answers.readline()
+    connection.close()
+
+
+def behind(stage, texts, every):
+    """While these wait: the times of single requests of class high, in ms, how many others ended meanwhile, and how many of
+    the backlog ended in a second. every 0: none are sent."""
+    backlog(stage.server, texts)
+    client, times, passed = stage.client, [], []
+    left = lambda: client.xlen(STREAM)  # noqa: E731
+    stage.start("--precision", "f32", *os.environ.get("FLAGS", "").split())
+    wait_until(lambda: left() < 0.95 * len(texts), "the backlog to move", timeout=60)
+    begin, first = time.monotonic(), left()
+    while (waiting := left()) > 0.05 * len(texts):
+        if every == 0:
+            time.sleep(0.02)
+            continue
+        sent = time.monotonic()
+        entry = client.xadd(STREAM + ":high", {"text": f"where did number {len(times)} go?", "encoding": "f32", "notify": 1})
+        assert client.blpop(PREFIX + "wake:high:" + entry.decode(), 60)
+        times.append(1000 * (time.monotonic() - sent))
+        passed.append(waiting - left())
+        time.sleep(max(0.0, every - (time.monotonic() - sent)))
+    rate = (first - left()) / (time.monotonic() - begin)
+    wait_until(lambda: left() == 0, "the rest", timeout=120)
+    return times, passed, rate
+
+
+def high(every=0.1):
+    """With the model that comes with Sluice, in f32. `high` comes every tenth of a second, and not at all in every other run."""
+    texts, _ = rows(40_000)
+    longest = sorted(texts, key=len)[-2000:]
+    kinds = {"mixed": texts, "long": longest}
+    for count in map(int, os.environ.get("BACKLOG", "20000,100000").split(",")):
+        for kind, some in kinds.items():
+            waiting = [f"{some[number % len(some)]} {number}" for number in range(count if kind == "mixed" else count // 5)]
+            found, passed, rates = [], [], {0: [], every: []}
+            while len(found) < 200 or len(rates[every]) < 2:
+                for pause in (every, 0):
+                    with Stage(model=SOURCE / "config/models/sluice-mini-en") as stage:
+                        times, others, rate = behind(stage, waiting, pause)
+                        found, passed = found + times, passed + others
+                        rates[pause].append(rate)
+            with_, without = (statistics.median(rates[pause]) for pause in (every, 0))
+            print(f"high, behind {len(waiting)} {kind}: {len(found)} requests, p50 {statistics.median(found):.1f} ms, p99 "
+                  f"{share(found, 0.99):.1f}, most {max(found):.1f}; others that ended meanwhile p50 {statistics.median(passed):.0f}, "
+                  f"most {max(passed)}; backlog {with_:,.0f} a second, {without:,.0f} without high; load {os.getloadavg()[0]:.1f}",
+                  flush=True)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[2:] or ["reclaim", "takeover", "waiters", "features"]:
-        {"reclaim": reclaim, "takeover": takeover, "waiters": waiters, "features": features}[name]()
+    for name in sys.argv[2:] or ["reclaim", "takeover", "waiters", "features", "high"]:
+        {"reclaim": reclaim, "takeover": takeover, "waiters": waiters, "features": features, "high": high}[name]()

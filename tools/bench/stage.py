@@ -10,13 +10,14 @@ from redis_server import RedisServer
 
 
 class Stage:
-    def __init__(self, flags=(), aof=None, where="/dev/shm", **shape):
-        """`flags`: of every daemon. `shape`: what write_model takes. `where`: a folder on a disk, if fsync is to cost something."""
-        self.flags, self.aof, self.where, self.shape = flags, aof, where, shape
+    def __init__(self, flags=(), aof=None, where="/dev/shm", model=None, **shape):
+        """`flags`: of every daemon. `shape`: what write_model takes, unless `model` is a folder with one. `where`: a folder on a
+        disk, if fsync is to cost something."""
+        self.flags, self.aof, self.where, self.model, self.shape = flags, aof, where, model, shape
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(dir=self.where)
-        self.model = write_model(os.path.join(self.folder.name, "model"), **self.shape)
+        self.model = self.model or write_model(os.path.join(self.folder.name, "model"), **self.shape)
         self.server = RedisServer(self.folder.name, aof=self.aof).start()
         self.client, self.daemons = self.server.client(), []
         return self

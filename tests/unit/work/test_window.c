@@ -7,6 +7,8 @@
 
 enum { ROWS = 1200 };
 
+static const struct cost per_token = {.terms = {0, 1, 0}, .scale = 1};
+
 static struct row rows[ROWS];
 static struct request requests[ROWS];
 static int32_t ids[ROWS][512];
@@ -283,7 +285,9 @@ static void classes_share_six_to_three_to_one(void **state)
                                                   {LAYOUT_PADDED, 2000, 128, 0},
                                                   {LAYOUT_PACKED, 400, 8, 0},
                                                   {LAYOUT_PADDED, 400, 8, 0},
-                                                  {LAYOUT_PACKED, 100, 1, 0}};
+                                                  {LAYOUT_PACKED, 100, 1, 0},
+                                                  {LAYOUT_PACKED, 100, 8, 0, .brief = true},
+                                                  {LAYOUT_PACKED, 400, 64, 0, .brief = true}};
     srand(3);
     for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
         struct supply supply = {.limits = limits[l]};
@@ -394,6 +398,7 @@ static void nobody_starves(void **state)
     srand(11);
     for (int round = 0; round < 30; round++) {
         struct supply supply = {.limits = {round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED, BATCH, 100, 0}};
+        supply.limits.brief = round % 4 == 0;
         for (int i = 0; i < 900; i++)
             (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)rand() % TENANTS,
                           some_tokens());
@@ -442,7 +447,6 @@ static void every_tenth_batch_begins_with_the_oldest_row(void **state)
 
 /* --- time --- */
 
-static const struct cost per_token = {.terms = {0, 1, 0}, .scale = 1};
 static const struct cost per_square = {.terms = {0, 0, 1}, .scale = 1};
 
 static void batches_end_at_their_time(void **state)
@@ -465,12 +469,13 @@ static void batches_end_at_their_time(void **state)
     window_close(&window);
 }
 
-/* Of class low where the letter is l, else of class normal. */
+/* Of class high where the letter is h, low where it is l, else normal. */
 static void fill_classes(struct window *window, const char *classes, const uint32_t *tokens)
 {
     *window = (struct window){0};
     for (uint32_t i = 0; classes[i] != '\0'; i++) {
-        requests[i] = (struct request){.entry = {i, 0}, .class = classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL};
+        enum request_class class = classes[i] == 'h' ? CLASS_HIGH : classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL;
+        requests[i] = (struct request){.entry = {i, 0}, .class = class};
         rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
         window_push(window, &rows[i], i);
     }
@@ -509,6 +514,53 @@ static void a_row_of_low_gives_way_to_online_ones(void **state)
     expect_batch(&window, &limits, "0");
     expect_batch(&window, &limits, "1 2");
     expect_batch(&window, &limits, "3");
+    window_close(&window);
+}
+
+static void brief_batches_pass_nobody_over(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100, .brief = true};
+    fill(&window, (uint32_t[]){40, 70, 10, 300, 5}, 5);
+    expect_batch(&window, &limits, "0");
+    assert_int_equal(rows[1].passed_over, 0);
+    expect_batch(&window, &limits, "1 2");
+    expect_batch(&window, &limits, "3");
+    expect_batch(&window, &limits, "4");
+    window_close(&window);
+}
+
+static void push(struct window *window, uint32_t i, enum request_class class, uint32_t tokens)
+{
+    requests[i] = (struct request){.entry = {i, 0}, .class = class};
+    rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i]};
+    window_push(window, &rows[i], i);
+}
+
+/* Before who is overdue and before the oldest: but only while it has had no more for its weight. */
+static void high_is_in_the_next_brief_batch(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
+    fill_classes(&window, "nnnnnnnn", (uint32_t[]){60, 60, 60, 60, 60, 60, 60, 60});
+    for (uint32_t i = 0; i < WINDOW_PASSED_OVER; i++) { /* short ones pass the others over until these are overdue */
+        push(&window, 20 + i, CLASS_NORMAL, 30);
+        struct row *chosen[WINDOW_BATCH_ROWS];
+        (void)window_take(&window, &limits, chosen);
+    }
+    assert_non_null(window.overdue.first);
+    limits.brief = true;
+    window.batches = WINDOW_OLDEST_EVERY;
+    push(&window, 40, CLASS_HIGH, 50);
+    uint32_t overdue = (uint32_t)(window.overdue.first - rows);
+    expect_batch(&window, &limits, "40");
+    push(&window, 41, CLASS_HIGH, 50); /* at once again: now the others have had less */
+    char text[16];
+    snprintf(text, sizeof(text), "%u", overdue);
+    expect_batch(&window, &limits, text);
+    expect_batch(&window, &limits, "41");
     window_close(&window);
 }
 
@@ -718,6 +770,7 @@ static void rows_leave_once_whatever_happens(void **state)
             limits.urgent_ms = limits.now_ms + (uint32_t)rand() % 20;
             limits.most_ns = rand() % 3 * 100;
             limits.low_ns = rand() % 3 * 40;
+            limits.brief = rand() % 2 == 0;
             uint32_t count = window_take(&window, &limits, chosen), before = gone;
             gone += see_batch(chosen, count, &limits, seen);
             shared += gone - before - count;
@@ -800,6 +853,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_end_at_their_time),
     cmocka_unit_test(rows_of_low_fill_up_only_so_far),
     cmocka_unit_test(a_row_of_low_gives_way_to_online_ones),
+    cmocka_unit_test(brief_batches_pass_nobody_over),
+    cmocka_unit_test(high_is_in_the_next_brief_batch),
     cmocka_unit_test(a_batch_may_be_of_one_class_only),
     cmocka_unit_test(a_window_is_full_by_time_too),
     cmocka_unit_test(who_would_expire_during_the_batch_goes_first),

@@ -294,6 +294,106 @@ static void bulk_work_leaves_a_slot_to_online_requests(void **state)
     worker_close(bench.worker);
 }
 
+/* So many of one word, which are then ready; some may wait to be prepared until others are back. */
+static void read_normal(struct bench *bench, size_t count)
+{
+    read_new(bench, count);
+    prepare_all(bench, 40);
+}
+
+static bool next_holds(const struct bench *bench, enum request_class class, bool first)
+{
+    const struct batch *batch = NULL;
+    for (size_t i = 0; i < bench->count && (batch == NULL || !first); i++)
+        if (bench->out[i].kind == ACTION_SUBMIT)
+            batch = bench->out[i].batch;
+    for (uint32_t i = 0; batch != NULL && i < batch->engine.rows; i++)
+        if (batch->rows[i]->request->class == class)
+            return true;
+    return false;
+}
+
+static void read_hurried(struct bench *bench, bool high, uint64_t expires_in_ms)
+{
+    char expires_at[24];
+    snprintf(expires_at, sizeof(expires_at), "%llu", (unsigned long long)(redis_now(bench) + expires_in_ms));
+    if (high)
+        read_one(bench, CLASS_HIGH, FIELDS("text", "word"));
+    else
+        read_one(bench, CLASS_NORMAL, FIELDS("text", "word", "expires_at", expires_at));
+    prepare_all(bench, 40);
+}
+
+/* Batches behind a request of class high, or one that is to start soon, are brief for ten seconds; and they are as
+ * long as ever beside a deadline that is far off, and where nobody else waits. */
+static void batches_are_brief_beside_requests_in_a_hurry(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) { /* high; a deadline soon; one later */
+        struct bench bench = begin(wide_options());
+        read_normal(&bench, 150);
+        assert_int_equal(compute(&bench, 1), 25);
+        assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2);
+        read_hurried(&bench, kind == 0, kind == 1 ? 5000 : 15000);
+        assert_int_equal(compute(&bench, 1), 25);
+        assert_int_equal(compute(&bench, 1), 25); /* both had been cut before */
+        assert_int_equal(compute(&bench, 1), kind < 2 ? 6 : 25);
+        if (kind < 2) {
+            assert_int_equal(waiting(&bench, ACTION_SUBMIT), 2); /* a batch is cut ahead as ever */
+            assert_int_equal(compute(&bench, 1), 6);
+            bench.now += 10 * NS_PER_S;
+            assert_int_equal(compute(&bench, 1), 6);
+            assert_int_equal(compute(&bench, 1), 6);
+            assert_int_equal(compute(&bench, 1), 25);
+        }
+        finish_all(&bench);
+        worker_close(bench.worker);
+    }
+    struct bench bench = begin(wide_options());
+    for (int i = 0; i < 60; i++)
+        read_one(&bench, CLASS_HIGH, FIELDS("text", "word"));
+    prepare_all(&bench, 40);
+    assert_int_equal(compute(&bench, 1), 1); /* nothing else was there when it was cut */
+    assert_int_equal(compute(&bench, 1), 25);
+    finish_all(&bench);
+    worker_close(bench.worker);
+}
+
+/* Each of many, at any time, behind a backlog that never ends: it is in the next batch that is cut. */
+static void high_is_in_the_next_batch(void **state)
+{
+    (void)state;
+    struct worker_options options = wide_options();
+    options.engine_slots = 2;
+    options.batches_out = 4;
+    struct bench bench = begin(options);
+    uint32_t behind = 0;
+    srand(17);
+    read_normal(&bench, 200);
+    for (int i = 0; i < 300; i++) {
+        if (waiting(&bench, ACTION_READ) > 0 && worker_stats(bench.worker).waiting < 150)
+            read_normal(&bench, 50);
+        for (int batches = 2 + rand() % 5; batches > 0; batches--) {
+            (void)compute(&bench, 1);
+            finish(&bench);
+        }
+        read_one(&bench, CLASS_HIGH, FIELDS("text", "word"));
+        prepare_all(&bench, 1 + (uint32_t)rand() % 100);
+        assert_int_equal(waiting(&bench, ACTION_SUBMIT), 4);
+        (void)compute(&bench, 1);
+        finish(&bench);
+        assert_true(next_holds(&bench, CLASS_HIGH, false));
+        while (!next_holds(&bench, CLASS_HIGH, true)) {
+            behind += compute(&bench, 1);
+            finish(&bench);
+        }
+        assert_in_range(behind, 0, i == 0 ? 75 : 3 * 7); /* rows of the three batches that were out */
+        behind = 0;
+    }
+    finish_all(&bench);
+    worker_close(bench.worker);
+}
+
 /* Of the batch that is out and was handed out first. */
 static bool first_is_spare(const struct bench *bench)
 {
@@ -394,6 +494,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_latency_is_that_of_the_producer),
     cmocka_unit_test(a_target_makes_batches_shorter),
     cmocka_unit_test(bulk_work_is_brief_beside_online_requests),
+    cmocka_unit_test(batches_are_brief_beside_requests_in_a_hurry),
+    cmocka_unit_test(high_is_in_the_next_batch),
     cmocka_unit_test(bulk_work_leaves_a_slot_to_online_requests),
     cmocka_unit_test(bulk_work_runs_in_spare_time),
     cmocka_unit_test(bulk_work_without_spare_time_has_its_turn),
