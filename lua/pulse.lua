@@ -7,8 +7,8 @@
 --       10 stats
 -- ARGV  1 consumer, 2 its rank as a housekeeper: -1 gives it up, 0 only to publish (it is quiet), 1 it works, 2 it may judge
 --       leases, too; 3 ms for which it is elected; 4 what the housekeeper has found: consumers that are not alive and hold
---       entries, with spaces, '' for none; then field, value, ... of its heartbeat: words without spaces, among them
---       rows_per_s, precision, lease (ms)
+--       entries, with spaces, '' for none; 5 what has ended since: `<number> <class>:<end> <how many> ...`, '' for nothing;
+--       then field, value, ... of its heartbeat: words without spaces, among them rows_per_s, precision, lease (ms), counted
 -- Returns { unix ms, 1 when the queue is paused, command for this worker or '', depth of high, normal, low, cap of high,
 --           normal, low (0: none), side keys skipped for their type, 1 when the caller is the housekeeper, what the
 --           housekeeper has found, how many workers there are at most: those that are not yet forgotten, precisions of
@@ -17,6 +17,8 @@
 -- Heartbeat: field <consumer> of `workers`, `<unix ms> field value field value ...`.
 -- Housekeeper: `<rank> <consumer> <found> ...`, for as long as it was elected. Who has a higher rank takes it over.
 -- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
+-- Counted in `stats`: what has ended, unless its number is the one in the last heartbeat (counted): a call that is repeated
+-- because its answer was lost has the same one.
 -- Forgotten, with its command: a worker that has not spoken for two of its leases, by a housekeeper that may judge leases.
 -- Field died of `stats` counts them.
 -- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
@@ -73,10 +75,7 @@ local function look_round()
     local named = string.match(all[i], '^command:(.*)$')
     if rank == JUDGES and named and not spoken[named] then call('HDEL', workers, all[i]) end
   end
-  if died > 0 then
-    side(pcall('HSETNX', stats, 'since', now))
-    side(pcall('HINCRBY', stats, 'died', died))
-  end
+  if died > 0 and side(pcall('HSETNX', stats, 'since', now)) then side(pcall('HINCRBY', stats, 'died', died)) end
   table.sort(precisions)
   return rows, #precisions > 1 and table.concat(precisions, ' ') or ''
 end
@@ -104,6 +103,17 @@ local function waits(depths, rows)
   end
 end
 
+local function count()
+  local number, ended = string.match(ARGV[5], '^(%d+) (.+)$')
+  if not number then return end
+  local before = side(pcall('HGET', workers, consumer))
+  if before and string.match(before, ' counted (%d+)') == number then return end
+  if not side(pcall('HSETNX', stats, 'since', now)) then return end
+  for field, how_many in string.gmatch(ended, '(%S+) (%d+)') do
+    side(pcall('HINCRBY', stats, field, how_many))
+  end
+end
+
 -- 1 when the caller is the housekeeper from now on; what another one has found.
 local function elect()
   local holder = pcall('GET', house)
@@ -121,8 +131,9 @@ local function elect()
   return 1, ''
 end
 
+count()
 local words = {}
-for i = 5, #ARGV do words[#words + 1] = ARGV[i] end
+for i = 6, #ARGV do words[#words + 1] = ARGV[i] end
 side(pcall('HSET', workers, consumer, now .. ' ' .. table.concat(words, ' ')))
 local command = side(pcall('HGET', workers, 'command:' .. consumer)) or ''
 if command ~= '' then side(pcall('HDEL', workers, 'command:' .. consumer)) end

@@ -1,6 +1,7 @@
 /* Dead letters: requests that used up their attempts, or were poison. Look at them, submit them again, remove them. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -11,7 +12,7 @@
 
 struct own {
     char *code, *id, *older_than, *newer_than;
-    bool all, dry_run;
+    bool all, dry_run, json;
 };
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
@@ -25,13 +26,14 @@ static const struct setting own_settings[] = {
         .accepts = span_is, .expects = SPAN_EXPECTS},
     {OWN(all), .type = SETTING_SWITCH, .fallback = "false", .help = "all letters that the filters let through: needed without LETTER"},
     {OWN(dry_run), .type = SETTING_SWITCH, .fallback = "false", .help = "only list what would be done"},
+    {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "list: a line of JSON for each letter"},
 };
 /* clang-format on */
 
 /* One run of a verb: what it does to a letter, and how many there were. */
 struct work {
     struct session *session;
-    bool dry_run;
+    bool dry_run, json;
     char digest[SCRIPT_DIGEST + 1]; /* of lua/requeue */
     uint64_t done, bodiless;
 };
@@ -48,21 +50,51 @@ static void print_field(const struct letter *letter, const char *name, size_t wi
     }
 }
 
+static void print_json_field(const struct letter *letter, const char *key, const char *field)
+{
+    const struct resp_value *value = resp_field(letter->fields, field);
+    printf(",\"%s\":", key);
+    if (value && value->bytes && value->length > 0) {
+        print_json_string(stdout, value->bytes, value->length);
+    } else {
+        fputs("null", stdout);
+    }
+}
+
+static void list_json(const struct session *session, const struct letter *letter)
+{
+    const struct resp_value *attempts = resp_field(letter->fields, "_attempts");
+    printf("{\"queue\":\"%s\",\"letter\":\"%s\"", session->queue, letter->id);
+    print_json_field(letter, "code", "_code");
+    print_json_field(letter, "entry", "_entry");
+    print_json_field(letter, "id", "id");
+    print_json_field(letter, "tenant", "_tenant");
+    printf(",\"attempts\":%llu,\"age_ms\":%" PRIu64, strtoull(session_text(attempts), NULL, 10), letter->age_ms);
+    print_json_field(letter, "message", "_message");
+    puts("}");
+}
+
 static enum status list_letter(void *context, const struct letter *letter, struct err *err)
 {
     (void)err;
     struct work *work = context;
     char age[SPAN_TEXT];
+    work->done++;
+    if (work->json) {
+        list_json(work->session, letter);
+        return STATUS_OK;
+    }
     printf("%-20s ", letter->id);
     print_field(letter, "_code", 14);
     putchar(' ');
     print_field(letter, "_entry", 24);
     putchar(' ');
+    print_field(letter, "id", 16);
+    putchar(' ');
     print_field(letter, "_attempts", 0);
     printf(" attempts, %s ago: ", span_format(letter->age_ms, age));
     print_field(letter, "_message", 0);
     putchar('\n');
-    work->done++;
     return STATUS_OK;
 }
 
@@ -163,6 +195,8 @@ static const char *find_problem(const struct invocation *invocation, const struc
     size_t letters = invocation->operand_count > 1 ? invocation->operand_count - 1 : 0;
     if (verb == NULL)
         return "the first word must be list, show, requeue, delete or purge";
+    if (own->json && strcmp(verb->name, "list") != 0)
+        return "--json is for list";
     if (letters > 0 && !verb->takes_letters)
         return "list and purge take no letters, only filters";
     if (letters > 0 && (filtered(own) || own->all))
@@ -189,9 +223,11 @@ static enum status body(struct session *session, const struct invocation *invoca
 {
     const struct own *own = invocation->own;
     const struct verb *verb = find_verb(invocation);
-    struct work work = {.session = session, .dry_run = own->dry_run};
+    struct work work = {.session = session, .dry_run = own->dry_run, .json = own->json};
     enum status status = STATUS_OK;
-    session_heading(session);
+    if (!own->json) {
+        session_heading(session);
+    }
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++)
             status = letters_find(session, invocation->operands[i], &work, verb->visit, err);
@@ -221,11 +257,12 @@ const struct subcommand command_dead = {
     .bit = FOR_OPERATOR,
     .operands = "list|show|requeue|delete|purge [LETTER...]",
     .summary = "Look at dead letters, submit them again, remove them",
-    .explanation = "list     a line for each: letter, code, request, attempts, age, message\n"
-                   "show     all fields: the request's own, and what the daemon says of it, with _ before the name\n"
-                   "requeue  submit again, as a new request with the same id; the letter is gone then\n"
-                   "delete   remove; purge is the same for many\n\n"
-                   "LETTER is the first column of list. Without one, --all means all that the filters let through.",
+    .explanation =
+        "list     a line for each: letter, code, name of the request, its id if it has one, attempts, age, message\n"
+        "show     all fields: the request's own, and what the daemon says of it, with _ before the name\n"
+        "requeue  submit again, as a new request with the same id; the letter is gone then\n"
+        "delete   remove; purge is the same for many\n\n"
+        "LETTER is the first column of list. Without one, --all means all that the filters let through.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],
     .own_size = sizeof(struct own),

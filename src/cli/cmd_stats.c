@@ -1,19 +1,25 @@
 /* What waits in a queue, and who works on it: counted now, not what a worker last published. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cli/heartbeats.h"
+#include "cli/interrupt.h"
 #include "cli/print.h"
 #include "work/request.h"
 
 struct own {
-    bool json;
+    bool json, watch;
 };
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 static const struct setting own_settings[] = {
     {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "one line of JSON for each queue"},
+    {OWN(watch), .type = SETTING_SWITCH, .fallback = "false", .help = "again each second, until Ctrl-C"},
 };
 
 enum { PRECISIONS_MAX = 8 };
@@ -33,6 +39,8 @@ struct counts {
     char reason[32];                     /* … this, of one of them */
     unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
+    uint64_t ended[CLASS_COUNT][ENDS], died; /* since … */
+    uint64_t since_ms;                       /* … Redis unix ms; 0: nothing was counted yet */
 };
 
 /* Pending entries of a stream; 0 when it is not there, or has no group yet. */
@@ -101,12 +109,30 @@ static void count_precision(struct counts *counts, const char *name)
     counts->precisions[i].workers++;
 }
 
+/* Totals, as pulses have counted them. */
+static enum status read_totals(struct session *session, struct counts *counts, struct err *err)
+{
+    char key[SESSION_KEY], field[64];
+    const struct resp_value *totals;
+    TRY(SESSION_ASK(session, &totals, err, "HGETALL", session_key(session, "stats", "", key)));
+    counts->since_ms = strtoull(session_text(resp_field(totals, "since")), NULL, 10);
+    counts->died = strtoull(session_text(resp_field(totals, "died")), NULL, 10);
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        for (int end = 0; end < ENDS; end++) {
+            snprintf(field, sizeof field, "%s:%s", class_names[class], end_name(end));
+            counts->ended[class][end] = strtoull(session_text(resp_field(totals, field)), NULL, 10);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status count(struct session *session, struct counts *counts, struct err *err)
 {
     char key[SESSION_KEY], value[32];
     const struct resp_value *reply;
     TRY(count_classes(session, counts, err));
     TRY(read_limits(session, counts, err));
+    TRY(read_totals(session, counts, err));
     TRY(SESSION_ASK_NUMBER(session, &counts->later, err, "ZCARD", session_key(session, "later", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->dead, err, "XLEN", session_key(session, "dead", "", key)));
     TRY(SESSION_ASK_NUMBER(session, &counts->paused, err, "EXISTS", session_key(session, "paused", "", key)));
@@ -135,6 +161,57 @@ static enum status count(struct session *session, struct counts *counts, struct 
         for (int i = 0; i < CLASS_COUNT; i++)
             counts->classes[i].wait_ms = -1;
     return status;
+}
+
+static void print_totals(const struct counts *counts)
+{
+    char since[32] = "";
+    time_t seconds = (time_t)(counts->since_ms / 1000);
+    struct tm utc;
+    if (counts->since_ms == 0) {
+        puts("ended    nothing was counted yet");
+        return;
+    }
+    if (gmtime_r(&seconds, &utc)) {
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &utc);
+    }
+    printf("died     %" PRIu64 " workers since %s\n%-16s", counts->died, since, "ended since then");
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        printf(" %12s", class_names[class]);
+    }
+    putchar('\n');
+    for (int end = 0; end < ENDS; end++) {
+        if (end != CODE_NONE && counts->ended[0][end] + counts->ended[1][end] + counts->ended[2][end] == 0) {
+            continue;
+        }
+        printf("%-16s", end_name(end));
+        for (int class = 0; class < CLASS_COUNT; class ++) {
+            printf(" %12" PRIu64, counts->ended[class][end]);
+        }
+        putchar('\n');
+    }
+}
+
+static void print_json_totals(const struct counts *counts)
+{
+    printf(",\"died\":%" PRIu64 ",\"since\":", counts->died);
+    if (counts->since_ms == 0) {
+        fputs("null", stdout);
+    } else {
+        printf("%" PRIu64, counts->since_ms);
+    }
+    fputs(",\"ended\":{", stdout);
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        printf("%s\"%s\":{\"done\":%" PRIu64, class == 0 ? "" : ",", class_names[class],
+               counts->ended[class][CODE_NONE]);
+        for (int end = CODE_NONE + 1; end < ENDS; end++) {
+            if (counts->ended[class][end] > 0) {
+                printf(",\"%s\":%" PRIu64, end_name(end), counts->ended[class][end]);
+            }
+        }
+        putchar('}');
+    }
+    putchar('}');
 }
 
 static void print_text(const struct session *session, const struct counts *counts)
@@ -170,6 +247,7 @@ static void print_text(const struct session *session, const struct counts *count
     const char *pinned = counts->pinned[0] != '\0' ? counts->pinned : "any";
     print_bytes(stdout, pinned, strlen(pinned));
     putchar('\n');
+    print_totals(counts);
 }
 
 static void print_json(const struct session *session, const struct counts *counts)
@@ -208,7 +286,8 @@ static void print_json(const struct session *session, const struct counts *count
     } else {
         fputs("null", stdout);
     }
-    puts("}");
+    print_json_totals(counts);
+    printf(",\"at\":%" PRIu64 "}\n", session->redis_ms);
 }
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
@@ -223,9 +302,33 @@ static enum status body(struct session *session, const struct invocation *invoca
     return STATUS_OK;
 }
 
+/* Goes on while Redis is away: that is when somebody watches. */
+static int watch(struct invocation *invocation)
+{
+    const struct own *own = invocation->own;
+    const volatile sig_atomic_t *interrupted = interrupt_listen();
+    bool screen = !own->json && isatty(STDOUT_FILENO);
+    int code = EX_OK;
+    while (*interrupted == 0 && (code == EX_OK || code == EX_UNAVAILABLE)) {
+        if (screen) {
+            fputs("\033[H\033[2J", stdout);
+        }
+        code = session_run(invocation, body);
+        if (!screen && !own->json) {
+            putchar('\n');
+        }
+        fflush(stdout);
+        if (*interrupted == 0) {
+            nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+        }
+    }
+    return *interrupted != 0 ? EX_OK : code;
+}
+
 static int run(struct invocation *invocation)
 {
-    return session_run(invocation, body);
+    const struct own *own = invocation->own;
+    return own->watch ? watch(invocation) : session_run(invocation, body);
 }
 
 const struct subcommand command_stats = {
@@ -236,6 +339,7 @@ const struct subcommand command_stats = {
         "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
         "the workers estimate it. later: delayed or to be retried. dead: dead letters. above cap:\n"
         "what workers will refuse next (sluice caps). computing in: how many workers in which precision (sluice pin).\n"
+        "ended: by code and class; of a worker that dies the last second is not counted.\n"
         "Where the configuration lists several queues, all of them, or the one that --queue names.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],

@@ -1,5 +1,6 @@
 /* The workers of a queue: who is there, and orders for one of them, which it takes with its next heartbeat. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -9,12 +10,13 @@
 #include "cli/span.h"
 
 struct own {
-    bool all;
+    bool all, json;
 };
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 static const struct setting own_settings[] = {
     {OWN(all), .type = SETTING_SWITCH, .fallback = "false", .help = "the order is for every worker of the queue"},
+    {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "list: a line of JSON for each queue"},
 };
 
 static const char *const orders[] = {"quiet", "resume", "drain", "stop"};
@@ -32,20 +34,70 @@ static bool is_order(const char *verb)
     return false;
 }
 
+/* Of a heartbeat: those that every one has, `state` and numbers; and those that some have. */
+static const char *const words[] = {"state",  "held", "waiting", "computing",    "done",
+                                    "errors", "dead", "devices", "devices_lost", "rows_per_s"};
+static const char *const more_words[] = {"precision", "reason"};
+
+enum { WORDS = sizeof words / sizeof words[0], MORE_WORDS = sizeof more_words / sizeof more_words[0] };
+
+static void print_json_text(const char *text)
+{
+    if (text[0] == '\0') {
+        fputs("null", stdout);
+    } else {
+        print_json_string(stdout, text, strlen(text));
+    }
+}
+
+static void print_json_worker(const struct heartbeat_line *line)
+{
+    char value[64];
+    fputs("{\"worker\":", stdout);
+    print_json_text(line->worker);
+    for (size_t i = 0; i < WORDS; i++) {
+        heartbeat_value(line, words[i], value, sizeof value);
+        printf(",\"%s\":", words[i]);
+        if (i == 0) {
+            print_json_text(value);
+        } else {
+            printf("%.15g", strtod(value, NULL));
+        }
+    }
+    for (size_t i = 0; i < MORE_WORDS; i++) {
+        printf(",\"%s\":", more_words[i]);
+        print_json_text(heartbeat_value(line, more_words[i], value, sizeof value));
+    }
+    printf(",\"spoke_ms_ago\":%llu,\"alive\":%s,\"ordered\":", (unsigned long long)line->age_ms,
+           line->alive ? "true" : "false");
+    print_json_text(line->command);
+    putchar('}');
+}
+
+static void list_json(const struct session *session, const struct heartbeats *heartbeats)
+{
+    printf("{\"queue\":\"%s\",\"workers\":[", session->queue);
+    for (size_t i = 0; i < heartbeats->count; i++) {
+        fputs(i == 0 ? "" : ",", stdout);
+        print_json_worker(&heartbeats->lines[i]);
+    }
+    puts("]}");
+}
+
 static void print_worker(const struct heartbeat_line *line)
 {
-    static const char *const words[] = {"state",  "held", "waiting", "computing",    "done",
-                                        "errors", "dead", "devices", "devices_lost", "rows_per_s"};
     char value[64], age[SPAN_TEXT];
     print_bytes(stdout, line->worker, strlen(line->worker));
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    for (size_t i = 0; i < WORDS; i++) {
         heartbeat_value(line, words[i], value, sizeof value);
         printf(" %s=", words[i]);
         print_bytes(stdout, value, strlen(value));
     }
-    if (heartbeat_value(line, "reason", value, sizeof value)[0] != '\0') {
-        fputs(" reason=", stdout);
-        print_bytes(stdout, value, strlen(value));
+    for (size_t i = 0; i < MORE_WORDS; i++) {
+        if (heartbeat_value(line, more_words[i], value, sizeof value)[0] != '\0') {
+            printf(" %s=", more_words[i]);
+            print_bytes(stdout, value, strlen(value));
+        }
     }
     printf(" spoke=%s alive=%s", span_format(line->age_ms, age), line->alive ? "yes" : "no");
     if (line->command[0] != '\0') {
@@ -55,8 +107,12 @@ static void print_worker(const struct heartbeat_line *line)
     putchar('\n');
 }
 
-static enum status list(const struct session *session, const struct heartbeats *heartbeats)
+static enum status list(const struct session *session, const struct heartbeats *heartbeats, bool json)
 {
+    if (json) {
+        list_json(session, heartbeats);
+        return STATUS_OK;
+    }
     for (size_t i = 0; i < heartbeats->count; i++)
         print_worker(&heartbeats->lines[i]);
     if (heartbeats->count == 0)
@@ -124,14 +180,17 @@ static enum status order(struct session *session, const struct invocation *invoc
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {
+    const struct own *own = invocation->own;
     const char *verb = verb_of(invocation);
     struct heartbeats heartbeats;
     enum status status = heartbeats_read(session, &heartbeats, err);
-    session_heading(session);
+    if (!own->json) {
+        session_heading(session);
+    }
     if (status == STATUS_OK)
         status = is_order(verb)               ? order(session, invocation, &heartbeats, err)
                  : strcmp(verb, "check") == 0 ? check(session, &heartbeats, err)
-                                              : list(session, &heartbeats);
+                                              : list(session, &heartbeats, own->json);
     heartbeats_free(&heartbeats);
     return status;
 }
@@ -144,6 +203,8 @@ static int run(struct invocation *invocation)
     bool looks = strcmp(verb, "list") == 0 || strcmp(verb, "check") == 0;
     if (!is_order(verb) && !looks)
         problem = "the first word must be list, check, quiet, resume, drain or stop";
+    else if (own->json && strcmp(verb, "list") != 0)
+        problem = "--json is for list";
     else if (looks && (names > 0 || own->all))
         problem = "list and check take no names";
     else if (!looks && (names > 0) == own->all)
@@ -160,7 +221,7 @@ const struct subcommand command_workers = {
     .bit = FOR_OPERATOR,
     .operands = "list|check|quiet|resume|drain|stop [NAME...]",
     .summary = "List the workers of a queue, check them, give one an order",
-    .explanation = "list     a line for each worker that has spoken within the last hour\n"
+    .explanation = "list     a line for each worker; one that dies is gone two leases later\n"
                    "check    readiness: exit 0 when this host has a living worker and each of them has spoken to Redis "
                    "within 10 s;\n"
                    "         liveness, which does not fail because Redis is down, is sluice live\n"

@@ -41,16 +41,19 @@ static void end_cancel(struct cancel *cancel, enum verdict verdict)
 
 static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost);
 
+/* Of the request that is to be cancelled; where there is no such request the script will say so. */
+static enum request_class class_of(const struct cancel *cancel)
+{
+    enum request_class class;
+    struct entry_id id;
+    return request_name_parse(cancel->target, strlen(cancel->target), &class, &id) ? class : CLASS_NORMAL;
+}
+
 static bool send_cancel(struct cancel *cancel)
 {
     struct queue *queue = cancel->queue;
     const struct request *request = cancel->request;
     struct command command = {0};
-    enum request_class target = CLASS_NORMAL;
-    struct entry_id id;
-    if (!request_name_parse(cancel->target, strlen(cancel->target), &target, &id)) {
-        target = CLASS_NORMAL; /* there is no such request, and the script will say so */
-    }
     script_begin(&queue->scripts, SCRIPT_CANCEL, 7, &command);
     if (request) {
         queue_add_stream(queue, &command, request->class);
@@ -60,7 +63,7 @@ static bool send_cancel(struct cancel *cancel)
     queue_add_key(queue, &command, "trouble", "");
     queue_add_key(queue, &command, "later", "");
     queue_add_key(queue, &command, "later:data", "");
-    queue_add_stream(queue, &command, target);
+    queue_add_stream(queue, &command, class_of(cancel));
     queue_add_key(queue, &command, "reply:", cancel->id);
     if (cancel->notify[0] == 's') {
         queue_add_key(queue, &command, "results:", cancel->results);
@@ -111,6 +114,7 @@ static void on_cancelled(void *context, const struct resp_value *reply, const st
     switch (reply->items[0].integer) {
     case 1:
         queue->stats.cancelled++;
+        queue_count(queue, class_of(cancel), END_CANCELLED);
         end_cancel(cancel, VERDICT_DONE);
         break;
     case 0:

@@ -66,9 +66,32 @@ static enum verdict verdict_of(enum script script, long long result)
     }
 }
 
-/* What did not end well, so that an operator can find it by the producer's own words. A refusal is the producer's
- * affair and there may be many of them: level debug. */
-static void log_failure(const struct request *request)
+void queue_tell_refusals(struct queue *queue)
+{
+    if (queue->refusals_untold > 0) {
+        log_info("requests_refused", log_str("queue", queue->options.name),
+                 log_int("more", (int64_t)queue->refusals_untold));
+    }
+    queue->refusals_untold = queue->refusals_told = 0;
+}
+
+/* What did not end well, so that an operator can find it by the producer's own words. There may be many refusals: the
+ * log tells of a few between two pulses, at level debug of all, and how many more there were. */
+static enum log_level level_of(struct queue *queue, const struct request *request)
+{
+    enum { TOLD_MOST = 5 };
+    if (request->outcome == OUTCOME_DEAD) {
+        return LOG_WARN;
+    }
+    if (queue->refusals_told < TOLD_MOST) {
+        queue->refusals_told++;
+        return LOG_INFO;
+    }
+    queue->refusals_untold++;
+    return LOG_DEBUG;
+}
+
+static void log_failure(struct queue *queue, const struct request *request)
 {
     struct log_line line = {request->outcome == OUTCOME_DEAD ? "dead_letter" : "request_refused",
                             {log_str("entry", request->name), log_str("id", request->id),
@@ -81,7 +104,7 @@ static void log_failure(const struct request *request)
     if (request->traceparent) {
         line.fields[next++] = log_bytes("traceparent", request->traceparent, request->traceparent_bytes);
     }
-    log_write(request->outcome == OUTCOME_DEAD ? LOG_WARN : LOG_DEBUG, &line);
+    log_write(level_of(queue, request), &line);
 }
 
 static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
@@ -93,6 +116,10 @@ static void take_result(struct queue *queue, enum script script, struct request 
     if (script == SCRIPT_SETTLE && result == -5) {
         queue_not_staged(queue);
     }
+    bool ours = request->verdict == VERDICT_DONE || (request->verdict == VERDICT_LATE && request->repeated);
+    if (script == SCRIPT_SETTLE && ours) {
+        queue_count(queue, request->class, request->outcome == OUTCOME_DONE ? CODE_NONE : (int)request->code);
+    }
     queue->stats.newer_replies_kept += script == SCRIPT_SETTLE && result == 2;
     queue->stats.tracked_skipped += script == SCRIPT_TRACK && result == 0;
     if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
@@ -101,7 +128,7 @@ static void take_result(struct queue *queue, enum script script, struct request 
     }
     if (script == SCRIPT_SETTLE && result > 0 &&
         (request->outcome == OUTCOME_ERROR || request->outcome == OUTCOME_DEAD)) {
-        log_failure(request);
+        log_failure(queue, request);
     }
 }
 

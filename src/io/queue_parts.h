@@ -146,6 +146,9 @@ void queue_settle(struct queue *queue, struct action *action);
 void queue_charge(struct queue *queue, struct action *action);
 void queue_track(struct queue *queue, struct action *action);
 
+/* Logs how many refusals were not logged one by one; from now on some are again. */
+void queue_tell_refusals(struct queue *queue);
+
 /* One of a task's calls is over, with a verdict for each of these requests; the last one answers the task. */
 void queue_answered(struct task *task, struct request_list *requests);
 
@@ -201,6 +204,12 @@ void queue_renew(struct queue *queue, struct action *action);
 void queue_promote(struct queue *queue, struct action *action);
 void queue_mend(struct queue *queue, struct action *action);
 void queue_pulse(struct queue *queue, struct action *action);
+
+/* A request has ended, with a code, CODE_NONE (done) or END_CANCELLED: counted in Redis with the next pulse. */
+void queue_count(struct queue *queue, enum request_class class, int end);
+
+/* Has what was not counted yet counted ahead of what is sent next: the worker leaves, and there is no next pulse. */
+void queue_count_last(struct queue *queue);
 
 /* Executes ACTION_UNBLOCK, which no event answers: where it fails, the read blocks until its time is over. */
 void queue_unblock(struct queue *queue);

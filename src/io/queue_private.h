@@ -122,6 +122,10 @@ struct queue {
     uint64_t pulse_skipped;   /* keys of a wrong type, likewise */
     char precisions[64];      /* of the queue's workers, likewise; "": they agree, or another one keeps house */
     uint64_t mending_entries; /* that lua/mend has parked since it last set a stream back */
+    uint64_t refusals_told, refusals_untold; /* by the log, since the last pulse */
+    uint64_t ended[CLASS_COUNT][ENDS];    /* requests, since the last pulse that counted some … */
+    uint64_t counting[CLASS_COUNT][ENDS]; /* … those that it counts, until it is answered … */
+    uint64_t counted;                     /* … and its number, by which a repeated one is known; 0: none yet */
     struct queue_stats stats;
 };
 

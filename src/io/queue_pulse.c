@@ -2,6 +2,7 @@
  *
  * The script and INFO go out together and are one event. What follows from Redis' memory is the worker's affair; here
  * it is only said. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,55 @@ static void on_memory(void *context, const struct resp_value *reply, const struc
         weigh_memory(task, reply->bytes);
     }
     answered(task, ok);
+}
+
+/* --- What has ended ----------------------------------------------------------------------------------------------- */
+
+void queue_count(struct queue *queue, enum request_class class, int end)
+{
+    queue->ended[class][end]++;
+}
+
+static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        for (int end = 0; end < ENDS; end++) {
+            if (counts[class][end] > 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void note_counted(struct queue *queue)
+{
+    memset(queue->counting, 0, sizeof queue->counting);
+}
+
+/* What was sent and not answered is sent again as it was, and what has ended since waits for the next call: the script
+ * knows by the number whether it has counted it. */
+static void add_counts(struct queue *queue, struct command *command)
+{
+    char text[CLASS_COUNT * ENDS * 48], *at = text, *end_of = text + sizeof text;
+    if (is_zero(queue->counting) && !is_zero(queue->ended)) {
+        memcpy(queue->counting, queue->ended, sizeof queue->counting);
+        memset(queue->ended, 0, sizeof queue->ended);
+        queue->counted++;
+    }
+    text[0] = '\0';
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        for (int end = 0; end < ENDS; end++) {
+            uint64_t count = queue->counting[class][end];
+            if (count > 0 && at == text) {
+                at += snprintf(at, (size_t)(end_of - at), "%" PRIu64, queue->counted);
+            }
+            if (count > 0) {
+                at += snprintf(at, (size_t)(end_of - at), " %s:%s %" PRIu64, class_names[class], end_name(end), count);
+            }
+        }
+    }
+    command_text(command, text);
 }
 
 /* --- The script --------------------------------------------------------------------------------------------------- */
@@ -180,6 +230,9 @@ static void on_pulse(void *context, const struct resp_value *reply, const struct
     struct task *task = context;
     (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
+    if (ok) {
+        note_counted(task->queue);
+    }
     answered(task, ok);
 }
 
@@ -211,35 +264,44 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     command_text(command, rate);
     command_text(command, "precision");
     command_text(command, queue_precision(queue));
+    command_text(command, "counted");
+    command_number(command, queue->counted);
     command_text(command, "lease");
     command_number(command, queue->options.lease_ms);
 }
 
-void queue_pulse(struct queue *queue, struct action *action)
+static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, struct command *command)
 {
     static const char *const keys[] = {"meta", "workers", "paused", "later", "dead"};
     static const char *const ranks[] = {
         [RANK_NONE] = "-1", [RANK_PUBLISHES] = "0", [RANK_WORKS] = "1", [RANK_JUDGES] = "2"};
+    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT + 2, command);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        queue_add_key(queue, command, keys[i], "");
+    }
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        queue_add_stream(queue, command, (enum request_class) class);
+    }
+    queue_add_key(queue, command, "housekeeper", "");
+    queue_add_key(queue, command, "stats", "");
+    command_text(command, queue->worker);
+    command_text(command, ranks[heartbeat->rank]);
+    command_number(command, heartbeat->elected_ms);
+    add_left(queue, command);
+    add_counts(queue, command);
+    add_heartbeat(queue, command, heartbeat);
+}
+
+void queue_pulse(struct queue *queue, struct action *action)
+{
     struct err err;
     struct command command = {0};
     struct task *task = queue_task_open(queue, action);
     if (!task) {
         return;
     }
-    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT + 2, &command);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        queue_add_key(queue, &command, keys[i], "");
-    }
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        queue_add_stream(queue, &command, (enum request_class) class);
-    }
-    queue_add_key(queue, &command, "housekeeper", "");
-    queue_add_key(queue, &command, "stats", "");
-    command_text(&command, queue->worker);
-    command_text(&command, ranks[action->heartbeat.rank]);
-    command_number(&command, action->heartbeat.elected_ms);
-    add_left(queue, &command);
-    add_heartbeat(queue, &command, &action->heartbeat);
+    queue_tell_refusals(queue);
+    write_pulse(queue, &action->heartbeat, &command);
     task->calls = 2;
     if (!queue_call(queue, &command, on_pulse, task)) {
         answered(task, false);
@@ -247,5 +309,29 @@ void queue_pulse(struct queue *queue, struct action *action)
     const char *const words[] = {"INFO", "memory", "clients"};
     if (link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
         answered(task, false);
+    }
+}
+
+static void on_last(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct queue *queue = context;
+    (void)lost;
+    if (reply && !queue_refused(queue, reply, "lua/pulse")) {
+        note_counted(queue);
+    }
+}
+
+/* The heartbeat that goes with it is removed by the release behind it. */
+void queue_count_last(struct queue *queue)
+{
+    struct command command = {0};
+    struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
+    queue_tell_refusals(queue);
+    if (is_zero(queue->counting) && is_zero(queue->ended)) {
+        return;
+    }
+    write_pulse(queue, &leaves, &command);
+    if (!queue_call(queue, &command, on_last, queue)) {
+        return; /* no memory: they are lost, as with a worker that dies */
     }
 }

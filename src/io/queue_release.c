@@ -102,6 +102,9 @@ void queue_release(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
+    if (action->last) {
+        queue_count_last(queue);
+    }
     task->signing_off = -1; /* before the first */
     task->calls = 1;        /* of our own, until all are sent */
     release_requests(task);

@@ -277,7 +277,7 @@ static void log_held(void *context, const struct request *request)
     };
     const struct lane *lane = ((const struct held_dump *)context)->lane;
     uint64_t age_ns = clock_now_ns() - request->received_ns;
-    log_info("held", log_str("queue", lane->config->queue), log_str("name", request->name),
+    log_info("held", log_str("queue", lane->config->queue), log_str("name", request->name), log_str("id", request->id),
              log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
              log_int("attempt", request->attempt), log_int("alone", request->alone),
              log_int("lonely_runs", request->lonely_runs), log_int("tokens", request->tokens),

@@ -44,6 +44,11 @@ const char *reply_code_name(enum reply_code code)
     return codes[code].name;
 }
 
+const char *end_name(int end)
+{
+    return end == CODE_NONE ? "done" : end == END_CANCELLED ? "cancelled" : codes[end].name;
+}
+
 bool reply_code_retryable(enum reply_code code)
 {
     return codes[code].retryable;

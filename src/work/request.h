@@ -90,6 +90,9 @@ enum reply_code {
     CODE_COUNT,
 };
 
+/* How a request ends, where ends are counted: CODE_NONE (done), the code of its error, or this. */
+enum { END_CANCELLED = CODE_COUNT, ENDS };
+
 /* Of the vectors in a reply; raw floats are little-endian, base64 is of f32. */
 enum encoding { ENCODING_JSON, ENCODING_F32, ENCODING_F16, ENCODING_BASE64, ENCODING_COUNT };
 
@@ -293,6 +296,9 @@ void request_disown(struct request *request);
 /* What a code or an encoding is called in fields and replies: "bad_request", "json". */
 const char *reply_code_name(enum reply_code code);
 const char *encoding_name(enum encoding encoding);
+
+/* What an end is called: "done", "cancelled", or its code. */
+const char *end_name(int end);
 
 /* Whether a request that failed so may succeed when it is run again: the transient codes. */
 bool reply_code_retryable(enum reply_code code);

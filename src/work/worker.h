@@ -286,7 +286,7 @@ struct worker_stats worker_stats(const struct worker *worker);
  * Errors: STATUS_BAD_INPUT: nothing was taken over. */
 MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
 
-/* Shows at most `most` held requests, in no order; `visit` may read what the worker itself writes: names, class, entry,
+/* Shows at most `most` held requests, in no order; `visit` may read what the worker itself writes: names, id, class, entry,
  * state, attempt, alone, lonely_runs, received_ns, bytes, tokens. Returns how many are held. */
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request));

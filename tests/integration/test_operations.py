@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 
 from case import SluiceCase
@@ -240,7 +241,69 @@ class Operations(SluiceCase):
         dead.kill()
         self.journal.kills.append(name)
         self.wait_until(lambda: name not in self.sluice("workers", "list"), "it to be gone from the list")
-        self.assertEqual(self.client.hget(self.sender.key("stats"), "died"), b"1")
+        self.assertEqual(self.stats()["died"], 1)
+
+    def ended(self, which="normal"):
+        return self.stats()["ended"][which]
+
+    def test_what_ends_is_counted(self):
+        """By code and class, by whichever worker; also in the last moments of one that is drained."""
+        daemon = self.start_daemon(self.server)
+        for i in range(20):
+            self.sender.submit(f"text {i}")
+        for _ in range(3):
+            self.sender.submit("", expected="bad_request")
+        self.client.xadd(self.sender.key("requests:high"), {"text": "hello"})
+        parked = self.sender.submit("cancelled", delay=600000, expected="cancelled")
+        self.wait_until(lambda: self.client.zcard(self.sender.key("later")) == 1, "it to be parked")
+        self.sluice("cancel", parked.id)
+        self.wait_finished(self.sender)
+        daemon.stop()
+        self.assertEqual(self.ended(), {"done": 20, "bad_request": 3, "cancelled": 1})
+        self.assertEqual(self.ended("high"), {"done": 1})
+        self.assertLess(self.stats()["since"], self.stats()["at"])
+        self.start_daemon(self.server)
+        self.sender.submit("another")
+        self.wait_until(lambda: self.ended()["done"] == 21, "a pulse")
+
+    def test_what_ends_is_counted_when_workers_die(self):
+        """A worker that dies takes with it what ended since its last pulse, and no more; nothing is counted twice."""
+        doomed = self.start_daemon(self.server)
+        for i in range(30):
+            self.sender.submit(f"text {i}")
+        self.wait_until(lambda: self.ended()["done"] == 30, "a pulse")
+        self.journal.kills.append(doomed.worker_name(self.client))
+        doomed.kill()
+        self.start_daemon(self.server)
+        for i in range(10):
+            self.sender.submit(f"another {i}")
+        self.wait_until(lambda: self.ended()["done"] == 40, "the heir's pulse")
+
+    def test_what_ends_is_counted_once_when_connections_break(self):
+        self.start_daemon(self.server, "--lease-ms", "1000")
+        for number in range(15):
+            for i in range(20):
+                self.sender.submit(f"text {number} {i}")
+            self.client.client_kill_filter(_type="normal", skipme=True)
+        self.wait_finished(self.sender)
+        self.wait_until(lambda: self.ended()["done"] >= 300, lambda: f"a pulse: {self.ended()}")
+        self.sender.submit("the last")
+        self.wait_until(lambda: self.ended()["done"] > 300, "another one")
+        self.assertEqual(self.ended()["done"], 301)
+
+    def test_refusals_in_the_log(self):
+        """A few a second one by one, and the number of the others."""
+        daemon = self.start_daemon(self.server)
+        for _ in range(300):
+            self.sender.submit("", expected="bad_request")
+        self.wait_finished(self.sender)
+        daemon.stop()
+        log = daemon.read_log()
+        said = [line for line in log.splitlines() if " info request_refused " in line]
+        more = [int(number) for number in re.findall(r" info requests_refused .*more=(\d+)", log)]
+        self.assertEqual(len(said) + sum(more), 300)
+        self.assertLess(len(said), 150)
+        self.assertIn("code=bad_request", said[0])
 
     def test_caps_are_about_requests(self):
         """Cancels of nothing push out nobody, however many, and a forged name evades no cap."""

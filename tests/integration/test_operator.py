@@ -4,10 +4,13 @@ import json
 import os
 import re
 import shlex
+import signal
+import subprocess
+from unittest.mock import ANY
 
 from case import SluiceCase
 from corpus import texts
-from daemon import SOURCE
+from daemon import BINARY, SOURCE
 from vectors import decode_f32
 
 USAGE, DATAERR, NOINPUT, UNAVAILABLE = 64, 65, 66, 69
@@ -54,6 +57,18 @@ class Operator(SluiceCase):
         self.assertIn("_code: poison", shown)
         self.assertIn("text: some words", shown)
         self.assertIn("there is no dead letter 1-1", self.sluice("dead", "show", "1-1", code=NOINPUT))
+
+    def test_dead_list_has_the_users_id_and_json(self):
+        first = self.bury("5-0", age_ms=7_200_000)
+        second = self.bury("high:6-1", code="poison", id="order 7", _tenant="acme", _message='say "no"')
+        self.assertRegex(self.sluice("dead", "list").splitlines()[1], rf"^{second} +poison +high:6-1 +order 7 +4 attempts")
+        lines = [json.loads(line) for line in self.sluice("dead", "list", "--json").splitlines()]
+        self.assertEqual(lines, [
+            {"queue": "test", "letter": first, "code": "internal", "entry": "5-0", "id": None, "tenant": None, "attempts": 4, "age_ms": ANY,
+             "message": "the engine said no"},
+            {"queue": "test", "letter": second, "code": "poison", "entry": "high:6-1", "id": "order 7", "tenant": "acme", "attempts": 4,
+             "age_ms": ANY, "message": 'say "no"'}])
+        self.assertIn("--json is for list", self.sluice("dead", "show", "--all", "--json", code=USAGE))
 
     def test_dead_filters(self):
         old = self.bury("5-0", age_ms=10_000_000)
@@ -172,6 +187,16 @@ class Operator(SluiceCase):
         if alive:
             self.client.set(self.sender.key("alive:" + name), "token", px=60000)
 
+    def test_workers_list_json(self):
+        self.assertEqual(self.sluice("workers", "list", "--json"), '{"queue":"test","workers":[]}\n')
+        self.heartbeat("host-1-aa")
+        self.client.hset(self.sender.key("workers"), "command:host-1-aa", "drain")
+        self.assertEqual(json.loads(self.sluice("workers", "list", "--json")), {"queue": "test", "workers": [
+            {"worker": "host-1-aa", "state": "running", "held": 3, "waiting": 1, "computing": 2, "done": 40, "errors": 5, "dead": 6,
+             "devices": 2, "devices_lost": 1, "rows_per_s": 12.5, "precision": None, "reason": None, "spoke_ms_ago": ANY, "alive": True,
+             "ordered": "drain"}]})
+        self.assertIn("--json is for list", self.sluice("workers", "check", "--json", code=USAGE))
+
     def test_workers_list(self):
         self.assertIn("no worker", self.sluice("workers"))
         self.heartbeat("host-1-aa")
@@ -255,7 +280,8 @@ class Operator(SluiceCase):
         self.assertEqual(stats, {
             "queue": "test", "paused": True, "later": 1, "dead": 1, "workers": 1, "quiet": 1, "tight": 0,
             "reason": None, "devices": 2, "devices_lost": 1,
-            "precisions": {"unknown": 1}, "pinned_precision": None,
+            "precisions": {"unknown": 1}, "pinned_precision": None, "at": ANY,
+            "died": 0, "since": None, "ended": {which: {"done": 0} for which in ("high", "normal", "low")},
             "classes": {"high": {"unread": 0, "pending": 0, "wait_ms": None, "cap": None, "above_cap": 0},
                         "normal": {"unread": 3, "pending": 2, "wait_ms": 1234, "cap": 2, "above_cap": 1},
                         "low": {"unread": 1, "pending": 0, "wait_ms": None, "cap": 5, "above_cap": 0}}})
@@ -266,6 +292,28 @@ class Operator(SluiceCase):
         self.assertRegex(text, r"(?m)^devices +2, and 1 lost$")
         self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() - 60_000)
         self.assertIsNone(json.loads(self.sluice("stats", "--json"))["classes"]["normal"]["wait_ms"], "an old estimate is none")
+
+    def test_stats_totals(self):
+        self.assertIn("nothing was counted yet", self.sluice("stats"))
+        self.client.hset(self.sender.key("stats"), mapping={"since": 1764000000123, "died": 2, "normal:done": 1200, "low:cancelled": 3,
+                                                            "high:bad_request": 4, "normal:of a later version": 5})
+        stats = json.loads(self.sluice("stats", "--json"))
+        self.assertEqual((stats["since"], stats["died"], stats["ended"]), (1764000000123, 2, {
+            "high": {"done": 0, "bad_request": 4}, "normal": {"done": 1200}, "low": {"done": 0, "cancelled": 3}}))
+        text = self.sluice("stats")
+        self.assertRegex(text, r"(?m)^died +2 workers since 2025-11-24 16:00:00 UTC$")
+        self.assertRegex(text, r"(?m)^ended since then +high +normal +low\ndone +0 +1200 +0\nbad_request +4 +0 +0\ncancelled +0 +0 +3$")
+
+    def test_stats_watch(self):
+        child = subprocess.Popen([BINARY, "stats", "--watch", "--json", "--redis", self.server.socket, "--queue", self.queue],
+                                 stdout=subprocess.PIPE)
+        first = json.loads(child.stdout.readline())
+        self.client.xadd(self.sender.stream, {"text": "x"})
+        self.wait_until(lambda: json.loads(child.stdout.readline())["classes"]["normal"]["unread"] == 1, "it to be seen")
+        self.assertEqual(first["classes"]["normal"]["unread"], 0)
+        child.send_signal(signal.SIGINT)
+        child.stdout.close()
+        self.assertEqual(child.wait(timeout=10), 0)
 
     def test_wrong_type_is_named(self):
         self.client.set(self.sender.key("dead"), "x")

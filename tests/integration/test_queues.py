@@ -130,6 +130,8 @@ class Queues(SluiceCase):
         self.assertEqual(self.sluice("caps", "--low", "9").split(),
                          "queue a high none normal none low 9 later none queue b high 7 normal none low 9 later none".split())
         self.assertEqual([line.split()[0] for line in self.sluice("dead").splitlines()][::2], ["queue", "queue"])
+        for words in (["dead", "list"], ["workers", "list"]):
+            self.assertEqual([json.loads(line)["queue"] for line in self.sluice(*words, "--json").splitlines()], ["a", "b"])
         self.assertEqual(re.findall(r"(?m)^queue +(\S+)", self.sluice("pin")), ["a", "b"])
         self.assertEqual(self.sluice("dead", "purge", "--all"), "queue a\n1 deleted\nqueue b\n1 deleted\n")
 

@@ -188,7 +188,7 @@ class Pulse(SluiceCase):
         self.client.hset(self.desk.key("workers"), "late", f"{now - 61000} state running lease 30000")
         self.client.delete(self.desk.key("stats"))
         self.client.set(self.desk.key("stats"), "junk")
-        self.assertEqual(self.pulse()[9], 2)
+        self.assertEqual(self.pulse()[9], 1)
         self.assertNotIn(b"late", self.client.hkeys(self.desk.key("workers")))
 
     def test_precisions_of_those_that_spoke_lately(self):
@@ -199,3 +199,18 @@ class Pulse(SluiceCase):
         self.client.hset(self.desk.key("workers"), "b", f"{now} state running precision bf16")
         self.assertEqual(self.pulse(precision="f32")[13], "bf16 f32")
         self.assertEqual(self.pulse("you", precision="f32")[13], "")
+
+    def test_what_has_ended_is_counted_once(self):
+        def counted():
+            return {field: int(count) for field, count in plain(self.client.hgetall(self.desk.key("stats"))).items() if field != "since"}
+        first = self.pulse(ended="1 normal:done 3 high:bad_request 1", counted=1)[0]
+        self.assertEqual(counted(), {"normal:done": 3, "high:bad_request": 1})
+        self.pulse(ended="1 normal:done 3 high:bad_request 1", counted=1)  # its answer was lost
+        self.pulse(ended="", counted=1)
+        self.pulse(ended="2 normal:done 4", counted=2)
+        self.pulse("you", ended="2 low:cancelled 1", counted=2)
+        self.assertEqual(counted(), {"normal:done": 7, "high:bad_request": 1, "low:cancelled": 1})
+        self.assertEqual(self.client.hget(self.desk.key("stats"), "since"), str(first).encode())
+        self.client.hset(self.desk.key("stats"), "normal:done", "junk")
+        self.assertEqual((self.pulse(ended="3 normal:done 1 low:done 1", counted=3)[9], self.client.hget(self.desk.key("stats"), "low:done")),
+                         (1, b"1"))

@@ -58,7 +58,7 @@ class Signals(SluiceCase):
     def test_dump_of_what_is_held(self):
         """A line for each held request; no text of a request is in it."""
         daemon = self.start_daemon(self.server, "--window", "fixed", "--window-ms", "60000")
-        entries = [self.sender.submit(f"secret words {number}").entries[0] for number in range(3)]
+        entries = [self.sender.submit(f"secret words {number}", id=f"order-{number}").entries[0] for number in range(3)]
         self.wait_until(lambda: self.pending(self.client) == 3, "the worker to hold them")
         dumps = 0
 
@@ -70,8 +70,8 @@ class Signals(SluiceCase):
             last = daemon.read_log().rsplit(" in_flight ", 1)[1]
             return len(re.findall(r" held queue=test .* state=waiting ", last)) == 3 and last
         last = self.wait_until(all_waiting, "all three in the window")
-        for entry in entries:
-            self.assertRegex(last, rf"held queue=test name={entry} state=waiting age_ms=\d+ attempt=1 alone=0 lonely_runs=0 tokens=\d+")
+        for number, entry in enumerate(entries):
+            self.assertRegex(last, rf"held queue=test name={entry} id=order-{number} state=waiting age_ms=\d+ attempt=1 alone=0 lonely_runs=0 tokens=\d+")
         self.assertNotIn("secret", daemon.read_log())
         self.assertEqual(daemon.stop(), 0)
 

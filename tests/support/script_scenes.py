@@ -172,7 +172,7 @@ SCENES = [
           ["1-1", "2-1"], presence=("reply:a", "reply:2-1"), when_full=False),
     Scene("pulse", lambda desk: (_crowd(desk), desk.do("HSET", desk.key("meta"), "cap_normal", "3"),
                                  desk.do("HSET", desk.key("workers"), "command:me", "drain", "gone", "1 state running lease 300")),
-          lambda desk: desk.pulse(state="running", rows_per_s=2), [ANY, 0, "drain", 0, 5, 0, 0, 3, 0, 0, 1, "", 2, ""],
+          lambda desk: desk.pulse(ended="7 normal:done 3", state="running", rows_per_s=2, counted=7), [ANY, 0, "drain", 0, 5, 0, 0, 3, 0, 0, 1, "", 2, ""],
           [ANY, 0, "", 0, 5, 0, 0, 3, 0, 0, 1, "", 1, ""], [],
           ("meta", "workers", "later", "dead", "requests:high", "requests", "requests:low", "housekeeper", "stats"), ("paused",), steady=False),
     Scene("shed", _crowd, lambda desk: desk.shed(3), [[["6-1", 0, 0, ["text", "hello", "tenant", "small"]],
