@@ -51,7 +51,7 @@ static void check_memory(struct doctor *doctor)
                    "maxmemory is not set: Redis grows until the system ends it, and workers cannot stop in time");
     else
         doctor_say(doctor, now > 0.85 * limit ? FINDING_WARN : FINDING_OK, "memory",
-                   "%.0f %% of maxmemory in use; workers stop claiming above 85 %%", 100 * now / limit);
+                   "%.0f %% of maxmemory in use; above 85 %% workers slow down", 100 * now / limit);
 }
 
 static void check_clock(struct doctor *doctor)
