@@ -57,9 +57,9 @@ static void describe(struct cpu_weights *weights)
 {
     char kernels[60];
     uint32_t layers = weights->backend.model->layer_count, whole = layers - weights->first_whole;
-    snprintf(kernels, sizeof kernels, "%s", weights->kernels->name);
-    if (weights->int8 != NULL)
-        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->kernels->name, whole, layers);
+    snprintf(kernels, sizeof kernels, "%s", weights->set->name);
+    if (weights->int8)
+        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->set->name, whole, layers);
     char name[80];
     find_model(name, sizeof name);
     snprintf(weights->backend.device, sizeof weights->backend.device, "%s, %s, %u threads", name, kernels,
@@ -131,8 +131,9 @@ static const void *input_of(const struct backend_stream *stream, enum linear_sit
 static void split_hidden(struct backend_stream *stream, uint32_t first, uint32_t last)
 {
     const struct cpu_weights *weights = stream->weights;
-    if (weights->digits != NULL)
-        weights->digits->split(first, last, weights->backend.model->hidden, stream->hidden, stream->hidden_digits);
+    if (weights->kind == GEMM_SPLIT_F32)
+        weights->set->split_f32->split(first, last, weights->backend.model->hidden, stream->hidden,
+                                       stream->hidden_split);
 }
 
 /* ---- normalisation of f32 products ---- */
@@ -143,8 +144,8 @@ static void norm_rows(struct backend_stream *stream, uint32_t layer, enum norm_s
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_layer *at = &weights->layers[layer];
     enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
-    weights->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
-                               &at->norm[site], cpu_hidden_row(stream, first));
+    weights->set->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
+                                    &at->norm[site], cpu_hidden_row(stream, first));
     split_hidden(stream, first, last);
 }
 
@@ -164,56 +165,67 @@ static enum status norm_all(struct backend_stream *stream, uint32_t layer, enum 
     return cpu_do(&step, norm_range, err);
 }
 
-/* ---- on tiles ---- */
+/* ---- in bf16 on tiles, or in f32 by splitting ---- */
 
-static struct product_job tiles_job(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+static struct gemm_job job_of(struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
-    struct product_job job = {
+    struct gemm_job job = {
         .rows = stream->pass->extent,
-        .from = input_of(stream, site),
-        .from_tiled = site == LINEAR_OUTPUT,
-        .to_tiled = site == LINEAR_INTERMEDIATE,
-        .packed = linear->tiles,
+        .weight = &linear->weight,
+        .last_output = linear->weight.outputs,
+        .end = site == LINEAR_INTERMEDIATE ? GEMM_ACTIVATION : GEMM_PLAIN,
         .activation = weights->backend.model->activation,
         .bias = linear->bias,
+        .to.f32 = ends_in_residual(site) ? stream->product : stream->wide,
     };
-    backend_linear_shape(weights->backend.model, site, &job.outputs, &job.inputs);
-    job.last_output = job.outputs;
-    if (ends_in_residual(site)) {
-        job.end = END_NOTHING;
-        job.to.f32 = stream->product;
-    } else {
-        job.end = site == LINEAR_QKV ? END_BIAS : END_BIAS_ACTIVATION;
-        job.to.bf16 = stream->wide16;
+    if (linear->kind == GEMM_SPLIT_F32) {
+        job.from = ends_in_residual(site) ? stream->inner_split : stream->hidden_split;
+        return job;
     }
+    job.from_bf16 = input_of(stream, site);
+    job.from_tiled = site == LINEAR_OUTPUT;
+    job.to_tiled = site == LINEAR_INTERMEDIATE;
+    job.to.bf16 = stream->wide16;
+    if (site == LINEAR_QKV)
+        job.end = GEMM_BIAS;
     return job;
 }
 
-static void tiles_range(void *context, unsigned hand, unsigned range)
+/* A range of outputs: so many panels. */
+static void gemm_range(void *context, unsigned hand, unsigned range)
 {
     (void)hand;
     const struct cpu_step *step = context;
-    struct product_job job = tiles_job(step->stream, step->layer, (enum linear_site)step->site);
-    uint32_t parts = job.outputs / TILES_MULTIPLE;
-    job.first_output = team_range_first(parts, range, step->ranges) * TILES_MULTIPLE;
-    job.last_output = team_range_first(parts, range + 1, step->ranges) * TILES_MULTIPLE;
-    step->stream->weights->tiles->product(&job);
+    const struct cpu_weights *weights = step->stream->weights;
+    struct gemm_job job = job_of(step->stream, step->layer, (enum linear_site)step->site);
+    bool split = weights->kind == GEMM_SPLIT_F32;
+    uint32_t panel = split ? SPLIT_ROWS : GEMM_MULTIPLE, panels = job.weight->outputs / panel;
+    job.first_output = team_range_first(panels, range, step->ranges) * panel;
+    job.last_output = team_range_first(panels, range + 1, step->ranges) * panel;
+    (split ? weights->set->split_f32->run : weights->set->bf16->run)(&job);
+}
+
+static enum status gemm_all(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+{
+    uint32_t outputs = stream->weights->layers[layer].linear[site].weight.outputs;
+    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
+    return cpu_do(&step, gemm_range, err);
 }
 
 /* Strip by strip where a strip can pass the whole weight in the second-level cache: then its sums are normalised while
  * they are there. */
 static void tiles_strips(struct backend_stream *stream, uint32_t layer, enum linear_site site)
 {
-    struct product_job job = tiles_job(stream, layer, site);
-    const uint16_t *from = job.from;
-    bool stays = (size_t)job.outputs * job.inputs <= STRIP_WEIGHTS;
-    uint32_t rows = job.rows, strip = stays ? TILES_MULTIPLE : rows;
+    struct gemm_job job = job_of(stream, layer, site);
+    const uint16_t *from = job.from_bf16;
+    uint32_t outputs = job.weight->outputs, inputs = job.weight->inputs;
+    uint32_t rows = job.rows, strip = (size_t)outputs * inputs <= STRIP_WEIGHTS ? GEMM_MULTIPLE : rows;
     for (uint32_t row = 0; row < rows; row += strip) {
         job.rows = rows - row < strip ? rows - row : strip;
-        job.from = from + (size_t)row * job.inputs;
-        stream->weights->tiles->product(&job);
+        job.from_bf16 = from + (size_t)row * inputs;
+        stream->weights->set->bf16->run(&job);
         norm_rows(stream, layer, norm_behind(site), row, row + job.rows, stream->product);
     }
 }
@@ -224,38 +236,8 @@ static enum status tiles_product(struct backend_stream *stream, uint32_t layer, 
         tiles_strips(stream, layer, site);
         return STATUS_OK;
     }
-    uint32_t outputs, inputs;
-    backend_linear_shape(stream->weights->backend.model, site, &outputs, &inputs);
-    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
-    TRY(cpu_do(&step, tiles_range, err));
+    TRY(gemm_all(stream, layer, site, err));
     return ends_in_residual(site) ? norm_all(stream, layer, norm_behind(site), err) : STATUS_OK;
-}
-
-/* ---- by digits ---- */
-
-static void digits_range(void *context, unsigned hand, unsigned range)
-{
-    (void)hand;
-    const struct cpu_step *step = context;
-    struct backend_stream *stream = step->stream;
-    const struct cpu_weights *weights = stream->weights;
-    const struct cpu_linear *linear = &weights->layers[step->layer].linear[step->site];
-    enum linear_site site = (enum linear_site)step->site;
-    bool inner = ends_in_residual(site);
-    struct digits_job job = {
-        .rows = stream->pass->extent,
-        .from = inner ? stream->inner_digits : stream->hidden_digits,
-        .weight = linear->digits,
-        .end = site == LINEAR_INTERMEDIATE ? END_BIAS_ACTIVATION : END_NOTHING,
-        .activation = weights->backend.model->activation,
-        .bias = linear->bias,
-        .to = inner ? stream->product : stream->wide,
-    };
-    backend_linear_shape(weights->backend.model, site, &job.outputs, &job.inputs);
-    uint32_t panels = job.outputs / DIGITS_ROWS;
-    job.first_output = team_range_first(panels, range, step->ranges) * DIGITS_ROWS;
-    job.last_output = team_range_first(panels, range + 1, step->ranges) * DIGITS_ROWS;
-    weights->digits->product(&job);
 }
 
 static void split_range(void *context, unsigned hand, unsigned range)
@@ -263,23 +245,20 @@ static void split_range(void *context, unsigned hand, unsigned range)
     (void)hand;
     const struct cpu_step *step = context;
     struct backend_stream *stream = step->stream;
-    uint32_t rows = stream->pass->extent, outputs, inputs;
-    backend_linear_shape(stream->weights->backend.model, (enum linear_site)step->site, &outputs, &inputs);
-    stream->weights->digits->split(team_range_first(rows, range, step->ranges),
+    const struct cpu_weights *weights = stream->weights;
+    uint32_t rows = stream->pass->extent, inputs = weights->layers[step->layer].linear[step->site].weight.inputs;
+    weights->set->split_f32->split(team_range_first(rows, range, step->ranges),
                                    team_range_first(rows, range + 1, step->ranges), inputs,
-                                   input_of(stream, (enum linear_site)step->site), stream->inner_digits);
+                                   input_of(stream, (enum linear_site)step->site), stream->inner_split);
 }
 
-static enum status digits_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status split_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
-    uint32_t outputs, inputs;
-    backend_linear_shape(stream->weights->backend.model, site, &outputs, &inputs);
     if (ends_in_residual(site)) {
         struct cpu_step split = {stream, layer, site, cpu_ranges(stream, stream->pass->extent, LEAST_ROWS)};
         TRY(cpu_do(&split, split_range, err));
     }
-    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
-    return cpu_do(&step, digits_range, err);
+    return gemm_all(stream, layer, site, err);
 }
 
 /* ---- by oneDNN ---- */
@@ -318,8 +297,8 @@ static enum status matmul_block(struct backend_stream *stream, uint32_t layer, e
     struct activations activated = {.f32 = stream->wide + first};
     if (stream->context.bf16 != NULL)
         activated = (struct activations){.bf16 = stream->wide16 + first};
-    weights->kernels->activate(stream->pass->extent, outputs, model->activation, to, linear->bias + first, activated,
-                               model->intermediate_size);
+    weights->set->kernels->activate(stream->pass->extent, outputs, model->activation, to, linear->bias + first,
+                                    activated, model->intermediate_size);
     return STATUS_OK;
 }
 
@@ -336,7 +315,7 @@ static void matmul_range(void *context, unsigned hand, unsigned range)
 
 static struct int8_work int8_work_of(const struct backend_stream *stream)
 {
-    bool tiles = stream->weights->tiles != NULL;
+    bool tiles = stream->weights->kind == GEMM_BF16;
     return (struct int8_work){
         .rows = stream->pass->extent,
         .hidden = stream->hidden,
@@ -361,8 +340,7 @@ static enum status int8_product(struct backend_stream *stream, uint32_t layer, e
 {
     const struct cpu_weights *weights = stream->weights;
     struct int8_work work = int8_work_of(stream);
-    uint32_t outputs, inputs;
-    backend_linear_shape(weights->backend.model, site, &outputs, &inputs);
+    uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
     struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
     int8_pass_prepare(&stream->whole, weights, &work, site);
     return cpu_do(&step, int8_range, err);
@@ -383,10 +361,10 @@ static enum status cpu_product(struct backend_stream *stream, uint32_t layer, en
     const struct cpu_weights *weights = stream->weights;
     if (cpu_weights_whole(weights, layer))
         return int8_product(stream, layer, site, err);
-    if (weights->tiles != NULL)
+    if (weights->kind == GEMM_BF16)
         return tiles_product(stream, layer, site, err);
-    if (weights->digits != NULL)
-        return digits_product(stream, layer, site, err);
+    if (weights->kind == GEMM_SPLIT_F32)
+        return split_product(stream, layer, site, err);
     struct cpu_step step = {stream, layer, site, matmul_cut(weights->shapes[site], stream->pass->extent).blocks};
     return cpu_do(&step, matmul_range, err);
 }
@@ -399,9 +377,9 @@ static enum status cpu_product_norm(struct backend_stream *stream, uint32_t laye
         int8_pass_norm(&stream->whole, weights, &work, layer, site);
         return STATUS_OK;
     }
-    if (weights->tiles == NULL)
+    if (weights->kind != GEMM_BF16)
         TRY(norm_all(stream, layer, site, err));
-    if (site == NORM_OUTPUT && layer + 1 == weights->first_whole && weights->int8 != NULL)
+    if (site == NORM_OUTPUT && layer + 1 == weights->first_whole && weights->int8)
         int8_pass_embedded(&stream->whole, weights, &work);
     return STATUS_OK;
 }
@@ -438,10 +416,10 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
             size_t id = (size_t)pass->ids[at + t] * width;
-            weights->kernels->embed(width, weights->word == NULL ? NULL : weights->word + id,
-                                    weights->word16 == NULL ? NULL : weights->word16 + id,
-                                    weights->place + (size_t)t * width, &weights->embedding_norm,
-                                    cpu_hidden_row(stream, at + t));
+            weights->set->kernels->embed(width, weights->word == NULL ? NULL : weights->word + id,
+                                         weights->word16 == NULL ? NULL : weights->word16 + id,
+                                         weights->place + (size_t)t * width, &weights->embedding_norm,
+                                         cpu_hidden_row(stream, at + t));
         }
     }
     cpu_product_prepare(stream);
@@ -491,20 +469,20 @@ static void attention_range(void *context, unsigned hand, unsigned range)
         job.context.f32 = stream->context.f32 + first;
     else
         job.context.bf16 = stream->context.bf16 + first;
-    if (weights->tiles != NULL) {
+    if (weights->kind == GEMM_BF16) {
         job.qkv16 = stream->wide16 + 3 * first;
-        weights->tiles->attention(&job);
+        weights->set->bf16->attention(&job);
     } else {
         job.qkv = stream->wide + 3 * first;
         job.bias = weights->layers[step->layer].linear[LINEAR_QKV].bias;
-        weights->kernels->attention(&job);
+        weights->set->kernels->attention(&job);
     }
 }
 
 static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
 {
     uint32_t rows = stream->pass->rows, heads = stream->weights->backend.model->heads;
-    uint32_t least = stream->weights->tiles == NULL ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
+    uint32_t least = stream->weights->kind != GEMM_BF16 ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
     unsigned shares = cpu_ranges(stream, heads * stream->pass->extent, least) / rows;
     shares = shares < 1 ? 1 : shares < heads ? shares : heads;
     struct cpu_step step = {stream, layer, 0, rows * shares};
@@ -526,7 +504,7 @@ static enum status cpu_pool(struct backend_stream *stream, struct err *err)
         const float *first = cpu_hidden_row(stream, pass->start[r] - pass->origin).f32;
         float *vector = pass->output + (size_t)r * model->dim;
         uint32_t pooled = model->pooling == POOLING_CLS ? 1 : pass->length[r];
-        weights->kernels->mean(pooled, model->hidden, model->dim, first, vector);
+        weights->set->kernels->mean(pooled, model->hidden, model->dim, first, vector);
     }
     return STATUS_OK;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/system.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/gemm.h"
 
 enum {
     BUCKETS_MAX = 16,
@@ -49,7 +49,7 @@ struct matmul {
     size_t scratch_bytes;
     struct few_layout few_layout;
     uint32_t few_inputs; /* that it sums at once, before they are added to the others: as oneDNN does */
-    void (*few_rows)(const struct few_job *job); /* computes up to FEW_ROWS rows instead; NULL: oneDNN does */
+    void (*few_rows)(const struct strip_job *job); /* computes up to FEW_ROWS rows instead; NULL: oneDNN does */
 };
 
 struct matmul_weights {
@@ -323,6 +323,14 @@ void matmul_weights_close(struct matmul_weights *weights)
     free(weights);
 }
 
+enum status matmul_plain(uint32_t rows, uint32_t outputs, uint32_t inputs, const float *from, const float *weight,
+                         float *to, size_t to_stride, struct err *err)
+{
+    dnnl_dim_t m = rows, n = outputs, k = inputs, to_rows = (dnnl_dim_t)to_stride;
+    return matmul_check(dnnl_sgemm('N', 'T', m, n, k, 1.0f, from, k, weight, k, 0.0f, to, to_rows), "plain product",
+                        err);
+}
+
 /* --- few rows, past oneDNN: see gemm_few_rows.inc -------------------------------------------------------------------
  */
 
@@ -333,14 +341,14 @@ static struct few_layout layout_of(const struct matmul *matmul)
     enum { STEP = 16 };
     const dnnl_blocking_desc_t *blocking = &matmul->packed.format_desc.blocking;
     dnnl_dim_t inputs = matmul->panel_inputs, outputs = matmul->block_outputs;
-    if (matmul->packed.format_kind != dnnl_blocked || outputs % FEW_STRIP != 0)
+    if (matmul->packed.format_kind != dnnl_blocked || outputs % STRIP_OUTPUTS != 0)
         return (struct few_layout){0};
     if (blocking->inner_nblks == 0 && blocking->strides[0] == outputs && blocking->strides[1] == 1)
-        return (struct few_layout){(size_t)outputs, FEW_STRIP};
+        return (struct few_layout){(size_t)outputs, STRIP_OUTPUTS};
     if (blocking->inner_nblks == 2 && blocking->inner_blks[0] == STEP && blocking->inner_idxs[0] == 0 &&
-        blocking->inner_blks[1] == FEW_STRIP && blocking->inner_idxs[1] == 1 && inputs % STEP == 0 &&
-        blocking->strides[0] == STEP * FEW_STRIP && blocking->strides[1] == inputs * FEW_STRIP)
-        return (struct few_layout){FEW_STRIP, (size_t)inputs * FEW_STRIP};
+        blocking->inner_blks[1] == STRIP_OUTPUTS && blocking->inner_idxs[1] == 1 && inputs % STEP == 0 &&
+        blocking->strides[0] == STEP * STRIP_OUTPUTS && blocking->strides[1] == inputs * STRIP_OUTPUTS)
+        return (struct few_layout){STRIP_OUTPUTS, (size_t)inputs * STRIP_OUTPUTS};
     return (struct few_layout){0};
 }
 
@@ -348,14 +356,14 @@ static void matmul_few_rows_pick(struct matmul *matmul)
 {
     matmul->few_layout = layout_of(matmul);
     if (matmul->precision == PRECISION_F32 && matmul->few_layout.input_stride > 0)
-        matmul->few_rows = kernels_pick()->few_rows;
+        matmul->few_rows = instruction_set_pick()->strip;
 }
 
 /* Where the weights of a strip stand from an input on. */
 static const float *strip_at(const struct matmul *matmul, const struct matmul_weights *weights, uint32_t strip,
                              uint32_t input)
 {
-    uint32_t in_block = matmul->block_outputs / FEW_STRIP;
+    uint32_t in_block = matmul->block_outputs / STRIP_OUTPUTS;
     size_t part = (size_t)(strip / in_block) * matmul->panels + input / matmul->panel_inputs;
     const char *packed = weights->packed + part * matmul_part_bytes(matmul);
     return (const float *)(const void *)packed + strip % in_block * matmul->few_layout.strip_stride +
@@ -364,13 +372,13 @@ static const float *strip_at(const struct matmul *matmul, const struct matmul_we
 
 /* What a hand will want behind a strip: the one beside it, or the first on its way of the product that comes next. */
 static void look_ahead(const struct matmul *matmul, const struct matmul_weights *weights, uint32_t strip,
-                       const struct matmul_way *way, struct few_job *job)
+                       const struct matmul_way *way, struct strip_job *job)
 {
-    if (strip != (way->down ? 0 : matmul->outputs / FEW_STRIP - 1)) {
+    if (strip != (way->down ? 0 : matmul->outputs / STRIP_OUTPUTS - 1)) {
         job->ahead = strip_at(matmul, weights, way->down ? strip - 1 : strip + 1, 0);
         job->ahead_stride = matmul->few_layout.input_stride;
     } else if (way->next != NULL && way->next->few_rows != NULL) {
-        job->ahead = strip_at(way->next, way->next_weights, way->down ? way->next->outputs / FEW_STRIP - 1 : 0, 0);
+        job->ahead = strip_at(way->next, way->next_weights, way->down ? way->next->outputs / STRIP_OUTPUTS - 1 : 0, 0);
         job->ahead_stride = way->next->few_layout.input_stride;
     }
 }
@@ -379,15 +387,15 @@ static void matmul_few_rows_run(const struct matmul *matmul, const struct matmul
                                 const struct matmul_way *way, uint32_t rows, const float *from, float *to)
 {
     for (uint32_t input = 0; input < matmul->inputs; input += matmul->few_inputs) {
-        struct few_job job = {
+        struct strip_job job = {
             .rows = rows,
             .inputs = matmul->few_inputs,
             .from = from + input,
             .from_stride = matmul->inputs,
             .strip = strip_at(matmul, weights, strip, input),
             .strip_stride = matmul->few_layout.input_stride,
-            .to = matmul->whole ? to + (size_t)strip * FEW_STRIP : to,
-            .to_stride = matmul->whole ? matmul->outputs : FEW_STRIP,
+            .to = matmul->whole ? to + (size_t)strip * STRIP_OUTPUTS : to,
+            .to_stride = matmul->whole ? matmul->outputs : STRIP_OUTPUTS,
             .adds = input > 0,
         };
         if (input + matmul->few_inputs < matmul->inputs) {
@@ -515,7 +523,7 @@ static bool few(const struct matmul *matmul, uint32_t rows)
 struct matmul_cut matmul_cut(const struct matmul *matmul, uint32_t rows)
 {
     if (few(matmul, rows))
-        return (struct matmul_cut){matmul->outputs / FEW_STRIP, FEW_STRIP};
+        return (struct matmul_cut){matmul->outputs / STRIP_OUTPUTS, STRIP_OUTPUTS};
     return (struct matmul_cut){matmul->blocks, matmul->block_outputs};
 }
 
@@ -570,13 +578,6 @@ static float next_float(uint32_t *state)
     return (float)(*state >> 8) * 0x1p-23f - 1.0f;
 }
 
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
-
 static void check_fill(const struct matmul *matmul, struct shape_check *c)
 {
     uint32_t state = 1;
@@ -590,7 +591,7 @@ static void check_fill(const struct matmul *matmul, struct shape_check *c)
         }
         for (uint32_t i = 0; i < matmul->inputs; i++) {
             float value = next_float(&state);
-            uint16_t half = to_bf16(value);
+            uint16_t half = bf16_of(value);
             if (matmul->precision == PRECISION_BF16)
                 memcpy(c->from + r * row_bytes + i * sizeof half, &half, sizeof half);
             else
@@ -615,10 +616,10 @@ static bool few_same_bits(const struct matmul *matmul, const float *reference, c
 {
     if (matmul->whole)
         return same_bits(matmul, reference, product, rows);
-    for (uint32_t o = 0; o < matmul->block_outputs; o += FEW_STRIP, product += (size_t)rows * FEW_STRIP)
+    for (uint32_t o = 0; o < matmul->block_outputs; o += STRIP_OUTPUTS, product += (size_t)rows * STRIP_OUTPUTS)
         for (uint32_t r = 0; r < rows; r++)
-            if (memcmp(product + r * FEW_STRIP, reference + r % CHECK_ROWS * matmul->block_outputs + o,
-                       FEW_STRIP * sizeof(float)) != 0)
+            if (memcmp(product + r * STRIP_OUTPUTS, reference + r % CHECK_ROWS * matmul->block_outputs + o,
+                       STRIP_OUTPUTS * sizeof(float)) != 0)
                 return false;
     return true;
 }
@@ -629,8 +630,8 @@ static bool few_rows_right(const struct matmul *matmul, const struct shape_check
     const void *from = c->from;
     const struct matmul_way way = {0};
     for (uint32_t rows = 1; rows <= FEW_ROWS; rows++) {
-        for (uint32_t strip = 0; strip < matmul->block_outputs / FEW_STRIP; strip++) {
-            float *to = matmul->whole ? product : product + (size_t)strip * FEW_STRIP * rows;
+        for (uint32_t strip = 0; strip < matmul->block_outputs / STRIP_OUTPUTS; strip++) {
+            float *to = matmul->whole ? product : product + (size_t)strip * STRIP_OUTPUTS * rows;
             matmul_few_rows_run(matmul, c->weights, strip, &way, rows, from, to);
         }
         if (!few_same_bits(matmul, reference, product, rows))

@@ -72,6 +72,11 @@ MUST_CHECK enum status matmul_runner_open(struct matmul_device *device, struct m
 /* Frees stream, scratchpad and handles. */
 void matmul_runner_close(struct matmul_runner *runner);
 
+/* An f32 product by itself, for what is needed only once. Shapes: from [rows, inputs]; weight [outputs, inputs]; to
+ * [rows, outputs], rows to_stride apart, written. Errors: STATUS_INTERNAL, STATUS_NO_MEMORY. */
+MUST_CHECK enum status matmul_plain(uint32_t rows, uint32_t outputs, uint32_t inputs, const float *from,
+                                    const float *weight, float *to, size_t to_stride, struct err *err);
+
 /* The most outputs that a block has. */
 uint32_t matmul_block_outputs(const struct matmul *matmul);
 

@@ -36,9 +36,9 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 }
 
 static void quantise(const struct cpu_weights *weights, uint32_t rows, uint32_t width, struct activations from,
-                     struct int8_rows to)
+                     struct scaled_rows to)
 {
-    weights->int8->quantise(rows, width, from, to, round_up(width, INT8_STEP));
+    weights->set->int8->quantise(rows, width, from, to, round_up(width, INT8_STEP));
 }
 
 void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work)
@@ -51,61 +51,47 @@ void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weigh
                        enum linear_site site)
 {
     const struct model *model = weights->backend.model;
-    if (site == LINEAR_ATTENTION_OUTPUT && weights->tiles == NULL)
+    if (site == LINEAR_ATTENTION_OUTPUT && weights->kind != GEMM_BF16)
         quantise(weights, work->rows, model->hidden, work->context, space->inner);
     if (site == LINEAR_OUTPUT)
         quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
                  space->inner);
 }
 
-/* The attention's output in bf16. */
-static void half_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
-                        const struct cpu_linear *linear)
-{
-    uint32_t width = weights->backend.model->hidden, parts = width / TILES_MULTIPLE;
-    struct product_job job = {
-        .rows = work->rows,
-        .outputs = width,
-        .inputs = width,
-        .first_output = team_range_first(parts, work->range, work->ranges) * TILES_MULTIPLE,
-        .last_output = team_range_first(parts, work->range + 1, work->ranges) * TILES_MULTIPLE,
-        .from = work->context.bf16,
-        .packed = linear->tiles,
-        .to = {.f32 = space->product},
-    };
-    weights->tiles->product(&job);
-}
-
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site)
 {
-    const struct model *model = weights->backend.model;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
-    struct int8_job job = {
+    uint32_t outputs = linear->weight.outputs, panels = (outputs + INT8_PANEL - 1) / INT8_PANEL;
+    uint32_t last = team_range_first(panels, work->range + 1, work->ranges) * INT8_PANEL;
+    struct gemm_job job = {
         .rows = work->rows,
-        .weight = &linear->whole,
-        .first_panel = team_range_first(linear->whole.panels, work->range, work->ranges),
-        .last_panel = team_range_first(linear->whole.panels, work->range + 1, work->ranges),
+        .weight = &linear->weight,
+        .first_output = team_range_first(panels, work->range, work->ranges) * INT8_PANEL,
+        .last_output = last < outputs ? last : outputs,
         .from = space->inner,
-        .end = INT8_SUMS,
-        .activation = model->activation,
+        .end = GEMM_SUMS,
+        .activation = weights->backend.model->activation,
         .bias = linear->bias,
         .sums = space->sums,
     };
-    if (linear->tiles != NULL) {
-        half_linear(space, weights, work, linear);
+    if (linear->kind == GEMM_BF16) { /* the attention's output */
+        job.from_bf16 = work->context.bf16;
+        job.end = GEMM_PLAIN;
+        job.to.f32 = space->product;
+        weights->set->bf16->run(&job);
         return;
     }
     if (site == LINEAR_QKV) {
         job.from = space->hidden;
-        job.end = work->qkv.bf16 == NULL ? INT8_SCALED : INT8_BIAS;
+        job.end = work->qkv.bf16 == NULL ? GEMM_PLAIN : GEMM_BIAS;
         job.to = work->qkv;
     } else if (site == LINEAR_INTERMEDIATE) {
         job.from = space->hidden;
-        job.end = INT8_ACTIVATION;
+        job.end = GEMM_ACTIVATION;
         job.to = (struct activations){.bf16 = work->intermediate};
     }
-    weights->int8->product(&job);
+    weights->set->int8->run(&job);
 }
 
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
@@ -116,8 +102,8 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
     struct int8_norm_job job = {
         .rows = work->rows,
         .outputs = weights->backend.model->hidden,
-        .product = product->tiles == NULL ? NULL : space->product,
-        .weight = &product->whole,
+        .product = product->kind == GEMM_BF16 ? space->product : NULL,
+        .weight = &product->weight,
         .sums = space->sums,
         .from_scale = space->inner.scale,
         .from_offset = space->inner.offset,
@@ -126,7 +112,7 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
         .x = work->hidden,
         .to = space->hidden,
     };
-    weights->int8->add_norm(&job);
+    weights->set->int8->add_norm(&job);
 }
 
 /* --- which layers ----------------------------------------------------------------------------------------------------
@@ -149,7 +135,6 @@ struct int8_trial {
     float *states;  /* [layer_count + 1, TRIAL_ROWS, hidden]: exact, before each layer and behind the last */
     float *product; /* [TRIAL_ROWS, hidden] */
     float *wide;    /* [TRIAL_ROWS, intermediate] */
-    float *turned;  /* [longest input, TRIAL_ROWS] */
     float *plain;   /* [PLAIN_OUTPUTS, longest input] */
     struct int8_space space;
     struct int8_work work;
@@ -171,11 +156,10 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     trial->states = memory_part(block, &used, (model->layer_count + 1) * TRIAL_ROWS * hidden * sizeof(float));
     trial->product = memory_part(block, &used, TRIAL_ROWS * hidden * sizeof(float));
     trial->wide = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
-    trial->turned = memory_part(block, &used, TRIAL_ROWS * longest * sizeof(float));
     trial->plain = memory_part(block, &used, PLAIN_OUTPUTS * longest * sizeof(float));
     work->hidden = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(float));
     work->intermediate = memory_part(block, &used, TRIAL_ROOM * wide * sizeof(uint16_t));
-    if (weights->tiles != NULL) {
+    if (weights->kind == GEMM_BF16) {
         work->qkv.bf16 = work->intermediate;
         work->context.bf16 = memory_part(block, &used, TRIAL_ROOM * hidden * sizeof(uint16_t));
     } else {
@@ -196,46 +180,45 @@ static void embed(struct int8_trial *trial)
     for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
         size_t word = (size_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS) * model->hidden;
         struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
-        weights->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->place, &weights->embedding_norm,
-                                x);
+        weights->set->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->place,
+                                     &weights->embedding_norm, x);
     }
 }
 
-static void multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
-                     const float *from, float *to)
+static enum status multiply(struct int8_trial *trial, const struct linear *linear, uint32_t outputs, uint32_t inputs,
+                            const float *from, float *to, struct err *err)
 {
-    for (uint32_t i = 0; i < inputs; i++)
-        for (uint32_t row = 0; row < TRIAL_ROWS; row++)
-            trial->turned[i * TRIAL_ROWS + row] = from[row * inputs + i];
     for (uint32_t first = 0; first < outputs; first += PLAIN_OUTPUTS) {
         uint32_t some = outputs - first < PLAIN_OUTPUTS ? outputs - first : PLAIN_OUTPUTS;
         tensor_read_f32(&linear->weight, (size_t)first * inputs, (size_t)some * inputs, trial->plain);
-        trial->weights->int8->plain_product(some, inputs, trial->turned, trial->plain, to + first, outputs);
+        TRY(matmul_plain(TRIAL_ROWS, some, inputs, from, trial->plain, to + first, outputs, err));
     }
+    return STATUS_OK;
 }
 
 /* One layer, in which each token attends to itself: its context is its value. */
-static void run_exact(struct int8_trial *trial, uint32_t layer)
+static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct err *err)
 {
     const struct cpu_weights *weights = trial->weights;
-    const struct cpu_kernels *kernels = weights->kernels;
+    const struct kernels *kernels = weights->set->kernels;
     const struct model *model = weights->backend.model;
     const struct model_layer *from = &model->layers[layer];
     const struct cpu_layer *at = &weights->layers[layer];
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
     struct activations x = {.f32 = state(trial, layer + 1)};
     memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
-    multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide);
+    TRY(multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide, err));
     for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++)
         trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
-    multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product);
+    TRY(multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product, err));
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
                       &at->norm[NORM_ATTENTION], x);
-    multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide);
+    TRY(multiply(trial, &from->intermediate, inner, hidden, x.f32, trial->wide, err));
     kernels->activate(TRIAL_ROWS, inner, model->activation, trial->wide, at->linear[LINEAR_INTERMEDIATE].bias,
                       (struct activations){.f32 = trial->wide}, inner);
-    multiply(trial, &from->output, hidden, inner, trial->wide, trial->product);
+    TRY(multiply(trial, &from->output, hidden, inner, trial->wide, trial->product, err));
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_OUTPUT].bias, &at->norm[NORM_OUTPUT], x);
+    return STATUS_OK;
 }
 
 static enum status prepare(struct int8_trial *trial, struct err *err)
@@ -248,7 +231,7 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
     lay_out(trial, trial->memory);
     embed(trial);
     for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++)
-        run_exact(trial, layer);
+        TRY(run_exact(trial, layer, err));
     return STATUS_OK;
 }
 
@@ -336,8 +319,9 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     for (uint32_t layer = first; layer < model->layer_count; layer++)
         run_whole(trial, layer);
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
-        weights->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
-        weights->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden, vector + model->hidden);
+        weights->set->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
+        weights->set->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden,
+                                    vector + model->hidden);
         error += one_less_cosine(vector, vector + model->hidden, model->dim);
     }
     return error <= ERROR_MOST * TRIAL_ROWS / tokens; /* not so, if it is no number */

@@ -9,10 +9,10 @@
 
 /* A stream's buffers in int8; a row is a token. */
 struct int8_space {
-    struct int8_rows hidden; /* what queries, keys, values and the intermediate product read; without offsets */
-    struct int8_rows inner;  /* the attention's context, or the activated intermediate product; with offsets */
-    int32_t *sums;           /* of a product that ends in a residual, */
-    float *product;          /* or what it gives; the same memory */
+    struct scaled_rows hidden; /* what queries, keys, values and the intermediate product read; without offsets */
+    struct scaled_rows inner;  /* the attention's context, or the activated intermediate product; with offsets */
+    int32_t *sums;             /* of a product that ends in a residual, */
+    float *product;            /* or what it gives; the same memory */
 };
 
 /* The stream's other buffers, as they are before or after a product. */

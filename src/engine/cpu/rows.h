@@ -15,24 +15,42 @@ INLINE vec load_upto(const float *from, uint32_t left)
     return left >= VEC ? vec_load(from) : vec_load_part(from, left);
 }
 
-/* Likewise written, in each of the two forms that there is. */
+/* The same from bf16. */
+INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
+{
+    uint16_t half[VEC] = {0};
+    if (left >= VEC)
+        return vec_load_bf16(from);
+    memcpy(half, from, left * sizeof half[0]);
+    return vec_load_bf16(half);
+}
+
+/* The other way: what is behind `left` is not touched. */
+INLINE void store_f32_upto(float *to, vec a, uint32_t left)
+{
+    if (left >= VEC)
+        vec_store(to, a);
+    else
+        vec_store_part(to, a, left);
+}
+
+INLINE void store_bf16_upto(uint16_t *to, vec a, uint32_t left)
+{
+    uint16_t half[VEC];
+    if (left >= VEC) {
+        vec_store_bf16(to, a);
+        return;
+    }
+    vec_store_bf16(half, a);
+    memcpy(to, half, left * sizeof half[0]);
+}
+
 INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
 {
-    if (to.f32 != NULL) {
-        if (left >= VEC)
-            vec_store(to.f32 + at, a);
-        else
-            vec_store_part(to.f32 + at, a, left);
-    }
-    if (to.bf16 != NULL) {
-        if (left >= VEC) {
-            vec_store_bf16(to.bf16 + at, a);
-        } else {
-            uint16_t half[VEC];
-            vec_store_bf16(half, a);
-            memcpy(to.bf16 + at, half, left * sizeof half[0]);
-        }
-    }
+    if (to.f32 != NULL)
+        store_f32_upto(to.f32 + at, a, left);
+    if (to.bf16 != NULL)
+        store_bf16_upto(to.bf16 + at, a, left);
 }
 
 /* Sums of one row, in four vectors so that an addition need not wait for the one before. */
@@ -45,16 +63,16 @@ INLINE struct row_sums no_sums(void)
     return (struct row_sums){{vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)}};
 }
 
-INLINE float total(const struct row_sums *sums)
+/* Of the first `parts` parts, 1 or 4. */
+INLINE float total(const struct row_sums *sums, const uint32_t parts)
 {
+    if (parts == 1)
+        return vec_sum(sums->part[0]);
     return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
 }
 
-/* --- normalisation, in three steps ---------------------------------------------------------------
- */
-
 /* x = x + product + bias, one row. Returns its mean. */
-INLINE float norm_add(uint32_t width, const float *product, const float *bias, float *x)
+INLINE float row_add(uint32_t width, const float *product, const float *bias, float *x)
 {
     struct row_sums sums = no_sums();
     for (uint32_t i = 0, k = 0; i < width; i += VEC, k = (k + 1) % 4) {
@@ -62,40 +80,58 @@ INLINE float norm_add(uint32_t width, const float *product, const float *bias, f
         vec y = vec_add(load_upto(product + i, left), load_upto(bias + i, left));
         y = vec_add(y, load_upto(x + i, left));
         sums.part[k] = vec_add(sums.part[k], y);
-        store_upto((struct activations){.f32 = x}, i, y, left);
+        store_f32_upto(x + i, y, left);
     }
-    return total(&sums) / (float)width;
+    return total(&sums, 4) / (float)width;
 }
 
-/* One over the row's deviation. */
-INLINE float norm_scale(uint32_t width, const float *x, float mean, float eps)
+/* --- LayerNorm: of some rows in step, so that none waits for its own sums; what is done to a row does not depend on
+ * how many there are. The counts of rows and of parts of a sum are constants where these are called.
+ * ---------------------- */
+
+enum { NORM_ROWS_MAX = 4 };
+
+/* One over the deviation of each row. */
+INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t width, const float *x, const float *mean,
+                        float eps, float *scale)
 {
-    vec middle = vec_set(mean);
-    struct row_sums squares = no_sums();
+    struct row_sums squares[NORM_ROWS_MAX];
     uint32_t i = 0;
-    for (; i + 4 * VEC <= width; i += 4 * VEC) {
-        for (uint32_t k = 0; k < 4; k++) {
-            vec d = vec_sub(vec_load(x + i + k * VEC), middle);
-            squares.part[k] = vec_fma(d, d, squares.part[k]);
+    for (uint32_t r = 0; r < rows; r++)
+        squares[r] = no_sums();
+    for (; i + parts * VEC <= width; i += parts * VEC) {
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t k = 0; k < parts; k++) {
+                vec d = vec_sub(vec_load(x + (size_t)r * width + i + k * VEC), vec_set(mean[r]));
+                squares[r].part[k] = vec_fma(d, d, squares[r].part[k]);
+            }
         }
     }
-    float square = total(&squares);
-    for (; i < width; i++) {
-        float d = x[i] - mean;
-        square += d * d;
+    for (uint32_t r = 0; r < rows; r++) {
+        float square = total(&squares[r], parts);
+        for (uint32_t k = i; k < width; k++) {
+            float d = x[(size_t)r * width + k] - mean[r];
+            square += d * d;
+        }
+        scale[r] = 1.0f / sqrtf(square / (float)width + eps);
     }
-    return 1.0f / sqrtf(square / (float)width + eps);
 }
 
-/* Writes the normalised row where x says, from x.f32. */
-INLINE void norm_write(uint32_t width, float mean, float scale, const struct norm_weights *norm, struct activations x)
+/* Writes the normalised rows where x says, from x.f32; `range`, if it is not NULL, is widened by each row's numbers. */
+INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, const float *scale,
+                       const struct norm_weights *norm, struct activations x, struct vec_range *range)
 {
-    vec middle = vec_set(mean), scales = vec_set(scale);
     for (uint32_t i = 0; i < width; i += VEC) {
         uint32_t left = width - i;
-        vec d = vec_mul(vec_sub(load_upto(x.f32 + i, left), middle), scales);
-        d = vec_fma(d, load_upto(norm->gain + i, left), load_upto(norm->bias + i, left));
-        store_upto(x, i, d, left);
+        vec gain = load_upto(norm->gain + i, left), bias = load_upto(norm->bias + i, left);
+        for (uint32_t r = 0; r < rows; r++) {
+            size_t at = (size_t)r * width + i;
+            vec y = vec_mul(vec_sub(load_upto(x.f32 + at, left), vec_set(mean[r])), vec_set(scale[r]));
+            y = vec_fma(y, gain, bias);
+            if (range != NULL)
+                range[r] = vec_widen(range[r], y);
+            store_upto(x, at, y, left);
+        }
     }
 }
 

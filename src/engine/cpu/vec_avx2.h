@@ -126,4 +126,53 @@ static inline void vec_store_bf16(uint16_t *to, vec a)
     _mm_storeu_si128((void *)to, half);
 }
 
+/* --- for int8
+ * --------------------------------------------------------------------------------------------------------- */
+
+static inline vec vec_from_s32(const int32_t *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_loadu_si256((const void *)from));
+}
+
+/* As in vec_avx512.h. */
+struct vec_range {
+    __m256i high, low;
+};
+
+static inline struct vec_range vec_range_none(void)
+{
+    return (struct vec_range){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+
+static inline struct vec_range vec_widen(struct vec_range range, vec a)
+{
+    range.high = _mm256_max_epi32(range.high, _mm256_castps_si256(a));
+    range.low = _mm256_max_epu32(range.low, _mm256_castps_si256(a));
+    return range;
+}
+
+static inline int32_t vec_high(struct vec_range range)
+{
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(range.high), _mm256_extracti128_si256(range.high, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+static inline uint32_t vec_low(struct vec_range range)
+{
+    __m128i s = _mm_max_epu32(_mm256_castsi256_si128(range.low), _mm256_extracti128_si256(range.low, 1));
+    s = _mm_max_epu32(s, _mm_shuffle_epi32(s, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+/* The nearest whole number of a * inverse, less `middle`: adding 1.5 * 2^23 leaves it in the lowest byte. */
+static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
+{
+    vec shift = _mm256_sub_ps(_mm256_set1_ps(12582912.0f), middle);
+    __m256i bits = _mm256_castps_si256(_mm256_fmadd_ps(a, inverse, shift));
+    const __m256i lowest = _mm256_set1_epi32(0x0c080400);
+    __m256i bytes = _mm256_shuffle_epi8(bits, lowest); /* each half's four bytes, in each of its lanes */
+    _mm_storel_epi64((void *)to, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+}
+
 #endif

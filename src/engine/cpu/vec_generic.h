@@ -127,4 +127,63 @@ static inline void vec_store_bf16(uint16_t *to, vec a)
         to[i] = (uint16_t)((bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16);
 }
 
+/* --- for int8
+ * --------------------------------------------------------------------------------------------------------- */
+
+static inline vec vec_from_s32(const int32_t *from)
+{
+    vec_int whole;
+    memcpy(&whole, from, sizeof whole);
+    return __builtin_convertvector(whole, vec);
+}
+
+/* As in vec_avx512.h. */
+struct vec_range {
+    int32_t high[VEC];
+    uint32_t low[VEC];
+};
+
+static inline struct vec_range vec_range_none(void)
+{
+    return (struct vec_range){{0}, {0}};
+}
+
+static inline struct vec_range vec_widen(struct vec_range range, vec a)
+{
+    vec_int bits = (vec_int)a;
+    for (int i = 0; i < VEC; i++) {
+        range.high[i] = bits[i] > range.high[i] ? bits[i] : range.high[i];
+        range.low[i] = (uint32_t)bits[i] > range.low[i] ? (uint32_t)bits[i] : range.low[i];
+    }
+    return range;
+}
+
+static inline int32_t vec_high(struct vec_range range)
+{
+    int32_t high = 0;
+    for (int i = 0; i < VEC; i++)
+        high = range.high[i] > high ? range.high[i] : high;
+    return high;
+}
+
+static inline uint32_t vec_low(struct vec_range range)
+{
+    uint32_t low = 0;
+    for (int i = 0; i < VEC; i++)
+        low = range.low[i] > low ? range.low[i] : low;
+    return low;
+}
+
+/* The nearest whole number of a * inverse, less `middle`. Rounded once, as a fused multiply and add does it: in f64 the
+ * product is exact, and 1.5 * 2^52 pushes its fraction out. */
+static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
+{
+    for (int i = 0; i < VEC; i++) {
+        double shifted = (double)a[i] * (double)inverse[i] + (6755399441055744.0 - (double)middle[i]);
+        uint64_t bits;
+        memcpy(&bits, &shifted, sizeof bits);
+        to[i] = (int8_t)(uint8_t)bits;
+    }
+}
+
 #endif

@@ -106,4 +106,39 @@ INLINE vec activation_of(enum activation activation, bool rough, vec x)
     return vec_max(vec_set(0.0f), x);
 }
 
+#ifndef VEC_PICK
+/* --- for int8: what follows from fewer words, where there is nothing better ----------------------------------------
+ */
+
+/* a, or where it is beyond it the limit with the sign of a. */
+static inline vec vec_clamp(vec a, float limit)
+{
+    return vec_max(vec_set(-limit), vec_min(vec_set(limit), a));
+}
+
+static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
+{
+    vec_store_bf16(to, a);
+    vec_store_bf16(to + VEC, b);
+}
+
+/* Two vectors in bf16, and what vec_widen would have made of them. */
+static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
+{
+    return vec_widen(vec_widen(range, vec_load_bf16(from)), vec_load_bf16(from + VEC));
+}
+
+static inline struct vec_range vec_range_of_bf16(struct vec_range range)
+{
+    return range;
+}
+
+static inline void vec_store_s8_bf16(int8_t *to, const uint16_t *from, vec inverse, vec middle)
+{
+    vec_store_s8(to, vec_load_bf16(from), inverse, middle);
+    vec_store_s8(to + VEC, vec_load_bf16(from + VEC), inverse, middle);
+}
+
+#endif
+
 #endif

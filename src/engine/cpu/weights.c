@@ -54,13 +54,6 @@ static enum status keep_norm(struct cpu_weights *weights, const struct model *mo
 /* --- embeddings ----------------------------------------------------------------------------------------------------
  */
 
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 static enum status keep_words16(struct cpu_weights *weights, const struct model *model, struct err *err)
 {
     const struct tensor *words = &model->word_embeddings;
@@ -73,7 +66,7 @@ static enum status keep_words16(struct cpu_weights *weights, const struct model 
     for (size_t at = 0; at < words->elements; at += model->hidden) {
         tensor_read_f32(words, at, model->hidden, row);
         for (uint32_t i = 0; i < model->hidden; i++)
-            weights->word16[at + i] = to_bf16(row[i]);
+            weights->word16[at + i] = bf16_of(row[i]);
     }
     free(row);
     copied(weights, words);
@@ -160,22 +153,17 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 /* --- products ------------------------------------------------------------------------------------------------------
  */
 
-/* Whether a linear is kept in int8. The attention's output stays in bf16 where tiles compute it. */
-static bool is_whole(const struct cpu_weights *weights, uint32_t layer, unsigned site)
+/* The attention's output stays in bf16 where tiles compute it. */
+static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
-    return cpu_weights_whole(weights, layer) && (weights->tiles == NULL || site != LINEAR_ATTENTION_OUTPUT);
+    bool bf16 = weights->kind == GEMM_BF16 && site == LINEAR_ATTENTION_OUTPUT;
+    return cpu_weights_whole(weights, layer) && !bf16 ? GEMM_INT8 : weights->kind;
 }
 
-static size_t packed_bytes(const struct cpu_weights *weights, bool whole, unsigned site, uint32_t outputs,
+static size_t packed_bytes(const struct cpu_weights *weights, enum gemm_kind kind, unsigned site, uint32_t outputs,
                            uint32_t inputs)
 {
-    if (whole)
-        return int8_weight_bytes(outputs, inputs);
-    if (weights->digits != NULL)
-        return digits_bytes(outputs, inputs) + outputs * sizeof(float);
-    if (weights->tiles == NULL)
-        return matmul_packed_bytes(weights->shapes[site]);
-    return (size_t)outputs * inputs * sizeof(uint16_t);
+    return kind == GEMM_ONEDNN ? matmul_packed_bytes(weights->shapes[site]) : gemm_weight_bytes(kind, outputs, inputs);
 }
 
 static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
@@ -183,25 +171,16 @@ static enum status keep_product(struct cpu_weights *weights, uint32_t layer, uns
 {
     struct site_linears from = site_linears_of(weights->backend.model, layer, site);
     struct cpu_linear *out = &weights->layers[layer].linear[site];
-    uint32_t outputs = from.outputs, inputs = from.inputs;
-    size_t part = (size_t)outputs / from.count * inputs;
-    bool whole = is_whole(weights, layer, site);
+    size_t part = (size_t)from.outputs / from.count * from.inputs;
+    out->kind = kind_of(weights, layer, site);
     for (unsigned i = 0; i < from.count; i++)
         tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part);
-    void *to = memory_part(weights->packed, &weights->packed_used, packed_bytes(weights, whole, site, outputs, inputs));
-    if (whole) { /* GELU and ReLU give little below zero */
-        int8_weight_pack(outputs, inputs, plain, site == LINEAR_OUTPUT, to, &out->whole);
-        return STATUS_OK;
-    }
-    if (weights->digits != NULL) {
-        out->digits = (struct digit_rows){to, (float *)((char *)to + digits_bytes(outputs, inputs))};
-        weights->digits->pack(outputs, inputs, plain, out->digits);
-        return STATUS_OK;
-    }
-    if (weights->tiles == NULL)
+    void *to = memory_part(weights->packed, &weights->packed_used,
+                           packed_bytes(weights, out->kind, site, from.outputs, from.inputs));
+    if (out->kind == GEMM_ONEDNN)
         return matmul_pack(weights->shapes[site], plain, to, &out->packed, err);
-    out->tiles = to;
-    weights->tiles->pack(outputs, inputs, plain, to);
+    bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
+    gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
     return STATUS_OK;
 }
 
@@ -275,10 +254,10 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
         bool together = site != LINEAR_INTERMEDIATE;
-        if (weights->tiles == NULL && weights->digits == NULL)
+        if (weights->kind == GEMM_ONEDNN)
             TRY(matmul_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
-        size_t plain = packed_bytes(weights, false, site, outputs, inputs);
-        size_t whole = packed_bytes(weights, weights->int8 != NULL, site, outputs, inputs);
+        size_t plain = packed_bytes(weights, weights->kind, site, outputs, inputs);
+        size_t whole = weights->int8 ? packed_bytes(weights, GEMM_INT8, site, outputs, inputs) : 0;
         memory_part(NULL, &bytes, plain > whole ? plain : whole);
     }
     bytes *= model->layer_count; /* what is not touched in the end takes no memory */
@@ -302,21 +281,23 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     if (plain == NULL)
         return no_memory(largest, err);
     enum status status =
-        weights->int8 != NULL ? keep_whole_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
+        weights->int8 ? keep_whole_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
     weights->bytes += weights->packed_used;
     free(plain);
     return status;
 }
 
-/* Whether the model's sizes suit the tiles of the processor. */
-static void choose_tiles(struct cpu_weights *weights, const struct model *model, enum precision precision)
+/* Products on tiles want sizes that suit these. */
+static enum gemm_kind choose_kind(const struct instruction_set *set, const struct model *model,
+                                  enum precision precision)
 {
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
-    bool fits = hidden % TILES_MULTIPLE == 0 && inner % TILES_MULTIPLE == 0;
-    if (fits && precision == PRECISION_F32 && hidden <= DIGITS_INPUTS_MAX && inner <= DIGITS_INPUTS_MAX)
-        weights->digits = weights->kernels->digits;
-    if (fits && precision != PRECISION_F32 && hidden / model->heads % TILES_MULTIPLE == 0)
-        weights->tiles = weights->kernels->tiles;
+    bool fits = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0;
+    if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX && set->split_f32)
+        return GEMM_SPLIT_F32;
+    if (fits && precision != PRECISION_F32 && hidden / model->heads % GEMM_MULTIPLE == 0 && set->bf16)
+        return GEMM_BF16;
+    return GEMM_ONEDNN;
 }
 
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
@@ -325,8 +306,8 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
     if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
-    weights->int8 = precision == PRECISION_INT8 ? int8_pick() : NULL;
-    choose_tiles(weights, model, precision);
+    weights->int8 = precision == PRECISION_INT8;
+    weights->kind = choose_kind(weights->set, model, precision);
     TRY(matmul_device_open(&weights->device, err));
     TRY(keep_embeddings(weights, precision, err));
     return keep_layers(weights, model, precision, err);
@@ -339,7 +320,7 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
     if (weights == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend");
     weights->backend.model = model;
-    weights->kernels = kernels_pick();
+    weights->set = instruction_set_pick();
     enum status status = fill(weights, model, precision, err);
     if (status != STATUS_OK) {
         cpu_weights_close(weights);

@@ -3,18 +3,15 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/backend.h"
-#include "engine/cpu/gemm_int8.h"
+#include "engine/cpu/gemm.h"
 #include "engine/cpu/gemm_onednn.h"
-#include "engine/cpu/gemm_split_f32.h"
-#include "engine/cpu/kernels.h"
 
 enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
-    struct matmul_weights *packed; /* for oneDNN, or NULL: */
-    uint16_t *tiles;               /* for cpu_tiles, also for the attention's output of an int8 layer, or NULL: */
-    struct digit_rows digits;      /* in f32 where the processor has tiles, or empty: */
-    struct int8_weight whole;
+    enum gemm_kind kind;
+    struct matmul_weights *packed; /* GEMM_ONEDNN; else NULL: */
+    struct gemm_weight weight;
     float *bias;
 };
 
@@ -25,11 +22,10 @@ struct cpu_layer {
 
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
-    const struct cpu_kernels *kernels;
-    const struct cpu_tiles *tiles;       /* what computes products and attention in bf16, or NULL */
-    const struct digits_kernels *digits; /* what computes products in f32, or NULL: oneDNN does */
-    const struct int8_kernels *int8;     /* what computes products in int8, but for those that tiles do; else NULL */
-    uint32_t first_whole;                /* the layers from it on are in int8; layer_count: none */
+    const struct instruction_set *set;
+    enum gemm_kind kind;  /* of products that are not in int8 */
+    bool int8;            /* whether there are some */
+    uint32_t first_whole; /* the layers from it on are in int8; layer_count: none */
     struct matmul_device *device;
     struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
     float *word;                       /* [vocabulary, hidden], or NULL: */

@@ -9,8 +9,6 @@
 /* Ranges of a step for each hand. */
 enum { RANGES_A_HAND = 4 };
 
-/* Elements between planes of parts, so that those of a number are not a multiple of 4 KB apart. */
-
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
@@ -33,7 +31,7 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
 {
     const struct model *model = weights->backend.model;
     uint32_t longest = (uint32_t)(tokens < model->max_tokens ? tokens : model->max_tokens);
-    return sizeof(float) * weights->kernels->attention_scratch(longest, model->hidden / model->heads);
+    return sizeof(float) * weights->set->kernels->attention_scratch(longest, model->hidden / model->heads);
 }
 
 /* Lays out what helpers have to themselves, as lay_out does. */
@@ -48,11 +46,11 @@ static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, cha
     return used;
 }
 
-static struct digit_rows lay_out_digits(size_t rows, uint32_t inputs, char *block, size_t *used)
+static struct scaled_rows lay_out_split(size_t rows, uint32_t inputs, char *block, size_t *used)
 {
-    struct digit_rows digits = {.value = memory_part(block, used, digits_bytes(rows, inputs))};
-    digits.scale = memory_part(block, used, rows * sizeof(float));
-    return digits;
+    struct scaled_rows split = {.value = memory_part(block, used, split_f32_bytes(rows, inputs))};
+    split.scale = memory_part(block, used, rows * sizeof(float));
+    return split;
 }
 
 /* Lays the stream's buffers out in `block` (or nowhere, to learn the size) and returns their size. */
@@ -69,18 +67,18 @@ static size_t lay_out(struct backend_stream *stream, char *block)
     stream->product = memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
     stream->hand[0].block = stream->product;
     stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
-    if (weights->tiles == NULL)
+    if (weights->kind != GEMM_BF16)
         stream->wide = memory_part(block, &used, wide * sizeof(float));
-    if (weights->digits != NULL) {
-        stream->hidden_digits = lay_out_digits(rows, model->hidden, block, &used);
+    if (weights->kind == GEMM_SPLIT_F32) {
+        stream->hidden_split = lay_out_split(rows, model->hidden, block, &used);
         uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;
-        stream->inner_digits = lay_out_digits(rows, inner, block, &used);
+        stream->inner_split = lay_out_split(rows, inner, block, &used);
     }
-    if (weights->int8 != NULL) {
+    if (weights->int8) {
         stream->wide16 = memory_part(block, &used, wide * sizeof(uint16_t));
         used += int8_space_lay_out(&stream->whole, model, rows, memory_part(block, &used, 0));
     }
-    if (weights->int8 != NULL && weights->tiles != NULL) {
+    if (weights->int8 && weights->kind == GEMM_BF16) {
         stream->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
         if (weights->first_whole > 0)
             stream->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));

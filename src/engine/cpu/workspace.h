@@ -4,9 +4,7 @@
 #define ENGINE_CPU_STREAM_H
 
 #include "engine/backend.h"
-#include "engine/cpu/gemm_onednn.h"
 #include "engine/cpu/int8_layers.h"
-#include "engine/cpu/kernels.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/cpu/weights.h"
 
@@ -36,8 +34,8 @@ struct backend_stream {
     uint16_t *wide16;                /* the same */
     float *product;                  /* [rows, hidden] of a product with a residual */
     struct activations context;      /* [rows, hidden] */
-    struct digit_rows hidden_digits; /* [rows, hidden] */
-    struct digit_rows inner_digits;  /* [rows, hidden] of the context, then [rows, intermediate] */
+    struct scaled_rows hidden_split; /* [rows, hidden] */
+    struct scaled_rows inner_split;  /* [rows, hidden] of the context, then [rows, intermediate] */
     struct int8_space whole;         /* in int8 */
 
     struct team *team; /* NULL: nobody ever helps */

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "engine/cpu/kernels.h"
-#include "engine/engine.h"
+#include "engine/cpu/gemm.h"
 #include "engine/cpu/parallel_for.h"
+#include "engine/engine.h"
 #include "memory_model.h"
 
 enum { ROWS = 24, FEW_ROWS = 6, WARM = 4, BATCHES = 16 };
@@ -133,8 +133,8 @@ static void batches_in_int8_allocate_nothing(void **state)
 static void batches_in_bf16_allocate_nothing_on_tiles(void **state)
 {
     (void)state;
-    struct steady steady = run_batches(kernels_pick()->tiles != NULL ? PRECISION_BF16 : PRECISION_AUTO, ROWS, 1);
-    assert_int_equal(steady.calls, kernels_pick()->tiles != NULL ? 0 : BATCHES * steady.first);
+    struct steady steady = run_batches(instruction_set_pick()->bf16 != NULL ? PRECISION_BF16 : PRECISION_AUTO, ROWS, 1);
+    assert_int_equal(steady.calls, instruction_set_pick()->bf16 != NULL ? 0 : BATCHES * steady.first);
     assert_int_equal(steady.bytes_after, steady.bytes_before);
 }
 
@@ -142,7 +142,7 @@ static void batches_with_helpers_allocate_nothing(void **state)
 {
     (void)state;
     assert_int_equal(run_batches(PRECISION_INT8, FEW_ROWS, 3).calls, 0);
-    if (kernels_pick()->tiles != NULL)
+    if (instruction_set_pick()->bf16 != NULL)
         assert_int_equal(run_batches(PRECISION_BF16, FEW_ROWS, 3).calls, 0);
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/system.h"
-#include "engine/cpu/gemm_split_f32.h"
+#include "engine/cpu/gemm.h"
 
 /* Rows, outputs, inputs: whole and broken strips and steps, several chunks of outputs. */
 static const uint32_t sizes[][3] = {{1, 32, 32},    {16, 64, 96},    {17, 96, 384},   {32, 416, 384},
@@ -36,24 +36,24 @@ static float *random_floats(size_t count)
     return values;
 }
 
-static const struct digits_kernels *digits_here(void)
+static const struct gemm_split_f32 *digits_here(void)
 {
-    const struct digits_kernels *digits = kernels_pick()->digits;
-    assert_true((digits == NULL) == (kernels_pick()->tiles == NULL));
+    const struct gemm_split_f32 *digits = instruction_set_pick()->split_f32;
+    assert_true((digits == NULL) == (instruction_set_pick()->bf16 == NULL));
     if (digits == NULL)
         skip();
     return digits;
 }
 
-static struct digit_rows rows_open(uint32_t rows, uint32_t inputs)
+static struct scaled_rows rows_open(uint32_t rows, uint32_t inputs)
 {
-    size_t bytes = digits_bytes(rows, inputs);
-    struct digit_rows digits = {room_for(bytes), room_for(rows * sizeof(float))};
+    size_t bytes = split_f32_bytes(rows, inputs);
+    struct scaled_rows digits = {room_for(bytes), room_for(rows * sizeof(float))};
     memset(digits.value, 0x55, bytes); /* what was there before must not matter */
     return digits;
 }
 
-static void rows_close(struct digit_rows digits)
+static void rows_close(struct scaled_rows digits)
 {
     free(digits.value);
     free(digits.scale);
@@ -62,16 +62,17 @@ static void rows_close(struct digit_rows digits)
 struct product {
     uint32_t rows, outputs, inputs;
     float *from, *weight, *bias, *to;
-    struct digit_rows from_digits, weight_digits;
+    struct scaled_rows from_digits;
+    struct gemm_weight weight_digits;
 };
 
-static void split_again(const struct digits_kernels *digits, const struct product *product)
+static void split_again(const struct gemm_split_f32 *digits, const struct product *product)
 {
     digits->split(0, product->rows, product->inputs, product->from, product->from_digits);
-    digits->pack(product->outputs, product->inputs, product->weight, product->weight_digits);
+    digits->pack(product->outputs, product->inputs, product->weight, product->weight_digits.whole);
 }
 
-static struct product product_open(const struct digits_kernels *digits, uint32_t rows, uint32_t outputs,
+static struct product product_open(const struct gemm_split_f32 *digits, uint32_t rows, uint32_t outputs,
                                    uint32_t inputs)
 {
     struct product product = {rows, outputs, inputs};
@@ -80,7 +81,7 @@ static struct product product_open(const struct digits_kernels *digits, uint32_t
     product.bias = random_floats(outputs);
     product.to = room_for((size_t)rows * outputs * sizeof(float));
     product.from_digits = rows_open(rows, inputs);
-    product.weight_digits = rows_open(outputs, inputs);
+    product.weight_digits = (struct gemm_weight){outputs, inputs, .whole = rows_open(outputs, inputs)};
     split_again(digits, &product);
     return product;
 }
@@ -92,22 +93,20 @@ static void product_close(struct product *product)
     free(product->bias);
     free(product->to);
     rows_close(product->from_digits);
-    rows_close(product->weight_digits);
+    rows_close(product->weight_digits.whole);
 }
 
-static struct digits_job job_of(const struct product *product, enum product_end end)
+static struct gemm_job job_of(const struct product *product, enum gemm_end end)
 {
-    return (struct digits_job){
+    return (struct gemm_job){
         .rows = product->rows,
-        .outputs = product->outputs,
-        .inputs = product->inputs,
         .last_output = product->outputs,
         .from = product->from_digits,
-        .weight = product->weight_digits,
+        .weight = &product->weight_digits,
         .end = end,
         .activation = ACTIVATION_GELU_ERF,
         .bias = product->bias,
-        .to = product->to,
+        .to.f32 = product->to,
     };
 }
 
@@ -135,11 +134,11 @@ static double f32_sum(const struct product *product, uint32_t row, uint32_t outp
 }
 
 /* Sums up the squares of how far the digits, and f32 sums, are off. */
-static void compare_with_f32(const struct digits_kernels *digits, const struct product *product, double *ours,
+static void compare_with_f32(const struct gemm_split_f32 *digits, const struct product *product, double *ours,
                              double *theirs)
 {
-    struct digits_job job = job_of(product, END_NOTHING);
-    digits->product(&job);
+    struct gemm_job job = job_of(product, GEMM_PLAIN);
+    digits->run(&job);
     *ours = *theirs = 0;
     for (uint32_t row = 0; row < product->rows; row++)
         for (uint32_t output = 0; output < product->outputs; output++) {
@@ -154,7 +153,7 @@ static void compare_with_f32(const struct digits_kernels *digits, const struct p
 static void sums_are_nearer_than_those_of_f32(void **state)
 {
     (void)state;
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
         double ours, theirs;
@@ -168,7 +167,7 @@ static void sums_are_nearer_than_those_of_f32(void **state)
 static void numbers_that_stand_out_cost_nothing(void **state)
 {
     (void)state;
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     struct product product = product_open(digits, 40, 64, 384);
     for (uint32_t row = 0; row < product.rows; row++)
         for (uint32_t i = 0; i < product.inputs; i++)
@@ -188,7 +187,7 @@ static void no_product_of_digits_is_forgotten(void **state)
 {
     (void)state;
     enum { INPUTS = 384, LOW = 1 << 23 };
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     for (unsigned zeros = 0; zeros < 2; zeros++) {
         struct product product = product_open(digits, 16, 64, INPUTS);
         for (uint32_t i = 0; i < 16 * INPUTS; i++) /* rows with one large number, where the weights have zero */
@@ -200,8 +199,8 @@ static void no_product_of_digits_is_forgotten(void **state)
         for (uint32_t row = 0; row < 16; row++)
             product.from[row * INPUTS + 1] = 0;
         split_again(digits, &product);
-        struct digits_job job = job_of(&product, END_NOTHING);
-        digits->product(&job);
+        struct gemm_job job = job_of(&product, GEMM_PLAIN);
+        digits->run(&job);
         double squares = 0;
         for (uint32_t row = 0; row < 16; row++)
             for (uint32_t output = 0; output < 64; output++) {
@@ -215,14 +214,14 @@ static void no_product_of_digits_is_forgotten(void **state)
 }
 
 /* The number that the digits say, from their place in a strip. */
-static double number_of(struct digit_rows digits, uint32_t inputs, uint32_t row, uint32_t input)
+static double number_of(struct scaled_rows digits, uint32_t inputs, uint32_t row, uint32_t input)
 {
-    size_t steps = (inputs + DIGITS_STEP - 1) / DIGITS_STEP, tile = DIGITS_ROWS * DIGITS_STEP;
-    const int8_t *step = digits.value + (row / DIGITS_ROWS * steps + input / DIGITS_STEP) * DIGITS * tile;
-    uint32_t within = input % DIGITS_STEP;
+    size_t steps = (inputs + SPLIT_STEP - 1) / SPLIT_STEP, tile = SPLIT_ROWS * SPLIT_STEP;
+    const int8_t *step = digits.value + (row / SPLIT_ROWS * steps + input / SPLIT_STEP) * SPLIT_DIGITS * tile;
+    uint32_t within = input % SPLIT_STEP;
     double number = 0, place = digits.scale[row];
-    for (unsigned digit = 0; digit < DIGITS; digit++, place /= 256)
-        number += step[digit * tile + row % DIGITS_ROWS * DIGITS_STEP + within % 16 * 4 + within / 16] * place;
+    for (unsigned digit = 0; digit < SPLIT_DIGITS; digit++, place /= 256)
+        number += step[digit * tile + row % SPLIT_ROWS * SPLIT_STEP + within % 16 * 4 + within / 16] * place;
     return number;
 }
 
@@ -230,8 +229,8 @@ static void digits_add_up_to_the_number(void **state)
 {
     (void)state;
     enum { ROWS = 19, INPUTS = 96, ROUNDS = 190 };
-    const struct digits_kernels *digits = digits_here();
-    struct digit_rows split = rows_open(ROWS, INPUTS);
+    const struct gemm_split_f32 *digits = digits_here();
+    struct scaled_rows split = rows_open(ROWS, INPUTS);
     float from[ROWS * INPUTS];
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < ROWS * INPUTS; i++)
@@ -243,7 +242,7 @@ static void digits_add_up_to_the_number(void **state)
             float largest = 0;
             for (uint32_t i = 0; i < INPUTS; i++)
                 largest = fmaxf(largest, fabsf(from[row * INPUTS + i]));
-            for (uint32_t i = 0; i < 2 * DIGITS_STEP; i++) {
+            for (uint32_t i = 0; i < 2 * SPLIT_STEP; i++) {
                 float number = i < INPUTS ? from[row * INPUTS + i] : 0;
                 double off = fabs(number_of(split, INPUTS, row, i) - number);
                 assert_true(off <= largest * 0x1p-30);
@@ -257,20 +256,20 @@ static void digits_add_up_to_the_number(void **state)
 static void bias_and_activation_follow(void **state)
 {
     (void)state;
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
         for (size_t i = 0; i < (size_t)product.outputs * product.inputs; i++)
             product.weight[i] /= 16;
         split_again(digits, &product);
-        for (enum product_end end = END_BIAS; end <= END_BIAS_ACTIVATION; end++) {
-            struct digits_job job = job_of(&product, end);
-            digits->product(&job);
+        for (enum gemm_end end = GEMM_BIAS; end <= GEMM_ACTIVATION; end++) {
+            struct gemm_job job = job_of(&product, end);
+            digits->run(&job);
             for (uint32_t row = 0; row < product.rows; row++)
                 for (uint32_t output = 0; output < product.outputs; output++) {
                     double x = exact_sum(&product, row, output) + product.bias[output];
                     double gelu = x * 0.5 * (1 + erf(x * sqrt(0.5)));
-                    double off = product.to[(size_t)row * product.outputs + output] - (end == END_BIAS ? x : gelu);
+                    double off = product.to[(size_t)row * product.outputs + output] - (end == GEMM_BIAS ? x : gelu);
                     assert_true(fabs(off) <= 1e-6 * (fabs(x) + 1));
                 }
         }
@@ -282,21 +281,21 @@ static void bias_and_activation_follow(void **state)
 static void bits_depend_on_the_row_alone(void **state)
 {
     (void)state;
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     for (size_t s = 0; s < SIZES; s++) {
         struct product product = product_open(digits, sizes[s][0], sizes[s][1], sizes[s][2]);
-        struct digits_job job = job_of(&product, END_NOTHING);
-        digits->product(&job);
+        struct gemm_job job = job_of(&product, GEMM_PLAIN);
+        digits->run(&job);
         float *few = room_for(5 * (size_t)product.outputs * sizeof(float));
-        struct digit_rows split = rows_open(5, product.inputs);
+        struct scaled_rows split = rows_open(5, product.inputs);
         for (uint32_t row = 0; row < product.rows; row += 3) {
             job.rows = product.rows - row < 5 ? product.rows - row : 5;
             digits->split(0, job.rows, product.inputs, product.from + (size_t)row * product.inputs, split);
             job.from = split;
-            job.to = few;
+            job.to.f32 = few;
             job.first_output = row % 2 * 16;
             job.last_output = job.first_output + 16;
-            digits->product(&job);
+            digits->run(&job);
             for (uint32_t r = 0; r < job.rows; r++)
                 assert_memory_equal(few + (size_t)r * product.outputs + job.first_output,
                                     product.to + (size_t)(row + r) * product.outputs + job.first_output,
@@ -312,16 +311,16 @@ static void nothing_is_written_beside(void **state)
 {
     (void)state;
     enum { ROWS = 21, OUTPUTS = 96 };
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     struct product product = product_open(digits, ROWS, OUTPUTS, 64);
-    struct digits_job job = job_of(&product, END_BIAS);
-    job.to = room_for((ROWS + 16) * OUTPUTS * sizeof(float));
+    struct gemm_job job = job_of(&product, GEMM_BIAS);
+    job.to.f32 = room_for((ROWS + 16) * OUTPUTS * sizeof(float));
     job.first_output = 32;
     job.last_output = 64;
-    digits->product(&job);
+    digits->run(&job);
     for (uint32_t i = 0; i < (ROWS + 16) * OUTPUTS; i++)
-        assert_true((job.to[i] != 0) == (i < ROWS * OUTPUTS && i % OUTPUTS / 32 == 1));
-    free(job.to);
+        assert_true((job.to.f32[i] != 0) == (i < ROWS * OUTPUTS && i % OUTPUTS / 32 == 1));
+    free(job.to.f32);
     product_close(&product);
 }
 
@@ -329,14 +328,14 @@ static void what_is_not_finite_stays_so_in_its_row(void **state)
 {
     (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY};
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     for (unsigned i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct product product = product_open(digits, 40, 64, 384);
         product.from[33 * 384 + 200] = odd[i];
         product.weight[5 * 384 + 17] = odd[i];
         split_again(digits, &product);
-        struct digits_job job = job_of(&product, END_NOTHING);
-        digits->product(&job);
+        struct gemm_job job = job_of(&product, GEMM_PLAIN);
+        digits->run(&job);
         for (uint32_t row = 0; row < product.rows; row++)
             for (uint32_t output = 0; output < product.outputs; output++)
                 assert_true(isfinite(product.to[row * product.outputs + output]) == (row != 33 && output != 5));
@@ -349,14 +348,14 @@ static void rows_of_any_size_are_right(void **state)
 {
     (void)state;
     static const float factors[] = {0.0f, 0x1p-149f, 0x1p-126f, 0x1p-98f, 0x1p-60f, 0x1p60f, 0x1p110f};
-    const struct digits_kernels *digits = digits_here();
+    const struct gemm_split_f32 *digits = digits_here();
     for (unsigned i = 0; i < sizeof factors / sizeof factors[0]; i++) {
         struct product product = product_open(digits, 16, 32, 64);
         for (uint32_t j = 0; j < 16 * 64; j++)
             product.from[j] *= factors[i];
         split_again(digits, &product);
-        struct digits_job job = job_of(&product, END_NOTHING);
-        digits->product(&job);
+        struct gemm_job job = job_of(&product, GEMM_PLAIN);
+        digits->run(&job);
         for (uint32_t row = 0; row < 16; row++)
             for (uint32_t output = 0; output < 32; output++) {
                 double off = product.to[row * 32 + output] - exact_sum(&product, row, output);

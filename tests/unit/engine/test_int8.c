@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/cpu/gemm_int8.h"
+#include "engine/cpu/gemm.h"
 
 enum { SLACK = INT8_BLOCK }; /* rows behind the last */
 
@@ -45,33 +45,37 @@ static size_t row_bytes(uint32_t width)
     return (size_t)(width + INT8_STEP - 1) / INT8_STEP * INT8_STEP;
 }
 
-static struct int8_rows rows_open(uint32_t rows, uint32_t width, bool offsets)
+static struct scaled_rows rows_open(uint32_t rows, uint32_t width, bool offsets)
 {
     size_t room = rows + SLACK;
-    return (struct int8_rows){zeros(room * row_bytes(width)), zeros(room * sizeof(float)),
-                              offsets ? zeros(room * sizeof(float)) : NULL};
+    return (struct scaled_rows){zeros(room * row_bytes(width)), zeros(room * sizeof(float)),
+                                offsets ? zeros(room * sizeof(float)) : NULL};
 }
 
-static void rows_close(struct int8_rows *rows)
+static void rows_close(struct scaled_rows *rows)
 {
     free(rows->value);
     free(rows->scale);
     free(rows->offset);
 }
 
-static struct int8_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
+static struct gemm_weight pack(uint32_t outputs, uint32_t inputs, const float *weight, bool one_sided)
 {
-    struct int8_weight packed;
-    int8_weight_pack(outputs, inputs, weight, one_sided, zeros(int8_weight_bytes(outputs, inputs)), &packed);
+    struct gemm_weight packed;
+    gemm_pack(instruction_set_pick(), GEMM_INT8, outputs, inputs, weight, one_sided,
+              zeros(gemm_weight_bytes(GEMM_INT8, outputs, inputs)), &packed);
     return packed;
 }
 
-/* The next kernels of the table that run here; NULL behind the last. */
-static const struct int8_kernels *next_kernels(unsigned *at)
+static const char *set_name; /* of the kernels that are tried */
+
+/* The int8 kernels of the next instruction set that runs here; NULL behind the last. */
+static const struct gemm_int8 *next_kernels(unsigned *at)
 {
-    while (int8_all[*at] != NULL && !int8_all[*at]->runs_here())
+    while (instruction_sets[*at].name != NULL && !instruction_sets[*at].runs_here())
         ++*at;
-    return int8_all[(*at)++];
+    set_name = instruction_sets[*at].name;
+    return set_name == NULL ? NULL : instruction_sets[(*at)++].int8;
 }
 
 static void ties_go_to_the_even_number(void **state)
@@ -86,8 +90,8 @@ static void ties_go_to_the_even_number(void **state)
         from[9] = -from[0];
         expected[0] = offsets ? INT8_RANGE / 2 : INT8_LARGEST;
         expected[9] = (int8_t)-expected[0];
-        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
-            struct int8_rows rows = rows_open(1, WIDTH, offsets);
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            struct scaled_rows rows = rows_open(1, WIDTH, offsets);
             kernels->quantise(1, WIDTH, (struct activations){.f32 = from}, rows, row_bytes(WIDTH));
             assert_true(rows.scale[0] == 1.0f && (!offsets || rows.offset[0] == 0));
             assert_memory_equal(rows.value, expected, WIDTH);
@@ -113,16 +117,16 @@ static void fill_odd_rows(float from[ODD_ROWS][ODD_WIDTH])
 }
 
 /* Whether two rows became the same. */
-static bool same_row(struct int8_rows a, uint32_t row_a, struct int8_rows b, uint32_t row_b, uint32_t width)
+static bool same_row(struct scaled_rows a, uint32_t row_a, struct scaled_rows b, uint32_t row_b, uint32_t width)
 {
     size_t stride = row_bytes(width);
     return a.scale[row_a] == b.scale[row_b] && (a.offset == NULL || a.offset[row_a] == b.offset[row_b]) &&
            memcmp(a.value + row_a * stride, b.value + row_b * stride, width) == 0;
 }
 
-static void expect_odd_rows(const struct int8_kernels *kernels, float from[ODD_ROWS][ODD_WIDTH], bool offsets)
+static void expect_odd_rows(const struct gemm_int8 *kernels, float from[ODD_ROWS][ODD_WIDTH], bool offsets)
 {
-    struct int8_rows rows = rows_open(ODD_ROWS, ODD_WIDTH, offsets), alone = rows_open(1, ODD_WIDTH, offsets);
+    struct scaled_rows rows = rows_open(ODD_ROWS, ODD_WIDTH, offsets), alone = rows_open(1, ODD_WIDTH, offsets);
     size_t stride = row_bytes(ODD_WIDTH);
     kernels->quantise(ODD_ROWS, ODD_WIDTH, (struct activations){.f32 = from[0]}, rows, stride);
     for (uint32_t i = 0; i < ODD_WIDTH; i++) {
@@ -153,7 +157,7 @@ static void rows_of_every_kind_keep_to_themselves(void **state)
     unsigned at = 0;
     random_state = 3;
     fill_odd_rows(from);
-    for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+    for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
         expect_odd_rows(kernels, from, false);
         expect_odd_rows(kernels, from, true);
     }
@@ -200,7 +204,7 @@ static struct likes random_likes(uint32_t width)
 static void expect_alike(struct likes *likes, bool offsets)
 {
     uint32_t width = likes->width;
-    struct int8_rows expected = rows_open(LIKE_ROWS, width, offsets), rows = rows_open(LIKE_ROWS, width, offsets);
+    struct scaled_rows expected = rows_open(LIKE_ROWS, width, offsets), rows = rows_open(LIKE_ROWS, width, offsets);
     size_t stride = row_bytes(width);
     unsigned at = 0;
     int8_generic.quantise(LIKE_ROWS, width, (struct activations){.f32 = likes->plain}, expected, stride);
@@ -210,7 +214,7 @@ static void expect_alike(struct likes *likes, bool offsets)
         float stands = value * scale + (offsets ? expected.offset[row] : 0);
         assert_true(fabsf(value) <= INT8_LARGEST && fabsf(stands - likes->plain[i]) <= 0.5001f * scale);
     }
-    for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at))
+    for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at))
         for (int halves = 0; halves < 2; halves++) {
             struct activations source = {.f32 = halves ? NULL : likes->plain, .bf16 = halves ? likes->half : NULL};
             memset(rows.value, 0, LIKE_ROWS * stride);
@@ -238,21 +242,21 @@ static void a_weight_has_a_scale_for_each_output(void **state)
 {
     (void)state;
     float weight[4][3] = {{0.5f, -1.0f, 0.25f}, {0, 0, 0}, {1, NAN, 1}, {-1e-40f, 1e-40f, 0}};
-    struct int8_weight packed = pack(4, 3, weight[0], false);
+    struct gemm_weight packed = pack(4, 3, weight[0], false);
     const int8_t expected[4][4] = {{64, -127, 32, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    assert_memory_equal(packed.packed, expected, sizeof expected);
-    assert_true(packed.scale[0] == 1.0f / 127 && packed.scale[1] == 0 && isnan(packed.scale[2]));
-    assert_true(packed.total[0] == -31 * packed.scale[0] && packed.total[1] == 0 && packed.scale[3] == 0);
+    assert_memory_equal(packed.whole.value, expected, sizeof expected);
+    assert_true(packed.whole.scale[0] == 1.0f / 127 && packed.whole.scale[1] == 0 && isnan(packed.whole.scale[2]));
+    assert_true(packed.total[0] == -31 * packed.whole.scale[0] && packed.total[1] == 0 && packed.whole.scale[3] == 0);
     for (uint32_t o = 4; o < INT8_PANEL; o++)
-        assert_true(packed.scale[o] == 0 && packed.total[o] == 0);
-    free(packed.packed);
+        assert_true(packed.whole.scale[o] == 0 && packed.total[o] == 0);
+    free(packed.whole.value);
 }
 
 /* What stands for a weight. */
-static int8_t packed_value(const struct int8_weight *weight, uint32_t output, uint32_t input)
+static int8_t packed_value(const struct gemm_weight *weight, uint32_t output, uint32_t input)
 {
     size_t tile = ((size_t)(output / 32) * weight->steps + input / 64) * 2 + output % 32 / 16;
-    return weight->packed[tile * 1024 + input % 64 / 4 * 64 + output % 16 * 4 + input % 4];
+    return weight->whole.value[tile * 1024 + input % 64 / 4 * 64 + output % 16 * 4 + input % 4];
 }
 
 static void rounding_errors_of_an_output_cancel(void **state)
@@ -266,9 +270,9 @@ static void rounding_errors_of_an_output_cancel(void **state)
         from[9 * INPUTS + i] = i == 0 ? 1.0f : 126.7f / 127;  /* would all be the largest */
         from[11 * INPUTS + i] = i == 0 ? 1.0f : 0.005f / 127; /* the largest goes no further */
     }
-    struct int8_weight packed = pack(OUTPUTS, INPUTS, from, true);
+    struct gemm_weight packed = pack(OUTPUTS, INPUTS, from, true);
     for (uint32_t o = 0; o < OUTPUTS; o++) {
-        double off = 0, total = 0, scale = (double)packed.scale[o];
+        double off = 0, total = 0, scale = (double)packed.whole.scale[o];
         for (uint32_t i = 0; i < INPUTS; i++) {
             int8_t value = packed_value(&packed, o, i);
             double error = value - (double)from[o * INPUTS + i] / scale;
@@ -279,15 +283,15 @@ static void rounding_errors_of_an_output_cancel(void **state)
         assert_true(fabs(off) <= 0.501);
         assert_true(fabs((double)packed.total[o] - total) <= 1e-6 * INPUTS);
     }
-    free(packed.packed);
+    free(packed.whole.value);
     free(from);
 }
 
 /* One product of a size: its input, its weight, and its sums by plain loops. */
 struct scene {
     uint32_t rows, outputs, inputs, columns;
-    struct int8_weight weight;
-    struct int8_rows from;
+    struct gemm_weight weight;
+    struct scaled_rows from;
     float *bias;
     int32_t *expected; /* [rows, columns] */
 };
@@ -320,31 +324,31 @@ static struct scene scene_open(const uint32_t size[3], bool extreme, bool offset
 
 static void scene_close(struct scene *scene)
 {
-    free(scene->weight.packed);
+    free(scene->weight.whole.value);
     rows_close(&scene->from);
     free(scene->bias);
     free(scene->expected);
 }
 
-static struct int8_job job_of(const struct scene *scene, enum int8_end end)
+static struct gemm_job job_of(const struct scene *scene, enum gemm_end end)
 {
-    return (struct int8_job){.rows = scene->rows,
+    return (struct gemm_job){.rows = scene->rows,
                              .weight = &scene->weight,
                              .from = scene->from,
                              .end = end,
                              .bias = scene->bias,
-                             .last_panel = scene->weight.panels};
+                             .last_output = scene->outputs};
 }
 
-static void expect_sums(const struct int8_kernels *kernels, const struct scene *scene)
+static void expect_sums(const struct gemm_int8 *kernels, const struct scene *scene)
 {
-    struct int8_job job = job_of(scene, INT8_SUMS);
+    struct gemm_job job = job_of(scene, GEMM_SUMS);
     job.sums = zeros((size_t)(scene->rows + SLACK) * scene->columns * sizeof *job.sums);
-    kernels->product(&job);
+    kernels->run(&job);
     for (uint32_t r = 0; r < scene->rows; r++)
         if (memcmp(job.sums + r * scene->columns, scene->expected + r * scene->columns,
                    scene->outputs * sizeof *job.sums) != 0)
-            fail_msg("%s: row %u of %u by %u by %u", kernels->name, r, scene->rows, scene->outputs, scene->inputs);
+            fail_msg("%s: row %u of %u by %u by %u", set_name, r, scene->rows, scene->outputs, scene->inputs);
     free(job.sums);
 }
 
@@ -356,7 +360,7 @@ static void sums_are_those_of_plain_loops(void **state)
         struct scene scene = scene_open(sizes[s], false, true), extreme = scene_open(sizes[s], true, true);
         unsigned at = 0;
         assert_int_equal(abs(extreme.expected[0]), 127 * 127 * (int)sizes[s][2]);
-        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
             expect_sums(kernels, &scene);
             expect_sums(kernels, &extreme);
         }
@@ -375,42 +379,42 @@ static double activated(enum activation activation, double x)
 }
 
 /* What an end makes of the sums, in f64. */
-static double ended(const struct scene *scene, const struct int8_job *job, uint32_t row, uint32_t output)
+static double ended(const struct scene *scene, const struct gemm_job *job, uint32_t row, uint32_t output)
 {
-    double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.scale[output] *
+    double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.whole.scale[output] *
                (double)scene->from.scale[row];
     if (scene->from.offset != NULL)
         x += (double)scene->from.offset[row] * (double)scene->weight.total[output];
-    if (job->end == INT8_SCALED)
+    if (job->end == GEMM_PLAIN)
         return x;
     x += (double)scene->bias[output];
-    return job->end == INT8_ACTIVATION ? activated(job->activation, x) : x;
+    return job->end == GEMM_ACTIVATION ? activated(job->activation, x) : x;
 }
 
 /* Every output is right, and what stands behind the last row is left alone. */
-static void expect_end(const struct int8_kernels *kernels, const struct scene *scene, enum int8_end end,
+static void expect_end(const struct gemm_int8 *kernels, const struct scene *scene, enum gemm_end end,
                        enum activation activation)
 {
     size_t count = (size_t)scene->rows * scene->outputs;
     uint16_t *half = malloc((count + 64) * sizeof *half);
     float *plain = malloc((count + 64) * sizeof *plain);
     assert_true(half != NULL && plain != NULL);
-    struct int8_job job = job_of(scene, end);
+    struct gemm_job job = job_of(scene, end);
     job.activation = activation;
     memset(half, 0x77, (count + 64) * sizeof *half);
     memset(plain, 0x77, (count + 64) * sizeof *plain);
-    job.to = end == INT8_SCALED ? (struct activations){.f32 = plain} : (struct activations){.bf16 = half};
-    kernels->product(&job);
+    job.to = end == GEMM_PLAIN ? (struct activations){.f32 = plain} : (struct activations){.bf16 = half};
+    kernels->run(&job);
     for (size_t i = 0; i < count; i++) {
         double expected = ended(scene, &job, (uint32_t)(i / scene->outputs), (uint32_t)(i % scene->outputs));
         uint32_t bits = (uint32_t)half[i] << 16;
         float value;
         memcpy(&value, &bits, sizeof value);
-        if (end == INT8_SCALED)
+        if (end == GEMM_PLAIN)
             value = plain[i];
-        double most = end == INT8_SCALED ? 2e-5 + 1e-6 * fabs(expected) : 1.5e-3 + fabs(expected) / 250;
+        double most = end == GEMM_PLAIN ? 2e-5 + 1e-6 * fabs(expected) : 1.5e-3 + fabs(expected) / 250;
         if (!(fabs(value - expected) <= most))
-            fail_msg("%s: end %d: %g, not %g", kernels->name, (int)end, (double)value, expected);
+            fail_msg("%s: end %d: %g, not %g", set_name, (int)end, (double)value, expected);
     }
     for (size_t i = count; i < count + 64; i++)
         assert_true(half[i] == 0x7777);
@@ -425,12 +429,12 @@ static void what_follows_a_product_is_right(void **state)
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s], false, false);
         unsigned at = 0;
-        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
-            expect_end(kernels, &scene, INT8_SCALED, ACTIVATION_RELU);
-            expect_end(kernels, &scene, INT8_BIAS, ACTIVATION_RELU);
-            expect_end(kernels, &scene, INT8_ACTIVATION, ACTIVATION_RELU);
-            expect_end(kernels, &scene, INT8_ACTIVATION, ACTIVATION_GELU_ERF);
-            expect_end(kernels, &scene, INT8_ACTIVATION, ACTIVATION_GELU_TANH);
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+            expect_end(kernels, &scene, GEMM_PLAIN, ACTIVATION_RELU);
+            expect_end(kernels, &scene, GEMM_BIAS, ACTIVATION_RELU);
+            expect_end(kernels, &scene, GEMM_ACTIVATION, ACTIVATION_RELU);
+            expect_end(kernels, &scene, GEMM_ACTIVATION, ACTIVATION_GELU_ERF);
+            expect_end(kernels, &scene, GEMM_ACTIVATION, ACTIVATION_GELU_TANH);
         }
         scene_close(&scene);
     }
@@ -440,7 +444,7 @@ static void what_follows_a_product_is_right(void **state)
 static void normed(const struct scene *scene, const struct norm_weights *norm, uint32_t row, const float *x, double *to)
 {
     double mean = 0, variance = 0;
-    struct int8_job job = job_of(scene, INT8_BIAS);
+    struct gemm_job job = job_of(scene, GEMM_BIAS);
     for (uint32_t o = 0; o < scene->outputs; o++) {
         to[o] = (double)x[o] + ended(scene, &job, row, o);
         mean += to[o] / scene->outputs;
@@ -452,19 +456,19 @@ static void normed(const struct scene *scene, const struct norm_weights *norm, u
 }
 
 /* The product is given as sums or, `plain`, as what these mean. */
-static void expect_norm(const struct int8_kernels *kernels, const struct scene *scene, bool plain)
+static void expect_norm(const struct gemm_int8 *kernels, const struct scene *scene, bool plain)
 {
     size_t count = (size_t)scene->rows * scene->outputs;
     float *before = random_floats(count), *x = malloc(count * sizeof *x);
     double *expected = malloc(scene->outputs * sizeof *expected);
     struct norm_weights norm = {random_floats(scene->outputs), random_floats(scene->outputs), 1e-6f};
-    struct int8_rows to = rows_open(scene->rows, scene->outputs, false);
-    struct int8_rows again = rows_open(scene->rows, scene->outputs, false);
+    struct scaled_rows to = rows_open(scene->rows, scene->outputs, false);
+    struct scaled_rows again = rows_open(scene->rows, scene->outputs, false);
     assert_true(x != NULL && expected != NULL);
     if (scene->rows > 2)
         before[2 * scene->outputs] = NAN;
     memcpy(x, before, count * sizeof *x);
-    struct int8_job scaled = job_of(scene, INT8_SCALED);
+    struct gemm_job scaled = job_of(scene, GEMM_PLAIN);
     float *product = random_floats(count);
     for (size_t i = 0; plain && i < count; i++)
         product[i] = (float)ended(scene, &scaled, (uint32_t)(i / scene->outputs), (uint32_t)(i % scene->outputs));
@@ -513,37 +517,12 @@ static void norms_are_right_and_come_out_whole(void **state)
     for (unsigned s = 0; s < SIZES; s++) {
         struct scene scene = scene_open(sizes[s], false, true);
         unsigned at = 0;
-        for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
+        for (const struct gemm_int8 *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
             expect_norm(kernels, &scene, false);
             expect_norm(kernels, &scene, true);
         }
         scene_close(&scene);
     }
-}
-
-static void plain_products_are_those_of_plain_loops(void **state)
-{
-    (void)state;
-    enum { OUTPUTS = 7, INPUTS = 131, STRIDE = 9 };
-    random_state = 9;
-    float *from = random_floats(INPUTS * INT8_BLOCK), *weight = random_floats(OUTPUTS * INPUTS);
-    float to[INT8_BLOCK][STRIDE];
-    unsigned at = 0;
-    for (const struct int8_kernels *kernels = next_kernels(&at); kernels != NULL; kernels = next_kernels(&at)) {
-        memset(to, 0x77, sizeof to);
-        kernels->plain_product(OUTPUTS, INPUTS, from, weight, to[0], STRIDE);
-        for (uint32_t row = 0; row < INT8_BLOCK; row++) {
-            for (uint32_t o = 0; o < OUTPUTS; o++) {
-                double expected = 0;
-                for (uint32_t i = 0; i < INPUTS; i++)
-                    expected += (double)weight[o * INPUTS + i] * (double)from[i * INT8_BLOCK + row];
-                assert_true(fabs((double)to[row][o] - expected) <= 1e-4);
-            }
-            assert_true(to[row][OUTPUTS] > 1e30f); /* left alone */
-        }
-    }
-    free(weight);
-    free(from);
 }
 
 static const struct CMUnitTest cases[] = {
@@ -555,7 +534,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(sums_are_those_of_plain_loops),
     cmocka_unit_test(what_follows_a_product_is_right),
     cmocka_unit_test(norms_are_right_and_come_out_whole),
-    cmocka_unit_test(plain_products_are_those_of_plain_loops),
 };
 
 TEST_MAIN(cases)

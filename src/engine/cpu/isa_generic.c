@@ -1,65 +1,7 @@
-/* The int8 kernels for any machine. */
+/* The kernels for any machine. */
 #include "engine/cpu/vec_generic.h"
 
-#include <stdbool.h>
-
 enum { DOT_ROWS = 2 };
-
-static inline vec vec_from_s32(const int32_t *from)
-{
-    vec_int whole;
-    memcpy(&whole, from, sizeof whole);
-    return __builtin_convertvector(whole, vec);
-}
-
-/* As in cpu_int8_words_avx512.h. */
-struct vec_range {
-    int32_t high[VEC];
-    uint32_t low[VEC];
-};
-
-static inline struct vec_range vec_range_none(void)
-{
-    return (struct vec_range){{0}, {0}};
-}
-
-static inline struct vec_range vec_widen(struct vec_range range, vec a)
-{
-    vec_int bits = (vec_int)a;
-    for (int i = 0; i < VEC; i++) {
-        range.high[i] = bits[i] > range.high[i] ? bits[i] : range.high[i];
-        range.low[i] = (uint32_t)bits[i] > range.low[i] ? (uint32_t)bits[i] : range.low[i];
-    }
-    return range;
-}
-
-static inline int32_t vec_high(struct vec_range range)
-{
-    int32_t high = 0;
-    for (int i = 0; i < VEC; i++)
-        high = range.high[i] > high ? range.high[i] : high;
-    return high;
-}
-
-static inline uint32_t vec_low(struct vec_range range)
-{
-    uint32_t low = 0;
-    for (int i = 0; i < VEC; i++)
-        low = range.low[i] > low ? range.low[i] : low;
-    return low;
-}
-
-/* The nearest whole number of a * inverse, less `middle`. Rounded once, as a fused multiply and add does it: in f64 the
- * product is exact, and 1.5 * 2^52 pushes its fraction out. */
-static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
-{
-    for (int i = 0; i < VEC; i++) {
-        double shifted = (double)a[i] * (double)inverse[i] + (6755399441055744.0 - (double)middle[i]);
-        uint64_t bits;
-        memcpy(&bits, &shifted, sizeof bits);
-        to[i] = (int8_t)(uint8_t)bits;
-    }
-}
 
 typedef int16_t int8_pairs __attribute__((vector_size(16))); /* two bytes in a lane, or a number of their size */
 typedef uint16_t int8_bits __attribute__((vector_size(16)));
@@ -113,13 +55,9 @@ static inline void dot_half(const int8_t *from, size_t stride, const int8_t *pac
         memcpy(sums[row], sum[row], sizeof sum[row]);
 }
 
-static bool int8_runs_here(void)
-{
-    return true;
-}
-
-#include "engine/cpu/int8_words_plain.h"
+#define KERNELS_NAME kernels_generic
+#include "engine/cpu/kernels.inc"
 
 #define INT8_NAME int8_generic
-#define INT8_LABEL "generic"
+#define INT8_DOT_HALF
 #include "engine/cpu/gemm_int8.inc"

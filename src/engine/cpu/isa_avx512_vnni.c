@@ -1,9 +1,6 @@
 /* The int8 kernels for AVX-512 with VNNI; cmake/Kernels.cmake gives this file its instruction set. */
 #ifdef SLUICE_X86
-#include "engine/cpu/int8_words_avx512.h"
-
-#include <dnnl.h>
-#include <stdbool.h>
+#include "engine/cpu/vec_avx512.h"
 
 enum { DOT_ROWS = 8 };
 
@@ -41,14 +38,6 @@ static inline void int8_dots(const int8_t *from, size_t stride, const int8_t *pa
     }
 }
 
-static bool int8_runs_here(void)
-{
-    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni &&
-           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
 #define INT8_NAME int8_vnni
-#define INT8_LABEL "vnni"
 #include "engine/cpu/gemm_int8.inc"
 #endif

@@ -1,0 +1,193 @@
+/* The table of products, which instruction set this machine gets, and how weights are packed. */
+#include "engine/cpu/gemm.h"
+
+#include <dnnl.h>
+#include <math.h>
+
+/* --- the table ------------------------------------------------------------------------------------------------------
+ */
+
+static bool runs_always(void)
+{
+    return true;
+}
+
+#ifdef SLUICE_X86
+static bool onednn_has(unsigned isa)
+{
+    return (dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
+static bool runs_avx2(void)
+{
+    return onednn_has(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool runs_avx512(void)
+{
+    return onednn_has(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool runs_vnni(void)
+{
+    return onednn_has(dnnl_cpu_isa_avx512_core_vnni) && __builtin_cpu_supports("avx512vnni") && runs_avx512();
+}
+
+static bool runs_amx(void)
+{
+    return onednn_has(dnnl_cpu_isa_avx512_core_amx) && __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
+const struct instruction_set instruction_sets[] = {
+#ifdef SLUICE_X86
+    {"amx", runs_amx, &kernels_amx, strip_amx, &split_f32_amx, &bf16_amx, &int8_amx},
+    {"avx512", runs_vnni, &kernels_avx512, strip_avx512, NULL, NULL, &int8_vnni},
+    {"avx512", runs_avx512, &kernels_avx512, strip_avx512, NULL, NULL, &int8_avx2},
+    {"avx2", runs_avx2, &kernels_avx2, NULL, NULL, NULL, &int8_avx2},
+#endif
+    {"generic", runs_always, &kernels_generic, NULL, NULL, NULL, &int8_generic},
+    {NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+};
+
+const struct instruction_set *instruction_set_pick(void)
+{
+    const struct instruction_set *set = instruction_sets;
+    while (!set->runs_here())
+        set++;
+    return set;
+}
+
+/* --- packing in int8 ------------------------------------------------------------------------------------------------
+ */
+
+/* Where input i of output o stands in the packed weight. */
+static size_t packed_at(const struct gemm_weight *weight, uint32_t o, uint32_t i)
+{
+    size_t tile = ((size_t)(o / INT8_PANEL) * weight->steps + i / INT8_STEP) * 2 + o % INT8_PANEL / 16;
+    return tile * 16 * INT8_STEP + i % INT8_STEP / 4 * INT8_STEP + o % 16 * 4 + i % 4;
+}
+
+/* The nearest whole number; rintf would be a call. */
+static float nearest(float value)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    return value + shift - shift;
+}
+
+enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, in the order in which they go one way */
+
+static int bin_of(float value, int way)
+{
+    return (int)(((value - nearest(value)) * (float)way + 0.5f) * BINS);
+}
+
+/* Moves the few weights whose remainders go furthest one way on to the next number that way, so that the remainders of
+ * an output come to less than one step. Returns what that adds to the sum of its weights. */
+static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const float *from, float inverse)
+{
+    uint32_t bins[BINS + 1] = {0};
+    float sum = 0;
+    for (uint32_t i = 0; i < weight->inputs; i++)
+        sum += from[i] * inverse - nearest(from[i] * inverse);
+    int way = sum < 0 ? -1 : 1, moved = 0;
+    for (uint32_t i = 0; i < weight->inputs; i++)
+        bins[bin_of(from[i] * inverse, way)]++;
+    int edge = BINS; /* all of later bins move, and `more` of this one */
+    uint32_t more = (uint32_t)nearest(fabsf(sum));
+    for (; edge > BINS / 2 && more > bins[edge]; edge--)
+        more -= bins[edge];
+    for (uint32_t i = 0; i < weight->inputs; i++) {
+        int bin = bin_of(from[i] * inverse, way);
+        int8_t *to = weight->whole.value + packed_at(weight, o, i);
+        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST)
+            continue;
+        more -= bin == edge;
+        *to = (int8_t)(*to + way);
+        moved += way;
+    }
+    return moved;
+}
+
+static void pack_output(struct gemm_weight *weight, uint32_t o, const float *from, bool cancel)
+{
+    float largest = 0;
+    bool finite = true;
+    int32_t total = 0;
+    for (uint32_t i = 0; i < weight->inputs; i++) {
+        largest = fabsf(from[i]) > largest ? fabsf(from[i]) : largest;
+        finite = finite && isfinite(from[i]);
+    }
+    if (!finite)
+        weight->whole.scale[o] = NAN;
+    if (!finite || largest < 1e-30f)
+        return;
+    float inverse = INT8_LARGEST / largest;
+    for (uint32_t i = 0; i < weight->inputs; i += 4) {
+        int8_t *to = weight->whole.value + packed_at(weight, o, i);
+        for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) {
+            to[k] = (int8_t)nearest(from[i + k] * inverse);
+            total += to[k];
+        }
+    }
+    if (cancel)
+        total += cancel_remainders(weight, o, from, inverse);
+    weight->whole.scale[o] = largest / INT8_LARGEST;
+    weight->total[o] = (float)total * weight->whole.scale[o];
+}
+
+static size_t int8_value_bytes(const struct gemm_weight *weight)
+{
+    return (size_t)weight->panels * INT8_PANEL * weight->steps * INT8_STEP;
+}
+
+static void int8_pack(struct gemm_weight *weight, const float *from, bool one_sided)
+{
+    weight->whole.scale = (float *)(weight->whole.value + int8_value_bytes(weight));
+    weight->total = weight->whole.scale + (size_t)weight->panels * INT8_PANEL;
+    memset(weight->whole.value, 0, gemm_weight_bytes(GEMM_INT8, weight->outputs, weight->inputs));
+    for (uint32_t o = 0; o < weight->outputs; o++)
+        pack_output(weight, o, from + (size_t)o * weight->inputs, one_sided);
+}
+
+/* --- packing --------------------------------------------------------------------------------------------------------
+ */
+
+static struct gemm_weight empty_weight(uint32_t outputs, uint32_t inputs)
+{
+    return (struct gemm_weight){
+        .outputs = outputs,
+        .inputs = inputs,
+        .panels = (outputs + INT8_PANEL - 1) / INT8_PANEL,
+        .steps = (inputs + INT8_STEP - 1) / INT8_STEP,
+    };
+}
+
+size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
+{
+    struct gemm_weight weight = empty_weight(outputs, inputs);
+    if (kind == GEMM_INT8)
+        return int8_value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * 2 * sizeof(float);
+    if (kind == GEMM_SPLIT_F32)
+        return split_f32_bytes(outputs, inputs) + outputs * sizeof(float);
+    return (size_t)outputs * inputs * sizeof(uint16_t);
+}
+
+void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
+               const float *weight, bool one_sided, void *memory, struct gemm_weight *out)
+{
+    *out = empty_weight(outputs, inputs);
+    if (kind == GEMM_BF16) {
+        out->bf16 = memory;
+        set->bf16->pack(outputs, inputs, weight, out->bf16);
+        return;
+    }
+    out->whole.value = memory;
+    if (kind == GEMM_INT8) {
+        int8_pack(out, weight, one_sided);
+        return;
+    }
+    out->whole.scale = (float *)((char *)memory + split_f32_bytes(outputs, inputs));
+    set->split_f32->pack(outputs, inputs, weight, out->whole);
+}

@@ -1,0 +1,196 @@
+/* Matrix products of the CPU backend with what follows them: to = end(from [rows, inputs] x weight [outputs,
+ * inputs]^T).
+ *
+ * gemm.c holds the one table: a row for each instruction set, a column for each kind of product. The code of a row is
+ * compiled in isa_*.c and chosen at run time. A product that has no kernel here is oneDNN's (gemm_onednn.h). A row's
+ * arithmetic never depends on the rows beside it, so a text's bits do not depend on its batch mates; they may depend on
+ * the machine.
+ *
+ * bf16: operands are rounded to bf16 and summed in f32, on tile registers (AMX).
+ *
+ * split_f32: products in f32 by whole numbers, also on tile registers, which multiply 8-bit ones. It is a splitting in
+ * the manner of Ozaki, Ogita, Oishi and Rump, "Error-free transformations of matrix multiplication by using fast
+ * routines of matrix multiplication and its applications", Numerical Algorithms 59 (2012). A row of an operand is
+ * 32-bit integers times a power of two, which is the row's own; each integer is split into four digits to the base 256.
+ * A float has 24 significant bits, so nothing of it is lost unless it is smaller than 2^-7 of the largest in its row,
+ * and then no more than 2^-31 of that one. Digits are multiplied and summed exactly in 32 bits: products with the same
+ * place value in one sum, for the four highest of the seven place values; what is left out is below 2^-30 of the
+ * largest product. Only the four sums together are rounded to f32, where an f32 product rounds after each addition. So
+ * results are nearer to the true ones than those of f32 products, and their bits do not depend on the order of
+ * summation. Ten products of 8-bit numbers take the tiles no longer than the vector units take for half of an f32
+ * product, and a split weight takes the same four bytes.
+ *
+ * int8: integers from -127 to 127 times a scale. A weight has one scale for each output; an activation has one for each
+ * row, found from that row alone, and may have an offset, because its range is hardly ever symmetric behind GELU. An
+ * offset adds itself times the sum of an output's weights, which is known when they are packed. Sums are exact in
+ * 32 bits, so every instruction set gives the same. All read one packed layout, that of the tile registers. oneDNN's
+ * int8 products are not used: without VNNI they may saturate. */
+#ifndef ENGINE_CPU_GEMM_H
+#define ENGINE_CPU_GEMM_H
+
+#include "engine/cpu/kernels.h"
+
+enum gemm_kind { GEMM_ONEDNN, GEMM_SPLIT_F32, GEMM_BF16, GEMM_INT8 };
+
+enum {
+    GEMM_MULTIPLE = 32, /* of which bf16 and split_f32 want outputs and inputs */
+
+    SPLIT_DIGITS = 4,
+    SPLIT_ROWS = 16,            /* of a strip, and outputs of a panel */
+    SPLIT_STEP = 64,            /* inputs of one step; the last one is filled with zeros */
+    SPLIT_INPUTS_MAX = 1 << 15, /* sums of more could leave their 32 bits */
+
+    INT8_PANEL = 32, /* outputs that stand together in a packed weight */
+    INT8_STEP = 64,  /* inputs of one step through a panel; a row of an input is whole steps long */
+    INT8_BLOCK = 32, /* rows that are computed together at most; so many more are read and written behind the last */
+    INT8_LARGEST = 127,
+    INT8_RANGE = 253, /* steps between a row's ends: one less than would fit, because its middle is rounded */
+};
+
+/* Rows as integers: value * scale + offset. A non-finite row gets a NaN scale; its values are unspecified.
+ * int8: rows are whole steps long. split_f32: `value` is digits, the highest first, `scale` that of the highest one,
+ * and there are no offsets; the inputs of a step stand in fours: 0, 16, 32, 48, then 1, 17, 33, 49 and so on. Layout:
+ * [strips][steps][SPLIT_DIGITS][16 rows][16 fours][4], of a weight [panels][steps][SPLIT_DIGITS][16 fours][16
+ * outputs][4]. */
+struct scaled_rows {
+    int8_t *value; /* aligned to 64 bytes */
+    float *scale;  /* [rows] */
+    float *offset; /* [rows], or NULL */
+};
+
+/* A packed weight.
+ * int8: zeros stand behind the last output and input. Layout: [panels][steps][2 halves of a panel][16 fours of
+ * inputs][16 outputs][4 inputs]. */
+struct gemm_weight {
+    uint32_t outputs, inputs;
+    uint32_t panels, steps;   /* int8 */
+    uint16_t *bf16;           /* bf16: in the order of the tiles */
+    struct scaled_rows whole; /* int8, split_f32: a row is an output; no offsets */
+    float *total;             /* int8: [panels * INT8_PANEL], of an output's weights as they are when rounded */
+};
+
+/* What follows a product. */
+enum gemm_end {
+    GEMM_SUMS,       /* nothing, int8 only: sums [rows, panels * INT8_PANEL] */
+    GEMM_PLAIN,      /* nothing: to.f32 */
+    GEMM_BIAS,       /* bias: to.bf16, or f32 for split_f32 */
+    GEMM_ACTIVATION, /* bias and activation: likewise */
+};
+
+/* A product. bf16 and int8 read up to 31 rows behind the last, and write them in `to`.
+ * bf16: what is tiled stands in the order of the tiles, not row by row: strips of 32 rows, in a strip blocks of 32
+ * columns. */
+struct gemm_job {
+    uint32_t rows;
+    const struct gemm_weight *weight;
+    uint32_t first_output, last_output; /* those computed: multiples of GEMM_MULTIPLE (split_f32: of SPLIT_ROWS) or, for
+                                         * int8, all of the weight's */
+    const uint16_t *from_bf16;          /* bf16: [rows, inputs] */
+    struct scaled_rows from;            /* int8 (without offsets unless end is GEMM_SUMS), split_f32 */
+    bool from_tiled, to_tiled;          /* bf16 */
+    enum gemm_end end;
+    enum activation activation;
+    const float *bias; /* [outputs] */
+    int32_t *sums;
+    struct activations to; /* [rows, outputs] */
+};
+
+/* x = norm(x + product + bias), where the product is still sums; and x once more in int8. */
+struct int8_norm_job {
+    uint32_t rows, outputs;
+    const float *product;             /* [rows, outputs], or NULL: */
+    const struct gemm_weight *weight; /* of the product */
+    const int32_t *sums;
+    const float *from_scale, *from_offset; /* [rows]: of the product's input */
+    const float *bias;                     /* [outputs] */
+    const struct norm_weights *norm;
+    float *x;              /* [rows, outputs], read and written */
+    struct scaled_rows to; /* written */
+};
+
+/* Outputs that an f32 strip has. */
+enum { STRIP_OUTPUTS = 64 };
+
+/* STRIP_OUTPUTS outputs of an f32 product with a few rows, on oneDNN's packed weights: to = from x strip, or to + that.
+ */
+struct strip_job {
+    uint32_t rows, inputs;
+    const float *from; /* [rows, inputs], rows from_stride apart */
+    size_t from_stride;
+    const float *strip; /* [inputs, STRIP_OUTPUTS], inputs strip_stride apart */
+    size_t strip_stride;
+    const float *ahead; /* the strip that is needed next, inputs ahead_stride apart; NULL: not known */
+    size_t ahead_stride;
+    float *to; /* [rows, STRIP_OUTPUTS], rows to_stride apart */
+    size_t to_stride;
+    bool adds;
+};
+
+struct gemm_split_f32 {
+    /* Splits the rows from first_row to before last_row. Shapes: from [rows, inputs]; to the same. */
+    void (*split)(uint32_t first_row, uint32_t last_row, uint32_t inputs, const float *from, struct scaled_rows to);
+    /* Shapes: weight [outputs, inputs]; to the same, written. */
+    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, struct scaled_rows to);
+    void (*run)(const struct gemm_job *job);
+};
+
+struct gemm_bf16 {
+    /* Shapes: weight [outputs, inputs] f32; packed [outputs * inputs] bf16, written. */
+    void (*pack)(uint32_t outputs, uint32_t inputs, const float *weight, uint16_t *packed);
+    void (*run)(const struct gemm_job *job);
+    /* As kernels.attention, on qkv16; the head dimension is a multiple of GEMM_MULTIPLE. */
+    void (*attention)(const struct attention_job *job);
+};
+
+struct gemm_int8 {
+    /* The nearest integers (ties to the even one): without offsets of from * 127 / the largest magnitude in the row;
+     * with them in steps of 1 / INT8_RANGE of the row's range, to which zero always belongs, about its middle. A row of
+     * zeros has scale and offset 0. Shapes: from [rows, width], one of the two; to: rows of `stride`. */
+    void (*quantise)(uint32_t rows, uint32_t width, struct activations from, struct scaled_rows to, size_t stride);
+    void (*run)(const struct gemm_job *job);
+    void (*add_norm)(const struct int8_norm_job *job);
+};
+
+/* A row of the table. */
+struct instruction_set {
+    const char *name;
+    bool (*runs_here)(void);
+    const struct kernels *kernels;
+    /* The products; NULL where there is none. */
+    void (*strip)(const struct strip_job *job); /* f32, faster than oneDNN for few rows */
+    const struct gemm_split_f32 *split_f32;
+    const struct gemm_bf16 *bf16;
+    const struct gemm_int8 *int8; /* never NULL */
+};
+
+/* The best first; a row without a name ends it. */
+extern const struct instruction_set instruction_sets[];
+
+/* The best row for this machine, bounded by what oneDNN may use (DNNL_MAX_CPU_ISA bounds both). Always the same one. */
+const struct instruction_set *instruction_set_pick(void);
+
+/* What the packed weight takes in memory; not for GEMM_ONEDNN. */
+size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs);
+
+/* Packs a weight into `memory` of gemm_weight_bytes, aligned to 64 bytes, which must outlive `out`. In int8 an output
+ * with a non-finite weight gets a NaN scale; and where inputs are mostly of one sign, the rounding errors of an output
+ * would add up: with `one_sided`, they cancel. Shapes: weight [outputs, inputs]. */
+void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t outputs, uint32_t inputs,
+               const float *weight, bool one_sided, void *memory, struct gemm_weight *out);
+
+/* The bytes of so many rows as digits, without their scales. */
+static inline size_t split_f32_bytes(size_t rows, size_t inputs)
+{
+    size_t strips = (rows + SPLIT_ROWS - 1) / SPLIT_ROWS, steps = (inputs + SPLIT_STEP - 1) / SPLIT_STEP;
+    return strips * SPLIT_ROWS * steps * SPLIT_STEP * SPLIT_DIGITS;
+}
+
+/* Defined in isa_*.c. */
+extern const struct kernels kernels_generic, kernels_avx2, kernels_avx512, kernels_amx;
+extern const struct gemm_int8 int8_generic, int8_avx2, int8_vnni, int8_amx;
+extern const struct gemm_split_f32 split_f32_amx;
+extern const struct gemm_bf16 bf16_amx;
+void strip_avx512(const struct strip_job *job);
+void strip_amx(const struct strip_job *job);
+
+#endif
