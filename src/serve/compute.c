@@ -223,7 +223,7 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     ++*(batch->spare ? &compute->spare_out : &compute->out);
     compute->begun += !batch->spare;
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
-    crew_put(batch->spare ? compute->spare_crew : compute->crew, job);
+    (batch->first ? crew_put_first : crew_put)(batch->spare ? compute->spare_crew : compute->crew, job);
 }
 
 /* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it

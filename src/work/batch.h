@@ -24,6 +24,7 @@ struct batch {
     uint64_t watched_ns; /* since when it is being run, as far as can be known: by the worker, or by its executor */
     bool low;            /* some of its rows are of class low */
     bool spare;          /* all of them are, and it runs in spare time: it may take long */
+    bool first;          /* it goes before those that wait for a thread */
     bool waits;          /* by an executor that shares its threads: it is not this batch's turn yet */
 };
 

@@ -181,6 +181,18 @@ static void share(const struct worker *worker, struct window_limits *limits)
         limits->tokens = (uint32_t)part;
 }
 
+/* One with class high in it goes before the batches that were cut earlier and have not begun; while it is out no other
+ * one does, so that these have their turn behind it. */
+static bool goes_first(const struct worker *worker, const struct batch *batch)
+{
+    bool high = false;
+    for (uint32_t i = 0; i < batch->engine.rows; i++)
+        high = high || batch->rows[i]->request->class == CLASS_HIGH;
+    for (const struct batch *other = worker->running.first; other != NULL; other = other->next)
+        high = high && !other->first;
+    return high;
+}
+
 static bool cut_batch(struct worker *worker, struct window_limits limits)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
@@ -200,6 +212,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
         return false;
     }
     batch->spare = limits.only == WINDOW_LOW;
+    batch->first = limits.brief && goes_first(worker, batch);
     rows_go(worker, batch);
     compute_submit(worker, action, batch);
     return true;

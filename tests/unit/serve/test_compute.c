@@ -231,7 +231,7 @@ static struct bench *open_bench(unsigned count, unsigned slots, unsigned threads
     return bench;
 }
 
-static void put_as(struct bench *bench, bool spare)
+static void put_as(struct bench *bench, bool spare, bool first)
 {
     unsigned at = bench->put++;
     struct row *row = &bench->rows[at];
@@ -241,13 +241,14 @@ static void put_as(struct bench *bench, bool spare)
     struct batch *batch = batch_build(&row, 1, LAYOUT_PACKED, DIM);
     assert_non_null(batch);
     batch->spare = spare;
+    batch->first = first;
     assert_true(spare ? compute_has_spare(bench->compute) : compute_has_room(bench->compute));
     compute_put(bench->compute, 0, row, batch);
 }
 
 static void put(struct bench *bench)
 {
-    put_as(bench, false);
+    put_as(bench, false, false);
 }
 
 static void check_back(struct bench *bench, struct batch *batch, const void *owner, enum status expected)
@@ -396,6 +397,26 @@ static void a_device_has_its_slots_full_and_never_more(void **state)
     close_bench(bench);
 }
 
+static void a_batch_may_go_before_those_that_wait(void **state)
+{
+    (void)state;
+    static const unsigned order[] = {0, 2, 1};
+    struct bench *bench = open_bench(1, 1, 1, 2);
+    hold(0, true);
+    put(bench);
+    wait_begun(0, 1);
+    put(bench);
+    put_as(bench, false, true);
+    hold(0, false);
+    for (unsigned i = 0; i < 3; i++) {
+        void *owner = NULL;
+        struct batch *batch = compute_wait(bench->compute, &owner);
+        assert_ptr_equal(owner, &bench->rows[order[i]]);
+        check_back(bench, batch, owner, STATUS_OK);
+    }
+    close_bench(bench);
+}
+
 /* What computes on the calling thread has as many threads as are asked for, on each device. */
 static void one_slot_means_several_threads(void **state)
 {
@@ -444,8 +465,8 @@ static void spare_batches_have_threads_of_their_own(void **state)
             put(bench);
         assert_false(compute_has_room(bench->compute));
         wait_begun(0, 2);
-        put_as(bench, true);
-        put_as(bench, true);
+        put_as(bench, true, false);
+        put_as(bench, true, false);
         assert_false(compute_has_spare(bench->compute));
         wait_begun(0, 4);
         assert_int_equal(begun(0), 4);
@@ -453,7 +474,7 @@ static void spare_batches_have_threads_of_their_own(void **state)
         wait_back(bench, 6, STATUS_OK);
         assert_true(compute_has_spare(bench->compute) && compute_has_room(bench->compute));
         assert_int_equal(fake.devices[0].idle, 2);
-        put_as(bench, true);
+        put_as(bench, true, false);
         wait_back(bench, 1, STATUS_OK);
         close_bench(bench);
     }
@@ -468,7 +489,7 @@ static void spare_batches_make_way_for_others(void **state)
     put(bench);
     wait_begun(0, 1);
     uint64_t begin = clock_now_ns();
-    put_as(bench, true);
+    put_as(bench, true, false);
     wait_begun(0, 2);
     assert_true(clock_now_ns() - begin >= COMPUTE_WAY_NS);
     hold(0, false);
@@ -483,7 +504,7 @@ static void spare_batches_come_back_from_a_lost_device(void **state)
     hold(0, true);
     for (unsigned i = 0; i < 4; i++)
         put(bench);
-    put_as(bench, true);
+    put_as(bench, true, false);
     wait_begun(0, 3);
     lose(0);
     wait_back(bench, 5, STATUS_DEVICE_LOST);
@@ -761,6 +782,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(two_batches_go_to_two_devices),
     cmocka_unit_test(a_free_device_takes_whatever_comes),
     cmocka_unit_test(a_device_has_its_slots_full_and_never_more),
+    cmocka_unit_test(a_batch_may_go_before_those_that_wait),
     cmocka_unit_test(one_slot_means_several_threads),
     cmocka_unit_test(spare_batches_have_threads_of_their_own),
     cmocka_unit_test(spare_batches_make_way_for_others),

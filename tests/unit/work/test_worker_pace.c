@@ -301,6 +301,18 @@ static void read_normal(struct bench *bench, size_t count)
     prepare_all(bench, 40);
 }
 
+/* Of the batches that are out, how many of class high go before those that wait; and they are the only ones. */
+static int count_first(const struct bench *bench)
+{
+    int count = 0;
+    for (size_t i = 0; i < bench->count; i++)
+        if (bench->out[i].kind == ACTION_SUBMIT && bench->out[i].batch->first) {
+            assert_int_equal(bench->out[i].batch->rows[0]->request->class, CLASS_HIGH);
+            count++;
+        }
+    return count;
+}
+
 static bool next_holds(const struct bench *bench, enum request_class class, bool first)
 {
     const struct batch *batch = NULL;
@@ -311,6 +323,30 @@ static bool next_holds(const struct bench *bench, enum request_class class, bool
         if (batch->rows[i]->request->class == class)
             return true;
     return false;
+}
+
+/* One that goes first lets those behind it have their turn before another one does. */
+static void one_batch_at_a_time_goes_before_those_that_wait(void **state)
+{
+    (void)state;
+    struct worker_options options = wide_options();
+    options.batches_out = 4;
+    struct bench bench = begin(options);
+    read_normal(&bench, 200);
+    assert_int_equal(waiting(&bench, ACTION_SUBMIT), 4);
+    assert_int_equal(count_first(&bench), 0);
+    for (int i = 0; i < 2; i++) {
+        read_one(&bench, CLASS_HIGH, FIELDS("text", "word"));
+        prepare_all(&bench, 60);
+        (void)compute(&bench, 1);
+        assert_true(next_holds(&bench, CLASS_HIGH, false));
+        assert_int_equal(count_first(&bench), 1);
+    }
+    for (int i = 0; i < 3; i++) /* up to the first of them, and it */
+        (void)compute(&bench, 1);
+    assert_int_equal(count_first(&bench), 0);
+    finish_all(&bench);
+    worker_close(bench.worker);
 }
 
 static void read_hurried(struct bench *bench, bool high, uint64_t expires_in_ms)
@@ -496,6 +532,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(bulk_work_is_brief_beside_online_requests),
     cmocka_unit_test(batches_are_brief_beside_requests_in_a_hurry),
     cmocka_unit_test(high_is_in_the_next_batch),
+    cmocka_unit_test(one_batch_at_a_time_goes_before_those_that_wait),
     cmocka_unit_test(bulk_work_leaves_a_slot_to_online_requests),
     cmocka_unit_test(bulk_work_runs_in_spare_time),
     cmocka_unit_test(bulk_work_without_spare_time_has_its_turn),
