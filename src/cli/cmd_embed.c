@@ -13,6 +13,7 @@
 #include "cli/embed_job.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/session.h"
 #include "serve/devices.h"
 #include "serve/password.h"
 #include "serve/start.h"
@@ -249,6 +250,9 @@ static int run(struct invocation *invocation)
     struct err err;
     struct embed_job job;
     struct job_result result = {0};
+    if (is_for_queue(&invocation->config) && !session_is_one(invocation)) {
+        return EX_USAGE;
+    }
     enum status status = embed_job_open(&job, invocation, &err);
     if (status == STATUS_OK && !job.job.plain)
         job.job.stop = job.job.source.stop = interrupt_listen();

@@ -129,6 +129,9 @@ class Queues(SluiceCase):
         self.sluice("caps", "--queue", "b", "--high", "7")
         self.assertEqual(self.sluice("caps", "--low", "9").split(),
                          "queue a high none normal none low 9 later none queue b high 7 normal none low 9 later none".split())
+        for lists in (["workers", "list"], ["dead", "list"]):
+            lines = self.sluice(*lists, "--json").splitlines()
+            self.assertEqual([json.loads(line)["queue"] for line in lines], ["a", "b"], lists)
         self.assertEqual([line.split()[0] for line in self.sluice("dead").splitlines()][::2], ["queue", "queue"])
         for words in (["dead", "list"], ["workers", "list"]):
             self.assertEqual([json.loads(line)["queue"] for line in self.sluice(*words, "--json").splitlines()], ["a", "b"])
@@ -139,7 +142,8 @@ class Queues(SluiceCase):
         """Names of requests, letters and workers may be another queue's, too."""
         self.write_two()
         for words in (["cancel", "5-0"], ["dead", "show", "1-1"], ["workers", "drain", "host-1-aa"],
-                      ["pin", "--precision", "f32"], ["submit", "text"], ["get", "5-0"]):
+                      ["pin", "--precision", "f32"], ["submit", "text"], ["get", "5-0"],
+                      ["embed", "--input", "/dev/null"]):
             self.assertRegex(self.sluice(*words, code=64), "name one of the configuration's queues with --queue: a b\n")
         self.assertEqual(self.client.keys("*"), [])
         self.sluice("cancel", "5-0", "--queue", "b")
