@@ -24,8 +24,8 @@ struct bench {
     struct model *model;
     struct engine *engine;
     struct numbers lengths;
-    bool cpu;          /* is the backend */
-    struct team *team; /* that helps with short passes; NULL: nobody does */
+    bool cpu;                      /* is the backend */
+    struct parallel_for *parallel; /* that helps with short passes; NULL: nobody does */
     struct cost calibrated;
 };
 
@@ -156,7 +156,7 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
 /* A pass over and over. */
 struct point {
     uint32_t length, rows;
-    struct team *team; /* that helps; NULL: one thread */
+    struct parallel_for *parallel; /* that helps; NULL: one thread */
     struct sample took, cpu;
     struct cost_shape shape;
     double median_ns;
@@ -172,9 +172,9 @@ static unsigned add_points(const struct bench *bench, struct point points[POINTS
         points[count++] = (struct point){.length = length, .rows = length < PASS_TOKENS / 2 ? PASS_TOKENS / length : 2};
     }
     for (size_t i = 0; i < bench->lengths.count; i++)
-        if (bench->team != NULL && bench->lengths.items[i] <= HELPED_TOKENS)
+        if (bench->parallel != NULL && bench->lengths.items[i] <= HELPED_TOKENS)
             points[count++] =
-                (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1, .team = bench->team};
+                (struct point){.length = (uint32_t)bench->lengths.items[i], .rows = 1, .parallel = bench->parallel};
     return count;
 }
 
@@ -183,7 +183,7 @@ static enum status measure_point(const struct bench *bench, struct point *point,
     struct passes passes;
     unsigned times = (unsigned)(TIMES / bench->options->rounds) + 1; /* in a round */
     enum status status = passes_open_even(&passes, bench->engine, bench->model, point->rows, point->length, err);
-    passes.team = point->team;
+    passes.parallel = point->parallel;
     if (status == STATUS_OK)
         status =
             passes_time(&passes, (uint64_t)bench->options->round_ms * NS_PER_MS, times, &point->took, &point->cpu, err);
@@ -196,8 +196,8 @@ static enum status measure_point(const struct bench *bench, struct point *point,
 /* On one thread of a CPU its processor time counts, with helpers, and on other devices, the clock on the wall. */
 static void conclude(const struct bench *bench, struct point *point)
 {
-    struct sample *sample = bench->cpu && point->team == NULL ? &point->cpu : &point->took;
-    point->shape.helped = point->team != NULL;
+    struct sample *sample = bench->cpu && point->parallel == NULL ? &point->cpu : &point->took;
+    point->shape.helped = point->parallel != NULL;
     point->median_ns = sample_quantile(sample, 0.5) * NS_PER_MS + 1; /* the null engine may be faster than a clock */
 }
 
@@ -209,7 +209,7 @@ static void show(const struct bench *bench, struct point *point)
 {
     sheet_row(bench->sheet, (struct cell[]){{NULL, point->length},
                                             {NULL, point->rows},
-                                            {NULL, point->team == NULL ? 1 : team_hands(point->team)},
+                                            {NULL, point->parallel == NULL ? 1 : parallel_for_threads(point->parallel)},
                                             {NULL, (double)point->took.count},
                                             {NULL, sample_quantile(&point->took, 0.5)},
                                             {NULL, sample_quantile(&point->took, 0.99)},
@@ -283,7 +283,7 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     const struct cost_source of = {bench->engine, bench->model, threads};
     TRY(cost_calibrate(&of, COST_CALIBRATE_NS, &bench->calibrated, err));
     if (threads > 1 && bench->cpu) {
-        TRY(team_open(threads, &bench->team, err));
+        TRY(parallel_for_open(threads, &bench->parallel, err));
     }
     threads = bench->cpu ? threads : 1;
     TRY(batches(bench, threads, err));
@@ -299,7 +299,7 @@ enum status bench_engine(const struct config *config, const struct bench_engine_
 {
     struct bench bench = {.options = options, .sheet = sheet};
     enum status status = run(&bench, config, err);
-    team_close(bench.team);
+    parallel_for_close(bench.parallel);
     if (bench.engine != NULL)
         engine_close(bench.engine);
     if (bench.model != NULL)

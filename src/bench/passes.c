@@ -65,7 +65,7 @@ static enum status open(void *context, void **out, struct err *err)
     if (lane->batch.output == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
     TRY(encoder_open(passes->engine, &lane->encoder, err));
-    return passes->team == NULL ? STATUS_OK : encoder_join(lane->encoder, passes->team, err);
+    return passes->parallel == NULL ? STATUS_OK : encoder_join(lane->encoder, passes->parallel, err);
 }
 
 /* What the vectors are does not matter here, so they may be not finite. */

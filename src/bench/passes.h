@@ -10,9 +10,9 @@
 struct passes {
     struct engine *engine;
     const struct model *model;
-    int32_t *ids;              /* with all else of the batch behind them */
-    struct engine_batch batch; /* without output: each thread has its own */
-    struct team *team;         /* that helps with all passes; NULL: nobody does */
+    int32_t *ids;                  /* with all else of the batch behind them */
+    struct engine_batch batch;     /* without output: each thread has its own */
+    struct parallel_for *parallel; /* that helps with all passes; NULL: nobody does */
 };
 
 /* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. Owns: the

@@ -37,7 +37,7 @@ struct backend {
 enum { BACKEND_SLOTS_MAX = 4 };
 
 struct backend_stream;
-struct team;
+struct parallel_for;
 
 /* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
 struct stream_limits {
@@ -85,7 +85,7 @@ struct backend_ops {
     /* Thread: streams of one backend may be opened, run and closed side by side. */
     enum status (*stream_open)(struct backend *backend, struct backend_stream **out, struct err *err);
     /* What encoder_join does; NULL where nobody can help. */
-    enum status (*stream_join)(struct backend_stream *stream, struct team *team, struct err *err);
+    enum status (*stream_join)(struct backend_stream *stream, struct parallel_for *parallel, struct err *err);
     /* Whether helpers could have a part in the pass that was begun last; NULL where nobody can help. */
     bool (*helped)(const struct backend_stream *stream);
     void (*stream_close)(struct backend_stream *stream);

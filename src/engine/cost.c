@@ -8,8 +8,8 @@
 
 #include <xxhash.h>
 
-#include "base/file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/encoder.h"
 
@@ -159,8 +159,8 @@ static enum status measure_help(struct encoder *encoder, const struct model *mod
     return STATUS_OK;
 }
 
-static enum status calibrate(struct encoder *encoder, struct team *team, const struct model *model, double budget_ns,
-                             struct cost *cost, struct err *err)
+static enum status calibrate(struct encoder *encoder, struct parallel_for *parallel, const struct model *model,
+                             double budget_ns, struct cost *cost, struct err *err)
 {
     struct cost_shape shapes[BATCHES];
     double took_ns[BATCHES], spent_ns = 0, token_ns = 0;
@@ -175,31 +175,31 @@ static enum status calibrate(struct encoder *encoder, struct team *team, const s
         }
     }
     *cost = cost_fit(shapes, took_ns, count);
-    if (team == NULL) {
+    if (parallel == NULL) {
         return STATUS_OK;
     }
-    TRY(encoder_join(encoder, team, err));
+    TRY(encoder_join(encoder, parallel, err));
     return measure_help(encoder, model, budget_ns, cost, err);
 }
 
 enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, struct cost *out, struct err *err)
 {
     struct encoder *encoder = NULL;
-    struct team *team = NULL;
+    struct parallel_for *parallel = NULL;
     struct cost cost;
     enum status status = STATUS_OK;
     *out = cost_from(0, 0, 0);
     if (of->threads > 1 && encoder_slots(of->engine) == 1) {
-        status = team_open(of->threads, &team, err);
+        status = parallel_for_open(of->threads, &parallel, err);
     }
     if (status == STATUS_OK) {
         status = encoder_open(of->engine, &encoder, err);
     }
     if (status == STATUS_OK) {
-        status = calibrate(encoder, team, of->model, (double)budget_ns, &cost, err);
+        status = calibrate(encoder, parallel, of->model, (double)budget_ns, &cost, err);
         encoder_close(encoder);
     }
-    team_close(team);
+    parallel_for_close(parallel);
     *out = status == STATUS_OK ? cost : *out;
     return status;
 }

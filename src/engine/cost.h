@@ -55,7 +55,8 @@ struct cost cost_fit(const struct cost_shape *shapes, const double *took_ns, uns
 
 /* Runs batches of a few shapes on an encoder of its own until about `budget_ns` are used up (the first always runs)
  * and fits the least time of each; where several threads compute by themselves, also short batches that are helped.
- * Errors: those of team_open, encoder_open and encoder_run; STATUS_NO_MEMORY; `out` is not known then. Thread: any. */
+ * Errors: those of parallel_for_open, encoder_open and encoder_run; STATUS_NO_MEMORY; `out` is not known then. Thread:
+ * any. */
 MUST_CHECK enum status cost_calibrate(const struct cost_source *of, uint64_t budget_ns, struct cost *out,
                                       struct err *err);
 

@@ -38,10 +38,10 @@ void encoder_close(struct encoder *encoder)
     free(encoder);
 }
 
-enum status encoder_join(struct encoder *encoder, struct team *team, struct err *err)
+enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err)
 {
     const struct backend_ops *ops = encoder->backend->ops;
-    return ops->stream_join == NULL ? STATUS_OK : ops->stream_join(encoder->stream, team, err);
+    return ops->stream_join == NULL ? STATUS_OK : ops->stream_join(encoder->stream, parallel, err);
 }
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)

@@ -16,7 +16,7 @@ enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_F16, P
 
 struct engine;
 struct encoder;
-struct team;
+struct parallel_for;
 
 /* All zero is a good choice. What a backend has no use for it does not look at. */
 struct engine_options {
@@ -122,10 +122,10 @@ MUST_CHECK enum status encoder_open(struct engine *engine, struct encoder **out,
 /* Ends it; no batch may be out, unless the device is lost. NULL is allowed. */
 void encoder_close(struct encoder *encoder);
 
-/* Lets a team's helpers (engine/cpu/parallel_for.h) have a part in this encoder's small batches, where the calling thread computes:
+/* Lets helpers (engine/cpu/parallel_for.h) take part in this encoder's small batches where the calling thread computes:
  * the same bits, sooner. Elsewhere it does nothing. Once for an encoder, while no batch is out.
- * Owns: the team must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
-MUST_CHECK enum status encoder_join(struct encoder *encoder, struct team *team, struct err *err);
+ * Owns: the helpers must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
+MUST_CHECK enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err);
 
 /* What the calling thread does before every layer of a pass, so that it can let others go first; `wait` NULL: nothing.
  */
@@ -156,7 +156,7 @@ MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 /* Batches that were put and not taken. */
 unsigned encoder_out(const struct encoder *encoder);
 
-/* Whether a team's helpers could have a part in all passes of the batch that was taken last: then it took less. */
+/* Whether helpers could have a part in all passes of the batch that was taken last: then it took less. */
 bool encoder_helped(const struct encoder *encoder);
 
 #endif

@@ -19,7 +19,7 @@ struct compute {
     struct compute_thread *threads;     /* [thread_count], those of a device side by side, then those for spare time */
     unsigned thread_count, spare_count; /* spare_count: of the thread_count */
     void **contexts;                    /* [thread_count]: the threads, for their crew */
-    struct team *team; /* of the threads that compute by themselves; NULL where they are fewer than two */
+    struct parallel_for *parallel; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
     atomic_uint out, spare_out; /* spare_out: not among `out` */
     atomic_uint begun;          /* that ever were among `out`; both are what threads for spare time look at */
@@ -104,7 +104,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
                                       .begin = options->begin,
                                       .end = options->end};
     compute->contexts[at] = thread;
-    return compute_thread_open(thread, device->engines, compute->engine_count, compute->team, err);
+    return compute_thread_open(thread, device->engines, compute->engine_count, compute->parallel, err);
 }
 
 /* A device that is lost here is left out, with what was opened on it; the others go on. */
@@ -130,7 +130,7 @@ static enum status open_team(struct compute *compute, const struct compute_optio
     bool computes = false;
     for (unsigned i = 0; i < compute->device_count; i++)
         computes = computes || compute->devices[i].slots == 1;
-    return computes && options->threads > 1 ? team_open(options->threads, &compute->team, err) : STATUS_OK;
+    return computes && options->threads > 1 ? parallel_for_open(options->threads, &compute->parallel, err) : STATUS_OK;
 }
 
 static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
@@ -171,7 +171,7 @@ static void release(struct compute *compute)
     crew_free(compute->spare_crew);
     for (unsigned i = 0; i < compute->thread_count; i++)
         compute_thread_close(&compute->threads[i]);
-    team_close(compute->team);
+    parallel_for_close(compute->parallel);
     free(compute->devices);
     free(compute->threads);
     free(compute->contexts);

@@ -31,7 +31,7 @@ static void make_way(void *context)
 }
 
 enum status compute_thread_open(struct compute_thread *thread, struct engine *const *engines, unsigned engine_count,
-                                struct team *team, struct err *err)
+                                struct parallel_for *parallel, struct err *err)
 {
     thread->encoders = calloc(engine_count, sizeof(struct encoder *));
     if (thread->encoders == NULL)
@@ -41,8 +41,8 @@ enum status compute_thread_open(struct compute_thread *thread, struct engine *co
         TRY(encoder_open(engines[i], &thread->encoders[i], err));
     for (unsigned i = 0; i < engine_count && thread->spare; i++)
         encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
-    for (unsigned i = 0; i < engine_count && team != NULL && !thread->spare; i++)
-        TRY(encoder_join(thread->encoders[i], team, err));
+    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->spare; i++)
+        TRY(encoder_join(thread->encoders[i], parallel, err));
     return STATUS_OK;
 }
 

@@ -51,12 +51,12 @@ struct compute_thread {
     unsigned begun_then; /* in spare time: what had been begun by the last look */
 };
 
-/* Opens an encoder of each of the engines, and lets the team help those of a thread that does not run in spare time;
- * `team` may be NULL.
- * Owns: the caller ends it with compute_thread_close, also after an error; engines and team must outlive it.
+/* Opens an encoder of each of the engines, and lets helpers help those of a thread that does not run in spare time;
+ * `parallel` may be NULL.
+ * Owns: the caller ends it with compute_thread_close, also after an error; engines and helpers must outlive it.
  * Errors: those of encoder_open and encoder_join. */
 MUST_CHECK enum status compute_thread_open(struct compute_thread *thread, struct engine *const *engines,
-                                           unsigned engine_count, struct team *team, struct err *err);
+                                           unsigned engine_count, struct parallel_for *parallel, struct err *err);
 
 /* Closes its encoders. It is not running any more. */
 void compute_thread_close(struct compute_thread *thread);

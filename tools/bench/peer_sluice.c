@@ -18,7 +18,7 @@ enum { LINE_BYTES = 4096, LOADS_MAX = 16 };
 struct bench {
     const char *material;
     struct model *model;
-    struct peer_team *team;
+    struct peer_team *parallel;
     struct peer_load *loads[LOADS_MAX];
     unsigned load_count, threads;
 };
@@ -48,7 +48,7 @@ static void run(struct bench *bench, const char *name, uint32_t window, uint64_t
     for (; runs == 0 || now - begin < least_ns; now = clock_now_ns(), runs++) {
         if (texts)
             peer_load_tokenize(load, bench->model, window);
-        peer_team_embed(bench->team, load);
+        peer_team_embed(bench->parallel, load);
     }
     print_repeated(runs, now - begin);
 }
@@ -69,7 +69,7 @@ static void each(struct bench *bench, const char *name, unsigned count)
     peer_load_lay_out(load, 1);
     for (unsigned i = 0; i < count; i++) {
         uint64_t begin = clock_now_ns();
-        peer_team_embed_window(bench->team, load, i % peer_load_windows(load));
+        peer_team_embed_window(bench->parallel, load, i % peer_load_windows(load));
         ns[i] = clock_now_ns() - begin;
     }
     print_each(ns, count);
@@ -80,7 +80,7 @@ static void vectors(struct bench *bench, const char *name, uint32_t window, cons
 {
     struct peer_load *load = load_named(bench, name);
     peer_load_lay_out(load, window);
-    peer_team_embed(bench->team, load);
+    peer_team_embed(bench->parallel, load);
     peer_load_write(load, path);
     printf("{\"rows\": %u, \"dim\": %u}\n", peer_load_rows(load), bench->model->dim);
 }
@@ -155,15 +155,15 @@ int main(int argc, char **argv)
     peer_must(engine_open(bench.model, &options, &engine, &err), &err);
     model_release_weights(bench.model);
     bench.threads = (unsigned)strtoul(argv[4], NULL, 10);
-    bench.team = peer_team_open(engine, bench.threads);
+    bench.parallel = peer_team_open(engine, bench.threads);
     struct peer_load *first = load_named(&bench, "one");
     peer_load_lay_out(first, 1);
-    peer_team_embed_window(bench.team, first, 0);
+    peer_team_embed_window(bench.parallel, first, 0);
     printf("{\"ready\": true}\n");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) != NULL)
         answer(&bench, line);
-    peer_team_close(bench.team);
+    peer_team_close(bench.parallel);
     for (unsigned i = 0; i < bench.load_count; i++)
         peer_load_close(bench.loads[i]);
     engine_close(engine);

@@ -9,11 +9,11 @@ struct peer_team;
 
 /* Owns: the caller ends it with peer_team_close, before the engine. */
 struct peer_team *peer_team_open(struct engine *engine, unsigned threads);
-void peer_team_close(struct peer_team *team);
+void peer_team_close(struct peer_team *parallel);
 
 /* Computes one window. */
-void peer_team_embed_window(struct peer_team *team, const struct peer_load *load, uint32_t window);
+void peer_team_embed_window(struct peer_team *parallel, const struct peer_load *load, uint32_t window);
 /* Computes all windows, one after the other. */
-void peer_team_embed(struct peer_team *team, const struct peer_load *load);
+void peer_team_embed(struct peer_team *parallel, const struct peer_load *load);
 
 #endif

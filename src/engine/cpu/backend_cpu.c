@@ -15,7 +15,7 @@
 /* Words that are asked for ahead of their turn. */
 enum { WORDS_AHEAD = 4 };
 
-/* Tokens times heads that a range of attention has at least. */
+/* Tokens times heads that a chunk of attention has at least. */
 enum { LEAST_HEAD_TOKENS = 48, LEAST_HEAD_TOKENS_TILES = 192 };
 
 static enum status cpu_devices(unsigned *count, struct err *err)
@@ -103,7 +103,7 @@ static bool cpu_helped(const struct backend_stream *stream)
 /* The largest weight, in elements, that stays in a second-level cache beside a strip of rows. */
 enum { STRIP_WEIGHTS = 3 << 18 };
 
-/* What a range has at least: of a product on tiles that many outputs, of a normalisation that many rows. */
+/* What a chunk has at least: of a product on tiles that many outputs, of a normalisation that many rows. */
 enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 8 };
 
 static bool ends_in_residual(enum linear_site site)
@@ -149,20 +149,20 @@ static void norm_rows(struct backend_stream *stream, uint32_t layer, enum norm_s
     split_hidden(stream, first, last);
 }
 
-static void norm_range(void *context, unsigned hand, unsigned range)
+static void norm_chunk(void *context, unsigned thread, unsigned chunk)
 {
-    (void)hand;
+    (void)thread;
     const struct cpu_step *step = context;
     struct backend_stream *stream = step->stream;
-    uint32_t rows = stream->pass->extent, first = team_range_first(rows, range, step->ranges);
-    norm_rows(stream, step->layer, (enum norm_site)step->site, first, team_range_first(rows, range + 1, step->ranges),
+    uint32_t rows = stream->pass->extent, first = parallel_for_first(rows, chunk, step->chunks);
+    norm_rows(stream, step->layer, (enum norm_site)step->site, first, parallel_for_first(rows, chunk + 1, step->chunks),
               stream->product + (size_t)first * stream->weights->backend.model->hidden);
 }
 
 static enum status norm_all(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
 {
-    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, stream->pass->extent, LEAST_ROWS)};
-    return cpu_do(&step, norm_range, err);
+    struct cpu_step step = {stream, layer, site, cpu_chunks(stream, stream->pass->extent, LEAST_ROWS)};
+    return cpu_do(&step, norm_chunk, err);
 }
 
 /* ---- in bf16 on tiles, or in f32 by splitting ---- */
@@ -193,25 +193,25 @@ static struct gemm_job job_of(struct backend_stream *stream, uint32_t layer, enu
     return job;
 }
 
-/* A range of outputs: so many panels. */
-static void gemm_range(void *context, unsigned hand, unsigned range)
+/* A chunk of outputs: so many panels. */
+static void gemm_chunk(void *context, unsigned thread, unsigned chunk)
 {
-    (void)hand;
+    (void)thread;
     const struct cpu_step *step = context;
     const struct cpu_weights *weights = step->stream->weights;
     struct gemm_job job = job_of(step->stream, step->layer, (enum linear_site)step->site);
     bool split = weights->kind == GEMM_SPLIT_F32;
     uint32_t panel = split ? SPLIT_ROWS : GEMM_MULTIPLE, panels = job.weight->outputs / panel;
-    job.first_output = team_range_first(panels, range, step->ranges) * panel;
-    job.last_output = team_range_first(panels, range + 1, step->ranges) * panel;
+    job.first_output = parallel_for_first(panels, chunk, step->chunks) * panel;
+    job.last_output = parallel_for_first(panels, chunk + 1, step->chunks) * panel;
     (split ? weights->set->split_f32->run : weights->set->bf16->run)(&job);
 }
 
 static enum status gemm_all(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     uint32_t outputs = stream->weights->layers[layer].linear[site].weight.outputs;
-    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
-    return cpu_do(&step, gemm_range, err);
+    struct cpu_step step = {stream, layer, site, cpu_chunks(stream, outputs, LEAST_OUTPUTS)};
+    return cpu_do(&step, gemm_chunk, err);
 }
 
 /* Strip by strip where a strip can pass the whole weight in the second-level cache: then its sums are normalised while
@@ -240,23 +240,23 @@ static enum status tiles_product(struct backend_stream *stream, uint32_t layer, 
     return ends_in_residual(site) ? norm_all(stream, layer, norm_behind(site), err) : STATUS_OK;
 }
 
-static void split_range(void *context, unsigned hand, unsigned range)
+static void split_chunk(void *context, unsigned thread, unsigned chunk)
 {
-    (void)hand;
+    (void)thread;
     const struct cpu_step *step = context;
     struct backend_stream *stream = step->stream;
     const struct cpu_weights *weights = stream->weights;
     uint32_t rows = stream->pass->extent, inputs = weights->layers[step->layer].linear[step->site].weight.inputs;
-    weights->set->split_f32->split(team_range_first(rows, range, step->ranges),
-                                   team_range_first(rows, range + 1, step->ranges), inputs,
+    weights->set->split_f32->split(parallel_for_first(rows, chunk, step->chunks),
+                                   parallel_for_first(rows, chunk + 1, step->chunks), inputs,
                                    input_of(stream, (enum linear_site)step->site), stream->inner_split);
 }
 
 static enum status split_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     if (ends_in_residual(site)) {
-        struct cpu_step split = {stream, layer, site, cpu_ranges(stream, stream->pass->extent, LEAST_ROWS)};
-        TRY(cpu_do(&split, split_range, err));
+        struct cpu_step split = {stream, layer, site, cpu_chunks(stream, stream->pass->extent, LEAST_ROWS)};
+        TRY(cpu_do(&split, split_chunk, err));
     }
     return gemm_all(stream, layer, site, err);
 }
@@ -265,9 +265,9 @@ static enum status split_product(struct backend_stream *stream, uint32_t layer, 
 
 /* The product that comes next, if it is oneDNN's too. */
 static struct matmul_way way_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
-                                    unsigned hand)
+                                    unsigned thread)
 {
-    struct matmul_way way = {.down = team_goes_down(hand)};
+    struct matmul_way way = {.down = parallel_for_goes_down(thread)};
     layer += site == LINEAR_OUTPUT;
     enum linear_site next = site == LINEAR_OUTPUT ? LINEAR_QKV : (enum linear_site)(site + 1);
     if (layer < weights->first_whole) {
@@ -281,15 +281,15 @@ static struct matmul_way way_behind(const struct cpu_weights *weights, uint32_t 
 static enum status matmul_block(struct backend_stream *stream, uint32_t layer, enum linear_site site, unsigned number,
                                 uint32_t block)
 {
-    struct cpu_hand *hand = &stream->hand[number];
+    struct cpu_thread *thread = &stream->thread[number];
     const struct cpu_weights *weights = stream->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
     const struct model *model = weights->backend.model;
     const struct matmul *shape = weights->shapes[site];
     struct matmul_way way = way_behind(weights, layer, site, number);
-    float *to = site == LINEAR_QKV ? stream->wide : site == LINEAR_INTERMEDIATE ? hand->block : stream->product;
-    TRY(matmul_run(hand->runner, shape, linear->packed, block, &way, stream->pass->extent, input_of(stream, site), to,
-                   &hand->err));
+    float *to = site == LINEAR_QKV ? stream->wide : site == LINEAR_INTERMEDIATE ? thread->block : stream->product;
+    TRY(matmul_run(thread->runner, shape, linear->packed, block, &way, stream->pass->extent, input_of(stream, site), to,
+                   &thread->err));
     if (site != LINEAR_INTERMEDIATE)
         return STATUS_OK;
     uint32_t outputs = matmul_cut(shape, stream->pass->extent).outputs;
@@ -302,13 +302,13 @@ static enum status matmul_block(struct backend_stream *stream, uint32_t layer, e
     return STATUS_OK;
 }
 
-/* A range is a block. */
-static void matmul_range(void *context, unsigned hand, unsigned range)
+/* A chunk is a block. */
+static void matmul_chunk(void *context, unsigned thread, unsigned chunk)
 {
     const struct cpu_step *step = context;
-    struct cpu_hand *own = &step->stream->hand[hand];
+    struct cpu_thread *own = &step->stream->thread[thread];
     if (own->err.status == STATUS_OK)
-        own->err.status = matmul_block(step->stream, step->layer, (enum linear_site)step->site, hand, range);
+        own->err.status = matmul_block(step->stream, step->layer, (enum linear_site)step->site, thread, chunk);
 }
 
 /* ---- in int8 ---- */
@@ -322,17 +322,17 @@ static struct int8_work int8_work_of(const struct backend_stream *stream)
         .qkv = {.f32 = tiles ? NULL : stream->wide, .bf16 = tiles ? stream->wide16 : NULL},
         .context = stream->context,
         .intermediate = stream->wide16,
-        .ranges = 1,
+        .chunks = 1,
     };
 }
 
-static void int8_range(void *context, unsigned hand, unsigned range)
+static void int8_chunk(void *context, unsigned thread, unsigned chunk)
 {
-    (void)hand;
+    (void)thread;
     const struct cpu_step *step = context;
     struct int8_work work = int8_work_of(step->stream);
-    work.range = range;
-    work.ranges = step->ranges;
+    work.chunk = chunk;
+    work.chunks = step->chunks;
     int8_pass_linear(&step->stream->whole, step->stream->weights, &work, step->layer, (enum linear_site)step->site);
 }
 
@@ -341,9 +341,9 @@ static enum status int8_product(struct backend_stream *stream, uint32_t layer, e
     const struct cpu_weights *weights = stream->weights;
     struct int8_work work = int8_work_of(stream);
     uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
-    struct cpu_step step = {stream, layer, site, cpu_ranges(stream, outputs, LEAST_OUTPUTS)};
+    struct cpu_step step = {stream, layer, site, cpu_chunks(stream, outputs, LEAST_OUTPUTS)};
     int8_pass_prepare(&stream->whole, weights, &work, site);
-    return cpu_do(&step, int8_range, err);
+    return cpu_do(&step, int8_chunk, err);
 }
 
 /* ---- what the pass calls ---- */
@@ -366,7 +366,7 @@ static enum status cpu_product(struct backend_stream *stream, uint32_t layer, en
     if (weights->kind == GEMM_SPLIT_F32)
         return split_product(stream, layer, site, err);
     struct cpu_step step = {stream, layer, site, matmul_cut(weights->shapes[site], stream->pass->extent).blocks};
-    return cpu_do(&step, matmul_range, err);
+    return cpu_do(&step, matmul_chunk, err);
 }
 
 static enum status cpu_product_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
@@ -408,7 +408,7 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
     uint32_t width = weights->backend.model->hidden;
     matmul_single_thread();
     stream->pass = pass;
-    stream->helped = stream->team != NULL && team_enter(stream->team, pass->extent <= HELPED_TOKENS);
+    stream->helped = stream->parallel != NULL && parallel_for_enter(stream->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         uint32_t at = pass->start[r] - pass->origin;
         for (uint32_t t = 0; t < WORDS_AHEAD; t++)
@@ -429,8 +429,8 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
 /* Ends the pass: nobody helps with it any more. */
 static void end_pass(struct backend_stream *stream)
 {
-    if (stream->team != NULL)
-        team_leave(stream->team, stream->helped);
+    if (stream->parallel != NULL)
+        parallel_for_leave(stream->parallel, stream->helped);
 }
 
 static enum status ended_by(struct backend_stream *stream, enum status status)
@@ -446,24 +446,24 @@ static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enu
 }
 
 /* Some heads of one row. */
-static void attention_range(void *context, unsigned hand, unsigned range)
+static void attention_chunk(void *context, unsigned thread, unsigned chunk)
 {
     const struct cpu_step *step = context;
     struct backend_stream *stream = step->stream;
     const struct cpu_weights *weights = stream->weights;
     const struct model *model = weights->backend.model;
     const struct pass *pass = stream->pass;
-    unsigned shares = step->ranges / pass->rows, r = range / shares, share = range % shares;
+    unsigned shares = step->chunks / pass->rows, r = chunk / shares, share = chunk % shares;
     size_t first = (size_t)(pass->start[r] - pass->origin) * model->hidden;
     uint32_t head_dim = model->hidden / model->heads;
     struct attention_job job = {
         .length = pass->length[r],
         .heads = model->heads,
-        .first_head = team_range_first(model->heads, share, shares),
-        .last_head = team_range_first(model->heads, share + 1, shares),
+        .first_head = parallel_for_first(model->heads, share, shares),
+        .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
         .scale = 1.0f / sqrtf((float)head_dim),
-        .scratch = stream->hand[hand].scratch,
+        .scratch = stream->thread[thread].scratch,
     };
     if (stream->context.f32 != NULL)
         job.context.f32 = stream->context.f32 + first;
@@ -483,10 +483,10 @@ static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, 
 {
     uint32_t rows = stream->pass->rows, heads = stream->weights->backend.model->heads;
     uint32_t least = stream->weights->kind != GEMM_BF16 ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
-    unsigned shares = cpu_ranges(stream, heads * stream->pass->extent, least) / rows;
+    unsigned shares = cpu_chunks(stream, heads * stream->pass->extent, least) / rows;
     shares = shares < 1 ? 1 : shares < heads ? shares : heads;
     struct cpu_step step = {stream, layer, 0, rows * shares};
-    return ended_by(stream, cpu_do(&step, attention_range, err));
+    return ended_by(stream, cpu_do(&step, attention_chunk, err));
 }
 
 static enum status cpu_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)

@@ -63,11 +63,11 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
 {
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
     uint32_t outputs = linear->weight.outputs, panels = (outputs + INT8_PANEL - 1) / INT8_PANEL;
-    uint32_t last = team_range_first(panels, work->range + 1, work->ranges) * INT8_PANEL;
+    uint32_t last = parallel_for_first(panels, work->chunk + 1, work->chunks) * INT8_PANEL;
     struct gemm_job job = {
         .rows = work->rows,
         .weight = &linear->weight,
-        .first_output = team_range_first(panels, work->range, work->ranges) * INT8_PANEL,
+        .first_output = parallel_for_first(panels, work->chunk, work->chunks) * INT8_PANEL,
         .last_output = last < outputs ? last : outputs,
         .from = space->inner,
         .end = GEMM_SUMS,
@@ -242,7 +242,7 @@ enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial
         return err_set(err, STATUS_NO_MEMORY, "no memory to try int8");
     trial->weights = weights;
     trial->work.rows = TRIAL_ROWS;
-    trial->work.ranges = 1;
+    trial->work.chunks = 1;
     enum status status = prepare(trial, err);
     if (status != STATUS_OK) {
         int8_trial_close(trial);

@@ -22,7 +22,7 @@ struct int8_work {
     struct activations qkv;     /* [rows, 3 hidden]: bf16 with bias for attention on tiles, else f32 without */
     struct activations context; /* [rows, hidden]: one of the two */
     uint16_t *intermediate;     /* [rows, intermediate]; may be qkv's memory */
-    unsigned range, ranges;     /* the part of a product's outputs that int8_pass_linear computes */
+    unsigned chunk, chunks;     /* the part of a product's outputs that int8_pass_linear computes */
 };
 
 /* Lays the buffers for `rows` tokens out in `block`, whose first byte and 64-byte multiples are aligned, or nowhere;
@@ -36,7 +36,7 @@ void int8_pass_embedded(struct int8_space *space, const struct cpu_weights *weig
 void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                        enum linear_site site);
 
-/* The op of that name, see struct backend_ops: of the linear one, only work->range of its outputs. */
+/* The op of that name, see struct backend_ops: of the linear one, only work->chunk of its outputs. */
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
                       uint32_t layer, enum linear_site site);
 void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,

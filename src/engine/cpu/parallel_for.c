@@ -1,6 +1,6 @@
-/* A step's ranges are claimed by one word: the step's number, and the first and the end of the ranges that are left.
+/* A step's chunks are claimed by one word: the step's number, and the first and the end of the chunks that are left.
  * Who claims one has compared the step's number as well, so that a helper that looked at an older step goes away
- * empty-handed, and what the step consists of is read behind the claim only: it stays until all ranges are done. */
+ * empty-handed, and what the step consists of is read behind the claim only: it stays until all chunks are done. */
 #include "engine/cpu/parallel_for.h"
 
 #include <assert.h>
@@ -18,28 +18,28 @@
 #include "engine/cpu/gemm_onednn.h"
 
 enum {
-    SPIN_NS = 100000,    /* a helper that has found no range for so long goes to sleep */
+    SPIN_NS = 100000,    /* a helper that has found no chunk for so long goes to sleep */
     SPINS_A_LOOK = 32,   /* between two looks at the clock */
     SPINS_A_YIELD = 4096 /* of an owner that waits for a helper, which may have lost its core */
 };
 
-enum { RANGE_BITS = 16, RANGES_MAX = (1 << RANGE_BITS) - 1, LINE = 64 };
+enum { CHUNK_BITS = 16, CHUNKS_MAX = (1 << CHUNK_BITS) - 1, LINE = 64 };
 
 struct helper {
-    struct team *team;
-    unsigned hand;
-    pthread_t thread;
+    struct parallel_for *parallel;
+    unsigned thread;
+    pthread_t handle;
 };
 
-struct team {
-    unsigned threads, hands;
+struct parallel_for {
+    unsigned cores, threads;
     atomic_uint computing; /* computations that are on */
     atomic_bool owned;
 
     _Alignas(LINE) atomic_uint_fast64_t ticket; /* the step's number, the end and the first of what is left */
-    struct team_step step;
+    struct parallel_step step;
     uint32_t number;
-    _Alignas(LINE) atomic_uint done; /* ranges, by helpers */
+    _Alignas(LINE) atomic_uint done; /* chunks, by helpers */
 
     _Alignas(LINE) pthread_mutex_t lock; /* of what follows, though `asleep` is looked at without */
     pthread_cond_t called, settled;
@@ -48,7 +48,7 @@ struct team {
     bool closing;
 
     unsigned running;
-    struct helper helpers[TEAM_HANDS_MAX];
+    struct helper helpers[PARALLEL_THREADS_MAX];
 };
 
 static inline void relax(void)
@@ -58,23 +58,23 @@ static inline void relax(void)
 #endif
 }
 
-/* Whether there is a core for this hand beside all who compute. */
-static bool has_core(const struct team *team, unsigned hand)
+/* Whether there is a core for this thread beside all who compute. */
+static bool has_core(const struct parallel_for *parallel, unsigned thread)
 {
-    return hand + atomic_load_explicit(&team->computing, memory_order_relaxed) <= team->threads;
+    return thread + atomic_load_explicit(&parallel->computing, memory_order_relaxed) <= parallel->cores;
 }
 
-static bool claim(struct team *team, unsigned hand, unsigned *range)
+static bool claim(struct parallel_for *parallel, unsigned thread, unsigned *chunk)
 {
-    uint_fast64_t ticket = atomic_load_explicit(&team->ticket, memory_order_relaxed);
+    uint_fast64_t ticket = atomic_load_explicit(&parallel->ticket, memory_order_relaxed);
     for (;;) {
-        unsigned first = ticket & RANGES_MAX, end = ticket >> RANGE_BITS & RANGES_MAX;
+        unsigned first = ticket & CHUNKS_MAX, end = ticket >> CHUNK_BITS & CHUNKS_MAX;
         if (first >= end)
             return false;
-        bool down = team_goes_down(hand);
-        uint_fast64_t rest = down ? ticket - (1u << RANGE_BITS) : ticket + 1;
-        *range = down ? end - 1 : first;
-        if (atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, rest, memory_order_acquire,
+        bool down = parallel_for_goes_down(thread);
+        uint_fast64_t rest = down ? ticket - (1u << CHUNK_BITS) : ticket + 1;
+        *chunk = down ? end - 1 : first;
+        if (atomic_compare_exchange_weak_explicit(&parallel->ticket, &ticket, rest, memory_order_acquire,
                                                   memory_order_relaxed))
             return true;
     }
@@ -83,14 +83,14 @@ static bool claim(struct team *team, unsigned hand, unsigned *range)
 /* ---- helpers ---- */
 
 /* Helps until the computation ends, its core is wanted or nothing has come for a while. */
-static void help(struct team *team, unsigned hand)
+static void help(struct parallel_for *parallel, unsigned thread)
 {
     uint64_t since = clock_now_ns();
-    unsigned range, spins = 0;
-    while (atomic_load_explicit(&team->owned, memory_order_relaxed) && has_core(team, hand)) {
-        if (claim(team, hand, &range)) {
-            team->step.range(team->step.context, hand, range);
-            atomic_fetch_add_explicit(&team->done, 1, memory_order_release);
+    unsigned chunk, spins = 0;
+    while (atomic_load_explicit(&parallel->owned, memory_order_relaxed) && has_core(parallel, thread)) {
+        if (claim(parallel, thread, &chunk)) {
+            parallel->step.chunk(parallel->step.context, thread, chunk);
+            atomic_fetch_add_explicit(&parallel->done, 1, memory_order_release);
             spins = 0;
             since = clock_now_ns();
             continue;
@@ -104,148 +104,150 @@ static void help(struct team *team, unsigned hand)
 static void *helper_main(void *argument)
 {
     struct helper *helper = argument;
-    struct team *team = helper->team;
+    struct parallel_for *parallel = helper->parallel;
     uint64_t seen = 0;
     matmul_single_thread();
-    pthread_mutex_lock(&team->lock);
+    pthread_mutex_lock(&parallel->lock);
     for (;;) {
-        atomic_fetch_add(&team->asleep, 1);
-        pthread_cond_signal(&team->settled);
-        while (team->calls == seen && !team->closing)
-            pthread_cond_wait(&team->called, &team->lock);
-        if (team->closing)
+        atomic_fetch_add(&parallel->asleep, 1);
+        pthread_cond_signal(&parallel->settled);
+        while (parallel->calls == seen && !parallel->closing)
+            pthread_cond_wait(&parallel->called, &parallel->lock);
+        if (parallel->closing)
             break;
-        seen = team->calls;
-        pthread_mutex_unlock(&team->lock);
-        help(team, helper->hand);
-        pthread_mutex_lock(&team->lock);
+        seen = parallel->calls;
+        pthread_mutex_unlock(&parallel->lock);
+        help(parallel, helper->thread);
+        pthread_mutex_lock(&parallel->lock);
     }
-    pthread_mutex_unlock(&team->lock);
+    pthread_mutex_unlock(&parallel->lock);
     return NULL;
 }
 
 /* A helper that is just about to fall asleep may miss this; the next step calls again. */
-static void call(struct team *team)
+static void call(struct parallel_for *parallel)
 {
-    if (atomic_load_explicit(&team->asleep, memory_order_relaxed) == 0 || !has_core(team, 1))
+    if (atomic_load_explicit(&parallel->asleep, memory_order_relaxed) == 0 || !has_core(parallel, 1))
         return;
-    pthread_mutex_lock(&team->lock);
-    atomic_store(&team->asleep, 0);
-    team->calls++;
-    pthread_cond_broadcast(&team->called);
-    pthread_mutex_unlock(&team->lock);
+    pthread_mutex_lock(&parallel->lock);
+    atomic_store(&parallel->asleep, 0);
+    parallel->calls++;
+    pthread_cond_broadcast(&parallel->called);
+    pthread_mutex_unlock(&parallel->lock);
 }
 
 /* ---- opening ---- */
 
 /* Signals are for other threads. Helpers are there, asleep, when this returns. */
-static int start(struct team *team)
+static int start(struct parallel_for *parallel)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     int failed = 0;
-    for (unsigned hand = 1; hand < team->hands && failed == 0; hand++) {
-        struct helper *helper = &team->helpers[team->running];
-        *helper = (struct helper){.team = team, .hand = hand};
-        failed = pthread_create(&helper->thread, NULL, helper_main, helper);
+    for (unsigned thread = 1; thread < parallel->threads && failed == 0; thread++) {
+        struct helper *helper = &parallel->helpers[parallel->running];
+        *helper = (struct helper){.parallel = parallel, .thread = thread};
+        failed = pthread_create(&helper->handle, NULL, helper_main, helper);
         if (failed != 0)
             break;
         char name[16];
-        snprintf(name, sizeof name, "helper-%u", hand % 1000);
-        pthread_setname_np(helper->thread, name);
-        team->running++;
+        snprintf(name, sizeof name, "helper-%u", thread % 1000);
+        pthread_setname_np(helper->handle, name);
+        parallel->running++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_mutex_lock(&team->lock);
-    while (atomic_load(&team->asleep) < team->running)
-        pthread_cond_wait(&team->settled, &team->lock);
-    pthread_mutex_unlock(&team->lock);
+    pthread_mutex_lock(&parallel->lock);
+    while (atomic_load(&parallel->asleep) < parallel->running)
+        pthread_cond_wait(&parallel->settled, &parallel->lock);
+    pthread_mutex_unlock(&parallel->lock);
     return failed;
 }
 
-enum status team_open(unsigned threads, struct team **out, struct err *err)
+enum status parallel_for_open(unsigned cores, struct parallel_for **out, struct err *err)
 {
-    size_t bytes = (sizeof(struct team) + LINE - 1) / LINE * LINE;
-    struct team *team = aligned_alloc(LINE, bytes);
-    if (team == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a team of %u threads", threads);
-    memset(team, 0, bytes);
-    team->threads = threads;
-    team->hands = threads < TEAM_HANDS_MAX ? threads : TEAM_HANDS_MAX;
-    pthread_mutex_init(&team->lock, NULL);
-    pthread_cond_init(&team->called, NULL);
-    pthread_cond_init(&team->settled, NULL);
-    int failed = start(team);
+    size_t bytes = (sizeof(struct parallel_for) + LINE - 1) / LINE * LINE;
+    struct parallel_for *parallel = aligned_alloc(LINE, bytes);
+    if (parallel == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for helpers of %u cores", cores);
+    memset(parallel, 0, bytes);
+    parallel->cores = cores;
+    parallel->threads = cores < PARALLEL_THREADS_MAX ? cores : PARALLEL_THREADS_MAX;
+    pthread_mutex_init(&parallel->lock, NULL);
+    pthread_cond_init(&parallel->called, NULL);
+    pthread_cond_init(&parallel->settled, NULL);
+    int failed = start(parallel);
     if (failed != 0) {
-        team_close(team);
+        parallel_for_close(parallel);
         return err_set(err, STATUS_IO, "cannot start a helper thread: %s", strerror(failed));
     }
-    *out = team;
+    *out = parallel;
     return STATUS_OK;
 }
 
-void team_close(struct team *team)
+void parallel_for_close(struct parallel_for *parallel)
 {
-    if (team == NULL)
+    if (parallel == NULL)
         return;
-    pthread_mutex_lock(&team->lock);
-    team->closing = true;
-    pthread_cond_broadcast(&team->called);
-    pthread_mutex_unlock(&team->lock);
-    for (unsigned i = 0; i < team->running; i++)
-        pthread_join(team->helpers[i].thread, NULL);
-    pthread_cond_destroy(&team->called);
-    pthread_cond_destroy(&team->settled);
-    pthread_mutex_destroy(&team->lock);
-    free(team);
+    pthread_mutex_lock(&parallel->lock);
+    parallel->closing = true;
+    pthread_cond_broadcast(&parallel->called);
+    pthread_mutex_unlock(&parallel->lock);
+    for (unsigned i = 0; i < parallel->running; i++)
+        pthread_join(parallel->helpers[i].handle, NULL);
+    pthread_cond_destroy(&parallel->called);
+    pthread_cond_destroy(&parallel->settled);
+    pthread_mutex_destroy(&parallel->lock);
+    free(parallel);
 }
 
-unsigned team_hands(const struct team *team)
+unsigned parallel_for_threads(const struct parallel_for *parallel)
 {
-    return team->hands;
+    return parallel->threads;
 }
 
 /* ---- who computes ---- */
 
-bool team_enter(struct team *team, bool wants)
+bool parallel_for_enter(struct parallel_for *parallel, bool wants)
 {
-    bool alone = atomic_fetch_add(&team->computing, 1) + 1 < team->threads;
-    if (!wants || !alone || atomic_exchange_explicit(&team->owned, true, memory_order_acquire))
+    bool alone = atomic_fetch_add(&parallel->computing, 1) + 1 < parallel->cores;
+    if (!wants || !alone || atomic_exchange_explicit(&parallel->owned, true, memory_order_acquire))
         return false;
-    call(team);
+    call(parallel);
     return true;
 }
 
-void team_leave(struct team *team, bool owns)
+void parallel_for_leave(struct parallel_for *parallel, bool owns)
 {
     if (owns)
-        atomic_store_explicit(&team->owned, false, memory_order_release);
-    atomic_fetch_sub(&team->computing, 1);
+        atomic_store_explicit(&parallel->owned, false, memory_order_release);
+    atomic_fetch_sub(&parallel->computing, 1);
 }
 
-static void publish(struct team *team, const struct team_step *step)
+static void publish(struct parallel_for *parallel, const struct parallel_step *step)
 {
-    team->step = *step;
-    team->number++;
-    atomic_store_explicit(&team->done, 0, memory_order_relaxed);
-    uint_fast64_t ticket = (uint_fast64_t)team->number << 2 * RANGE_BITS | (uint_fast64_t)step->ranges << RANGE_BITS;
-    atomic_store_explicit(&team->ticket, ticket, memory_order_release);
-    call(team);
+    parallel->step = *step;
+    parallel->number++;
+    atomic_store_explicit(&parallel->done, 0, memory_order_relaxed);
+    uint_fast64_t ticket = (uint_fast64_t)parallel->number << 2 * CHUNK_BITS | (uint_fast64_t)step->chunks
+                                                                                   << CHUNK_BITS;
+    atomic_store_explicit(&parallel->ticket, ticket, memory_order_release);
+    call(parallel);
 }
 
-void team_run(struct team *team, const struct team_step *step)
+void parallel_for_run(struct parallel_for *parallel, const struct parallel_step *step)
 {
-    assert(step->ranges <= RANGES_MAX);
-    unsigned range, own = 0;
-    if (step->ranges == 1) {
-        step->range(step->context, 0, 0);
+    assert(step->chunks <= CHUNKS_MAX);
+    unsigned chunk, own = 0;
+    if (step->chunks == 1) {
+        step->chunk(step->context, 0, 0);
         return;
     }
-    publish(team, step);
-    for (; claim(team, 0, &range); own++)
-        step->range(step->context, 0, range);
-    for (unsigned spins = 1; own + atomic_load_explicit(&team->done, memory_order_acquire) < step->ranges; spins++) {
+    publish(parallel, step);
+    for (; claim(parallel, 0, &chunk); own++)
+        step->chunk(step->context, 0, chunk);
+    for (unsigned spins = 1; own + atomic_load_explicit(&parallel->done, memory_order_acquire) < step->chunks;
+         spins++) {
         relax();
         if (spins % SPINS_A_YIELD == 0)
             sched_yield();

@@ -1,69 +1,69 @@
-/* A team: threads that help another one through a short computation, so that a single small text has more than one
- * core. The thread that computes owns the team meanwhile and publishes its work step by step; a step is some ranges,
- * and whoever is there claims the next one, half of the hands from the end. A helper that comes late or not at all
- * therefore costs nothing: its ranges are done by the others, and nobody waits but for ranges that somebody is at.
+/* A parallel loop for short passes, so that a single small text gets more than one core. The thread that computes owns
+ * the helpers for as long as its pass takes, and publishes the pass step by step. A step is some chunks; whoever is
+ * there claims the next one, every other thread from the end. A helper that comes late or not at all costs nothing: the
+ * others do its chunks, and the owner waits only for chunks that somebody has begun.
  *
- * Helpers only use cores that nothing else of this process computes on: all computations say when they begin and end,
- * and for each one that is on, a helper less may claim. Within a computation a helper spins for a moment between
- * steps; outside of one it sleeps. */
-#ifndef ENGINE_TEAM_H
-#define ENGINE_TEAM_H
+ * Helpers use only cores that nothing else of this process computes on: every computation says when it begins and ends,
+ * and each one that is under way leaves one helper less. Between the steps of a computation helpers spin for a moment;
+ * outside of one they sleep. */
+#ifndef ENGINE_CPU_PARALLEL_FOR_H
+#define ENGINE_CPU_PARALLEL_FOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
-struct team;
+struct parallel_for;
 
-/* Threads that one computation has at most, the owner included: each more brings less. */
-enum { TEAM_HANDS_MAX = 8 };
+/* The most threads in one computation, with the owner: each further one brings less. */
+enum { PARALLEL_THREADS_MAX = 8 };
 
-/* Some ranges of work that may be done in any order, at once. */
-struct team_step {
-    /* `hand` says who does it: 0 is the owner, 1 up to team_hands - 1 are helpers. A range is done once, on one hand,
-     * and a hand does one range at a time. */
-    void (*range)(void *context, unsigned hand, unsigned range);
+/* Chunks of work that may be done in any order, at the same time. */
+struct parallel_step {
+    /* `thread` is who does it: 0 is the owner, 1 up to parallel_for_threads - 1 are helpers. Each chunk is done once,
+     * and a thread does one at a time. */
+    void (*chunk)(void *context, unsigned thread, unsigned chunk);
     void *context;
-    unsigned ranges; /* at most 65535 */
+    unsigned chunks; /* at most 65535 */
 };
 
-/* Starts the helpers for a process that may keep `threads` cores busy. Owns: the caller ends it with team_close, when
- * nothing computes. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
-MUST_CHECK enum status team_open(unsigned threads, struct team **out, struct err *err);
+/* Starts the helpers of a process that may keep `cores` cores busy. Owns: the caller ends it with parallel_for_close
+ * when nothing computes. Errors: STATUS_NO_MEMORY, STATUS_IO (no thread). */
+MUST_CHECK enum status parallel_for_open(unsigned cores, struct parallel_for **out, struct err *err);
 
 /* Ends the helpers and joins them. NULL is allowed. */
-void team_close(struct team *team);
+void parallel_for_close(struct parallel_for *parallel);
 
-/* The first of so many equal parts that belongs to a range; the first of the next range ends it. */
-static inline uint32_t team_range_first(uint32_t parts, unsigned range, unsigned ranges)
+/* Where a chunk begins in `parts` parts that are shared out evenly; it ends where the next one begins. */
+static inline uint32_t parallel_for_first(uint32_t parts, unsigned chunk, unsigned chunks)
 {
-    return (uint32_t)((uint64_t)parts * range / ranges);
+    return (uint32_t)((uint64_t)parts * chunk / chunks);
 }
 
-/* Threads that may have a part in a step, the owner included. */
-unsigned team_hands(const struct team *team);
+/* The threads that may take part in a step, with the owner. */
+unsigned parallel_for_threads(const struct parallel_for *parallel);
 
-/* A computation begins. True: it owns the team from now on; false when it does not want to, when another one does, or
- * when no core is left for helpers. Thread: any. */
-bool team_enter(struct team *team, bool wants);
+/* A computation begins. True: it owns the helpers from now on. False: it does not want them, another one has them, or
+ * no core is left for them. Thread: any. */
+bool parallel_for_enter(struct parallel_for *parallel, bool wants);
 
-/* It ends. `owns` is what team_enter said. */
-void team_leave(struct team *team, bool owns);
+/* It ends. `owns` is what parallel_for_enter said. */
+void parallel_for_leave(struct parallel_for *parallel, bool owns);
 
-/* Whether a hand claims ranges from the last one on downwards, as every other one does: so what it does next is beside
- * what it has done, and about the same in the same step of the next computation. */
-static inline bool team_goes_down(unsigned hand)
+/* Whether a thread claims chunks from the last one downwards, as every other one does: its next chunk then lies beside
+ * its last one, and it gets about the same chunks in the same step of the next computation. */
+static inline bool parallel_for_goes_down(unsigned thread)
 {
-    return hand % 2 == 1;
+    return thread % 2 == 1;
 }
 
-/* Does all ranges of a step. What it reads may be written before, and what it writes read behind it, without further
- * ado. Thread: the owner. */
-void team_run(struct team *team, const struct team_step *step);
+/* Does all chunks of a step. They see what was written before it, and the owner sees afterwards what they wrote.
+ * Thread: the owner. */
+void parallel_for_run(struct parallel_for *parallel, const struct parallel_step *step);
 
-/* The least CPU quota of the process's control groups (either version), or 0 where none is set; engine_default_threads
- * asks it with /proc/self/cgroup and /sys/fs/cgroup. Units: CPUs. */
+/* The least CPU quota of the process's control groups (version 1 or 2), or 0 where none is set; engine_default_threads
+ * calls it with /proc/self/cgroup and /sys/fs/cgroup. Units: CPUs. */
 double threads_cgroup_quota(const char *proc_cgroup, const char *mount);
 
 #endif

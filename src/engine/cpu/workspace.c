@@ -6,8 +6,8 @@
 
 #include "base/system.h"
 
-/* Ranges of a step for each hand. */
-enum { RANGES_A_HAND = 4 };
+/* Chunks of a step for each thread. */
+enum { CHUNKS_PER_THREAD = 4 };
 
 static size_t larger(size_t a, size_t b)
 {
@@ -35,13 +35,13 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
 }
 
 /* Lays out what helpers have to themselves, as lay_out does. */
-static size_t lay_out_helpers(struct backend_stream *stream, unsigned hands, char *block)
+static size_t lay_out_helpers(struct backend_stream *stream, unsigned threads, char *block)
 {
     const struct cpu_weights *weights = stream->weights;
     size_t used = 0, floats = block_floats(weights, rows_for(HELPED_TOKENS));
-    for (unsigned hand = 1; hand < hands; hand++) {
-        stream->hand[hand].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
-        stream->hand[hand].block = memory_part(block, &used, floats * sizeof(float));
+    for (unsigned thread = 1; thread < threads; thread++) {
+        stream->thread[thread].scratch = memory_part(block, &used, scratch_bytes(weights, HELPED_TOKENS));
+        stream->thread[thread].block = memory_part(block, &used, floats * sizeof(float));
     }
     return used;
 }
@@ -65,8 +65,8 @@ static size_t lay_out(struct backend_stream *stream, char *block)
 
     stream->hidden = memory_part(block, &used, hidden * sizeof(float));
     stream->product = memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
-    stream->hand[0].block = stream->product;
-    stream->hand[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
+    stream->thread[0].block = stream->product;
+    stream->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
     if (weights->kind != GEMM_BF16)
         stream->wide = memory_part(block, &used, wide * sizeof(float));
     if (weights->kind == GEMM_SPLIT_F32) {
@@ -96,8 +96,8 @@ void cpu_stream_close(struct backend_stream *stream)
 {
     if (stream == NULL)
         return;
-    for (unsigned hand = 0; hand < TEAM_HANDS_MAX; hand++)
-        matmul_runner_close(stream->hand[hand].runner);
+    for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++)
+        matmul_runner_close(stream->thread[thread].runner);
     free(stream->helpers_memory);
     free(stream->memory);
     free(stream);
@@ -113,11 +113,11 @@ static enum status make_room(size_t bytes, void **out, struct err *err)
     return STATUS_OK;
 }
 
-static enum status open_runner(const struct cpu_weights *weights, struct cpu_hand *hand, struct err *err)
+static enum status open_runner(const struct cpu_weights *weights, struct cpu_thread *thread, struct err *err)
 {
     if (weights->shapes[0] == NULL)
         return STATUS_OK;
-    return matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &hand->runner, err);
+    return matmul_runner_open(weights->device, weights->shapes, CPU_SHAPES, &thread->runner, err);
 }
 
 enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
@@ -128,12 +128,12 @@ enum status cpu_stream_open(struct backend *backend, struct backend_stream **out
     if (stream == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU stream");
     stream->weights = weights;
-    stream->hands = 1;
+    stream->threads = 1;
     size_t bytes = lay_out(stream, NULL);
     enum status status = make_room(bytes, &stream->memory, err);
     if (status == STATUS_OK) {
         lay_out(stream, stream->memory);
-        status = open_runner(weights, &stream->hand[0], err);
+        status = open_runner(weights, &stream->thread[0], err);
     }
     if (status != STATUS_OK) {
         cpu_stream_close(stream);
@@ -144,43 +144,43 @@ enum status cpu_stream_open(struct backend *backend, struct backend_stream **out
 }
 
 /* Where it fails the stream goes on alone. */
-enum status cpu_stream_join(struct backend_stream *stream, struct team *team, struct err *err)
+enum status cpu_stream_join(struct backend_stream *stream, struct parallel_for *parallel, struct err *err)
 {
     const struct cpu_weights *weights = stream->weights;
-    unsigned hands = team_hands(team);
-    if (hands == 1)
+    unsigned threads = parallel_for_threads(parallel);
+    if (threads == 1)
         return STATUS_OK;
-    TRY(make_room(lay_out_helpers(stream, hands, NULL), &stream->helpers_memory, err));
-    lay_out_helpers(stream, hands, stream->helpers_memory);
-    for (unsigned hand = 1; hand < hands; hand++)
-        TRY(open_runner(weights, &stream->hand[hand], err));
-    stream->hands = hands;
-    stream->team = team;
+    TRY(make_room(lay_out_helpers(stream, threads, NULL), &stream->helpers_memory, err));
+    lay_out_helpers(stream, threads, stream->helpers_memory);
+    for (unsigned thread = 1; thread < threads; thread++)
+        TRY(open_runner(weights, &stream->thread[thread], err));
+    stream->threads = threads;
+    stream->parallel = parallel;
     return STATUS_OK;
 }
 
 /* ---- steps ---- */
 
-unsigned cpu_ranges(const struct backend_stream *stream, uint32_t parts, uint32_t least)
+unsigned cpu_chunks(const struct backend_stream *stream, uint32_t parts, uint32_t least)
 {
     if (!stream->helped)
         return 1;
-    unsigned most = parts / least, good = stream->hands * RANGES_A_HAND;
+    unsigned most = parts / least, good = stream->threads * CHUNKS_PER_THREAD;
     return most < 1 ? 1 : most < good ? most : good;
 }
 
-enum status cpu_do(const struct cpu_step *step, void (*range)(void *context, unsigned hand, unsigned range),
+enum status cpu_do(const struct cpu_step *step, void (*chunk)(void *context, unsigned thread, unsigned chunk),
                    struct err *err)
 {
     struct backend_stream *stream = step->stream;
     struct cpu_step own = *step;
     if (stream->helped)
-        team_run(stream->team, &(struct team_step){range, &own, step->ranges});
+        parallel_for_run(stream->parallel, &(struct parallel_step){chunk, &own, step->chunks});
     else
-        for (unsigned i = 0; i < step->ranges; i++)
-            range(&own, 0, i);
-    for (unsigned hand = 0; hand < stream->hands; hand++) {
-        struct err *met = &stream->hand[hand].err;
+        for (unsigned i = 0; i < step->chunks; i++)
+            chunk(&own, 0, i);
+    for (unsigned thread = 0; thread < stream->threads; thread++) {
+        struct err *met = &stream->thread[thread].err;
         enum status status = met->status;
         if (status == STATUS_OK)
             continue;

@@ -16,10 +16,10 @@ enum { PASS_TOKENS = 512 };
 enum { HELPED_TOKENS = 256 };
 
 /* What a thread has to itself. */
-struct cpu_hand {
+struct cpu_thread {
     struct matmul_runner *runner; /* NULL where nothing is oneDNN's */
     float *scratch;               /* attention's */
-    float *block;                 /* one block of a product of oneDNN's; the first hand's is `product` */
+    float *block;                 /* one block of a product of oneDNN's; the first thread's is `product` */
     struct err err;               /* what went wrong in its part of a step */
 };
 
@@ -38,16 +38,16 @@ struct backend_stream {
     struct scaled_rows inner_split;  /* [rows, hidden] of the context, then [rows, intermediate] */
     struct int8_space whole;         /* in int8 */
 
-    struct team *team; /* NULL: nobody ever helps */
-    bool helped;       /* with the pass that is on, or was last */
-    unsigned hands;
-    void *helpers_memory; /* behind the hands of helpers */
-    struct cpu_hand hand[TEAM_HANDS_MAX];
+    struct parallel_for *parallel; /* NULL: nobody ever helps */
+    bool helped;                   /* with the pass that is on, or was last */
+    unsigned threads;
+    void *helpers_memory; /* behind what helpers have */
+    struct cpu_thread thread[PARALLEL_THREADS_MAX];
 };
 
 /* The ops stream_open, stream_join and stream_close of struct backend_ops. */
 MUST_CHECK enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err);
-MUST_CHECK enum status cpu_stream_join(struct backend_stream *stream, struct team *team, struct err *err);
+MUST_CHECK enum status cpu_stream_join(struct backend_stream *stream, struct parallel_for *parallel, struct err *err);
 void cpu_stream_close(struct backend_stream *stream);
 
 /* A row of `hidden`, and of `hidden16` where that is. */
@@ -57,20 +57,20 @@ static inline struct activations cpu_hidden_row(const struct backend_stream *str
     return (struct activations){stream->hidden + at, stream->hidden16 == NULL ? NULL : stream->hidden16 + at};
 }
 
-/* One step of a pass: what to do, cut into ranges. */
+/* One step of a pass: what to do, cut into chunks. */
 struct cpu_step {
     struct backend_stream *stream;
     uint32_t layer;
     unsigned site; /* an enum linear_site or norm_site */
-    unsigned ranges;
+    unsigned chunks;
 };
 
-/* How many ranges a step of `parts` equal parts is cut into, where a range should have `least` of them: 1 when nobody
- * helps, else a few for each hand, so that they end at about the same time. */
-unsigned cpu_ranges(const struct backend_stream *stream, uint32_t parts, uint32_t least);
+/* How many chunks a step of `parts` equal parts is cut into, where a chunk should have `least` of them: 1 when nobody
+ * helps, else a few for each thread, so that they end at about the same time. */
+unsigned cpu_chunks(const struct backend_stream *stream, uint32_t parts, uint32_t least);
 
-/* Does a step, alone or with the team; `range` gets it as context. Errors: what the hands met. */
-MUST_CHECK enum status cpu_do(const struct cpu_step *step, void (*range)(void *context, unsigned hand, unsigned range),
-                              struct err *err);
+/* Does a step, alone or with helpers; `chunk` gets it as context. Errors: what the threads met. */
+MUST_CHECK enum status cpu_do(const struct cpu_step *step,
+                              void (*chunk)(void *context, unsigned thread, unsigned chunk), struct err *err);
 
 #endif

@@ -66,12 +66,12 @@ static struct steady run_batches(enum precision precision, uint32_t rows, unsign
     struct engine_options options = {.backend = "cpu", .precision = precision};
     struct engine *engine;
     struct encoder *encoder;
-    struct team *team;
+    struct parallel_for *parallel;
     struct err err;
     assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
-    assert_int_equal(team_open(threads, &team, &err), STATUS_OK);
-    assert_int_equal(encoder_join(encoder, team, &err), STATUS_OK);
+    assert_int_equal(parallel_for_open(threads, &parallel, &err), STATUS_OK);
+    assert_int_equal(encoder_join(encoder, parallel, &err), STATUS_OK);
 
     uint32_t start[ROWS], length[ROWS], extent = 0;
     for (uint32_t r = 0; r < rows; r++) {
@@ -98,7 +98,7 @@ static struct steady run_batches(enum precision precision, uint32_t rows, unsign
     free(ids);
     free(output);
     encoder_close(encoder);
-    team_close(team);
+    parallel_for_close(parallel);
     engine_close(engine);
     memory_model_free(model);
     return steady;

@@ -1,6 +1,5 @@
-/* The team: every range once, on one hand at a time, whatever helpers come, late or not at all; and vectors whose bits
- * do not show who computed them.
- * ctest: threads */
+/* The parallel loop: every chunk once, on one thread at a time, whatever helpers come, late or not at all; and vectors
+ * whose bits do not show who computed them. ctest: threads */
 #include "harness.h"
 
 #include <pthread.h>
@@ -9,11 +8,11 @@
 #include <stdlib.h>
 
 #include "engine/backend.h"
-#include "engine/engine.h"
 #include "engine/cpu/parallel_for.h"
+#include "engine/engine.h"
 #include "memory_model.h"
 
-enum { RANGES = 200, STEPS = 50, LONGEST = 128 };
+enum { CHUNKS = 200, STEPS = 50, LONGEST = 128 };
 
 static uint32_t next_random(uint32_t *state)
 {
@@ -21,123 +20,123 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-static struct team *open_team(unsigned threads)
+static struct parallel_for *open_team(unsigned threads)
 {
-    struct team *team;
+    struct parallel_for *parallel;
     struct err err;
-    assert_int_equal(team_open(threads, &team, &err), STATUS_OK);
-    return team;
+    assert_int_equal(parallel_for_open(threads, &parallel, &err), STATUS_OK);
+    return parallel;
 }
 
-/* ---- ranges ---- */
+/* ---- chunks ---- */
 
-/* What the ranges of a step write is not atomic: TSan looks whether each is behind the one before it. */
-struct ranges {
+/* What the chunks of a step write is not atomic: TSan looks whether each is behind the one before it. */
+struct chunks {
     unsigned number;
-    unsigned done[RANGES];
-    unsigned sums[TEAM_HANDS_MAX]; /* of the hands; written by their threads alone */
-    atomic_uint on[TEAM_HANDS_MAX], clashes;
+    unsigned done[CHUNKS];
+    unsigned sums[PARALLEL_THREADS_MAX]; /* of the threads; written by their threads alone */
+    atomic_uint on[PARALLEL_THREADS_MAX], clashes;
 };
 
-static void do_range(void *context, unsigned hand, unsigned range)
+static void do_chunk(void *context, unsigned thread, unsigned chunk)
 {
-    struct ranges *ranges = context;
-    if (atomic_fetch_add(&ranges->on[hand], 1) != 0)
-        atomic_fetch_add(&ranges->clashes, 1);
-    ranges->done[range]++;
-    ranges->sums[hand] += ranges->number;
-    if (range == 60)
+    struct chunks *chunks = context;
+    if (atomic_fetch_add(&chunks->on[thread], 1) != 0)
+        atomic_fetch_add(&chunks->clashes, 1);
+    chunks->done[chunk]++;
+    chunks->sums[thread] += chunks->number;
+    if (chunk == 60)
         sched_yield();
-    atomic_fetch_sub(&ranges->on[hand], 1);
+    atomic_fetch_sub(&chunks->on[thread], 1);
 }
 
-/* Steps of all sizes in computations of a few steps; returns what the hands' sums must be together. */
-static unsigned do_steps(struct team *team, struct ranges *ranges, uint32_t seed)
+/* Steps of all sizes in computations of a few steps; returns what the threads' sums must be together. */
+static unsigned do_steps(struct parallel_for *parallel, struct chunks *chunks, uint32_t seed)
 {
     unsigned expected = 0;
     for (unsigned step = 0; step < STEPS;) {
-        bool owns = team_enter(team, true);
+        bool owns = parallel_for_enter(parallel, true);
         for (unsigned i = 0; i < 5; i++, step++) {
-            unsigned count = 1 + next_random(&seed) % RANGES;
-            ranges->number = next_random(&seed) % 10;
-            memset(ranges->done, 0, sizeof ranges->done);
+            unsigned count = 1 + next_random(&seed) % CHUNKS;
+            chunks->number = next_random(&seed) % 10;
+            memset(chunks->done, 0, sizeof chunks->done);
             for (unsigned r = 0; r < count && !owns; r++)
-                do_range(ranges, 0, r);
+                do_chunk(chunks, 0, r);
             if (owns)
-                team_run(team, &(struct team_step){do_range, ranges, count});
-            for (unsigned r = 0; r < RANGES; r++)
-                assert_int_equal(ranges->done[r], r < count);
-            expected += ranges->number * count;
+                parallel_for_run(parallel, &(struct parallel_step){do_chunk, chunks, count});
+            for (unsigned r = 0; r < CHUNKS; r++)
+                assert_int_equal(chunks->done[r], r < count);
+            expected += chunks->number * count;
         }
-        team_leave(team, owns);
+        parallel_for_leave(parallel, owns);
     }
     return expected;
 }
 
-static void every_range_is_done_once(void **state)
+static void every_chunk_is_done_once(void **state)
 {
     (void)state;
     for (unsigned threads = 1; threads <= 5; threads++) {
-        struct team *team = open_team(threads);
-        struct ranges ranges = {0};
-        unsigned expected = do_steps(team, &ranges, threads), sum = 0;
-        for (unsigned hand = 0; hand < TEAM_HANDS_MAX; hand++)
-            sum += ranges.sums[hand];
+        struct parallel_for *parallel = open_team(threads);
+        struct chunks chunks = {0};
+        unsigned expected = do_steps(parallel, &chunks, threads), sum = 0;
+        for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++)
+            sum += chunks.sums[thread];
         assert_int_equal(sum, expected);
-        assert_int_equal(ranges.clashes, 0);
-        team_close(team);
+        assert_int_equal(chunks.clashes, 0);
+        parallel_for_close(parallel);
     }
 }
 
 static void helpers_have_a_part(void **state)
 {
     (void)state;
-    struct team *team = open_team(3);
-    struct ranges ranges = {.number = 1};
-    assert_int_equal(team_hands(team), 3);
-    while (ranges.sums[1] == 0 || ranges.sums[2] == 0) {
-        bool owns = team_enter(team, true);
+    struct parallel_for *parallel = open_team(3);
+    struct chunks chunks = {.number = 1};
+    assert_int_equal(parallel_for_threads(parallel), 3);
+    while (chunks.sums[1] == 0 || chunks.sums[2] == 0) {
+        bool owns = parallel_for_enter(parallel, true);
         assert_true(owns);
-        team_run(team, &(struct team_step){do_range, &ranges, RANGES});
-        team_leave(team, owns);
+        parallel_for_run(parallel, &(struct parallel_step){do_chunk, &chunks, CHUNKS});
+        parallel_for_leave(parallel, owns);
     }
-    team_close(team);
+    parallel_for_close(parallel);
 }
 
 static void a_team_has_one_owner_and_no_more_hands_than_cores(void **state)
 {
     (void)state;
-    struct team *team = open_team(3);
-    assert_false(team_enter(team, false));
-    assert_true(team_enter(team, true)); /* two compute, one helper is left */
-    assert_false(team_enter(team, true));
-    team_leave(team, false);
-    team_leave(team, true);
-    assert_true(team_enter(team, true));
-    team_leave(team, true);
-    assert_false(team_enter(team, false));
-    assert_false(team_enter(team, true)); /* no: three compute */
+    struct parallel_for *parallel = open_team(3);
+    assert_false(parallel_for_enter(parallel, false));
+    assert_true(parallel_for_enter(parallel, true)); /* two compute, one helper is left */
+    assert_false(parallel_for_enter(parallel, true));
+    parallel_for_leave(parallel, false);
+    parallel_for_leave(parallel, true);
+    assert_true(parallel_for_enter(parallel, true));
+    parallel_for_leave(parallel, true);
+    assert_false(parallel_for_enter(parallel, false));
+    assert_false(parallel_for_enter(parallel, true)); /* no: three compute */
     for (int i = 0; i < 3; i++)
-        team_leave(team, false);
-    assert_true(team_enter(team, true));
-    team_leave(team, true);
-    team_close(team);
+        parallel_for_leave(parallel, false);
+    assert_true(parallel_for_enter(parallel, true));
+    parallel_for_leave(parallel, true);
+    parallel_for_close(parallel);
 
-    team = open_team(1);
-    assert_int_equal(team_hands(team), 1);
-    assert_false(team_enter(team, true));
-    team_leave(team, false);
-    team_close(team);
+    parallel = open_team(1);
+    assert_int_equal(parallel_for_threads(parallel), 1);
+    assert_false(parallel_for_enter(parallel, true));
+    parallel_for_leave(parallel, false);
+    parallel_for_close(parallel);
 
-    team = open_team(2 * TEAM_HANDS_MAX);
-    assert_int_equal(team_hands(team), TEAM_HANDS_MAX);
-    team_close(team);
+    parallel = open_team(2 * PARALLEL_THREADS_MAX);
+    assert_int_equal(parallel_for_threads(parallel), PARALLEL_THREADS_MAX);
+    parallel_for_close(parallel);
 }
 
 /* ---- vectors ---- */
 
 struct disturbance {
-    struct team *team;
+    struct parallel_for *parallel;
     atomic_bool ends;
 };
 
@@ -147,10 +146,10 @@ static void *disturb(void *argument)
     struct disturbance *disturbance = argument;
     uint32_t seed = 5;
     while (!atomic_load(&disturbance->ends)) {
-        bool owns = team_enter(disturbance->team, false);
+        bool owns = parallel_for_enter(disturbance->parallel, false);
         for (uint32_t spins = next_random(&seed) % 2000; spins > 0; spins--)
             atomic_signal_fence(memory_order_seq_cst);
-        team_leave(disturbance->team, owns);
+        parallel_for_leave(disturbance->parallel, owns);
         for (uint32_t yields = next_random(&seed) % 4; yields > 0; yields--)
             sched_yield();
     }
@@ -160,7 +159,7 @@ static void *disturb(void *argument)
 struct scene {
     struct model *model;
     struct engine *engine;
-    struct team *team;
+    struct parallel_for *parallel;
     int32_t ids[LONGEST];
     float *expected; /* [LONGEST + 1, dim] */
 };
@@ -204,7 +203,7 @@ static void *embed_all(void *argument)
     intptr_t wrong = 0;
     float *vector = calloc(dim, sizeof *vector);
     if (vector == NULL || encoder_open(scene->engine, &encoder, NULL) != STATUS_OK ||
-        encoder_join(encoder, scene->team, NULL) != STATUS_OK)
+        encoder_join(encoder, scene->parallel, NULL) != STATUS_OK)
         abort();
     for (unsigned i = 0; i < 2 * LONGEST; i++) {
         uint32_t length = i < LONGEST ? i + 1 : 1 + next_random(&seed) % LONGEST;
@@ -235,8 +234,8 @@ static void check_bits(struct memory_shape shape, enum precision precision)
         assert_true(embed(&scene, alone, length, scene.expected + (size_t)length * scene.model->dim));
 
     for (unsigned threads = 2; threads <= 4; threads += 2) {
-        scene.team = open_team(threads);
-        struct disturbance disturbance = {.team = scene.team};
+        scene.parallel = open_team(threads);
+        struct disturbance disturbance = {.parallel = scene.parallel};
         pthread_t others[2];
         assert_int_equal(pthread_create(&others[0], NULL, disturb, &disturbance), 0);
         assert_int_equal(pthread_create(&others[1], NULL, embed_all, &scene), 0);
@@ -244,7 +243,7 @@ static void check_bits(struct memory_shape shape, enum precision precision)
         pthread_join(others[1], &wrong[1]);
         atomic_store(&disturbance.ends, true);
         pthread_join(others[0], NULL);
-        team_close(scene.team);
+        parallel_for_close(scene.parallel);
         assert_null(wrong[0]);
         assert_null(wrong[1]);
     }
@@ -281,23 +280,23 @@ static void a_batch_says_whether_it_was_helped(void **state)
     (void)state;
     struct model *model = memory_model(wide, 3);
     struct engine_options options = {"cpu", PRECISION_F32};
-    struct team *team = open_team(2);
+    struct parallel_for *parallel = open_team(2);
     struct engine *engine;
     struct encoder *encoder;
     struct err err;
     assert_int_equal(engine_open(model, &options, &engine, &err), STATUS_OK);
     assert_int_equal(encoder_open(engine, &encoder, &err), STATUS_OK);
     assert_false(helped_with(encoder, 1));
-    assert_int_equal(encoder_join(encoder, team, &err), STATUS_OK);
+    assert_int_equal(encoder_join(encoder, parallel, &err), STATUS_OK);
     assert_true(helped_with(encoder, 1));
     assert_true(helped_with(encoder, 4));
     assert_false(helped_with(encoder, 5));
-    bool owns = team_enter(team, false);
+    bool owns = parallel_for_enter(parallel, false);
     assert_false(helped_with(encoder, 1));
-    team_leave(team, owns);
+    parallel_for_leave(parallel, owns);
     assert_true(helped_with(encoder, 1));
     encoder_close(encoder);
-    team_close(team);
+    parallel_for_close(parallel);
     engine_close(engine);
     memory_model_free(model);
 }
@@ -325,7 +324,7 @@ static void int8_bits_do_not_show_who_helped(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(every_range_is_done_once),
+    cmocka_unit_test(every_chunk_is_done_once),
     cmocka_unit_test(helpers_have_a_part),
     cmocka_unit_test(a_team_has_one_owner_and_no_more_hands_than_cores),
     cmocka_unit_test(a_batch_says_whether_it_was_helped),
