@@ -5,15 +5,14 @@
 -- ARGV  1 id of the letter
 -- Returns { 1, new entry id }, { 0 } when there is no such letter, { -1 } when it holds no fields to submit, { -2 } when it
 -- holds only the beginning of them (`_cut`)
--- It keeps its `id`; age, attempts, deadline and delay begin anew, so `delay`, `not_before`, `expires_in`, `expires_at` are
--- left out.
+-- It keeps its `id`; age, attempts, deadline and delay begin anew, so `delay` and `expires_in` are left out.
 -- May not: remove the letter before the request stands in its stream, or submit one whose letter it may not remove; run
 -- when Redis is out of memory (no allow-oom: this adds work).
 
 local call = redis.call
 local dead, letter_id = KEYS[1], ARGV[1]
 local STREAM = {['high:'] = KEYS[2], [''] = KEYS[3], ['low:'] = KEYS[4]}
-local LEFT_OUT = {delay = true, not_before = true, expires_in = true, expires_at = true}
+local LEFT_OUT = {delay = true, expires_in = true}
 local FIELDS_MAX = 4000 -- strings that unpack can take with room to spare
 
 if not redis.acl_check_cmd('XDEL', dead, letter_id) then

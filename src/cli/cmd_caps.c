@@ -18,7 +18,7 @@ static const struct setting own_settings[] = {
     CAP(high, "unread entries of class high that may wait; 0 = no cap, -1 = as it is"),
     CAP(normal, "the same for class normal"),
     CAP(low, "the same for class low, which has no cap unless you give it one"),
-    CAP(later, "requests that may wait for their time (delay, not_before); retries count, and are never refused"),
+    CAP(later, "requests that may wait for their time (delay); retries count, and are never refused"),
 };
 /* clang-format on */
 

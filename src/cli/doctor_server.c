@@ -60,7 +60,7 @@ static void check_clock(struct doctor *doctor)
     long long skew_ms = (long long)clock_unix_ms() - (long long)doctor->session.redis_ms;
     bool far = llabs(skew_ms) > ALLOWED_MS;
     doctor_say(doctor, far ? FINDING_WARN : FINDING_OK, "clock",
-               far ? "this host's clock is %lld ms ahead of Redis', by which all deadlines go (expires_at, not_before)"
+               far ? "this host's clock is %lld ms ahead of Redis', by which deadlines and delays go"
                    : "this host's clock and Redis' differ by %lld ms",
                skew_ms);
 }

@@ -96,9 +96,7 @@ enum field {
     FIELD_TRACK,
     FIELD_MAX_ATTEMPTS,
     FIELD_DELAY,
-    FIELD_NOT_BEFORE,
     FIELD_EXPIRES_IN,
-    FIELD_EXPIRES_AT,
     FIELD_ENCODING,
     FIELD_TRUNCATE,
     FIELD_NORMALIZE,
@@ -133,9 +131,7 @@ static const struct known_field {
     [FIELD_TRACK] = {"track", take_track},
     [FIELD_MAX_ATTEMPTS] = {"max_attempts", take_max_attempts},
     [FIELD_DELAY] = {"delay", take_delay},
-    [FIELD_NOT_BEFORE] = {"not_before", take_not_before},
     [FIELD_EXPIRES_IN] = {"expires_in", take_expires_in},
-    [FIELD_EXPIRES_AT] = {"expires_at", take_expires_at},
     [FIELD_ENCODING] = {"encoding", take_encoding},
     [FIELD_TRUNCATE] = {"truncate", take_truncate},
     [FIELD_NORMALIZE] = {"normalize", take_normalize},
@@ -151,8 +147,6 @@ static const struct known_field {
 /* Two ways to say one thing: only one of them. */
 static const enum field either[][2] = {
     {FIELD_TEXT, FIELD_INPUTS},
-    {FIELD_DELAY, FIELD_NOT_BEFORE},
-    {FIELD_EXPIRES_IN, FIELD_EXPIRES_AT},
     {FIELD_PROMPT, FIELD_PREFIX},
 };
 

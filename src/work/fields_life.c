@@ -7,7 +7,6 @@
 #define DAY_MS UINT64_C(86400000)
 #define DELAY_MOST_MS (30 * DAY_MS)
 #define EXPIRES_MOST_MS (366 * DAY_MS)
-#define TIME_MOST_MS ((UINT64_C(1) << 53) - 1) /* scripts count in doubles */
 
 #define ID_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
 #define RESULTS_CHARACTERS "abcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -178,28 +177,9 @@ void take_delay(struct taking *taking)
         taking->request->due_at_ms = from_first(taking->request, ms);
 }
 
-void take_not_before(struct taking *taking)
-{
-    uint64_t ms;
-    if (!take_number(taking, 0, TIME_MOST_MS, &ms))
-        return;
-    if (ms > from_first(taking->request, DELAY_MOST_MS))
-        request_fail(taking->request, CODE_BAD_REQUEST, "not_before: more than %" PRIu64 " days ahead",
-                     DELAY_MOST_MS / DAY_MS);
-    else
-        taking->request->due_at_ms = ms;
-}
-
 void take_expires_in(struct taking *taking)
 {
     uint64_t ms;
     if (take_number(taking, 1, EXPIRES_MOST_MS, &ms))
         taking->request->expires_at_ms = from_first(taking->request, ms);
-}
-
-void take_expires_at(struct taking *taking)
-{
-    uint64_t ms;
-    if (take_number(taking, 1, TIME_MOST_MS, &ms))
-        taking->request->expires_at_ms = ms;
 }

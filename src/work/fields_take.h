@@ -58,9 +58,7 @@ void take_notify(struct taking *taking);
 void take_track(struct taking *taking);
 void take_max_attempts(struct taking *taking);
 void take_delay(struct taking *taking);
-void take_not_before(struct taking *taking);
 void take_expires_in(struct taking *taking);
-void take_expires_at(struct taking *taking);
 
 /* --- fields_work.c: likewise --- */
 void take_text(struct taking *taking);

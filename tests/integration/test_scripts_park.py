@@ -253,7 +253,7 @@ class Parked(SluiceCase):
     def test_a_requeued_letter_is_a_new_request(self):
         for which, name in (("high", "high:1-1"), ("normal", "1-1"), ("low", "low:1-1")):
             letter = self.bury(_entry=name, _code="internal", _attempts="4", id="mine", text="hello", delay="5",
-                               not_before="9", expires_in="5", expires_at="9", ttl="60")
+                               expires_in="5", ttl="60")
             code, entry_id = self.requeue(letter)
             self.assertEqual(code, 1)
             self.assertEqual(self.desk.entries(which), {entry_id: ["id", "mine", "text", "hello", "ttl", "60"]})

@@ -82,6 +82,6 @@ class Mixed(Load):
 
     def _wrong(self, id, text):
         wrong = self.random.choice(({"ttl": 0}, {"priority": 1, "max_attempts": 11}, {"expires_in": "soon"}, {"notify": 2},
-                                    {"track": "yes"}, {"tenant": "no spaces"}, {"not_before": -1}))
+                                    {"track": "yes"}, {"tenant": "no spaces"}, {"delay": -1}))
         request = self._push(id, text, "bad_request", level=self._some_level(), **wrong)
         request.text = None

@@ -70,9 +70,10 @@ static inline void rows_give(struct rows_bench *bench, enum read_source source, 
     static char expires[ENTRIES][24];
     uint32_t count = bench->entries - from;
     for (uint32_t i = 0; i < count; i++) {
-        snprintf(expires[i], sizeof(expires[i]), "%llu", (unsigned long long)bench->asked[from + i].expires_at_ms);
+        snprintf(expires[i], sizeof(expires[i]), "%llu",
+                 (unsigned long long)bench->asked[from + i].expires_at_ms - (from + i + 1)); /* from the id on */
         fields[i][0] = (struct entry_field){"text", 4, "word", 4};
-        fields[i][1] = (struct entry_field){"expires_at", 10, expires[i], strlen(expires[i])};
+        fields[i][1] = (struct entry_field){"expires_in", 10, expires[i], strlen(expires[i])};
         entries[i] = (struct entry){.class = class,
                                     .id = {from + i + 1, 0},
                                     .origin = bench->asked[from + i].origin,

@@ -163,15 +163,15 @@ static void wish(struct world *world, struct item *item)
     item->group = chance(world, 8) == 0 ? (int)chance(world, GROUPS) : NOBODY;
     item->tenant = chance(world, 3) == 0 ? chance(world, TENANTS) : 0;
     item->stubborn = chance(world, 40) == 0;
-    if (chance(world, 8) == 0)
-        item->due_ms = redis_ms(world) + 1 + chance(world, 300);
-    else if (chance(world, 8) == 0 && is_ahead(world, item->name_ms)) {
+    bool ahead = item->name_ms > redis_ms(world);
+    if (chance(world, ahead ? 4 : 8) == 0) {
         item->delay_ms = 1 + chance(world, 300);
         item->due_ms = redis_ms(world) + item->delay_ms;
-        item->due_ms -= item->delay_ms > 70 ? 70 : item->delay_ms - 1; /* by a clock that may be behind */
+        if (ahead)
+            item->due_ms -= item->delay_ms > 70 ? 70 : item->delay_ms - 1; /* by a clock that may be behind */
     }
-    if (chance(world, 10) == 0)
-        item->expires_ms = redis_ms(world) + 1 + chance(world, 400);
+    if (chance(world, 10) == 0 && !ahead) /* or nobody knows from when it counts */
+        item->expires_ms = item->name_ms + 1 + chance(world, 400);
 }
 
 /* A healthy one may have the text of another, a malicious one the name of another. */
@@ -184,7 +184,8 @@ static void imitate(struct world *world, struct item *item)
         item->text = world->items[other].text;
         item->rows = world->items[other].rows;
         item->tokens = world->items[other].tokens;
-    } else if (chance(world, 20) == 0 && item->due_ms == 0 && world->items[other].kind != CANCEL) {
+    } else if (chance(world, 20) == 0 && item->due_ms == 0 && item->expires_ms == 0 &&
+               world->items[other].kind != CANCEL) {
         item->forged = true;
         item->target = other;
     }

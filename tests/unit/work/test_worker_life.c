@@ -148,12 +148,18 @@ static char *number(uint64_t value)
     return text;
 }
 
+/* A time as the next entry has to say it: its id, from which it counts, is its number. */
+static const char *from_its_id(const struct bench *bench, uint64_t ms)
+{
+    return number(ms - (bench->next_entry + 1));
+}
+
 static void a_request_that_is_not_due_is_parked(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
     uint64_t due_ms = redis_now(&bench) + 300;
-    read_one(&bench, CLASS_HIGH, FIELDS("text", "a", "not_before", number(due_ms)));
+    read_one(&bench, CLASS_HIGH, FIELDS("text", "a", "delay", from_its_id(&bench, due_ms)));
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     uint64_t due_ns = bench.now + 300 * NS_PER_MS;
     struct request parked = settle_one(&bench, VERDICT_DONE);
@@ -181,12 +187,13 @@ static void who_expires_before_it_is_due_is_parked_until_then(void **state)
     struct bench bench = begin(default_options());
     uint64_t expires_ms = redis_now(&bench) + 100;
     read_one(&bench, CLASS_NORMAL,
-             FIELDS("text", "a", "not_before", number(expires_ms + 500), "expires_at", number(expires_ms)));
+             FIELDS("text", "a", "delay", from_its_id(&bench, expires_ms + 500), "expires_in",
+                    from_its_id(&bench, expires_ms)));
     assert_true(settle_one(&bench, VERDICT_DONE).due_at_ms == expires_ms);
     tick_after_ms(&bench, 100);
     read_one(&bench, CLASS_NORMAL,
-             FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "not_before",
-                    number(expires_ms + 500), "expires_at", number(expires_ms)));
+             FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "delay",
+                    number(expires_ms + 499), "expires_in", number(expires_ms - 1)));
     struct request expired = settle_one(&bench, VERDICT_DONE);
     assert_int_equal(expired.outcome, OUTCOME_ERROR);
     assert_int_equal(expired.code, CODE_EXPIRED);
@@ -229,7 +236,7 @@ static void a_tracked_request_is_written_before_it_is_prepared(void **state)
     send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests});
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 1);
     assert_int_equal(worker_stats(bench.worker).tracked, 1);
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1", "not_before", number(redis_now(&bench) + 500)));
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
     track = take(&bench, ACTION_TRACK);
     assert_int_equal(track.requests.first->due_ms, 500); /* its reply is kept as long, and its ttl */
     send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests, .failed = true});
@@ -249,7 +256,7 @@ static void an_entry_without_its_message_is_answered(void **state)
     assert_int_equal(gone.code, CODE_INTERNAL);
     assert_int_equal(worker_stats(bench.worker).vanished, 1);
     give_one(&bench, READ_NEW, (struct entry){.class = CLASS_NORMAL},
-             FIELDS("text", "a", "not_before", number(redis_now(&bench) + 500)));
+             FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
     assert_int_equal(settle_one(&bench, VERDICT_GONE).outcome, OUTCOME_DEFER); /* deleted meanwhile */
     assert_int_equal(settle_one(&bench, VERDICT_DONE).outcome, OUTCOME_GONE);
     assert_int_equal(worker_stats(bench.worker).held, 0);
@@ -284,7 +291,7 @@ static void too_many_that_wait_for_their_time(void **state)
 {
     (void)state;
     struct bench bench = begin(default_options());
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "not_before", number(redis_now(&bench) + 3600 * 1000)));
+    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "delay", from_its_id(&bench, redis_now(&bench) + 3600 * 1000)));
     assert_int_equal(settle_one(&bench, VERDICT_LATER_FULL).outcome, OUTCOME_DEFER);
     struct request refused = settle_one(&bench, VERDICT_DONE);
     assert_int_equal(refused.outcome, OUTCOME_ERROR);

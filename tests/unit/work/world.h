@@ -56,7 +56,7 @@ struct item {
     uint32_t tenant; /* 0: none */
     bool track, promoted, forged, stubborn;
     uint64_t due_ms, expires_ms; /* 0: none; unix ms */
-    uint64_t delay_ms;           /* instead of a due_ms that is written: it counts from when the entry is seen */
+    uint64_t delay_ms;           /* counts from the name, or from when the entry is seen where that is ahead */
     uint64_t first_ms;           /* what later knows of it; 0: nothing yet */
     uint64_t seen_ms;            /* of its reply, where its name's time does not count; else 0 */
     uint32_t attempt;

@@ -244,10 +244,8 @@ static inline void write_fields(const struct world *world, const struct item *it
         put(to, "track", "1");
     if (item->delay_ms != 0)
         put(to, "delay", "%" PRIu64, item->delay_ms);
-    else if (item->due_ms != 0)
-        put(to, "not_before", "%" PRIu64, item->due_ms);
     if (item->expires_ms != 0)
-        put(to, "expires_at", "%" PRIu64, item->expires_ms);
+        put(to, "expires_in", "%" PRIu64, item->expires_ms - item->name_ms);
 }
 
 static inline struct entry entry_of(const struct world *world, const struct call *call, int i, struct written *to)
