@@ -209,9 +209,14 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
     queue->group_retry = evtimer_new(options->base, queue_on_group_retry, queue);
     queue->control.timer = evtimer_new(options->base, queue_on_control, queue);
-    if (!queue->retry || !queue->outbox || !queue->group_retry || !queue->control.timer || open_finders(queue, err)) {
+    if (!queue->retry || !queue->outbox || !queue->group_retry || !queue->control.timer) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
+    }
+    enum status status = open_finders(queue, err);
+    if (status) {
+        queue_close(queue);
+        return status;
     }
     name_streams(queue);
     queue_take_name(queue);

@@ -145,6 +145,16 @@ static void take_counts(struct queue *queue, const struct resp_value *reply, siz
     }
 }
 
+static bool is_numbers(const struct resp_value *reply)
+{
+    for (size_t i = 0; reply->type == RESP_ARRAY && i < reply->count; i++) {
+        if (reply->items[i].type != RESP_INTEGER) {
+            return false;
+        }
+    }
+    return reply->type == RESP_ARRAY;
+}
+
 static void on_called(void *context, const struct resp_value *reply, const struct err *lost)
 {
     struct batch_call *call = context;
@@ -153,7 +163,7 @@ static void on_called(void *context, const struct resp_value *reply, const struc
     enum script script = call->script;
     (void)lost;
     bool refused = reply && queue_refused(queue, reply, script_sources[script].name);
-    bool shaped = reply && reply->type == RESP_ARRAY && reply->count >= call->requests.count;
+    bool shaped = reply && is_numbers(reply) && reply->count >= call->requests.count;
     size_t at = 0;
     for (struct request *request = call->requests.first; request; request = request->next) {
         if (shaped) {
