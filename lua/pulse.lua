@@ -19,8 +19,8 @@
 -- Command: field command:<consumer> of `workers`, taken once; quiet, resume, drain or stop.
 -- Counted in `stats`: what has ended, unless its number is the one in the last heartbeat (counted): a call that is repeated
 -- because its answer was lost has the same one.
--- Forgotten, with its command: a worker that has not spoken for two of its leases, by a housekeeper that may judge leases.
--- Field died of `stats` counts them.
+-- Forgotten, with its command: a worker that has not spoken for two of its leases (5 s at least), by a housekeeper that may
+-- judge leases. Field died of `stats` counts them.
 -- Published in `meta`: depth_* (entries that nobody has read), wait_ms_* (until an entry that came now would be read, were
 -- all entries of one row; -1 when nobody works), later, dead, published_at. Caps come from meta's cap_*.
 -- May not: fail because of a key of a wrong type (the worker must hear of a pause all the same; at the housekeeper's key
@@ -56,18 +56,17 @@ local function look_round()
   for i = 1, #all, 2 do
     if not string.find(all[i], '^command:') then
       local seen = tonumber(string.match(all[i + 1], '^%d+') or 0)
-      local lease = tonumber(string.match(all[i + 1], ' lease (%d+)')) or LEASE_MS
       spoken[all[i]] = true
-      if rank == JUDGES and now - seen > 2 * lease then
-        spoken[all[i]] = nil
-        died = died + call('HDEL', workers, all[i])
-      elseif now - seen < FRESH_MS then
+      if now - seen < FRESH_MS then
         rows = rows + (tonumber(string.match(all[i + 1], ' rows_per_s ([%d.]+)')) or 0)
         local precision = string.match(all[i + 1], ' precision (%S+)')
         if precision and not precisions[precision] then
           precisions[precision] = true
           precisions[#precisions + 1] = precision
         end
+      elseif rank == JUDGES and now - seen > 2 * (tonumber(string.match(all[i + 1], ' lease (%d+)')) or LEASE_MS) then
+        spoken[all[i]] = nil
+        died = died + call('HDEL', workers, all[i])
       end
     end
   end
