@@ -66,7 +66,7 @@ struct config {
     bool truncate;
     int64_t max_text_bytes, max_inputs;
 
-    int64_t lease_ms, read_block_ms;
+    int64_t lease_ms;
     int64_t sweep_ms, compute_timeout_ms;
     int64_t backoff_ms, backoff_cap_ms;
     int64_t shutdown_timeout_ms;

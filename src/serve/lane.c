@@ -157,7 +157,6 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .credit_tokens = (uint32_t)config->credit_tokens,
         .credit_bytes = (uint64_t)config->credit_bytes,
         .lease_ms = (uint32_t)config->lease_ms,
-        .read_block_ms = (uint32_t)config->read_block_ms,
         .backoff_ms = (uint32_t)config->backoff_ms,
         .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
         .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,

@@ -1,7 +1,7 @@
 /* The reads: how many entries of which class to ask for and when, and the own pending lists after a reconnect.
  *
  * One read is out at a time, and it blocks: a blocking read of streams that have entries returns at once with as many
- * as were asked for, so a busy queue never waits and an idle one costs one call per read_block_ms. Each class has a
+ * as were asked for, so a busy queue never waits and an idle one costs one call in two seconds. Each class has a
  * credit of its own; a class without room is left out, and a read that blocks without it is ended when it has room. */
 #include "base/clock.h"
 #include "work/worker_stages.h"

@@ -212,10 +212,10 @@ class RedisTrouble(SluiceCase):
 
     def test_slow_line(self):
         """An answer, or a command, that takes longer than a silent Redis may is waited for, as long as its bytes move."""
-        proxy = Proxy(self.directory, self.server.socket, bytes_per_second=500 << 10, sent_per_second=180 << 10)
+        proxy = Proxy(self.directory, self.server.socket, bytes_per_second=300 << 10, sent_per_second=180 << 10)
         self.children.append(proxy)
         model = self.make_model("wide", hidden=384, heads=6, layers=1, intermediate=64)
-        daemon = self.start_daemon(self.server, "--read-block-ms", "1", "--lease-ms", "30000", address=proxy.path, model=model)
+        daemon = self.start_daemon(self.server, "--lease-ms", "30000", address=proxy.path, model=model)
         wide = texts(256, seed=8, longest=4)
         self.sender.submit_fields({"inputs": json.dumps(wide)}, wide)  # a reply of more than a MiB
         self.sender.submit_fields({"text": "a" * (3 << 20)}, expected="too_large")
