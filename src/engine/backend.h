@@ -1,9 +1,9 @@
 /* What a device must be able to do. A backend is one file and one row of the table in backend.c.
  *
  * The words are those of the forward pass (encoder.c); a backend decides how they map on its device: it may fuse what
- * follows into a product, and it may only enqueue work until wait. A stream is one thread's scratch on the device; the
- * ops of one pass are called on it in the order of the forward pass, embed to submit. An op that fails ends its pass:
- * nobody submits or waits for it, and the stream is ready for the next one. */
+ * follows into a product, and it may only enqueue work until wait. A workspace is one thread's memory on the device;
+ * the ops of one pass are called on it in the order of the forward pass, embed to submit. An op that fails ends its
+ * pass: nobody submits or waits for it, and the workspace is ready for the next one. */
 #ifndef ENGINE_BACKEND_H
 #define ENGINE_BACKEND_H
 
@@ -31,16 +31,16 @@ struct backend {
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
     char device[200];         /* what it computes on, and how, in words: where they are the same, times are alike */
-    unsigned slots;           /* passes of a stream that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
+    unsigned slots; /* passes of a workspace that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };
 
 enum { BACKEND_SLOTS_MAX = 4 };
 
-struct backend_stream;
+struct backend_workspace;
 struct parallel_for;
 
 /* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
-struct stream_limits {
+struct pass_limits {
     uint32_t tokens, rows;
 };
 
@@ -82,26 +82,27 @@ struct backend_ops {
                         struct err *err);
     void (*close)(struct backend *backend);
 
-    /* Thread: streams of one backend may be opened, run and closed side by side. */
-    enum status (*stream_open)(struct backend *backend, struct backend_stream **out, struct err *err);
+    /* Thread: workspaces of one backend may be opened, run and closed side by side. */
+    enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);
     /* What encoder_join does; NULL where nobody can help. */
-    enum status (*stream_join)(struct backend_stream *stream, struct parallel_for *parallel, struct err *err);
+    enum status (*workspace_join)(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err);
     /* Whether helpers could have a part in the pass that was begun last; NULL where nobody can help. */
-    bool (*helped)(const struct backend_stream *stream);
-    void (*stream_close)(struct backend_stream *stream);
-    /* Asked before every pass: a stream that had to give memory back takes less from then on. */
-    struct stream_limits (*limits)(const struct backend_stream *stream);
+    bool (*helped)(const struct backend_workspace *workspace);
+    void (*workspace_close)(struct backend_workspace *workspace);
+    /* Asked before every pass: a workspace that had to give memory back takes less from then on. */
+    struct pass_limits (*limits)(const struct backend_workspace *workspace);
 
-    enum status (*embed)(struct backend_stream *stream, const struct pass *pass, struct err *err);
-    enum status (*linear)(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err);
-    enum status (*attention)(struct backend_stream *stream, uint32_t layer, struct err *err);
-    enum status (*norm)(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err);
-    enum status (*pool)(struct backend_stream *stream, struct err *err); /* normalises nothing: the encoder does */
+    enum status (*embed)(struct backend_workspace *workspace, const struct pass *pass, struct err *err);
+    enum status (*linear)(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err);
+    enum status (*attention)(struct backend_workspace *workspace, uint32_t layer, struct err *err);
+    enum status (*norm)(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err);
+    enum status (*pool)(struct backend_workspace *workspace,
+                        struct err *err); /* normalises nothing: the encoder does */
     /* Ends the pass that was begun by embed, which stays as it is until wait has delivered it. */
-    enum status (*submit)(struct backend_stream *stream, struct err *err);
+    enum status (*submit)(struct backend_workspace *workspace, struct err *err);
     /* Waits for the oldest pass that was submitted and not waited for, and writes its output. An error is that pass's:
      * it counts as waited for. */
-    enum status (*wait)(struct backend_stream *stream, struct err *err);
+    enum status (*wait)(struct backend_workspace *workspace, struct err *err);
 };
 
 extern const struct backend_ops backend_cuda; /* in programs that are built with it */

@@ -143,7 +143,7 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
 /* --- streams -------------------------------------------------------------------------------------------------------
  */
 
-static void cuda_encoder_close(struct backend_stream *stream)
+static void cuda_encoder_close(struct backend_workspace *stream)
 {
     if (stream == NULL)
         return;
@@ -158,7 +158,7 @@ static void cuda_encoder_close(struct backend_stream *stream)
     free(stream);
 }
 
-static enum status stream_fill(struct backend_stream *stream, struct err *err)
+static enum status stream_fill(struct backend_workspace *stream, struct err *err)
 {
     struct cuda_backend *cuda = stream->cuda;
     stream->ops = calloc(CUDA_PASS_OPS(cuda->backend.model->layer_count), sizeof *stream->ops);
@@ -176,9 +176,9 @@ static enum status stream_fill(struct backend_stream *stream, struct err *err)
     return gemm_runner_open(cuda->gemm, &stream->queue, &stream->runner, err);
 }
 
-static enum status cuda_encoder_open(struct backend *backend, struct backend_stream **out, struct err *err)
+static enum status cuda_encoder_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
-    struct backend_stream *stream = calloc(1, sizeof *stream);
+    struct backend_workspace *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CUDA stream");
     stream->cuda = (struct cuda_backend *)backend;
@@ -190,9 +190,9 @@ static enum status cuda_encoder_open(struct backend *backend, struct backend_str
     return status;
 }
 
-static struct stream_limits cuda_limits(const struct backend_stream *stream)
+static struct pass_limits cuda_limits(const struct backend_workspace *stream)
 {
-    return (struct stream_limits){.tokens = stream->device.plan.tokens, .rows = stream->device.plan.rows};
+    return (struct pass_limits){.tokens = stream->device.plan.tokens, .rows = stream->device.plan.rows};
 }
 
 const struct backend_ops backend_cuda = {
@@ -202,8 +202,8 @@ const struct backend_ops backend_cuda = {
     .choose = cuda_choose,
     .open = cuda_open,
     .close = cuda_close,
-    .stream_open = cuda_encoder_open,
-    .stream_close = cuda_encoder_close,
+    .workspace_open = cuda_encoder_open,
+    .workspace_close = cuda_encoder_close,
     .limits = cuda_limits,
     .embed = cuda_pass_embed,
     .linear = cuda_pass_linear,

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-struct backend_stream {
+struct backend_workspace {
     const struct model *model;
     const struct pass *pass;
 };
@@ -37,49 +37,50 @@ static void null_close(struct backend *backend)
     free(backend);
 }
 
-static enum status null_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
+static enum status null_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
-    struct backend_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a null stream");
-    stream->model = backend->model;
-    *out = stream;
+    struct backend_workspace *workspace = calloc(1, sizeof *workspace);
+    if (workspace == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a null workspace");
+    workspace->model = backend->model;
+    *out = workspace;
     return STATUS_OK;
 }
 
-static void null_stream_close(struct backend_stream *stream)
+static void null_workspace_close(struct backend_workspace *workspace)
 {
-    free(stream);
+    free(workspace);
 }
 
-static struct stream_limits null_limits(const struct backend_stream *stream)
+static struct pass_limits null_limits(const struct backend_workspace *workspace)
 {
-    (void)stream;
-    return (struct stream_limits){.tokens = UINT32_MAX, .rows = UINT32_MAX};
+    (void)workspace;
+    return (struct pass_limits){.tokens = UINT32_MAX, .rows = UINT32_MAX};
 }
 
-static enum status null_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+static enum status null_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
     (void)err;
-    stream->pass = pass;
+    workspace->pass = pass;
     return STATUS_OK;
 }
 
-static enum status null_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status null_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                               struct err *err)
 {
-    (void)stream, (void)layer, (void)site, (void)err;
+    (void)workspace, (void)layer, (void)site, (void)err;
     return STATUS_OK;
 }
 
-static enum status null_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+static enum status null_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
-    (void)stream, (void)layer, (void)err;
+    (void)workspace, (void)layer, (void)err;
     return STATUS_OK;
 }
 
-static enum status null_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+static enum status null_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
-    (void)stream, (void)layer, (void)site, (void)err;
+    (void)workspace, (void)layer, (void)site, (void)err;
     return STATUS_OK;
 }
 
@@ -100,26 +101,26 @@ static void null_vector(const struct model *model, const int32_t *ids, uint32_t 
         to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f;
 }
 
-static enum status null_pool(struct backend_stream *stream, struct err *err)
+static enum status null_pool(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    const struct pass *pass = stream->pass;
+    const struct pass *pass = workspace->pass;
     for (uint32_t r = 0; r < pass->rows; r++)
-        null_vector(stream->model, pass->ids + (pass->start[r] - pass->origin), pass->length[r],
-                    pass->output + (size_t)r * stream->model->dim);
+        null_vector(workspace->model, pass->ids + (pass->start[r] - pass->origin), pass->length[r],
+                    pass->output + (size_t)r * workspace->model->dim);
     return STATUS_OK;
 }
 
-static enum status null_submit(struct backend_stream *stream, struct err *err)
+static enum status null_submit(struct backend_workspace *workspace, struct err *err)
 {
-    (void)stream, (void)err;
+    (void)workspace, (void)err;
     return STATUS_OK;
 }
 
-static enum status null_wait(struct backend_stream *stream, struct err *err)
+static enum status null_wait(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    stream->pass = NULL;
+    workspace->pass = NULL;
     return STATUS_OK;
 }
 
@@ -130,8 +131,8 @@ const struct backend_ops backend_null = {
     .choose = null_choose,
     .open = null_open,
     .close = null_close,
-    .stream_open = null_stream_open,
-    .stream_close = null_stream_close,
+    .workspace_open = null_workspace_open,
+    .workspace_close = null_workspace_close,
     .limits = null_limits,
     .embed = null_embed,
     .linear = null_linear,

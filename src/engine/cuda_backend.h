@@ -32,7 +32,7 @@ struct pass_op {
 /* How many of them a pass has: embedding, and in a layer four products, attention and two norms. */
 #define CUDA_PASS_OPS(layers) (1 + 7 * (size_t)(layers))
 
-struct backend_stream {
+struct backend_workspace {
     struct cuda_backend *cuda;
     struct kernel_queue queue;
     struct gemm_runner *runner;

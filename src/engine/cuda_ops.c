@@ -2,7 +2,7 @@
 
 #include "engine/cuda_half.h"
 
-static enum status check(const struct backend_stream *stream, cudaError_t answer, const char *what, struct err *err)
+static enum status check(const struct backend_workspace *stream, cudaError_t answer, const char *what, struct err *err)
 {
     return cuda_check(stream->cuda->api, answer, what, err);
 }
@@ -10,17 +10,17 @@ static enum status check(const struct backend_stream *stream, cudaError_t answer
 /* --- what there is to work on --------------------------------------------------------------------------------------
  */
 
-static const struct model *model_of(const struct backend_stream *stream)
+static const struct model *model_of(const struct backend_workspace *stream)
 {
     return stream->cuda->backend.model;
 }
 
-static bool first_tokens_only(const struct backend_stream *stream, uint32_t layer)
+static bool first_tokens_only(const struct backend_workspace *stream, uint32_t layer)
 {
     return cuda_first_tokens_only(model_of(stream), layer);
 }
 
-static void *place(const struct backend_stream *stream, size_t at)
+static void *place(const struct backend_workspace *stream, size_t at)
 {
     return stream->device.memory + at;
 }
@@ -32,20 +32,20 @@ struct extent {
     const uint32_t *count;
 };
 
-static struct extent all_tokens(const struct backend_stream *stream)
+static struct extent all_tokens(const struct backend_workspace *stream)
 {
     return (struct extent){place(stream, stream->device.plan.places.x), stream->bucket->tokens,
                            stream->ragged.counts + KERNEL_COUNT_TOKENS};
 }
 
-static struct extent first_tokens(const struct backend_stream *stream)
+static struct extent first_tokens(const struct backend_workspace *stream)
 {
     return (struct extent){place(stream, stream->device.plan.places.first), stream->bucket->rows,
                            stream->ragged.counts + KERNEL_COUNT_ROWS};
 }
 
 /* What the layer's ops work on, but for its keys and values. */
-static struct extent extent_of(const struct backend_stream *stream, uint32_t layer)
+static struct extent extent_of(const struct backend_workspace *stream, uint32_t layer)
 {
     return first_tokens_only(stream, layer) ? first_tokens(stream) : all_tokens(stream);
 }
@@ -60,21 +60,21 @@ struct product {
 };
 
 /* Where a layer for first tokens only has its queries: behind the keys and values, at most as many. */
-static void *queries_of(const struct backend_stream *stream)
+static void *queries_of(const struct backend_workspace *stream)
 {
     size_t token = kernel_type_bytes(stream->cuda->weights.type) * model_of(stream)->hidden;
     return place(stream, stream->device.plan.places.wide + 2 * token * stream->bucket->tokens);
 }
 
 /* The queries of such a layer, out of what product_of says of any. */
-static void narrow_to_queries(const struct backend_stream *stream, struct product *product)
+static void narrow_to_queries(const struct backend_workspace *stream, struct product *product)
 {
     product->shape.outputs = model_of(stream)->hidden;
     product->operands.to = queries_of(stream);
 }
 
 /* And its keys and values, for all tokens. */
-static struct product keys_and_values(const struct backend_stream *stream, uint32_t layer)
+static struct product keys_and_values(const struct backend_workspace *stream, uint32_t layer)
 {
     const struct model *model = model_of(stream);
     const struct cuda_linear *linear = &stream->cuda->weights.layers[layer].keys_values;
@@ -90,7 +90,7 @@ static struct product keys_and_values(const struct backend_stream *stream, uint3
     };
 }
 
-static struct product product_of(const struct backend_stream *stream, uint32_t layer, enum linear_site site)
+static struct product product_of(const struct backend_workspace *stream, uint32_t layer, enum linear_site site)
 {
     const struct cuda_backend *cuda = stream->cuda;
     const struct cuda_places *places = &stream->device.plan.places;
@@ -116,7 +116,7 @@ static struct product product_of(const struct backend_stream *stream, uint32_t l
     return product;
 }
 
-static const struct gemm_plan **plan_of(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+static const struct gemm_plan **plan_of(struct backend_workspace *stream, uint32_t layer, enum linear_site site)
 {
     return first_tokens_only(stream, layer) ? &stream->bucket->first_plans[site] : &stream->bucket->plans[site];
 }
@@ -124,7 +124,7 @@ static const struct gemm_plan **plan_of(struct backend_stream *stream, uint32_t 
 /* Random numbers, for products to be timed on: multiplying zeros, with which memory begins, takes a GPU less power, and
  * so less time, than it does at work. One block of them goes there from the host, and is copied until there are enough.
  */
-static enum status fill_at_random(struct backend_stream *stream, const void *from, size_t bytes, struct err *err)
+static enum status fill_at_random(struct backend_workspace *stream, const void *from, size_t bytes, struct err *err)
 {
     static const char what[] = "random numbers for products";
     enum { BLOCK = 16384 };
@@ -156,7 +156,7 @@ static enum status fill_at_random(struct backend_stream *stream, const void *fro
     return STATUS_OK;
 }
 
-static enum status plan_product(struct backend_stream *stream, const struct product *product,
+static enum status plan_product(struct backend_workspace *stream, const struct product *product,
                                 const struct gemm_plan **out, struct err *err)
 {
     size_t bytes = (size_t)product->rows * product->shape.inputs * kernel_type_bytes(product->shape.type);
@@ -164,7 +164,7 @@ static enum status plan_product(struct backend_stream *stream, const struct prod
     return gemm_prepare(stream->runner, &product->shape, product->rows, &product->operands, out, err);
 }
 
-static enum status plan_layer(struct backend_stream *stream, uint32_t layer, struct err *err)
+static enum status plan_layer(struct backend_workspace *stream, uint32_t layer, struct err *err)
 {
     for (unsigned site = 0; site < CUDA_LINEARS; site++) {
         struct product product = product_of(stream, layer, (enum linear_site)site);
@@ -177,7 +177,7 @@ static enum status plan_layer(struct backend_stream *stream, uint32_t layer, str
 }
 
 /* Plans every op of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. */
-enum status cuda_ops_plan(struct backend_stream *stream, struct err *err)
+enum status cuda_ops_plan(struct backend_workspace *stream, struct err *err)
 {
     uint32_t last = model_of(stream)->layer_count - 1;
     TRY(plan_layer(stream, 0, err));
@@ -187,7 +187,7 @@ enum status cuda_ops_plan(struct backend_stream *stream, struct err *err)
 /* --- the ops -------------------------------------------------------------------------------------------------------
  */
 
-enum status cuda_ops_embed(struct backend_stream *stream, struct err *err)
+enum status cuda_ops_embed(struct backend_workspace *stream, struct err *err)
 {
     const struct model *model = model_of(stream);
     const struct cuda_weights *weights = &stream->cuda->weights;
@@ -209,7 +209,7 @@ enum status cuda_ops_embed(struct backend_stream *stream, struct err *err)
 }
 
 /* For a layer for first tokens only: from here on those are in `first`. */
-static enum status gather_first_tokens(struct backend_stream *stream, struct err *err)
+static enum status gather_first_tokens(struct backend_workspace *stream, struct err *err)
 {
     struct kernel_gather_args args = {
         .type = stream->cuda->weights.type,
@@ -222,14 +222,14 @@ static enum status gather_first_tokens(struct backend_stream *stream, struct err
     return check(stream, kernel_gather(&stream->queue, &args), "gathering first tokens", err);
 }
 
-static enum status begin_last_layer(struct backend_stream *stream, uint32_t layer, struct err *err)
+static enum status begin_last_layer(struct backend_workspace *stream, uint32_t layer, struct err *err)
 {
     struct product product = keys_and_values(stream, layer);
     TRY(gather_first_tokens(stream, err));
     return gemm_run(stream->runner, stream->bucket->keys_values, &product.operands, err);
 }
 
-enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+enum status cuda_ops_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     const struct cuda_backend *cuda = stream->cuda;
     struct product product = product_of(stream, layer, site);
@@ -250,7 +250,7 @@ enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum 
     return check(stream, kernel_activate(&stream->queue, &args), "activation", err);
 }
 
-enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+enum status cuda_ops_attention(struct backend_workspace *stream, uint32_t layer, struct err *err)
 {
     const struct model *model = model_of(stream);
     const struct cuda_places *places = &stream->device.plan.places;
@@ -269,7 +269,7 @@ enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, st
     return check(stream, kernel_attention(&stream->queue, &args), "attention", err);
 }
 
-enum status cuda_ops_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+enum status cuda_ops_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site, struct err *err)
 {
     const struct model *model = model_of(stream);
     const struct cuda_norm *norm = &stream->cuda->weights.layers[layer].norm[site];
@@ -290,7 +290,7 @@ enum status cuda_ops_norm(struct backend_stream *stream, uint32_t layer, enum no
 
 /* The vectors go into the slot, so the graph of all before is the same for every slot. Nobody asks for `finite`: the
  * encoder looks at the vectors themselves, whatever the backend. */
-enum status cuda_ops_pool(struct backend_stream *stream, struct err *err)
+enum status cuda_ops_pool(struct backend_workspace *stream, struct err *err)
 {
     const struct model *model = model_of(stream);
     bool gathered = model->pooling == POOLING_CLS;

@@ -14,16 +14,16 @@
 
 /* Plans every op of a new bucket. Times products, so it is not called in a capture, and overwrites the pass's memory.
  */
-MUST_CHECK enum status cuda_ops_plan(struct backend_stream *stream, struct err *err);
+MUST_CHECK enum status cuda_ops_plan(struct backend_workspace *stream, struct err *err);
 
 /* The op of that name. */
-MUST_CHECK enum status cuda_ops_embed(struct backend_stream *stream, struct err *err);
-MUST_CHECK enum status cuda_ops_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site,
+MUST_CHECK enum status cuda_ops_embed(struct backend_workspace *stream, struct err *err);
+MUST_CHECK enum status cuda_ops_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site,
                                        struct err *err);
-MUST_CHECK enum status cuda_ops_attention(struct backend_stream *stream, uint32_t layer, struct err *err);
-MUST_CHECK enum status cuda_ops_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site,
+MUST_CHECK enum status cuda_ops_attention(struct backend_workspace *stream, uint32_t layer, struct err *err);
+MUST_CHECK enum status cuda_ops_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site,
                                      struct err *err);
 /* The vectors, into the slot of the pass. */
-MUST_CHECK enum status cuda_ops_pool(struct backend_stream *stream, struct err *err);
+MUST_CHECK enum status cuda_ops_pool(struct backend_workspace *stream, struct err *err);
 
 #endif

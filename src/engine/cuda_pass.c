@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "engine/cuda_ops.h"
 
-static enum status check(const struct backend_stream *stream, cudaError_t answer, const char *what, struct err *err)
+static enum status check(const struct backend_workspace *stream, cudaError_t answer, const char *what, struct err *err)
 {
     return cuda_check(stream->cuda->api, answer, what, err);
 }
@@ -15,14 +15,14 @@ enum status cuda_select(const struct cuda_backend *cuda, struct err *err)
     return cuda_check(cuda->api, cuda->api->cudaSetDevice(cuda->device.number), "selecting a GPU", err);
 }
 
-static enum status say_lost(const struct backend_stream *stream, struct err *err)
+static enum status say_lost(const struct backend_workspace *stream, struct err *err)
 {
     return err_set(err, STATUS_DEVICE_LOST, "GPU %d (%s) was lost", stream->cuda->device.number,
                    stream->cuda->device.name);
 }
 
 /* Ends a capture of which no graph is made. */
-static void drop_capture(struct backend_stream *stream)
+static void drop_capture(struct backend_workspace *stream)
 {
     const struct cuda_api *api = stream->cuda->api;
     cudaGraph_t graph = NULL;
@@ -39,7 +39,7 @@ static void drop_capture(struct backend_stream *stream)
 
 /* After a pass that was begun and not submitted: ends its capture, and waits for what it had enqueued, since its slot
  * is given to the next pass. */
-static enum status forget(struct backend_stream *stream, struct err *err)
+static enum status forget(struct backend_workspace *stream, struct err *err)
 {
     stream->begun = false;
     drop_capture(stream);
@@ -48,7 +48,7 @@ static enum status forget(struct backend_stream *stream, struct err *err)
 
 /* What an error means for the passes to come: a lost device answers nothing any more; without memory, graphs are the
  * first to go. */
-static enum status ended(struct backend_stream *stream, enum status status)
+static enum status ended(struct backend_workspace *stream, enum status status)
 {
     if (status == STATUS_DEVICE_LOST)
         stream->lost = true;
@@ -57,7 +57,7 @@ static enum status ended(struct backend_stream *stream, enum status status)
     return status;
 }
 
-static enum status find_bucket(struct backend_stream *stream, const struct pass *pass, struct err *err)
+static enum status find_bucket(struct backend_workspace *stream, const struct pass *pass, struct err *err)
 {
     const struct model *model = stream->cuda->backend.model;
     const struct cuda_plan *plan = &stream->device.plan;
@@ -74,7 +74,7 @@ static enum status find_bucket(struct backend_stream *stream, const struct pass 
     return STATUS_OK;
 }
 
-static enum status enqueue(struct backend_stream *stream, const struct pass_op *op, struct err *err)
+static enum status enqueue(struct backend_workspace *stream, const struct pass_op *op, struct err *err)
 {
     switch (op->kind) {
     case OP_EMBED:
@@ -92,7 +92,7 @@ static enum status enqueue(struct backend_stream *stream, const struct pass_op *
 /* What is done about a graph that could not be captured, made or launched. A lost device and a lack of memory are the
  * caller's to hear of (see ended). After anything else this stream makes no graphs any more: the next attempt would
  * fail as this one did. What there is of the pass is enqueued directly, so the batch does not notice. */
-static enum status without_graph(struct backend_stream *stream, enum status status, struct err *err)
+static enum status without_graph(struct backend_workspace *stream, enum status status, struct err *err)
 {
     if (status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY) {
         return status;
@@ -112,7 +112,7 @@ static enum status without_graph(struct backend_stream *stream, enum status stat
 }
 
 /* Enqueues an op, or leaves it to the graph. */
-static enum status add_op(struct backend_stream *stream, struct pass_op op, struct err *err)
+static enum status add_op(struct backend_workspace *stream, struct pass_op op, struct err *err)
 {
     assert(stream->op_count < CUDA_PASS_OPS(stream->cuda->backend.model->layer_count));
     stream->ops[stream->op_count++] = op;
@@ -123,7 +123,7 @@ static enum status add_op(struct backend_stream *stream, struct pass_op op, stru
     return status == STATUS_OK || stream->mode == PASS_DIRECT ? status : without_graph(stream, status, err);
 }
 
-static enum status begin_pass(struct backend_stream *stream, const struct pass *pass, struct err *err)
+static enum status begin_pass(struct backend_workspace *stream, const struct pass *pass, struct err *err)
 {
     if (stream->lost)
         return say_lost(stream, err);
@@ -151,28 +151,28 @@ static enum status begin_pass(struct backend_stream *stream, const struct pass *
     return add_op(stream, (struct pass_op){.kind = OP_EMBED}, err);
 }
 
-enum status cuda_pass_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+enum status cuda_pass_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err)
 {
     return ended(stream, begin_pass(stream, pass, err));
 }
 
-enum status cuda_pass_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+enum status cuda_pass_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site, struct err *err)
 {
     return ended(stream, add_op(stream, (struct pass_op){.kind = OP_LINEAR, .layer = layer, .linear = site}, err));
 }
 
-enum status cuda_pass_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+enum status cuda_pass_attention(struct backend_workspace *stream, uint32_t layer, struct err *err)
 {
     return ended(stream, add_op(stream, (struct pass_op){.kind = OP_ATTENTION, .layer = layer}, err));
 }
 
-enum status cuda_pass_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+enum status cuda_pass_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site, struct err *err)
 {
     return ended(stream, add_op(stream, (struct pass_op){.kind = OP_NORM, .layer = layer, .norm = site}, err));
 }
 
 /* Turns what was captured into the bucket's graph. */
-static enum status end_capture(struct backend_stream *stream, struct err *err)
+static enum status end_capture(struct backend_workspace *stream, struct err *err)
 {
     const struct cuda_api *api = stream->cuda->api;
     cudaGraph_t captured = NULL;
@@ -184,7 +184,7 @@ static enum status end_capture(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-static enum status run_graph(struct backend_stream *stream, struct err *err)
+static enum status run_graph(struct backend_workspace *stream, struct err *err)
 {
     if (stream->mode == PASS_CAPTURE) {
         TRY(end_capture(stream, err));
@@ -195,7 +195,7 @@ static enum status run_graph(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-static enum status end_pass(struct backend_stream *stream, struct err *err)
+static enum status end_pass(struct backend_workspace *stream, struct err *err)
 {
     if (stream->mode != PASS_DIRECT) {
         enum status status = run_graph(stream, err);
@@ -204,12 +204,12 @@ static enum status end_pass(struct backend_stream *stream, struct err *err)
     return cuda_ops_pool(stream, err);
 }
 
-enum status cuda_pass_pool(struct backend_stream *stream, struct err *err)
+enum status cuda_pass_pool(struct backend_workspace *stream, struct err *err)
 {
     return ended(stream, end_pass(stream, err));
 }
 
-enum status cuda_pass_submit(struct backend_stream *stream, struct err *err)
+enum status cuda_pass_submit(struct backend_workspace *stream, struct err *err)
 {
     TRY(ended(stream, cuda_stream_deliver(&stream->device, stream->slot, err)));
     stream->bucket->warm = true;
@@ -217,7 +217,7 @@ enum status cuda_pass_submit(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-enum status cuda_pass_wait(struct backend_stream *stream, struct err *err)
+enum status cuda_pass_wait(struct backend_workspace *stream, struct err *err)
 {
     enum status status = stream->lost ? say_lost(stream, err) : cuda_select(stream->cuda, err);
     if (status == STATUS_OK)
@@ -226,7 +226,7 @@ enum status cuda_pass_wait(struct backend_stream *stream, struct err *err)
     return ended(stream, status);
 }
 
-void cuda_pass_forget(struct backend_stream *stream)
+void cuda_pass_forget(struct backend_workspace *stream)
 {
     (void)forget(stream, NULL);
 }

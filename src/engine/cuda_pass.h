@@ -13,15 +13,15 @@
 MUST_CHECK enum status cuda_select(const struct cuda_backend *cuda, struct err *err);
 
 /* The ops of struct backend_ops. Errors: those of cuda_ops.h; once the device is lost, STATUS_DEVICE_LOST for all. */
-enum status cuda_pass_embed(struct backend_stream *stream, const struct pass *pass, struct err *err);
-enum status cuda_pass_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err);
-enum status cuda_pass_attention(struct backend_stream *stream, uint32_t layer, struct err *err);
-enum status cuda_pass_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err);
-enum status cuda_pass_pool(struct backend_stream *stream, struct err *err);
-enum status cuda_pass_submit(struct backend_stream *stream, struct err *err);
-enum status cuda_pass_wait(struct backend_stream *stream, struct err *err);
+enum status cuda_pass_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err);
+enum status cuda_pass_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site, struct err *err);
+enum status cuda_pass_attention(struct backend_workspace *stream, uint32_t layer, struct err *err);
+enum status cuda_pass_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site, struct err *err);
+enum status cuda_pass_pool(struct backend_workspace *stream, struct err *err);
+enum status cuda_pass_submit(struct backend_workspace *stream, struct err *err);
+enum status cuda_pass_wait(struct backend_workspace *stream, struct err *err);
 
 /* Ends whatever is under way, for a stream that is to be closed. */
-void cuda_pass_forget(struct backend_stream *stream);
+void cuda_pass_forget(struct backend_workspace *stream);
 
 #endif

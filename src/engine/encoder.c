@@ -20,7 +20,7 @@ enum status encoder_open(struct engine *engine, struct encoder **out, struct err
         return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
     encoder->engine = engine;
     encoder->backend = engine->backend;
-    enum status status = engine->backend->ops->stream_open(engine->backend, &encoder->stream, err);
+    enum status status = engine->backend->ops->workspace_open(engine->backend, &encoder->workspace, err);
     if (status != STATUS_OK) {
         free(encoder);
         return status;
@@ -33,15 +33,15 @@ void encoder_close(struct encoder *encoder)
 {
     if (encoder == NULL)
         return;
-    rescue_streams_close(&encoder->engine->rescue, &encoder->rescue);
-    encoder->backend->ops->stream_close(encoder->stream);
+    fallback_workspaces_close(&encoder->engine->fallback, &encoder->fallback);
+    encoder->backend->ops->workspace_close(encoder->workspace);
     free(encoder);
 }
 
 enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err)
 {
     const struct backend_ops *ops = encoder->backend->ops;
-    return ops->stream_join == NULL ? STATUS_OK : ops->stream_join(encoder->stream, parallel, err);
+    return ops->workspace_join == NULL ? STATUS_OK : ops->workspace_join(encoder->workspace, parallel, err);
 }
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)
@@ -79,7 +79,7 @@ static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 }
 
 /* The next pass from `first` on: as many rows as fit, or one row alone without the gap behind it. */
-static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, struct stream_limits limits, uint32_t dim)
+static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, struct pass_limits limits, uint32_t dim)
 {
     uint32_t origin = batch->start[first];
     uint32_t rows = 1, extent = batch->length[first];
@@ -101,33 +101,33 @@ static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, st
     };
 }
 
-enum status encoder_enqueue(const struct backend *backend, struct backend_stream *stream, const struct pass *pass,
+enum status encoder_enqueue(const struct backend *backend, struct backend_workspace *workspace, const struct pass *pass,
                             const struct encoder_pause *pause, struct err *err)
 {
     const struct backend_ops *ops = backend->ops;
     atomic_fetch_add(&backend->counters->passes, 1);
-    TRY(ops->embed(stream, pass, err));
+    TRY(ops->embed(workspace, pass, err));
     for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
         if (pause != NULL && pause->wait != NULL)
             pause->wait(pause->context);
-        TRY(ops->linear(stream, layer, LINEAR_QKV, err));
-        TRY(ops->attention(stream, layer, err));
-        TRY(ops->linear(stream, layer, LINEAR_ATTENTION_OUTPUT, err));
-        TRY(ops->norm(stream, layer, NORM_ATTENTION, err));
-        TRY(ops->linear(stream, layer, LINEAR_INTERMEDIATE, err));
-        TRY(ops->linear(stream, layer, LINEAR_OUTPUT, err));
-        TRY(ops->norm(stream, layer, NORM_OUTPUT, err));
+        TRY(ops->linear(workspace, layer, LINEAR_QKV, err));
+        TRY(ops->attention(workspace, layer, err));
+        TRY(ops->linear(workspace, layer, LINEAR_ATTENTION_OUTPUT, err));
+        TRY(ops->norm(workspace, layer, NORM_ATTENTION, err));
+        TRY(ops->linear(workspace, layer, LINEAR_INTERMEDIATE, err));
+        TRY(ops->linear(workspace, layer, LINEAR_OUTPUT, err));
+        TRY(ops->norm(workspace, layer, NORM_OUTPUT, err));
     }
-    TRY(ops->pool(stream, err));
-    return ops->submit(stream, err);
+    TRY(ops->pool(workspace, err));
+    return ops->submit(workspace, err);
 }
 
 /* Waits for the oldest pass that is out. */
 static void land_pass(struct encoder *encoder)
 {
-    struct flight *owner = encoder->owners[encoder->first_pass];
+    struct batch_in_flight *owner = encoder->owners[encoder->first_pass];
     struct err err = {0};
-    enum status status = encoder->backend->ops->wait(encoder->stream, &err);
+    enum status status = encoder->backend->ops->wait(encoder->workspace, &err);
     if (status != STATUS_OK && owner->err.status == STATUS_OK) {
         owner->err = err;
         owner->err.status = status;
@@ -137,39 +137,40 @@ static void land_pass(struct encoder *encoder)
     encoder->passes_out--;
 }
 
-/* Begins all passes of a batch; what goes wrong stays with the flight. */
-static void begin(struct encoder *encoder, struct flight *flight)
+/* Begins all passes of a batch; what goes wrong is kept there. */
+static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
 {
-    const struct engine_batch *batch = flight->batch;
+    const struct engine_batch *batch = in_flight->batch;
     const struct backend *backend = encoder->backend;
     for (uint32_t first = 0; first < batch->rows;) {
         if (encoder->passes_out == backend->slots)
             land_pass(encoder);
-        if (flight->err.status != STATUS_OK) /* it was one of this batch */
+        if (in_flight->err.status != STATUS_OK) /* it was one of this batch */
             return;
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
-        *pass = cut_pass(batch, first, backend->ops->limits(encoder->stream), backend->model->dim);
-        enum status status = encoder_enqueue(backend, encoder->stream, pass, &encoder->pause, &flight->err);
-        flight->err.status = status;
+        *pass = cut_pass(batch, first, backend->ops->limits(encoder->workspace), backend->model->dim);
+        enum status status = encoder_enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
+        in_flight->err.status = status;
         if (status != STATUS_OK)
             return;
-        flight->alone = flight->alone || backend->ops->helped == NULL || !backend->ops->helped(encoder->stream);
-        encoder->owners[at] = flight;
+        in_flight->alone =
+            in_flight->alone || backend->ops->helped == NULL || !backend->ops->helped(encoder->workspace);
+        encoder->owners[at] = in_flight;
         encoder->passes_out++;
-        flight->passes++;
+        in_flight->passes++;
         first += pass->rows;
     }
 }
 
 enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
-    assert(encoder->flights_out < encoder->backend->slots);
+    assert(encoder->batches_out < encoder->backend->slots);
     TRY(check_batch(encoder->backend->model, batch, err));
-    unsigned at = (encoder->first_flight + encoder->flights_out) % BACKEND_SLOTS_MAX;
-    encoder->flights[at] = (struct flight){.batch = batch};
-    encoder->flights_out++;
-    begin(encoder, &encoder->flights[at]);
+    unsigned at = (encoder->first_batch + encoder->batches_out) % BACKEND_SLOTS_MAX;
+    encoder->in_flight[at] = (struct batch_in_flight){.batch = batch};
+    encoder->batches_out++;
+    begin(encoder, &encoder->in_flight[at]);
     return STATUS_OK;
 }
 
@@ -185,7 +186,7 @@ static enum status run_again(struct encoder *encoder, const struct engine_batch 
         .length = batch->length + row,
         .output = batch->output + (size_t)row * encoder->backend->model->dim,
     };
-    return rescue_row(&encoder->engine->rescue, encoder->backend, &encoder->rescue, &pass, err);
+    return precision_fallback_row(&encoder->engine->fallback, encoder->backend, &encoder->fallback, &pass, err);
 }
 
 /* Takes care of rows that are not finite, and normalises the others. STATUS_NON_FINITE ends it last: then all other
@@ -214,23 +215,23 @@ static enum status finish_rows(struct encoder *encoder, const struct engine_batc
 
 enum status encoder_take(struct encoder *encoder, struct err *err)
 {
-    assert(encoder->flights_out > 0);
-    struct flight *flight = &encoder->flights[encoder->first_flight];
-    while (flight->passes > 0)
+    assert(encoder->batches_out > 0);
+    struct batch_in_flight *in_flight = &encoder->in_flight[encoder->first_batch];
+    while (in_flight->passes > 0)
         land_pass(encoder);
-    encoder->first_flight = (encoder->first_flight + 1) % BACKEND_SLOTS_MAX;
-    encoder->flights_out--;
-    encoder->helped = !flight->alone;
-    if (flight->err.status == STATUS_OK)
-        return finish_rows(encoder, flight->batch, err);
+    encoder->first_batch = (encoder->first_batch + 1) % BACKEND_SLOTS_MAX;
+    encoder->batches_out--;
+    encoder->helped = !in_flight->alone;
+    if (in_flight->err.status == STATUS_OK)
+        return finish_rows(encoder, in_flight->batch, err);
     if (err != NULL)
-        *err = flight->err;
-    return flight->err.status;
+        *err = in_flight->err;
+    return in_flight->err.status;
 }
 
 enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
-    assert(encoder->flights_out == 0);
+    assert(encoder->batches_out == 0);
     TRY(encoder_put(encoder, batch, err));
     return encoder_take(encoder, err);
 }
@@ -247,7 +248,7 @@ unsigned encoder_slots(const struct engine *engine)
 
 unsigned encoder_out(const struct encoder *encoder)
 {
-    return encoder->flights_out;
+    return encoder->batches_out;
 }
 
 bool encoder_helped(const struct encoder *encoder)

@@ -1,21 +1,21 @@
-/* What engine.c, encoder.c and rescue.c share: an engine is an open backend, and the way to wider ones; an encoder is a
- * stream of it, and the batches that are out. */
+/* What engine.c, encoder.c and fallback.c share: an engine is an open backend, and the way to wider ones; an encoder is
+ * a workspace of it, and the batches that are out. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
 
 #include "engine/backend.h"
-#include "engine/rescue.h"
+#include "engine/precision_fallback.h"
 
 struct engine {
     struct backend *backend;
     bool normalize; /* what a pass has pooled, to length 1 */
-    struct rescue rescue;
+    struct precision_fallback fallback;
     struct backend_counters counters;
     struct err passed_over;
 };
 
 /* A batch that is out. */
-struct flight {
+struct batch_in_flight {
     const struct engine_batch *batch;
     unsigned passes; /* submitted and not waited for */
     bool alone;      /* a pass of it had no helpers */
@@ -25,21 +25,21 @@ struct flight {
 struct encoder {
     struct engine *engine;
     const struct backend *backend;
-    struct backend_stream *stream;
-    struct rescue_streams rescue;
+    struct backend_workspace *workspace;
+    struct fallback_workspaces fallback;
 
-    struct flight flights[BACKEND_SLOTS_MAX];
-    unsigned first_flight, flights_out;
+    struct batch_in_flight in_flight[BACKEND_SLOTS_MAX];
+    unsigned first_batch, batches_out;
     bool helped; /* with the batch that was taken last */
     struct encoder_pause pause;
     struct pass passes[BACKEND_SLOTS_MAX];
-    struct flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
+    struct batch_in_flight *owners[BACKEND_SLOTS_MAX]; /* of the passes */
     unsigned first_pass, passes_out;
 };
 
-/* Begins one pass on a backend's stream: all ops from embed to submit, with that pause, or NULL. Errors: that of the op
- * that failed; the stream is ready for the next pass then. */
-MUST_CHECK enum status encoder_enqueue(const struct backend *backend, struct backend_stream *stream,
+/* Begins one pass on a backend's workspace: all ops from embed to submit, with that pause, or NULL. Errors: that of the
+ * op that failed; the workspace is ready for the next pass then. */
+MUST_CHECK enum status encoder_enqueue(const struct backend *backend, struct backend_workspace *workspace,
                                        const struct pass *pass, const struct encoder_pause *pause, struct err *err);
 
 #endif

@@ -89,7 +89,7 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
     engine->backend->ops = ops;
     engine->backend->counters = &engine->counters;
     engine->normalize = model->normalize && !chosen.raw;
-    rescue_init(&engine->rescue, &chosen);
+    precision_fallback_init(&engine->fallback, &chosen);
     *out = engine;
     return STATUS_OK;
 }
@@ -98,7 +98,7 @@ void engine_close(struct engine *engine)
 {
     if (engine == NULL)
         return;
-    rescue_close(&engine->rescue);
+    precision_fallback_close(&engine->fallback);
     engine->backend->ops->close(engine->backend);
     free(engine);
 }
@@ -117,7 +117,7 @@ struct engine_counters engine_counters(struct engine *engine)
         .graph_fallbacks = atomic_load(&engine->counters.graph_fallbacks),
         .halvings = atomic_load(&engine->counters.halvings),
     };
-    rescue_count(&engine->rescue, &counters);
+    precision_fallback_count(&engine->fallback, &counters);
     return counters;
 }
 

@@ -5,7 +5,7 @@
 
 #include "idle_ops.h"
 
-struct backend_stream {
+struct backend_workspace {
     const struct backend *backend;
     const struct pass *begun, *waiting[BACKEND_SLOTS_MAX];
     unsigned count;
@@ -52,11 +52,11 @@ static void fake_close(struct backend *backend)
     free(backend);
 }
 
-static enum status fake_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
+static enum status fake_stream_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     if (fake.stream_fails[backend->precision] != STATUS_OK)
         return err_set(err, fake.stream_fails[backend->precision], "fake: no stream");
-    struct backend_stream *stream = calloc(1, sizeof *stream);
+    struct backend_workspace *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         abort();
     stream->backend = backend;
@@ -65,13 +65,13 @@ static enum status fake_stream_open(struct backend *backend, struct backend_stre
     return STATUS_OK;
 }
 
-static void fake_stream_close(struct backend_stream *stream)
+static void fake_stream_close(struct backend_workspace *stream)
 {
     fake.streams--;
     free(stream);
 }
 
-static struct stream_limits fake_limits(const struct backend_stream *stream)
+static struct pass_limits fake_limits(const struct backend_workspace *stream)
 {
     (void)stream;
     return fake.limits;
@@ -93,13 +93,13 @@ static bool pass_has(const struct pass *pass, int32_t token)
     return false;
 }
 
-static enum status fake_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+static enum status fake_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err)
 {
     stream->begun = pass;
     return pass_has(pass, fake.embed_fails) ? err_set(err, fake.failure, "fake: embed") : STATUS_OK;
 }
 
-static enum status fake_submit(struct backend_stream *stream, struct err *err)
+static enum status fake_submit(struct backend_workspace *stream, struct err *err)
 {
     if (pass_has(stream->begun, fake.submit_fails))
         return err_set(err, fake.failure, "fake: submit");
@@ -123,7 +123,7 @@ static float value_of(const struct pass *pass, uint32_t row, enum precision prec
     return row_has(pass, row, fake.overflows[precision]) ? INFINITY : sum;
 }
 
-static enum status fake_wait(struct backend_stream *stream, struct err *err)
+static enum status fake_wait(struct backend_workspace *stream, struct err *err)
 {
     if (stream->count == 0)
         abort(); /* nothing to wait for */
@@ -146,8 +146,8 @@ const struct backend_ops fake_backend = {
     .choose = fake_choose,
     .open = fake_open,
     .close = fake_close,
-    .stream_open = fake_stream_open,
-    .stream_close = fake_stream_close,
+    .workspace_open = fake_stream_open,
+    .workspace_close = fake_stream_close,
     .limits = fake_limits,
     .embed = fake_embed,
     .linear = idle_linear,

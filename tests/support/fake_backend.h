@@ -13,10 +13,10 @@ enum { FAKE_PRECISIONS = PRECISION_INT8 + 1 };
 /* Set by the test, also while engines are open but not while they run; counts are the backend's. */
 struct fake_backend {
     unsigned slots;
-    struct stream_limits limits;
+    struct pass_limits limits;
     int32_t overflows[FAKE_PRECISIONS];            /* a token whose rows are not finite in that precision; 0: none */
     enum status open_fails[FAKE_PRECISIONS];       /* what open answers */
-    enum status stream_fails[FAKE_PRECISIONS];     /* what stream_open answers */
+    enum status stream_fails[FAKE_PRECISIONS];     /* what workspace_open answers */
     int32_t embed_fails, submit_fails, wait_fails; /* a token whose pass fails there; 0: none */
     enum status failure;                           /* with this status */
 

@@ -4,26 +4,27 @@
 
 #include "engine/backend.h"
 
-static inline enum status idle_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site,
+static inline enum status idle_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site,
                                       struct err *err)
 {
     (void)stream, (void)layer, (void)site, (void)err;
     return STATUS_OK;
 }
 
-static inline enum status idle_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+static inline enum status idle_attention(struct backend_workspace *stream, uint32_t layer, struct err *err)
 {
     (void)stream, (void)layer, (void)err;
     return STATUS_OK;
 }
 
-static inline enum status idle_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+static inline enum status idle_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site,
+                                    struct err *err)
 {
     (void)stream, (void)layer, (void)site, (void)err;
     return STATUS_OK;
 }
 
-static inline enum status idle_pool(struct backend_stream *stream, struct err *err)
+static inline enum status idle_pool(struct backend_workspace *stream, struct err *err)
 {
     (void)stream, (void)err;
     return STATUS_OK;

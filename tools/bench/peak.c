@@ -140,7 +140,7 @@ static enum status open(void *context, void **out, struct err *err)
     *out = state;
     if (state == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the yardstick");
-    matmul_single_thread();
+    onednn_single_thread();
     CHECK(dnnl_engine_create(&state->engine, dnnl_cpu, 0));
     CHECK(dnnl_stream_create(&state->stream, state->engine, dnnl_stream_default_flags));
     shapes_of(peak->model, shapes);

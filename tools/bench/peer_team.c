@@ -44,7 +44,7 @@ static void take_batches(struct helper *helper)
 static void open_encoder(struct helper *helper)
 {
     struct err err = {0};
-    matmul_single_thread();
+    onednn_single_thread();
     peer_must(encoder_open(helper->parallel->engine, &helper->encoder, &err), &err);
     peer_must(encoder_join(helper->encoder, helper->parallel->single, &err), &err);
 }

@@ -1,7 +1,7 @@
-/* The CPU backend, one thread per stream, which others may help with short passes (cpu_stream.h). Matrix products are
- * oneDNN's (cpu_matmul.h), everything between them is our own vector code (cpu_kernels.h); where the processor has tile
- * registers and the model's sizes suit them, products run on those, in bf16 (struct cpu_tiles) with attention, and in
- * f32 by whole numbers (cpu_digits.h), because what follows a product then costs next to nothing.
+/* The CPU backend, one thread per workspace, which others may help with short passes (cpu_stream.h). Matrix products
+ * are oneDNN's (cpu_matmul.h), everything between them is our own vector code (cpu_kernels.h); where the processor has
+ * tile registers and the model's sizes suit them, products run on those, in bf16 (struct cpu_tiles) with attention, and
+ * in f32 by whole numbers (cpu_digits.h), because what follows a product then costs next to nothing.
  *
  * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. Bias and
  * what follows a product are done by the pass over memory that comes next anyway: the activation after the intermediate
@@ -28,9 +28,9 @@ static enum status cpu_devices(unsigned *count, struct err *err)
 static enum precision cpu_choose(enum precision asked)
 {
     if (asked == PRECISION_AUTO)
-        return matmul_native_precision();
+        return onednn_native_precision();
     bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 ||
-               (asked == PRECISION_BF16 && matmul_native_precision() == PRECISION_BF16);
+               (asked == PRECISION_BF16 && onednn_native_precision() == PRECISION_BF16);
     return can ? asked : PRECISION_AUTO;
 }
 
@@ -56,10 +56,10 @@ static void find_model(char *out, size_t size)
 static void describe(struct cpu_weights *weights)
 {
     char kernels[60];
-    uint32_t layers = weights->backend.model->layer_count, whole = layers - weights->first_whole;
+    uint32_t layers = weights->backend.model->layer_count, int8 = layers - weights->first_int8_layer;
     snprintf(kernels, sizeof kernels, "%s", weights->set->name);
     if (weights->int8)
-        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->set->name, whole, layers);
+        snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->set->name, int8, layers);
     char name[80];
     find_model(name, sizeof name);
     snprintf(weights->backend.device, sizeof weights->backend.device, "%s, %s, %u threads", name, kernels,
@@ -72,7 +72,7 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
     struct cpu_weights *weights;
     if (options->device != 0)
         return err_set(err, STATUS_UNSUPPORTED, "device %u: the CPU backend has device 0 alone", options->device);
-    matmul_single_thread();
+    onednn_single_thread();
     TRY(cpu_weights_open(model, options->precision, &weights, err));
     weights->backend =
         (struct backend){.model = model, .precision = options->precision, .weight_bytes = weights->bytes, .slots = 1};
@@ -86,15 +86,15 @@ static void cpu_close(struct backend *backend)
     cpu_weights_close((struct cpu_weights *)backend);
 }
 
-static struct stream_limits cpu_limits(const struct backend_stream *stream)
+static struct pass_limits cpu_limits(const struct backend_workspace *workspace)
 {
-    (void)stream;
-    return (struct stream_limits){.tokens = PASS_TOKENS, .rows = UINT32_MAX};
+    (void)workspace;
+    return (struct pass_limits){.tokens = PASS_TOKENS, .rows = UINT32_MAX};
 }
 
-static bool cpu_helped(const struct backend_stream *stream)
+static bool cpu_helped(const struct backend_workspace *workspace)
 {
-    return stream->helped;
+    return workspace->helped;
 }
 
 /* --- the four products of a layer, each with what its kernels do on the way ------------------------------------------
@@ -117,77 +117,78 @@ static enum norm_site norm_behind(enum linear_site site)
 }
 
 /* What a product reads that is not in int8. */
-static const void *input_of(const struct backend_stream *stream, enum linear_site site)
+static const void *input_of(const struct backend_workspace *workspace, enum linear_site site)
 {
-    bool half = stream->context.bf16 != NULL;
+    bool half = workspace->context.bf16 != NULL;
     if (site == LINEAR_ATTENTION_OUTPUT)
-        return half ? (const void *)stream->context.bf16 : stream->context.f32;
+        return half ? (const void *)workspace->context.bf16 : workspace->context.f32;
     if (site == LINEAR_OUTPUT)
-        return half ? (const void *)stream->wide16 : stream->wide;
-    return half ? (const void *)stream->hidden16 : stream->hidden;
+        return half ? (const void *)workspace->wide16 : workspace->wide;
+    return half ? (const void *)workspace->hidden16 : workspace->hidden;
 }
 
 /* The rows of `hidden` as the next product wants them. */
-static void split_hidden(struct backend_stream *stream, uint32_t first, uint32_t last)
+static void split_hidden(struct backend_workspace *workspace, uint32_t first, uint32_t last)
 {
-    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_weights *weights = workspace->weights;
     if (weights->kind == GEMM_SPLIT_F32)
-        weights->set->split_f32->split(first, last, weights->backend.model->hidden, stream->hidden,
-                                       stream->hidden_split);
+        weights->set->split_f32->split(first, last, weights->backend.model->hidden, workspace->hidden,
+                                       workspace->hidden_split);
 }
 
 /* ---- normalisation of f32 products ---- */
 
-static void norm_rows(struct backend_stream *stream, uint32_t layer, enum norm_site site, uint32_t first, uint32_t last,
-                      const float *product)
+static void norm_rows(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, uint32_t first,
+                      uint32_t last, const float *product)
 {
-    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_weights *weights = workspace->weights;
     const struct cpu_layer *at = &weights->layers[layer];
     enum linear_site behind = site == NORM_ATTENTION ? LINEAR_ATTENTION_OUTPUT : LINEAR_OUTPUT;
     weights->set->kernels->add_norm(last - first, weights->backend.model->hidden, product, at->linear[behind].bias,
-                                    &at->norm[site], cpu_hidden_row(stream, first));
-    split_hidden(stream, first, last);
+                                    &at->norm[site], cpu_hidden_row(workspace, first));
+    split_hidden(workspace, first, last);
 }
 
 static void norm_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
     const struct cpu_step *step = context;
-    struct backend_stream *stream = step->stream;
-    uint32_t rows = stream->pass->extent, first = parallel_for_first(rows, chunk, step->chunks);
-    norm_rows(stream, step->layer, (enum norm_site)step->site, first, parallel_for_first(rows, chunk + 1, step->chunks),
-              stream->product + (size_t)first * stream->weights->backend.model->hidden);
+    struct backend_workspace *workspace = step->workspace;
+    uint32_t rows = workspace->pass->extent, first = parallel_for_first(rows, chunk, step->chunks);
+    norm_rows(workspace, step->layer, (enum norm_site)step->site, first,
+              parallel_for_first(rows, chunk + 1, step->chunks),
+              workspace->product + (size_t)first * workspace->weights->backend.model->hidden);
 }
 
-static enum status norm_all(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+static enum status norm_all(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
-    struct cpu_step step = {stream, layer, site, cpu_chunks(stream, stream->pass->extent, LEAST_ROWS)};
+    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
     return cpu_do(&step, norm_chunk, err);
 }
 
 /* ---- in bf16 on tiles, or in f32 by splitting ---- */
 
-static struct gemm_job job_of(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
-    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_weights *weights = workspace->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
     struct gemm_job job = {
-        .rows = stream->pass->extent,
+        .rows = workspace->pass->extent,
         .weight = &linear->weight,
         .last_output = linear->weight.outputs,
         .end = site == LINEAR_INTERMEDIATE ? GEMM_ACTIVATION : GEMM_PLAIN,
         .activation = weights->backend.model->activation,
         .bias = linear->bias,
-        .to.f32 = ends_in_residual(site) ? stream->product : stream->wide,
+        .to.f32 = ends_in_residual(site) ? workspace->product : workspace->wide,
     };
     if (linear->kind == GEMM_SPLIT_F32) {
-        job.from = ends_in_residual(site) ? stream->inner_split : stream->hidden_split;
+        job.from = ends_in_residual(site) ? workspace->inner_split : workspace->hidden_split;
         return job;
     }
-    job.from_bf16 = input_of(stream, site);
+    job.from_bf16 = input_of(workspace, site);
     job.from_tiled = site == LINEAR_OUTPUT;
     job.to_tiled = site == LINEAR_INTERMEDIATE;
-    job.to.bf16 = stream->wide16;
+    job.to.bf16 = workspace->wide16;
     if (site == LINEAR_QKV)
         job.end = GEMM_BIAS;
     return job;
@@ -198,8 +199,8 @@ static void gemm_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
     const struct cpu_step *step = context;
-    const struct cpu_weights *weights = step->stream->weights;
-    struct gemm_job job = job_of(step->stream, step->layer, (enum linear_site)step->site);
+    const struct cpu_weights *weights = step->workspace->weights;
+    struct gemm_job job = job_of(step->workspace, step->layer, (enum linear_site)step->site);
     bool split = weights->kind == GEMM_SPLIT_F32;
     uint32_t panel = split ? SPLIT_ROWS : GEMM_MULTIPLE, panels = job.weight->outputs / panel;
     job.first_output = parallel_for_first(panels, chunk, step->chunks) * panel;
@@ -207,121 +208,123 @@ static void gemm_chunk(void *context, unsigned thread, unsigned chunk)
     (split ? weights->set->split_f32->run : weights->set->bf16->run)(&job);
 }
 
-static enum status gemm_all(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status gemm_all(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err)
 {
-    uint32_t outputs = stream->weights->layers[layer].linear[site].weight.outputs;
-    struct cpu_step step = {stream, layer, site, cpu_chunks(stream, outputs, LEAST_OUTPUTS)};
+    uint32_t outputs = workspace->weights->layers[layer].linear[site].weight.outputs;
+    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
     return cpu_do(&step, gemm_chunk, err);
 }
 
 /* Strip by strip where a strip can pass the whole weight in the second-level cache: then its sums are normalised while
  * they are there. */
-static void tiles_strips(struct backend_stream *stream, uint32_t layer, enum linear_site site)
+static void tiles_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
-    struct gemm_job job = job_of(stream, layer, site);
+    struct gemm_job job = job_of(workspace, layer, site);
     const uint16_t *from = job.from_bf16;
     uint32_t outputs = job.weight->outputs, inputs = job.weight->inputs;
     uint32_t rows = job.rows, strip = (size_t)outputs * inputs <= STRIP_WEIGHTS ? GEMM_MULTIPLE : rows;
     for (uint32_t row = 0; row < rows; row += strip) {
         job.rows = rows - row < strip ? rows - row : strip;
         job.from_bf16 = from + (size_t)row * inputs;
-        stream->weights->set->bf16->run(&job);
-        norm_rows(stream, layer, norm_behind(site), row, row + job.rows, stream->product);
+        workspace->weights->set->bf16->run(&job);
+        norm_rows(workspace, layer, norm_behind(site), row, row + job.rows, workspace->product);
     }
 }
 
-static enum status tiles_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status tiles_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                                 struct err *err)
 {
-    if (ends_in_residual(site) && !stream->helped) {
-        tiles_strips(stream, layer, site);
+    if (ends_in_residual(site) && !workspace->helped) {
+        tiles_strips(workspace, layer, site);
         return STATUS_OK;
     }
-    TRY(gemm_all(stream, layer, site, err));
-    return ends_in_residual(site) ? norm_all(stream, layer, norm_behind(site), err) : STATUS_OK;
+    TRY(gemm_all(workspace, layer, site, err));
+    return ends_in_residual(site) ? norm_all(workspace, layer, norm_behind(site), err) : STATUS_OK;
 }
 
 static void split_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
     const struct cpu_step *step = context;
-    struct backend_stream *stream = step->stream;
-    const struct cpu_weights *weights = stream->weights;
-    uint32_t rows = stream->pass->extent, inputs = weights->layers[step->layer].linear[step->site].weight.inputs;
+    struct backend_workspace *workspace = step->workspace;
+    const struct cpu_weights *weights = workspace->weights;
+    uint32_t rows = workspace->pass->extent, inputs = weights->layers[step->layer].linear[step->site].weight.inputs;
     weights->set->split_f32->split(parallel_for_first(rows, chunk, step->chunks),
                                    parallel_for_first(rows, chunk + 1, step->chunks), inputs,
-                                   input_of(stream, (enum linear_site)step->site), stream->inner_split);
+                                   input_of(workspace, (enum linear_site)step->site), workspace->inner_split);
 }
 
-static enum status split_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status split_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                                 struct err *err)
 {
     if (ends_in_residual(site)) {
-        struct cpu_step split = {stream, layer, site, cpu_chunks(stream, stream->pass->extent, LEAST_ROWS)};
+        struct cpu_step split = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
         TRY(cpu_do(&split, split_chunk, err));
     }
-    return gemm_all(stream, layer, site, err);
+    return gemm_all(workspace, layer, site, err);
 }
 
 /* ---- by oneDNN ---- */
 
 /* The product that comes next, if it is oneDNN's too. */
-static struct matmul_way way_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
-                                    unsigned thread)
+static struct onednn_prefetch prefetch_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
+                                              unsigned thread)
 {
-    struct matmul_way way = {.down = parallel_for_goes_down(thread)};
+    struct onednn_prefetch prefetch = {.down = parallel_for_goes_down(thread)};
     layer += site == LINEAR_OUTPUT;
     enum linear_site next = site == LINEAR_OUTPUT ? LINEAR_QKV : (enum linear_site)(site + 1);
-    if (layer < weights->first_whole) {
-        way.next = weights->shapes[next];
-        way.next_weights = weights->layers[layer].linear[next].packed;
+    if (layer < weights->first_int8_layer) {
+        prefetch.next = weights->shapes[next];
+        prefetch.next_weights = weights->layers[layer].linear[next].packed;
     }
-    return way;
+    return prefetch;
 }
 
 /* The intermediate product goes through its activation block by block, while a block is in the cache. */
-static enum status matmul_block(struct backend_stream *stream, uint32_t layer, enum linear_site site, unsigned number,
-                                uint32_t block)
+static enum status onednn_block(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                                unsigned number, uint32_t block)
 {
-    struct cpu_thread *thread = &stream->thread[number];
-    const struct cpu_weights *weights = stream->weights;
+    struct cpu_thread *thread = &workspace->thread[number];
+    const struct cpu_weights *weights = workspace->weights;
     const struct cpu_linear *linear = &weights->layers[layer].linear[site];
     const struct model *model = weights->backend.model;
-    const struct matmul *shape = weights->shapes[site];
-    struct matmul_way way = way_behind(weights, layer, site, number);
-    float *to = site == LINEAR_QKV ? stream->wide : site == LINEAR_INTERMEDIATE ? thread->block : stream->product;
-    TRY(matmul_run(thread->runner, shape, linear->packed, block, &way, stream->pass->extent, input_of(stream, site), to,
-                   &thread->err));
+    const struct onednn_gemm *shape = weights->shapes[site];
+    struct onednn_prefetch prefetch = prefetch_behind(weights, layer, site, number);
+    float *to = site == LINEAR_QKV ? workspace->wide : site == LINEAR_INTERMEDIATE ? thread->block : workspace->product;
+    TRY(onednn_run(thread->runner, shape, linear->packed, block, &prefetch, workspace->pass->extent,
+                   input_of(workspace, site), to, &thread->err));
     if (site != LINEAR_INTERMEDIATE)
         return STATUS_OK;
-    uint32_t outputs = matmul_cut(shape, stream->pass->extent).outputs;
+    uint32_t outputs = onednn_cut(shape, workspace->pass->extent).outputs;
     size_t first = (size_t)block * outputs;
-    struct activations activated = {.f32 = stream->wide + first};
-    if (stream->context.bf16 != NULL)
-        activated = (struct activations){.bf16 = stream->wide16 + first};
-    weights->set->kernels->activate(stream->pass->extent, outputs, model->activation, to, linear->bias + first,
+    struct activations activated = {.f32 = workspace->wide + first};
+    if (workspace->context.bf16 != NULL)
+        activated = (struct activations){.bf16 = workspace->wide16 + first};
+    weights->set->kernels->activate(workspace->pass->extent, outputs, model->activation, to, linear->bias + first,
                                     activated, model->intermediate_size);
     return STATUS_OK;
 }
 
 /* A chunk is a block. */
-static void matmul_chunk(void *context, unsigned thread, unsigned chunk)
+static void onednn_chunk(void *context, unsigned thread, unsigned chunk)
 {
     const struct cpu_step *step = context;
-    struct cpu_thread *own = &step->stream->thread[thread];
+    struct cpu_thread *own = &step->workspace->thread[thread];
     if (own->err.status == STATUS_OK)
-        own->err.status = matmul_block(step->stream, step->layer, (enum linear_site)step->site, thread, chunk);
+        own->err.status = onednn_block(step->workspace, step->layer, (enum linear_site)step->site, thread, chunk);
 }
 
 /* ---- in int8 ---- */
 
-static struct int8_work int8_work_of(const struct backend_stream *stream)
+static struct int8_work int8_work_of(const struct backend_workspace *workspace)
 {
-    bool tiles = stream->weights->kind == GEMM_BF16;
+    bool tiles = workspace->weights->kind == GEMM_BF16;
     return (struct int8_work){
-        .rows = stream->pass->extent,
-        .hidden = stream->hidden,
-        .qkv = {.f32 = tiles ? NULL : stream->wide, .bf16 = tiles ? stream->wide16 : NULL},
-        .context = stream->context,
-        .intermediate = stream->wide16,
+        .rows = workspace->pass->extent,
+        .hidden = workspace->hidden,
+        .qkv = {.f32 = tiles ? NULL : workspace->wide, .bf16 = tiles ? workspace->wide16 : NULL},
+        .context = workspace->context,
+        .intermediate = workspace->wide16,
         .chunks = 1,
     };
 }
@@ -330,57 +333,61 @@ static void int8_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
     const struct cpu_step *step = context;
-    struct int8_work work = int8_work_of(step->stream);
+    struct int8_work work = int8_work_of(step->workspace);
     work.chunk = chunk;
     work.chunks = step->chunks;
-    int8_pass_linear(&step->stream->whole, step->stream->weights, &work, step->layer, (enum linear_site)step->site);
+    int8_pass_linear(&step->workspace->int8, step->workspace->weights, &work, step->layer,
+                     (enum linear_site)step->site);
 }
 
-static enum status int8_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status int8_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                                struct err *err)
 {
-    const struct cpu_weights *weights = stream->weights;
-    struct int8_work work = int8_work_of(stream);
+    const struct cpu_weights *weights = workspace->weights;
+    struct int8_work work = int8_work_of(workspace);
     uint32_t outputs = weights->layers[layer].linear[site].weight.outputs;
-    struct cpu_step step = {stream, layer, site, cpu_chunks(stream, outputs, LEAST_OUTPUTS)};
-    int8_pass_prepare(&stream->whole, weights, &work, site);
+    struct cpu_step step = {workspace, layer, site, cpu_chunks(workspace, outputs, LEAST_OUTPUTS)};
+    int8_pass_prepare(&workspace->int8, weights, &work, site);
     return cpu_do(&step, int8_chunk, err);
 }
 
 /* ---- what the pass calls ---- */
 
-static void cpu_product_prepare(struct backend_stream *stream)
+static void cpu_product_prepare(struct backend_workspace *workspace)
 {
-    struct int8_work work = int8_work_of(stream);
-    if (cpu_weights_whole(stream->weights, 0))
-        int8_pass_embedded(&stream->whole, stream->weights, &work);
-    split_hidden(stream, 0, stream->pass->extent);
+    struct int8_work work = int8_work_of(workspace);
+    if (cpu_weights_is_int8(workspace->weights, 0))
+        int8_pass_embedded(&workspace->int8, workspace->weights, &work);
+    split_hidden(workspace, 0, workspace->pass->extent);
 }
 
-static enum status cpu_product(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status cpu_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                               struct err *err)
 {
-    const struct cpu_weights *weights = stream->weights;
-    if (cpu_weights_whole(weights, layer))
-        return int8_product(stream, layer, site, err);
+    const struct cpu_weights *weights = workspace->weights;
+    if (cpu_weights_is_int8(weights, layer))
+        return int8_product(workspace, layer, site, err);
     if (weights->kind == GEMM_BF16)
-        return tiles_product(stream, layer, site, err);
+        return tiles_product(workspace, layer, site, err);
     if (weights->kind == GEMM_SPLIT_F32)
-        return split_product(stream, layer, site, err);
-    struct cpu_step step = {stream, layer, site, matmul_cut(weights->shapes[site], stream->pass->extent).blocks};
-    return cpu_do(&step, matmul_chunk, err);
+        return split_product(workspace, layer, site, err);
+    struct cpu_step step = {workspace, layer, site, onednn_cut(weights->shapes[site], workspace->pass->extent).blocks};
+    return cpu_do(&step, onednn_chunk, err);
 }
 
-static enum status cpu_product_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+static enum status cpu_product_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site,
+                                    struct err *err)
 {
-    const struct cpu_weights *weights = stream->weights;
-    struct int8_work work = int8_work_of(stream);
-    if (cpu_weights_whole(weights, layer)) {
-        int8_pass_norm(&stream->whole, weights, &work, layer, site);
+    const struct cpu_weights *weights = workspace->weights;
+    struct int8_work work = int8_work_of(workspace);
+    if (cpu_weights_is_int8(weights, layer)) {
+        int8_pass_norm(&workspace->int8, weights, &work, layer, site);
         return STATUS_OK;
     }
     if (weights->kind != GEMM_BF16)
-        TRY(norm_all(stream, layer, site, err));
-    if (site == NORM_OUTPUT && layer + 1 == weights->first_whole && weights->int8)
-        int8_pass_embedded(&stream->whole, weights, &work);
+        TRY(norm_all(workspace, layer, site, err));
+    if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8)
+        int8_pass_embedded(&workspace->int8, weights, &work);
     return STATUS_OK;
 }
 
@@ -401,14 +408,15 @@ static void ask_word(const struct cpu_weights *weights, const struct pass *pass,
         __builtin_prefetch(weights->word16 + first + i);
 }
 
-static enum status cpu_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+static enum status cpu_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
     (void)err;
-    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_weights *weights = workspace->weights;
     uint32_t width = weights->backend.model->hidden;
-    matmul_single_thread();
-    stream->pass = pass;
-    stream->helped = stream->parallel != NULL && parallel_for_enter(stream->parallel, pass->extent <= HELPED_TOKENS);
+    onednn_single_thread();
+    workspace->pass = pass;
+    workspace->helped =
+        workspace->parallel != NULL && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         uint32_t at = pass->start[r] - pass->origin;
         for (uint32_t t = 0; t < WORDS_AHEAD; t++)
@@ -418,41 +426,42 @@ static enum status cpu_embed(struct backend_stream *stream, const struct pass *p
             size_t id = (size_t)pass->ids[at + t] * width;
             weights->set->kernels->embed(width, weights->word == NULL ? NULL : weights->word + id,
                                          weights->word16 == NULL ? NULL : weights->word16 + id,
-                                         weights->place + (size_t)t * width, &weights->embedding_norm,
-                                         cpu_hidden_row(stream, at + t));
+                                         weights->position + (size_t)t * width, &weights->embedding_norm,
+                                         cpu_hidden_row(workspace, at + t));
         }
     }
-    cpu_product_prepare(stream);
+    cpu_product_prepare(workspace);
     return STATUS_OK;
 }
 
 /* Ends the pass: nobody helps with it any more. */
-static void end_pass(struct backend_stream *stream)
+static void end_pass(struct backend_workspace *workspace)
 {
-    if (stream->parallel != NULL)
-        parallel_for_leave(stream->parallel, stream->helped);
+    if (workspace->parallel != NULL)
+        parallel_for_leave(workspace->parallel, workspace->helped);
 }
 
-static enum status ended_by(struct backend_stream *stream, enum status status)
+static enum status ended_by(struct backend_workspace *workspace, enum status status)
 {
     if (status != STATUS_OK)
-        end_pass(stream);
+        end_pass(workspace);
     return status;
 }
 
-static enum status cpu_linear(struct backend_stream *stream, uint32_t layer, enum linear_site site, struct err *err)
+static enum status cpu_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                              struct err *err)
 {
-    return ended_by(stream, cpu_product(stream, layer, site, err));
+    return ended_by(workspace, cpu_product(workspace, layer, site, err));
 }
 
 /* Some heads of one row. */
 static void attention_chunk(void *context, unsigned thread, unsigned chunk)
 {
     const struct cpu_step *step = context;
-    struct backend_stream *stream = step->stream;
-    const struct cpu_weights *weights = stream->weights;
+    struct backend_workspace *workspace = step->workspace;
+    const struct cpu_weights *weights = workspace->weights;
     const struct model *model = weights->backend.model;
-    const struct pass *pass = stream->pass;
+    const struct pass *pass = workspace->pass;
     unsigned shares = step->chunks / pass->rows, r = chunk / shares, share = chunk % shares;
     size_t first = (size_t)(pass->start[r] - pass->origin) * model->hidden;
     uint32_t head_dim = model->hidden / model->heads;
@@ -463,45 +472,45 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         .last_head = parallel_for_first(model->heads, share + 1, shares),
         .head_dim = head_dim,
         .scale = 1.0f / sqrtf((float)head_dim),
-        .scratch = stream->thread[thread].scratch,
+        .scratch = workspace->thread[thread].scratch,
     };
-    if (stream->context.f32 != NULL)
-        job.context.f32 = stream->context.f32 + first;
+    if (workspace->context.f32 != NULL)
+        job.context.f32 = workspace->context.f32 + first;
     else
-        job.context.bf16 = stream->context.bf16 + first;
+        job.context.bf16 = workspace->context.bf16 + first;
     if (weights->kind == GEMM_BF16) {
-        job.qkv16 = stream->wide16 + 3 * first;
+        job.qkv16 = workspace->wide16 + 3 * first;
         weights->set->bf16->attention(&job);
     } else {
-        job.qkv = stream->wide + 3 * first;
+        job.qkv = workspace->wide + 3 * first;
         job.bias = weights->layers[step->layer].linear[LINEAR_QKV].bias;
         weights->set->kernels->attention(&job);
     }
 }
 
-static enum status cpu_attention(struct backend_stream *stream, uint32_t layer, struct err *err)
+static enum status cpu_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
-    uint32_t rows = stream->pass->rows, heads = stream->weights->backend.model->heads;
-    uint32_t least = stream->weights->kind != GEMM_BF16 ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
-    unsigned shares = cpu_chunks(stream, heads * stream->pass->extent, least) / rows;
+    uint32_t rows = workspace->pass->rows, heads = workspace->weights->backend.model->heads;
+    uint32_t least = workspace->weights->kind != GEMM_BF16 ? LEAST_HEAD_TOKENS : LEAST_HEAD_TOKENS_TILES;
+    unsigned shares = cpu_chunks(workspace, heads * workspace->pass->extent, least) / rows;
     shares = shares < 1 ? 1 : shares < heads ? shares : heads;
-    struct cpu_step step = {stream, layer, 0, rows * shares};
-    return ended_by(stream, cpu_do(&step, attention_chunk, err));
+    struct cpu_step step = {workspace, layer, 0, rows * shares};
+    return ended_by(workspace, cpu_do(&step, attention_chunk, err));
 }
 
-static enum status cpu_norm(struct backend_stream *stream, uint32_t layer, enum norm_site site, struct err *err)
+static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
-    return ended_by(stream, cpu_product_norm(stream, layer, site, err));
+    return ended_by(workspace, cpu_product_norm(workspace, layer, site, err));
 }
 
-static enum status cpu_pool(struct backend_stream *stream, struct err *err)
+static enum status cpu_pool(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    const struct cpu_weights *weights = stream->weights;
+    const struct cpu_weights *weights = workspace->weights;
     const struct model *model = weights->backend.model;
-    const struct pass *pass = stream->pass;
+    const struct pass *pass = workspace->pass;
     for (uint32_t r = 0; r < pass->rows; r++) {
-        const float *first = cpu_hidden_row(stream, pass->start[r] - pass->origin).f32;
+        const float *first = cpu_hidden_row(workspace, pass->start[r] - pass->origin).f32;
         float *vector = pass->output + (size_t)r * model->dim;
         uint32_t pooled = model->pooling == POOLING_CLS ? 1 : pass->length[r];
         weights->set->kernels->mean(pooled, model->hidden, model->dim, first, vector);
@@ -509,17 +518,17 @@ static enum status cpu_pool(struct backend_stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-static enum status cpu_submit(struct backend_stream *stream, struct err *err)
+static enum status cpu_submit(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    end_pass(stream);
+    end_pass(workspace);
     return STATUS_OK;
 }
 
-static enum status cpu_wait(struct backend_stream *stream, struct err *err)
+static enum status cpu_wait(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
-    stream->pass = NULL;
+    workspace->pass = NULL;
     return STATUS_OK;
 }
 
@@ -530,10 +539,10 @@ const struct backend_ops backend_cpu = {
     .choose = cpu_choose,
     .open = cpu_open,
     .close = cpu_close,
-    .stream_open = cpu_stream_open,
-    .stream_join = cpu_stream_join,
+    .workspace_open = cpu_workspace_open,
+    .workspace_join = cpu_workspace_join,
     .helped = cpu_helped,
-    .stream_close = cpu_stream_close,
+    .workspace_close = cpu_workspace_close,
     .limits = cpu_limits,
     .embed = cpu_embed,
     .linear = cpu_linear,

@@ -100,7 +100,7 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
         more -= bins[edge];
     for (uint32_t i = 0; i < weight->inputs; i++) {
         int bin = bin_of(from[i] * inverse, way);
-        int8_t *to = weight->whole.value + packed_at(weight, o, i);
+        int8_t *to = weight->scaled.value + packed_at(weight, o, i);
         if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST)
             continue;
         more -= bin == edge;
@@ -120,12 +120,12 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
         finite = finite && isfinite(from[i]);
     }
     if (!finite)
-        weight->whole.scale[o] = NAN;
+        weight->scaled.scale[o] = NAN;
     if (!finite || largest < 1e-30f)
         return;
     float inverse = INT8_LARGEST / largest;
     for (uint32_t i = 0; i < weight->inputs; i += 4) {
-        int8_t *to = weight->whole.value + packed_at(weight, o, i);
+        int8_t *to = weight->scaled.value + packed_at(weight, o, i);
         for (uint32_t k = 0; k < 4 && i + k < weight->inputs; k++) {
             to[k] = (int8_t)nearest(from[i + k] * inverse);
             total += to[k];
@@ -133,8 +133,8 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
     }
     if (cancel)
         total += cancel_remainders(weight, o, from, inverse);
-    weight->whole.scale[o] = largest / INT8_LARGEST;
-    weight->total[o] = (float)total * weight->whole.scale[o];
+    weight->scaled.scale[o] = largest / INT8_LARGEST;
+    weight->total[o] = (float)total * weight->scaled.scale[o];
 }
 
 static size_t int8_value_bytes(const struct gemm_weight *weight)
@@ -144,9 +144,9 @@ static size_t int8_value_bytes(const struct gemm_weight *weight)
 
 static void int8_pack(struct gemm_weight *weight, const float *from, bool one_sided)
 {
-    weight->whole.scale = (float *)(weight->whole.value + int8_value_bytes(weight));
-    weight->total = weight->whole.scale + (size_t)weight->panels * INT8_PANEL;
-    memset(weight->whole.value, 0, gemm_weight_bytes(GEMM_INT8, weight->outputs, weight->inputs));
+    weight->scaled.scale = (float *)(weight->scaled.value + int8_value_bytes(weight));
+    weight->total = weight->scaled.scale + (size_t)weight->panels * INT8_PANEL;
+    memset(weight->scaled.value, 0, gemm_weight_bytes(GEMM_INT8, weight->outputs, weight->inputs));
     for (uint32_t o = 0; o < weight->outputs; o++)
         pack_output(weight, o, from + (size_t)o * weight->inputs, one_sided);
 }
@@ -183,11 +183,11 @@ void gemm_pack(const struct instruction_set *set, enum gemm_kind kind, uint32_t 
         set->bf16->pack(outputs, inputs, weight, out->bf16);
         return;
     }
-    out->whole.value = memory;
+    out->scaled.value = memory;
     if (kind == GEMM_INT8) {
         int8_pack(out, weight, one_sided);
         return;
     }
-    out->whole.scale = (float *)((char *)memory + split_f32_bytes(outputs, inputs));
-    set->split_f32->pack(outputs, inputs, weight, out->whole);
+    out->scaled.scale = (float *)((char *)memory + split_f32_bytes(outputs, inputs));
+    set->split_f32->pack(outputs, inputs, weight, out->scaled);
 }

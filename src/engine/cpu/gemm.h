@@ -63,10 +63,10 @@ struct scaled_rows {
  * inputs][16 outputs][4 inputs]. */
 struct gemm_weight {
     uint32_t outputs, inputs;
-    uint32_t panels, steps;   /* int8 */
-    uint16_t *bf16;           /* bf16: in the order of the tiles */
-    struct scaled_rows whole; /* int8, split_f32: a row is an output; no offsets */
-    float *total;             /* int8: [panels * INT8_PANEL], of an output's weights as they are when rounded */
+    uint32_t panels, steps;    /* int8 */
+    uint16_t *bf16;            /* bf16: in the order of the tiles */
+    struct scaled_rows scaled; /* int8, split_f32: a row is an output; no offsets */
+    float *total;              /* int8: [panels * INT8_PANEL], of an output's weights as they are when rounded */
 };
 
 /* What follows a product. */

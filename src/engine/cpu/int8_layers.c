@@ -180,7 +180,7 @@ static void embed(struct int8_trial *trial)
     for (uint32_t row = 0; row < TRIAL_ROWS; row++) {
         size_t word = (size_t)model->vocabulary * (2 * row + 1) / (2 * TRIAL_ROWS) * model->hidden;
         struct activations x = {.f32 = state(trial, 0) + (size_t)row * model->hidden};
-        weights->set->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->place,
+        weights->set->kernels->embed(model->hidden, NULL, weights->word16 + word, weights->position,
                                      &weights->embedding_norm, x);
     }
 }
@@ -191,7 +191,7 @@ static enum status multiply(struct int8_trial *trial, const struct linear *linea
     for (uint32_t first = 0; first < outputs; first += PLAIN_OUTPUTS) {
         uint32_t some = outputs - first < PLAIN_OUTPUTS ? outputs - first : PLAIN_OUTPUTS;
         tensor_read_f32(&linear->weight, (size_t)first * inputs, (size_t)some * inputs, trial->plain);
-        TRY(matmul_plain(TRIAL_ROWS, some, inputs, from, trial->plain, to + first, outputs, err));
+        TRY(onednn_plain(TRIAL_ROWS, some, inputs, from, trial->plain, to + first, outputs, err));
     }
     return STATUS_OK;
 }
@@ -284,7 +284,7 @@ static void keep_values(struct int8_trial *trial, uint32_t layer)
     }
 }
 
-static void run_whole(struct int8_trial *trial, uint32_t layer)
+static void run_int8(struct int8_trial *trial, uint32_t layer)
 {
     run_linear(trial, layer, LINEAR_QKV);
     keep_values(trial, layer);
@@ -317,7 +317,7 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     memcpy(trial->work.hidden, state(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
     int8_pass_embedded(&trial->space, weights, &trial->work);
     for (uint32_t layer = first; layer < model->layer_count; layer++)
-        run_whole(trial, layer);
+        run_int8(trial, layer);
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
         weights->set->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
         weights->set->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden,

@@ -38,9 +38,9 @@ struct attention_job {
 };
 
 struct kernels {
-    /* Adds two embedding rows and normalises: x = norm(word + place). Shapes: word [width] f32, or bf16 when `word16`
-     * is given instead; place [width]; x [width], written. */
-    void (*embed)(uint32_t width, const float *word, const uint16_t *word16, const float *place,
+    /* Adds two embedding rows and normalises: x = norm(word + position). Shapes: word [width] f32, or bf16 when
+     * `word16` is given instead; position [width]; x [width], written. */
+    void (*embed)(uint32_t width, const float *word, const uint16_t *word16, const float *position,
                   const struct norm_weights *norm, struct activations x);
 
     /* x = norm(x + product + bias). Shapes: product [rows, width]; bias [width]; x.f32 [rows, width], read and written;

@@ -106,7 +106,7 @@ static void *helper_main(void *argument)
     struct helper *helper = argument;
     struct parallel_for *parallel = helper->parallel;
     uint64_t seen = 0;
-    matmul_single_thread();
+    onednn_single_thread();
     pthread_mutex_lock(&parallel->lock);
     for (;;) {
         atomic_fetch_add(&parallel->asleep, 1);

@@ -78,8 +78,8 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
 {
     const struct model *model = weights->backend.model;
     size_t hidden = model->hidden, words = (size_t)model->vocabulary * hidden;
-    size_t places = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->word_embeddings.elements != words || model->position_embeddings.elements < first + places ||
+    size_t positions = model->max_tokens * hidden, first = model->position_offset * hidden;
+    if (model->word_embeddings.elements != words || model->position_embeddings.elements < first + positions ||
         model->type_embeddings.elements < hidden)
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     if (precision == PRECISION_BF16 || precision == PRECISION_INT8)
@@ -88,16 +88,16 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
         TRY(keep_vector(weights, &model->word_embeddings, words, &weights->word, err));
 
     float *type = malloc(hidden * sizeof *type);
-    weights->place = malloc(places * sizeof *weights->place);
-    if (type == NULL || weights->place == NULL) {
+    weights->position = malloc(positions * sizeof *weights->position);
+    if (type == NULL || weights->position == NULL) {
         free(type);
-        return no_memory(places, err);
+        return no_memory(positions, err);
     }
-    weights->bytes += places * sizeof *weights->place;
-    tensor_read_f32(&model->position_embeddings, first, places, weights->place);
+    weights->bytes += positions * sizeof *weights->position;
+    tensor_read_f32(&model->position_embeddings, first, positions, weights->position);
     tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < places; i++)
-        weights->place[i] += type[i % hidden];
+    for (size_t i = 0; i < positions; i++)
+        weights->position[i] += type[i % hidden];
     free(type);
     return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
 }
@@ -157,13 +157,13 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
 static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
     bool bf16 = weights->kind == GEMM_BF16 && site == LINEAR_ATTENTION_OUTPUT;
-    return cpu_weights_whole(weights, layer) && !bf16 ? GEMM_INT8 : weights->kind;
+    return cpu_weights_is_int8(weights, layer) && !bf16 ? GEMM_INT8 : weights->kind;
 }
 
 static size_t packed_bytes(const struct cpu_weights *weights, enum gemm_kind kind, unsigned site, uint32_t outputs,
                            uint32_t inputs)
 {
-    return kind == GEMM_ONEDNN ? matmul_packed_bytes(weights->shapes[site]) : gemm_weight_bytes(kind, outputs, inputs);
+    return kind == GEMM_ONEDNN ? onednn_packed_bytes(weights->shapes[site]) : gemm_weight_bytes(kind, outputs, inputs);
 }
 
 static enum status keep_product(struct cpu_weights *weights, uint32_t layer, unsigned site, float *plain,
@@ -178,7 +178,7 @@ static enum status keep_product(struct cpu_weights *weights, uint32_t layer, uns
     void *to = memory_part(weights->packed, &weights->packed_used,
                            packed_bytes(weights, out->kind, site, from.outputs, from.inputs));
     if (out->kind == GEMM_ONEDNN)
-        return matmul_pack(weights->shapes[site], plain, to, &out->packed, err);
+        return onednn_pack(weights->shapes[site], plain, to, &out->packed, err);
     bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
     gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
     return STATUS_OK;
@@ -210,35 +210,35 @@ static enum status keep_plain_layers(struct cpu_weights *weights, float *plain, 
 }
 
 /* Packs a layer in int8, and leaves it so if the trial is content. */
-static enum status keep_whole(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain,
-                              struct err *err)
+static enum status keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain,
+                             struct err *err)
 {
     size_t before = weights->packed_used; /* what a layer in another precision is packed over, if it has to be */
-    weights->first_whole = layer;
+    weights->first_int8_layer = layer;
     TRY(keep_products(weights, layer, plain, err));
     if (int8_trial_passes(trial, layer))
         return STATUS_OK;
-    weights->first_whole = layer + 1;
+    weights->first_int8_layer = layer + 1;
     weights->packed_used = before;
     return STATUS_OK;
 }
 
 /* In int8: as many layers as may be, from the last one on, and the others as they are in bf16 or f32. */
-static enum status keep_whole_layers(struct cpu_weights *weights, float *plain, struct err *err)
+static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, struct err *err)
 {
     struct int8_trial *trial;
     TRY(int8_trial_open(weights, &trial, err));
     enum status status = STATUS_OK;
     for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0 && status == STATUS_OK;) {
-        if (weights->first_whole == layer + 1)
-            status = keep_whole(weights, layer, trial, plain, err);
-        if (weights->first_whole > layer && status == STATUS_OK)
+        if (weights->first_int8_layer == layer + 1)
+            status = keep_int8(weights, layer, trial, plain, err);
+        if (weights->first_int8_layer > layer && status == STATUS_OK)
             status = keep_products(weights, layer, plain, err);
         products_copied(weights, layer);
     }
     int8_trial_close(trial);
-    for (unsigned site = 0; site < CPU_SHAPES && weights->first_whole == 0; site++) {
-        matmul_close(weights->shapes[site]);
+    for (unsigned site = 0; site < CPU_SHAPES && weights->first_int8_layer == 0; site++) {
+        onednn_close(weights->shapes[site]);
         weights->shapes[site] = NULL;
     }
     return status;
@@ -255,10 +255,10 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         backend_linear_shape(model, site, &outputs, &inputs);
         bool together = site != LINEAR_INTERMEDIATE;
         if (weights->kind == GEMM_ONEDNN)
-            TRY(matmul_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
+            TRY(onednn_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
         size_t plain = packed_bytes(weights, weights->kind, site, outputs, inputs);
-        size_t whole = weights->int8 ? packed_bytes(weights, GEMM_INT8, site, outputs, inputs) : 0;
-        memory_part(NULL, &bytes, plain > whole ? plain : whole);
+        size_t int8 = weights->int8 ? packed_bytes(weights, GEMM_INT8, site, outputs, inputs) : 0;
+        memory_part(NULL, &bytes, plain > int8 ? plain : int8);
     }
     bytes *= model->layer_count; /* what is not touched in the end takes no memory */
     weights->packed = memory_aligned(bytes);
@@ -271,7 +271,7 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
     if (weights->layers == NULL)
         return no_memory(model->layer_count, err);
-    weights->first_whole = model->layer_count;
+    weights->first_int8_layer = model->layer_count;
     TRY(prepare_products(weights, model, precision, err));
     for (uint32_t layer = 0; layer < model->layer_count; layer++)
         TRY(keep_vectors(weights, layer, err));
@@ -280,8 +280,7 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     float *plain = malloc(largest * sizeof *plain);
     if (plain == NULL)
         return no_memory(largest, err);
-    enum status status =
-        weights->int8 ? keep_whole_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
+    enum status status = weights->int8 ? keep_int8_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
     weights->bytes += weights->packed_used;
     free(plain);
     return status;
@@ -308,7 +307,7 @@ static enum status fill(struct cpu_weights *weights, const struct model *model, 
                        model->heads, model->dim);
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
-    TRY(matmul_device_open(&weights->device, err));
+    TRY(onednn_device_open(&weights->device, err));
     TRY(keep_embeddings(weights, precision, err));
     return keep_layers(weights, model, precision, err);
 }
@@ -333,7 +332,7 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
 static void close_layer(struct cpu_layer *layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
-        matmul_weights_close(layer->linear[site].packed);
+        onednn_weights_close(layer->linear[site].packed);
         free(layer->linear[site].bias);
     }
     for (unsigned site = 0; site < CPU_NORMS; site++) {
@@ -351,12 +350,12 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->layers);
     free(weights->embedding_norm.gain);
     free(weights->embedding_norm.bias);
-    free(weights->place);
+    free(weights->position);
     free(weights->packed);
     free(weights->word);
     free(weights->word16);
     for (unsigned site = 0; site < CPU_SHAPES; site++)
-        matmul_close(weights->shapes[site]);
-    matmul_device_close(weights->device);
+        onednn_close(weights->shapes[site]);
+    onednn_device_close(weights->device);
     free(weights);
 }

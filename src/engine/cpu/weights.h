@@ -10,7 +10,7 @@ enum { CPU_SHAPES = LINEAR_OUTPUT + 1, CPU_NORMS = NORM_OUTPUT + 1 };
 
 struct cpu_linear {
     enum gemm_kind kind;
-    struct matmul_weights *packed; /* GEMM_ONEDNN; else NULL: */
+    struct onednn_weights *packed; /* GEMM_ONEDNN; else NULL: */
     struct gemm_weight weight;
     float *bias;
 };
@@ -23,14 +23,14 @@ struct cpu_layer {
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct instruction_set *set;
-    enum gemm_kind kind;  /* of products that are not in int8 */
-    bool int8;            /* whether there are some */
-    uint32_t first_whole; /* the layers from it on are in int8; layer_count: none */
-    struct matmul_device *device;
-    struct matmul *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
-    float *word;                       /* [vocabulary, hidden], or NULL: */
-    uint16_t *word16;                  /* the same in bf16 */
-    float *place;                      /* [max_tokens, hidden]: position plus token type 0 */
+    enum gemm_kind kind;       /* of products that are not in int8 */
+    bool int8;                 /* whether there are some */
+    uint32_t first_int8_layer; /* the layers from it on are in int8; layer_count: none */
+    struct onednn_device *device;
+    struct onednn_gemm *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
+    float *word;                            /* [vocabulary, hidden], or NULL: */
+    uint16_t *word16;                       /* the same in bf16 */
+    float *position;                        /* [max_tokens, hidden]: position plus token type 0 */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
     char *packed;             /* what the linears point into */
@@ -47,9 +47,9 @@ MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precisio
 void cpu_weights_close(struct cpu_weights *weights);
 
 /* Whether a layer is computed in int8; where the model is, the others are in bf16 on tiles, or without these in f32. */
-static inline bool cpu_weights_whole(const struct cpu_weights *weights, uint32_t layer)
+static inline bool cpu_weights_is_int8(const struct cpu_weights *weights, uint32_t layer)
 {
-    return layer >= weights->first_whole;
+    return layer >= weights->first_int8_layer;
 }
 
 #endif

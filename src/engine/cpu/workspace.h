@@ -1,5 +1,5 @@
-/* A stream of the CPU backend: the buffers that one compute thread's passes go through, and what each thread that helps
- * with one needs beside them. */
+/* A workspace of the CPU backend: the buffers that one compute thread's passes go through, and what each thread that
+ * helps with one needs beside them. */
 #ifndef ENGINE_CPU_STREAM_H
 #define ENGINE_CPU_STREAM_H
 
@@ -17,14 +17,14 @@ enum { HELPED_TOKENS = 256 };
 
 /* What a thread has to itself. */
 struct cpu_thread {
-    struct matmul_runner *runner; /* NULL where nothing is oneDNN's */
+    struct onednn_runner *runner; /* NULL where nothing is oneDNN's */
     float *scratch;               /* attention's */
     float *block;                 /* one block of a product of oneDNN's; the first thread's is `product` */
     struct err err;               /* what went wrong in its part of a step */
 };
 
 /* Buffers of activations; a row is a token. What a precision does not need is NULL. */
-struct backend_stream {
+struct backend_workspace {
     const struct cpu_weights *weights;
     const struct pass *pass;
     void *memory;                    /* behind all that follows */
@@ -36,7 +36,7 @@ struct backend_stream {
     struct activations context;      /* [rows, hidden] */
     struct scaled_rows hidden_split; /* [rows, hidden] */
     struct scaled_rows inner_split;  /* [rows, hidden] of the context, then [rows, intermediate] */
-    struct int8_space whole;         /* in int8 */
+    struct int8_space int8;          /* in int8 */
 
     struct parallel_for *parallel; /* NULL: nobody ever helps */
     bool helped;                   /* with the pass that is on, or was last */
@@ -45,21 +45,22 @@ struct backend_stream {
     struct cpu_thread thread[PARALLEL_THREADS_MAX];
 };
 
-/* The ops stream_open, stream_join and stream_close of struct backend_ops. */
-MUST_CHECK enum status cpu_stream_open(struct backend *backend, struct backend_stream **out, struct err *err);
-MUST_CHECK enum status cpu_stream_join(struct backend_stream *stream, struct parallel_for *parallel, struct err *err);
-void cpu_stream_close(struct backend_stream *stream);
+/* The ops workspace_open, workspace_join and workspace_close of struct backend_ops. */
+MUST_CHECK enum status cpu_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err);
+MUST_CHECK enum status cpu_workspace_join(struct backend_workspace *workspace, struct parallel_for *parallel,
+                                          struct err *err);
+void cpu_workspace_close(struct backend_workspace *workspace);
 
 /* A row of `hidden`, and of `hidden16` where that is. */
-static inline struct activations cpu_hidden_row(const struct backend_stream *stream, size_t row)
+static inline struct activations cpu_hidden_row(const struct backend_workspace *workspace, size_t row)
 {
-    size_t at = row * stream->weights->backend.model->hidden;
-    return (struct activations){stream->hidden + at, stream->hidden16 == NULL ? NULL : stream->hidden16 + at};
+    size_t at = row * workspace->weights->backend.model->hidden;
+    return (struct activations){workspace->hidden + at, workspace->hidden16 == NULL ? NULL : workspace->hidden16 + at};
 }
 
 /* One step of a pass: what to do, cut into chunks. */
 struct cpu_step {
-    struct backend_stream *stream;
+    struct backend_workspace *workspace;
     uint32_t layer;
     unsigned site; /* an enum linear_site or norm_site */
     unsigned chunks;
@@ -67,7 +68,7 @@ struct cpu_step {
 
 /* How many chunks a step of `parts` equal parts is cut into, where a chunk should have `least` of them: 1 when nobody
  * helps, else a few for each thread, so that they end at about the same time. */
-unsigned cpu_chunks(const struct backend_stream *stream, uint32_t parts, uint32_t least);
+unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, uint32_t least);
 
 /* Does a step, alone or with helpers; `chunk` gets it as context. Errors: what the threads met. */
 MUST_CHECK enum status cpu_do(const struct cpu_step *step,

@@ -103,7 +103,7 @@ static void precisions_have_names(void **state)
     assert_non_null(strstr(err.message, "f64"));
 }
 
-static enum status lose_device(struct backend_stream *stream, uint32_t layer, struct err *err)
+static enum status lose_device(struct backend_workspace *stream, uint32_t layer, struct err *err)
 {
     (void)stream;
     return layer < 2 ? STATUS_OK : err_set(err, STATUS_DEVICE_LOST, "layer %u: lost", layer);

@@ -22,7 +22,7 @@ static void fly(enum cuda_host_order order, uint64_t seed, enum pooling pooling,
     struct model *model = memory_model(small, 1);
     model->pooling = pooling;
     struct cuda_opened opened = cuda_opened(model, NULL);
-    opened.encoder->stream->graphs.most = graphs;
+    opened.encoder->workspace->graphs.most = graphs;
     assert_int_equal(encoder_slots(opened.engine), 3);
     for (unsigned i = 0; i < ROUNDS + 3; i++) {
         struct cuda_rows *rows = &flights[i % 3];
@@ -184,8 +184,8 @@ static void a_batch_is_as_large_as_the_backend_likes(void **state)
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     assert_int_equal(engine_batch_size(opened.engine).tokens, size.tokens);
     assert_int_equal(engine_batch_size(opened.engine).rows, size.rows);
-    assert_int_equal(opened.encoder->stream->device.plan.tokens, size.tokens);
-    assert_int_equal(opened.encoder->stream->device.plan.rows, size.rows);
+    assert_int_equal(opened.encoder->workspace->device.plan.tokens, size.tokens);
+    assert_int_equal(opened.encoder->workspace->device.plan.rows, size.rows);
     cuda_opened_close(&opened);
     cuda_host_engine_close();
 }

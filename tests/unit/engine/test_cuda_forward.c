@@ -143,7 +143,7 @@ static void cls_models_take_queries_of_first_tokens_only(void **state)
     model->pooling = POOLING_CLS;
     struct cuda_opened opened = cuda_opened(model, NULL);
     cuda_rows_make(&rows, model, lengths, 0, 1);
-    char *const place = opened.encoder->stream->device.memory + opened.encoder->stream->device.plan.places.wide;
+    char *const place = opened.encoder->workspace->device.memory + opened.encoder->workspace->device.plan.places.wide;
     const size_t token = 2 * 64, queries = 2 * token * 24, end = queries + 8 * token, whole = 3 * token * 24;
     unsigned char *wide = malloc(whole);
     assert_non_null(wide);
@@ -295,7 +295,7 @@ static void what_lies_beside_the_rows_does_not_matter(void **state)
         struct model *model = memory_model(heads_of_32, 18);
         model->pooling = variant < 2 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.precision = precisions[variant % 2]});
-        const struct cuda_stream *device = &opened.encoder->stream->device;
+        const struct cuda_stream *device = &opened.encoder->workspace->device;
         size_t bytes = device->plan.places.bytes;
         void *nans = malloc(bytes);
         assert_non_null(nans);

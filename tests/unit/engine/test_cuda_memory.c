@@ -89,7 +89,7 @@ static void graphs_give_way(void **state)
     const uint32_t lengths[3][2] = {{9}, {17}, {26}};
     cuda_host_engine_open(NULL);
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
-    struct backend_stream *stream = opened.encoder->stream;
+    struct backend_workspace *stream = opened.encoder->workspace;
     for (int size = 0; size < 3; size++) { /* directly */
         cuda_rows_make(&rows, opened.model, lengths[size], 0, 1);
         cuda_run(&opened, &rows, STATUS_OK);
@@ -120,7 +120,7 @@ static void few_graphs_serve_many_sizes(void **state)
     const uint32_t lengths[4][2] = {{5}, {12}, {20}, {28}};
     cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
-    struct backend_stream *stream = opened.encoder->stream;
+    struct backend_workspace *stream = opened.encoder->workspace;
     stream->graphs.most = 2;
     for (int round = 0; round < 4; round++)
         for (int size = 0; size < 4; size++) {

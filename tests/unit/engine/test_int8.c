@@ -244,19 +244,19 @@ static void a_weight_has_a_scale_for_each_output(void **state)
     float weight[4][3] = {{0.5f, -1.0f, 0.25f}, {0, 0, 0}, {1, NAN, 1}, {-1e-40f, 1e-40f, 0}};
     struct gemm_weight packed = pack(4, 3, weight[0], false);
     const int8_t expected[4][4] = {{64, -127, 32, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    assert_memory_equal(packed.whole.value, expected, sizeof expected);
-    assert_true(packed.whole.scale[0] == 1.0f / 127 && packed.whole.scale[1] == 0 && isnan(packed.whole.scale[2]));
-    assert_true(packed.total[0] == -31 * packed.whole.scale[0] && packed.total[1] == 0 && packed.whole.scale[3] == 0);
+    assert_memory_equal(packed.scaled.value, expected, sizeof expected);
+    assert_true(packed.scaled.scale[0] == 1.0f / 127 && packed.scaled.scale[1] == 0 && isnan(packed.scaled.scale[2]));
+    assert_true(packed.total[0] == -31 * packed.scaled.scale[0] && packed.total[1] == 0 && packed.scaled.scale[3] == 0);
     for (uint32_t o = 4; o < INT8_PANEL; o++)
-        assert_true(packed.whole.scale[o] == 0 && packed.total[o] == 0);
-    free(packed.whole.value);
+        assert_true(packed.scaled.scale[o] == 0 && packed.total[o] == 0);
+    free(packed.scaled.value);
 }
 
 /* What stands for a weight. */
 static int8_t packed_value(const struct gemm_weight *weight, uint32_t output, uint32_t input)
 {
     size_t tile = ((size_t)(output / 32) * weight->steps + input / 64) * 2 + output % 32 / 16;
-    return weight->whole.value[tile * 1024 + input % 64 / 4 * 64 + output % 16 * 4 + input % 4];
+    return weight->scaled.value[tile * 1024 + input % 64 / 4 * 64 + output % 16 * 4 + input % 4];
 }
 
 static void rounding_errors_of_an_output_cancel(void **state)
@@ -272,7 +272,7 @@ static void rounding_errors_of_an_output_cancel(void **state)
     }
     struct gemm_weight packed = pack(OUTPUTS, INPUTS, from, true);
     for (uint32_t o = 0; o < OUTPUTS; o++) {
-        double off = 0, total = 0, scale = (double)packed.whole.scale[o];
+        double off = 0, total = 0, scale = (double)packed.scaled.scale[o];
         for (uint32_t i = 0; i < INPUTS; i++) {
             int8_t value = packed_value(&packed, o, i);
             double error = value - (double)from[o * INPUTS + i] / scale;
@@ -283,7 +283,7 @@ static void rounding_errors_of_an_output_cancel(void **state)
         assert_true(fabs(off) <= 0.501);
         assert_true(fabs((double)packed.total[o] - total) <= 1e-6 * INPUTS);
     }
-    free(packed.whole.value);
+    free(packed.scaled.value);
     free(from);
 }
 
@@ -324,7 +324,7 @@ static struct scene scene_open(const uint32_t size[3], bool extreme, bool offset
 
 static void scene_close(struct scene *scene)
 {
-    free(scene->weight.whole.value);
+    free(scene->weight.scaled.value);
     rows_close(&scene->from);
     free(scene->bias);
     free(scene->expected);
@@ -381,7 +381,7 @@ static double activated(enum activation activation, double x)
 /* What an end makes of the sums, in f64. */
 static double ended(const struct scene *scene, const struct gemm_job *job, uint32_t row, uint32_t output)
 {
-    double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.whole.scale[output] *
+    double x = (double)scene->expected[row * scene->columns + output] * (double)scene->weight.scaled.scale[output] *
                (double)scene->from.scale[row];
     if (scene->from.offset != NULL)
         x += (double)scene->from.offset[row] * (double)scene->weight.total[output];

@@ -13,13 +13,13 @@ static const struct memory_shape deep = {100, 48, 64, DEEP, 2, 128};
 static const struct memory_shape deep_and_odd = {50, 40, 36, DEEP, 3, 70}; /* not for tiles */
 
 /* The model's first layer in that precision; frees the model. */
-static uint32_t first_whole(struct model *model, enum precision precision, size_t *bytes)
+static uint32_t first_int8_layer(struct model *model, enum precision precision, size_t *bytes)
 {
     struct cpu_weights *weights;
     struct err err = {0};
-    matmul_single_thread();
+    onednn_single_thread();
     assert_int_equal(cpu_weights_open(model, precision, &weights, &err), STATUS_OK);
-    uint32_t first = weights->first_whole;
+    uint32_t first = weights->first_int8_layer;
     *bytes = weights->bytes;
     cpu_weights_close(weights);
     memory_model_free(model);
@@ -30,14 +30,14 @@ static void other_precisions_take_none(void **state)
 {
     (void)state;
     size_t bytes;
-    assert_int_equal(first_whole(memory_model(deep, 1), PRECISION_F32, &bytes), DEEP);
+    assert_int_equal(first_int8_layer(memory_model(deep, 1), PRECISION_F32, &bytes), DEEP);
 }
 
 static void a_shallow_model_is_all_in_int8(void **state)
 {
     (void)state;
     size_t bytes;
-    assert_int_equal(first_whole(memory_model(shallow, 2), PRECISION_INT8, &bytes), 0);
+    assert_int_equal(first_int8_layer(memory_model(shallow, 2), PRECISION_INT8, &bytes), 0);
 }
 
 static void the_first_layers_of_a_deep_model_are_left_out(void **state)
@@ -45,8 +45,8 @@ static void the_first_layers_of_a_deep_model_are_left_out(void **state)
     (void)state;
     size_t bytes;
     for (uint64_t seed = 3; seed < 6; seed++) {
-        uint32_t first = first_whole(memory_model(deep, seed), PRECISION_INT8, &bytes);
-        uint32_t odd = first_whole(memory_model(deep_and_odd, seed), PRECISION_INT8, &bytes);
+        uint32_t first = first_int8_layer(memory_model(deep, seed), PRECISION_INT8, &bytes);
+        uint32_t odd = first_int8_layer(memory_model(deep_and_odd, seed), PRECISION_INT8, &bytes);
         assert_true(first > 0 && first < DEEP && odd > 0 && odd < DEEP);
     }
 }
@@ -69,8 +69,8 @@ static void what_counts_is_rounding_and_not_depth(void **state)
     struct model *model = memory_model(deep, 3);
     size_t all, some;
     damp(model, 0.1f);
-    assert_int_equal(first_whole(model, PRECISION_INT8, &all), 0);
-    assert_true(first_whole(memory_model(deep, 3), PRECISION_INT8, &some) > 0);
+    assert_int_equal(first_int8_layer(model, PRECISION_INT8, &all), 0);
+    assert_true(first_int8_layer(memory_model(deep, 3), PRECISION_INT8, &some) > 0);
     assert_true(some > all); /* int8 is smaller than what else a layer may be in */
 }
 
@@ -81,7 +81,7 @@ static void a_model_that_is_not_finite_has_no_layer_in_int8(void **state)
     struct model *model = memory_model(shallow, 7);
     size_t bytes;
     ((float *)(uintptr_t)model->layers[1].output.weight.data)[5] = NAN;
-    assert_int_equal(first_whole(model, PRECISION_INT8, &bytes), 2);
+    assert_int_equal(first_int8_layer(model, PRECISION_INT8, &bytes), 2);
 }
 
 static const struct CMUnitTest cases[] = {

@@ -40,7 +40,7 @@ struct fake_backend {
     struct fake_device *device;
 };
 
-struct backend_stream {
+struct backend_workspace {
     struct fake_device *device;
     const struct pass *passes[BACKEND_SLOTS_MAX];
     const struct pass *next;
@@ -76,7 +76,7 @@ static void fake_close(struct backend *backend)
     free(backend);
 }
 
-static enum status fake_stream_open(struct backend *backend, struct backend_stream **out, struct err *err)
+static enum status fake_stream_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct fake_device *device = ((struct fake_backend *)(void *)backend)->device;
     if (device->streams + 1 == device->breaks_at)
@@ -88,26 +88,26 @@ static enum status fake_stream_open(struct backend *backend, struct backend_stre
     return STATUS_OK;
 }
 
-static void fake_stream_close(struct backend_stream *stream)
+static void fake_stream_close(struct backend_workspace *stream)
 {
     stream->device->streams--;
     free(stream);
 }
 
-static struct stream_limits fake_limits(const struct backend_stream *stream)
+static struct pass_limits fake_limits(const struct backend_workspace *stream)
 {
     (void)stream;
-    return (struct stream_limits){.tokens = UINT32_MAX, .rows = UINT32_MAX};
+    return (struct pass_limits){.tokens = UINT32_MAX, .rows = UINT32_MAX};
 }
 
-static enum status fake_embed(struct backend_stream *stream, const struct pass *pass, struct err *err)
+static enum status fake_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err)
 {
     (void)err;
     stream->next = pass;
     return STATUS_OK;
 }
 
-static enum status fake_submit(struct backend_stream *stream, struct err *err)
+static enum status fake_submit(struct backend_workspace *stream, struct err *err)
 {
     struct fake_device *device = stream->device;
     pthread_mutex_lock(&fake.lock);
@@ -129,7 +129,7 @@ static enum status fake_submit(struct backend_stream *stream, struct err *err)
 }
 
 /* A row's vector: its first token, and the device that computed it. */
-static enum status fake_wait(struct backend_stream *stream, struct err *err)
+static enum status fake_wait(struct backend_workspace *stream, struct err *err)
 {
     struct fake_device *device = stream->device;
     const struct pass *pass = stream->passes[stream->first];
@@ -155,7 +155,7 @@ static bool gets_help(int32_t id)
     return id % 2 == 1;
 }
 
-static bool fake_helped(const struct backend_stream *stream)
+static bool fake_helped(const struct backend_workspace *stream)
 {
     return gets_help(stream->next->ids[0]);
 }
@@ -166,9 +166,9 @@ static const struct backend_ops fake_ops = {
     .choose = fake_choose,
     .open = fake_open,
     .close = fake_close,
-    .stream_open = fake_stream_open,
+    .workspace_open = fake_stream_open,
     .helped = fake_helped,
-    .stream_close = fake_stream_close,
+    .workspace_close = fake_stream_close,
     .limits = fake_limits,
     .embed = fake_embed,
     .linear = idle_linear,

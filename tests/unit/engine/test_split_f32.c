@@ -69,7 +69,7 @@ struct product {
 static void split_again(const struct gemm_split_f32 *digits, const struct product *product)
 {
     digits->split(0, product->rows, product->inputs, product->from, product->from_digits);
-    digits->pack(product->outputs, product->inputs, product->weight, product->weight_digits.whole);
+    digits->pack(product->outputs, product->inputs, product->weight, product->weight_digits.scaled);
 }
 
 static struct product product_open(const struct gemm_split_f32 *digits, uint32_t rows, uint32_t outputs,
@@ -81,7 +81,7 @@ static struct product product_open(const struct gemm_split_f32 *digits, uint32_t
     product.bias = random_floats(outputs);
     product.to = room_for((size_t)rows * outputs * sizeof(float));
     product.from_digits = rows_open(rows, inputs);
-    product.weight_digits = (struct gemm_weight){outputs, inputs, .whole = rows_open(outputs, inputs)};
+    product.weight_digits = (struct gemm_weight){outputs, inputs, .scaled = rows_open(outputs, inputs)};
     split_again(digits, &product);
     return product;
 }
@@ -93,7 +93,7 @@ static void product_close(struct product *product)
     free(product->bias);
     free(product->to);
     rows_close(product->from_digits);
-    rows_close(product->weight_digits.whole);
+    rows_close(product->weight_digits.scaled);
 }
 
 static struct gemm_job job_of(const struct product *product, enum gemm_end end)
