@@ -115,7 +115,6 @@ static const struct setting table[] = {
     {INTEGER(max_inputs, "256", 1, 4096, SERVE_QUEUE, "texts that a request may carry in inputs"), .live = true},
 
     {INTEGER(lease_ms, "15000", 100, 600000, FOR_SERVE, "a daemon that is silent this long counts as dead")},
-    {INTEGER(sweep_ms, "60000", 100, 86400000, FOR_SERVE, "how often to look for entries that are nobody's"), .live = true},
     {INTEGER(compute_timeout_ms, "60000", 0, 86400000, FOR_SERVE, "a batch that runs longer ends the daemon; 0 = never"), .live = true},
     {INTEGER(backoff_ms, "1000", 1, 3600000, FOR_SERVE, "delay before the first retry; it doubles"), .live = true},
     {INTEGER(backoff_cap_ms, "60000", 1, 3600000, FOR_SERVE, "longest delay before a retry"), .live = true},

@@ -67,7 +67,7 @@ struct config {
     int64_t max_text_bytes, max_inputs;
 
     int64_t lease_ms;
-    int64_t sweep_ms, compute_timeout_ms;
+    int64_t compute_timeout_ms;
     int64_t backoff_ms, backoff_cap_ms;
     int64_t shutdown_timeout_ms;
 

@@ -161,7 +161,6 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
         .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,
         .compute_timeout_ms = (uint32_t)config->compute_timeout_ms,
-        .sweep_ms = (uint32_t)config->sweep_ms,
         .seed = random_seed(),
     };
 }

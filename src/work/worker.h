@@ -51,7 +51,7 @@ struct worker_options {
     uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
     uint32_t shutdown_timeout_ms;
     uint32_t compute_timeout_ms; /* a batch that takes longer hangs: exit without giving anything back; 0: never */
-    uint32_t sweep_ms;           /* how often to look for entries that were delivered and are nobody's */
+    uint32_t sweep_ms;           /* between looks for delivered entries that are nobody's; 0: four leases */
     uint64_t seed;               /* of the jitter */
 };
 

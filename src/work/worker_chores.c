@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
-enum { SWEEP_DEFAULT_MS = 60 * 1000, MEND_MS = 1000 };
+enum { SWEEP_LEASES = 4, MEND_MS = 1000 };
 
 /* Dead workers' leases end unannounced; looking this often finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
@@ -15,7 +15,8 @@ static uint64_t reclaim_interval_ms(struct worker *worker)
 
 static uint64_t sweep_interval_ms(const struct worker *worker)
 {
-    return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : SWEEP_DEFAULT_MS;
+    return worker->options.sweep_ms != 0 ? worker->options.sweep_ms
+                                         : (uint64_t)SWEEP_LEASES * worker->options.lease_ms;
 }
 
 void chores_waiting(struct worker *worker)

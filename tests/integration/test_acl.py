@@ -245,7 +245,7 @@ class FullRun(Acl):
 
     def serve(self):
         """A worker whose engine fails at WORD, with its own login."""
-        daemon = self.make_faulty(self.server, "--backoff-ms", "20", "--sweep-ms", "100", faults=[f"error:{{{WORD}}}"],
+        daemon = self.make_faulty(self.server, "--backoff-ms", "20", "--lease-ms", "1000", faults=[f"error:{{{WORD}}}"],
                                   address=f"redis+unix://sluice-worker@{self.server.socket}",
                                   environment=LOGIN)
         return daemon.start().wait_ready(self.client)
