@@ -90,11 +90,22 @@ static double tuned_ns(const struct worker *worker)
     return tune_batch_ns(&worker->tune, &worker->cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
 }
 
+/* What a batch may take by max_batch_ms. All of it only where short batches would cost throughput: whoever is in a
+ * hurry waits for the batches that are out, so they are no longer than they must be. 0: no limit. */
+static double bound_ns(const struct worker *worker)
+{
+    enum { FIXED = 50, PART = 4 };
+    double bound = (double)worker->options.max_batch_ms * (double)NS_PER_MS;
+    double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
+    return fmin(bound, fmax(bound / PART, FIXED * fixed));
+}
+
 static double most_ns(const struct worker *worker)
 {
-    double tuned = tuned_ns(worker), bound = (double)worker->options.max_batch_ms * (double)NS_PER_MS;
-    if (bound <= 0 || !cost_known(&worker->cost))
+    double tuned = tuned_ns(worker);
+    if (worker->options.max_batch_ms == 0 || !cost_known(&worker->cost))
         return tuned;
+    double bound = bound_ns(worker);
     return tuned > 0 ? fmin(tuned, bound) : bound;
 }
 
@@ -159,7 +170,7 @@ void pace_second(struct worker *worker)
         worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, false};
     double rows = fmin(options->max_batch_rows, options->max_batch_tokens / row.tokens), second = 0;
     if (cost_known(&worker->cost)) {
-        rows = full_batch_rows(worker, row, options->max_batch_ms * (double)NS_PER_MS);
+        rows = full_batch_rows(worker, row, bound_ns(worker));
         second = rows / batch_ns(worker, row, rows) * (double)NS_PER_S * options->engine_slots;
     }
     worker->second_tokens = fmax(second, fmax(1, rows) * options->batches_out) * row.tokens;

@@ -83,6 +83,25 @@ static void batches_end_at_max_batch_ms(void **state)
     worker_close(bench.worker);
 }
 
+static void cheap_batches_end_at_a_quarter_of_it(void **state)
+{
+    (void)state;
+    struct worker_options options = timed_options();
+    const uint32_t most_ms[] = {400, 200, 100}; /* with 1 ms for every batch, 200 and 100 both mean 50 ms */
+    const uint32_t rows[] = {9, 4, 4};          /* of 10 ms each */
+    options.max_batch_rows = 64;
+    options.max_batch_tokens = 4096;
+    for (size_t i = 0; i < 3; i++) {
+        options.max_batch_ms = most_ms[i];
+        struct bench bench = begin(options);
+        read_new(&bench, 40);
+        prepare_all(&bench, 100);
+        assert_int_equal(compute(&bench, 1), rows[i]);
+        finish_all(&bench);
+        worker_close(bench.worker);
+    }
+}
+
 static void a_slower_machine_gets_shorter_batches(void **state)
 {
     (void)state;
@@ -523,6 +542,7 @@ static void bulk_work_without_spare_time_has_its_turn(void **state)
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(batches_end_at_max_batch_ms),
+    cmocka_unit_test(cheap_batches_end_at_a_quarter_of_it),
     cmocka_unit_test(a_slower_machine_gets_shorter_batches),
     cmocka_unit_test(the_speed_is_that_of_full_batches),
     cmocka_unit_test(what_is_held_is_a_seconds_work),
