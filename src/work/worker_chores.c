@@ -15,8 +15,7 @@ static uint64_t reclaim_interval_ms(struct worker *worker)
 
 static uint64_t sweep_interval_ms(const struct worker *worker)
 {
-    return worker->options.sweep_ms != 0 ? worker->options.sweep_ms
-                                         : (uint64_t)SWEEP_LEASES * worker->options.lease_ms;
+    return worker->options.sweep_ms != 0 ? worker->options.sweep_ms : (uint64_t)SWEEP_LEASES * worker->options.lease_ms;
 }
 
 void chores_waiting(struct worker *worker)
