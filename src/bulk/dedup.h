@@ -9,8 +9,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "bulk/failure.h"
-#include "bulk/hash.h"
+#include "bulk/input/document.h"
 
 #define DEDUP_NONE UINT64_MAX
 #define DEDUP_ROWS_DEFAULT 14000000u /* some 270 MB */

@@ -2,9 +2,11 @@
 #include "bulk/executor.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/vector.h"
+#include "serve/compute.h"
 
 enum row_code vector_check(const void *vector, uint32_t dim, float limit)
 {
@@ -27,4 +29,133 @@ void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void 
         memcpy(piece->vector, vector, batch->dim * sizeof(float));
     else
         batch_fail(batch, piece, code);
+}
+
+/* A batch of work/ is laid out for each batch here, as the daemon does it, and run by serve/compute. Both that and what
+ * becomes of its vectors happen on the thread that computes it: ids and vectors stay in that core's cache, and the
+ * memory of one batch is that of the next. */
+
+/* A batch on its way. */
+struct flight {
+    struct batch batch; /* as serve/compute sees it */
+    struct batch *laid_out;
+    struct flight *next; /* among the idle ones */
+};
+
+struct local {
+    struct executor executor; /* first */
+    struct compute *compute;
+    struct flight *flights, *idle; /* [executor.batches] */
+};
+
+static bool local_has_room(const struct executor *executor)
+{
+    return compute_has_room(((const struct local *)executor)->compute);
+}
+
+/* Thread: the compute thread. */
+static enum status begin(void *owner, struct batch *batch)
+{
+    struct bulk_batch *bulk = owner;
+    struct flight *flight = bulk->own;
+    struct row **rows = malloc(bulk->count * sizeof *rows);
+    for (uint32_t i = 0; rows != NULL && i < bulk->count; i++)
+        rows[i] = &bulk->pieces[i]->row;
+    flight->laid_out = rows == NULL ? NULL : batch_build(rows, bulk->count, LAYOUT_PACKED, bulk->dim);
+    free(rows);
+    if (flight->laid_out == NULL)
+        return err_set(&batch->err, STATUS_NO_MEMORY, "no memory for a batch of %u texts", bulk->count);
+    batch->engine = flight->laid_out->engine;
+    return STATUS_OK;
+}
+
+/* Thread: the compute thread. Of vectors that are not finite each one is looked at alone. */
+static void end(void *owner, struct batch *batch)
+{
+    struct bulk_batch *bulk = owner;
+    struct flight *flight = bulk->own;
+    const struct batch *laid_out = flight->laid_out;
+    bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
+    for (uint32_t i = 0; computed && i < bulk->count; i++) /* in the order of laying out, which is by length */
+        batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
+    bulk->tokens = computed ? laid_out->tokens : 0;
+    batch_free(flight->laid_out);
+    flight->laid_out = NULL;
+}
+
+static void local_put(struct executor *executor, struct bulk_batch *batch)
+{
+    struct local *local = (struct local *)executor;
+    struct flight *flight = local->idle;
+    local->idle = flight->next;
+    *flight = (struct flight){0};
+    batch->own = flight;
+    compute_put(local->compute, 0, batch, &flight->batch);
+}
+
+static struct bulk_batch *local_take(struct executor *executor)
+{
+    struct local *local = (struct local *)executor;
+    void *owner;
+    const struct batch *batch = compute_take(local->compute, &owner);
+    if (batch == NULL)
+        return NULL;
+    struct bulk_batch *bulk = owner;
+    struct flight *flight = bulk->own;
+    bulk->status = batch->status == STATUS_NON_FINITE ? STATUS_OK : batch->status;
+    bulk->err = batch->err;
+    bulk->own = NULL;
+    flight->next = local->idle;
+    local->idle = flight;
+    return bulk;
+}
+
+static void local_close(struct executor *executor)
+{
+    struct local *local = (struct local *)executor;
+    compute_close(local->compute);
+    free(local->flights);
+    free(local);
+}
+
+static const struct executor_ops local_ops = {local_has_room, local_put, local_take, local_close};
+
+static enum status open_flights(struct local *local, struct err *err)
+{
+    unsigned count = local->executor.batches = compute_state(local->compute).batches;
+    local->flights = calloc(count, sizeof *local->flights);
+    if (local->flights == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u batches", count);
+    for (unsigned i = 0; i < count; i++) {
+        local->flights[i].next = local->idle;
+        local->idle = &local->flights[i];
+    }
+    return STATUS_OK;
+}
+
+enum status local_open(const struct local_options *options, struct executor **out, struct err *err)
+{
+    struct local *local = calloc(1, sizeof *local);
+    if (local == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
+    local->executor.ops = &local_ops;
+    struct compute_options compute = {.devices = options->devices->items,
+                                      .device_count = options->devices->count,
+                                      .engine_count = 1,
+                                      .threads = options->threads,
+                                      .queued = options->queued,
+                                      .wake_fd = options->wake_fd,
+                                      .wake_below = options->threads * (1 + options->queued / 2),
+                                      .begin = begin,
+                                      .end = end};
+    enum status status = compute_open(&compute, &local->compute, err);
+    if (status == STATUS_OK)
+        status = open_flights(local, err);
+    if (status != STATUS_OK) {
+        compute_close(local->compute);
+        free(local);
+        return status;
+    }
+    *out = &local->executor;
+    return STATUS_OK;
 }

@@ -3,67 +3,24 @@
 #include "bulk/job.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bulk/job_state.h"
+#include "bulk/input/json.h"
+#include "bulk/journal.h"
+#include "bulk/output/npy.h"
+#include "bulk/resume.h"
+#include "engine/vector.h"
+#include "serve/crew.h"
+#include "work/reply.h"
 
 enum { REPORT_MS = 100 };
-
-static enum status open_job(struct job *job, const struct job_options *options, struct err *err)
-{
-    *job = (struct job){.options = options};
-    job->digest = XXH3_createState();
-    job->vector = malloc(options->dim * sizeof(float));
-    job->batches = calloc(options->executor->batches, sizeof *job->batches);
-    job->free_batches = calloc(options->executor->batches, sizeof *job->free_batches);
-    job->batch_tokens = options->batch_tokens;
-    if (job->digest == NULL || job->vector == NULL || job->batches == NULL || job->free_batches == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
-    job->preparer = options->preparer;
-    if (getrandom(&job->preparer.seed, sizeof job->preparer.seed, 0) != (ssize_t)sizeof job->preparer.seed)
-        return err_set_errno(err, "no random number to be had");
-    XXH3_128bits_reset(job->digest);
-    job->at.digest = job_digest_now(job); /* of no documents */
-    for (; job->batch_count < options->executor->batches; job->batch_count++)
-        job->free_batches[job->free_count++] = &job->batches[job->batch_count];
-    TRY(dedup_open(DEDUP_ROWS_DEFAULT, &job->dedup, err));
-    TRY(source_open(&options->source, &job->source, err));
-    return job_prep_open(job, err);
-}
-
-static void close_job(struct job *job)
-{
-    job_prep_close(job);
-    job_commit_close(job);
-    job_retry_close(job);
-    source_close(job->source);
-    sum_close(job->sum);
-    store_close(job->store);
-    journal_close(job->journal);
-    dedup_close(job->dedup);
-    for (int i = 0; i < TAILS; i++)
-        tail_close(&job->tails[i]);
-    for (int i = 0; i < WINDOWS; i++)
-        look_free(&job->windows[i]);
-    slice_free(job->open_slice);
-    while (job->idle != NULL) {
-        struct slice *slice = job->idle;
-        job->idle = slice->next;
-        slice_free(slice);
-    }
-    XXH3_freeState(job->digest);
-    buffer_free(&job->recent);
-    buffer_free(&job->terms);
-    free(job->vector);
-    free(job->batches);
-    free(job->free_batches);
-    free(job->again);
-}
 
 /* Of what was read, the part that is done; of all bytes, the part that was read. */
 static double share_done(const struct job *job)
@@ -92,15 +49,940 @@ void job_report(struct job *job, bool must)
     job->options->report(job->options->context, &job->progress);
 }
 
+/* Reading: a slice is filled by the job's thread, prepared by a prep thread, and then waits in its window. */
+
+enum { SLICES_OUT_MAX = 1024 };
+
+struct prep_thread {
+    const struct preparer *preparer;
+    struct buffer scratch;
+};
+
+static void prepare(void *context, void *item)
+{
+    struct prep_thread *thread = context;
+    slice_prepare(item, thread->preparer, &thread->scratch);
+}
+
+static enum status prep_open(struct job *job, struct err *err)
+{
+    unsigned threads = job->options->prep_threads;
+    void **contexts = calloc(threads, sizeof *contexts);
+    job->prep_threads = calloc(threads, sizeof *job->prep_threads);
+    enum status status = STATUS_OK;
+    if (contexts == NULL || job->prep_threads == NULL)
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for %u prep threads", threads);
+    for (unsigned i = 0; i < threads && status == STATUS_OK; i++) {
+        job->prep_threads[i].preparer = &job->preparer;
+        contexts[i] = &job->prep_threads[i];
+    }
+    struct crew_options crew = {.name = "prep",
+                                .threads = threads,
+                                .capacity = SLICES_OUT_MAX,
+                                .wake_fd = job->options->wake_fd,
+                                .work = prepare,
+                                .contexts = contexts};
+    if (status == STATUS_OK)
+        status = crew_open(&crew, &job->prep, err);
+    free(contexts);
+    return status;
+}
+
+static void prep_close(struct job *job)
+{
+    if (job->prep != NULL) {
+        crew_stop(job->prep);
+        crew_free(job->prep);
+    }
+    for (unsigned i = 0; job->prep_threads != NULL && i < job->options->prep_threads; i++)
+        buffer_free(&job->prep_threads[i].scratch);
+    free(job->prep_threads);
+}
+
+static struct look *reading(struct job *job)
+{
+    return &job->windows[job->read % WINDOWS];
+}
+
+static void send_slice(struct job *job)
+{
+    struct slice *slice = job->open_slice;
+    if (slice == NULL)
+        return;
+    job->open_slice = NULL;
+    slice->window = reading(job);
+    slice->window->slices_out++;
+    look_push(slice->window, slice);
+    crew_put(job->prep, slice);
+}
+
+/* About how many chunks a document makes, rather too many: a token of a language with few letters has two bytes. */
+static uint64_t count_pieces(const struct job *job, const struct document *document)
+{
+    const struct chunking *chunking = &job->options->preparer.chunking;
+    return chunking->tokens == 0 ? 1 : 1 + document->text_bytes / (2 * (chunking->tokens - chunking->overlap));
+}
+
+static enum status add(struct job *job, const struct document *document, struct err *err)
+{
+    for (bool added = false; !added;) {
+        if (job->open_slice == NULL) {
+            job->open_slice = job->idle != NULL ? job->idle : slice_new();
+            if (job->open_slice == NULL)
+                return err_set(err, STATUS_NO_MEMORY, "no memory to read texts");
+            job->idle = job->idle != NULL ? job->idle->next : NULL;
+            job->open_slice->next = NULL;
+        }
+        TRY(slice_add(job->open_slice, document, &added, err));
+        if (!added)
+            send_slice(job);
+    }
+    reading(job)->documents++;
+    reading(job)->pieces += count_pieces(job, document);
+    reading(job)->bytes += document->text_bytes + document->id_bytes + document->kept_bytes;
+    return STATUS_OK;
+}
+
+/* The input ends here for this run; what was read before is finished first. */
+static void end_with(struct job *job, enum status status, const struct err *err)
+{
+    job->ended = true;
+    job->ending = status;
+    if (status != STATUS_OK)
+        job->ending_err = *err;
+}
+
+static bool is_fatal(struct job *job, const struct document *document)
+{
+    struct err err;
+    if (document->code == ROW_OK || !job->options->strict)
+        return false;
+    end_with(job,
+             err_set(&err, STATUS_BAD_INPUT, "%s line %llu: %.*s",
+                     strcmp(document->file, "-") == 0 ? "standard input" : document->file,
+                     (unsigned long long)document->line, (int)document->message_bytes, document->message),
+             &err);
+    return true;
+}
+
+static bool is_full(struct job *job)
+{
+    const struct look *window = reading(job);
+    uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
+    if (job->options->look_ahead < pieces)
+        pieces = job->options->look_ahead;
+    return window->documents >= job->options->look_ahead || window->bytes >= LOOK_AHEAD_BYTES ||
+           window->pieces >= pieces;
+}
+
+/* The window is full, or there is no more. */
+static void close_window(struct job *job)
+{
+    struct look *window = reading(job);
+    send_slice(job);
+    window->end_documents = job->progress.documents;
+    window->end_bytes = source_read_bytes(job->source);
+    window->end_digest = job_digest_now(job);
+    if (window->documents > 0)
+        job->read++;
+}
+
+static enum status take(struct job *job, struct document *document, struct err *err)
+{
+    bool wanted = true;
+    if (job->retry != NULL)
+        TRY(job_retry_wants(job, document, &wanted, err));
+    if (wanted && is_fatal(job, document))
+        return STATUS_OK;
+    if (wanted)
+        TRY(add(job, document, err));
+    if (job->retry == NULL)
+        job_digest_add(job->digest, document);
+    job->progress.documents++;
+    return STATUS_OK;
+}
+
+/* The next document of this run. */
+static enum status next_document(struct job *job, struct document *out, bool *more, struct err *err)
+{
+    *more = false;
+    if (job_retry_at_end(job)) {
+        return STATUS_OK;
+    }
+    if (job->grown) {
+        job->grown = false;
+        *more = true;
+        *out = job->ahead;
+        return STATUS_OK;
+    }
+    return source_next(job->source, out, more, err);
+}
+
+static enum status read_documents(struct job *job, bool *worked, struct err *err)
+{
+    if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
+        crew_out(job->prep) + 2 >= SLICES_OUT_MAX)
+        return STATUS_OK;
+    *worked = true;
+    for (int i = 0; i < STEP && !job->ended && !is_full(job); i++) {
+        struct document document;
+        bool more = false;
+        struct err why = {0};
+        enum status status = next_document(job, &document, &more, &why);
+        if (status != STATUS_OK || !more) {
+            end_with(job, status, &why);
+        } else {
+            TRY(take(job, &document, err));
+        }
+    }
+    if (job->ended || is_full(job))
+        close_window(job);
+    return STATUS_OK;
+}
+
+static enum status take_prepared(struct job *job, bool *worked, struct err *err)
+{
+    for (struct slice *slice; (slice = crew_take(job->prep)) != NULL;) {
+        *worked = true;
+        slice->window->slices_out--;
+        if (slice->status != STATUS_OK) {
+            *err = slice->err;
+            return slice->status;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Computing: what is known already, what is a duplicate, and what the executor gets, longest texts first. */
+
+enum { EXPECT = 16 }; /* rows that are looked up ahead: memory answers in the time of some ten of them */
+
+static enum status fail_strictly(const struct document *document, enum row_code code, struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: %s", document->file, (unsigned long long)document->line,
+                   row_code_text(code));
+}
+
+/* What no element of a vector may reach, for the files to hold it. */
+static float job_limit(const struct job *job)
+{
+    return job->options->element == ELEMENT_F16 ? REPLY_HALF_LIMIT : INFINITY;
+}
+
+/* A row that an earlier run computed, behind its last checkpoint: the text must be the one that it was then. */
+static enum status check_recent(struct job *job, const struct unit *unit, struct err *err)
+{
+    const struct done *recent = (const struct done *)(const void *)job->recent.data;
+    size_t count = job->recent.length / sizeof *recent;
+    while (job->recent_at < count && recent[job->recent_at].row < unit->number)
+        job->recent_at++;
+    if (job->recent_at == count || recent[job->recent_at].row != unit->number ||
+        hash_equal(recent[job->recent_at].hash, unit->hash))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "%s line %llu: the input has changed since this job began; --overwrite begins again",
+                   unit->document->file, (unsigned long long)unit->document->line);
+}
+
+/* Whether a row is computed, done already, or a copy of an earlier one. */
+static enum status decide(struct job *job, const struct look *window, struct unit *unit, struct err *err)
+{
+    TRY(job_retry_unit(job, unit, err));
+    if (unit->state != UNIT_TODO)
+        return STATUS_OK;
+    TRY(check_recent(job, unit, err));
+    struct dedup_entry known = dedup_find(job->dedup, unit->hash);
+    bool reachable = known.row != DEDUP_NONE && (job->store != NULL || known.row >= window->units[0].number);
+    if (reachable && known.row == unit->number) {
+        unit->state = UNIT_STORED; /* by an earlier run */
+    } else if (reachable && known.row < unit->number) {
+        unit->state = UNIT_COPY;
+        unit->origin = known.row;
+    } else {
+        dedup_put(job->dedup, unit->hash, (struct dedup_entry){.row = unit->number});
+    }
+    return STATUS_OK;
+}
+
+static enum status plan(struct job *job, bool *worked, struct err *err)
+{
+    struct look *window = &job->windows[job->planned % WINDOWS];
+    if (job->planned == job->read || window->slices_out > 0 || job->stopping)
+        return STATUS_OK;
+    *worked = true;
+    enum numbering numbering = !job_has_chunks(job) ? NUMBER_DOCUMENTS
+                               : job->retry == NULL ? NUMBER_CHUNKS
+                                                    : NUMBER_CHUNKS_AGAIN;
+    TRY(look_count(window, job->next_row, numbering, err));
+    job->next_row += window->unit_count;
+    for (uint32_t i = 0; i < window->unit_count; i++) {
+        if (i + EXPECT < window->unit_count)
+            dedup_expect(job->dedup, window->units[i + EXPECT].hash);
+        TRY(decide(job, window, &window->units[i], err));
+        bool settled = window->units[i].state != UNIT_TODO && window->units[i].state != UNIT_KEPT;
+        job->progress.rows += settled;
+        job->progress.here += settled;
+    }
+    TRY(look_order(window, job->options->dim, err));
+    window->planned = true;
+    job->planned++;
+    return STATUS_OK;
+}
+
+/* Puts a batch of the first of these pieces; how many it has taken. */
+static uint32_t submit(struct job *job, struct look *window, uint32_t first, uint32_t left)
+{
+    const struct job_options *options = job->options;
+    struct bulk_batch *batch = job->free_batches[--job->free_count];
+    uint32_t count = look_batch(window, first, left, job->batch_tokens, options->batch_rows);
+    *batch = (struct bulk_batch){.pieces = window->order + first,
+                                 .count = count,
+                                 .dim = options->dim,
+                                 .limit = job_limit(job),
+                                 .window = window};
+    window->batches_out++;
+    options->executor->ops->put(options->executor, batch);
+    return count;
+}
+
+static void submit_again(struct job *job)
+{
+    struct again *again = &job->again[job->again_count - 1];
+    uint32_t count = submit(job, again->window, again->first, again->count);
+    again->first += count;
+    again->count -= count;
+    if (again->count > 0)
+        return;
+    job->again_count--;
+    again->window->batches_out--; /* the one that was too large */
+}
+
+static enum status submit_rows(struct job *job, bool *worked, struct err *err)
+{
+    (void)err;
+    const struct executor *executor = job->options->executor;
+    while (!job->stopping && (job->again_count > 0 || job->submitted < job->planned)) {
+        struct look *window = &job->windows[job->submitted % WINDOWS];
+        if (job->again_count == 0 && window->submitted == window->order_count) {
+            job->submitted++;
+            *worked = true;
+            continue;
+        }
+        if (job->free_count == 0 || !executor->ops->has_room(executor))
+            break;
+        if (job->again_count > 0)
+            submit_again(job);
+        else
+            window->submitted += submit(job, window, window->submitted, window->order_count - window->submitted);
+        *worked = true;
+    }
+    return STATUS_OK;
+}
+
+static bool has_batches_out(const struct job *job)
+{
+    return job->free_count < job->batch_count;
+}
+
+/* The mean of the parts, in their order, whatever the order was in which they were computed. */
+static void take_mean(const struct job *job, const struct unit *unit, float *to)
+{
+    uint32_t dim = job->options->dim;
+    memcpy(to, unit->parts, dim * sizeof(float));
+    for (uint32_t p = 1; p < unit->piece_count; p++)
+        for (uint32_t i = 0; i < dim; i++)
+            to[i] += unit->parts[(size_t)p * dim + i];
+    for (uint32_t i = 0; i < dim; i++)
+        to[i] /= (float)unit->piece_count;
+    if (job->options->normalize)
+        vector_normalize(to, dim);
+}
+
+static void settle(struct job *job, const struct look *window, struct unit *unit)
+{
+    for (uint32_t p = 0; p < unit->piece_count && unit->code == ROW_OK; p++)
+        unit->code = unit->pieces[p].code;
+    if (unit->code == ROW_OK && unit->piece_count > 1) {
+        float *vector = look_vector(window, unit, job->options->dim);
+        take_mean(job, unit, vector);
+        unit->code = vector_check(vector, job->options->dim, job_limit(job));
+    }
+    unit->here = unit->code == ROW_OK;
+    unit->state = unit->here ? UNIT_DONE : UNIT_FAILED;
+    if (!unit->here)
+        dedup_put(job->dedup, unit->hash, (struct dedup_entry){unit->number, unit->code});
+}
+
+/* Its pieces are computed in batches of half its size, as are all that come later: what did not fit once would not fit
+ * again. The window still counts it, until the last of its pieces is put. */
+static enum status put_aside(struct job *job, const struct bulk_batch *batch, uint32_t first, struct err *err)
+{
+    uint64_t half = look_weight(batch->window, first, batch->count) / 2;
+    if (job->again_count == job->again_room) {
+        uint32_t room = job->again_room + job->batch_count;
+        struct again *bigger = realloc(job->again, room * sizeof *bigger);
+        if (bigger == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for %u texts", batch->count);
+        job->again = bigger;
+        job->again_room = room;
+    }
+    job->batch_tokens = half < job->batch_tokens ? (uint32_t)half : job->batch_tokens;
+    job->again[job->again_count++] = (struct again){batch->window, first, batch->count};
+    job->progress.too_large++;
+    return STATUS_OK;
+}
+
+static enum status look_for_failures(const struct job *job, const struct bulk_batch *batch, struct err *err)
+{
+    for (uint32_t i = 0; job->options->strict && batch->failed > 0 && i < batch->count; i++)
+        if (batch->pieces[i]->code != ROW_OK)
+            return fail_strictly(batch->pieces[i]->unit->document, batch->pieces[i]->code, err);
+    return STATUS_OK;
+}
+
+/* Rows are counted here; each one is looked at where its turn is in the order of the input, which is the order in
+ * memory, or when it is written before that. */
+static enum status take_batch(struct job *job, const struct bulk_batch *batch, struct err *err)
+{
+    struct look *window = batch->window;
+    uint32_t first = (uint32_t)(batch->pieces - window->order), rows = batch->count;
+    if (batch->status == STATUS_NO_MEMORY && batch->count > 1)
+        return put_aside(job, batch, first, err);
+    window->batches_out--;
+    if (batch->status != STATUS_OK) {
+        *err = batch->err;
+        return batch->status;
+    }
+    TRY(look_computed(window, first, batch->count, err));
+    if (window->several)
+        rows = look_note(window);
+    if (window->since_ns == 0)
+        window->since_ns = clock_now_ns();
+    job->progress.rows += rows;
+    job->progress.here += rows;
+    job->progress.computed += rows;
+    job->progress.tokens += batch->tokens;
+    return look_for_failures(job, batch, err);
+}
+
+static enum status take_computed(struct job *job, bool *worked, struct err *err)
+{
+    struct executor *executor = job->options->executor;
+    for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;) {
+        *worked = true;
+        enum status status = take_batch(job, batch, err);
+        job->free_batches[job->free_count++] = batch;
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
+/* Vectors wait in their window until all of it is computed, and then are written in the order of the input, some
+ * hundred kilobytes at once: row by row, as they come, it would be a system call for each, and every page would be made
+ * dirty again and again. Where a window takes long, what it has is written now and then all the same, so that an
+ * interruption costs seconds. */
+
+/* Vectors are written this long after they were computed at the latest … */
+enum { WAIT_MOST_MS = 4000, WAIT_LEAST_MS = 500 };
+
+/* … and sooner while the job is young, so that an interruption costs a quarter of the time it has run, no more. */
+static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
+{
+    uint64_t quarter_ms = (now_ns - job->begun_ns) / 4 / NS_PER_MS;
+    uint64_t wait_ms = quarter_ms < WAIT_LEAST_MS  ? WAIT_LEAST_MS
+                       : quarter_ms < WAIT_MOST_MS ? quarter_ms
+                                                   : WAIT_MOST_MS;
+    return wait_ms * NS_PER_MS;
+}
+
+/* A run of units with one behind the other's row. */
+static enum status put_run(struct job *job, struct look *window, uint32_t first, uint32_t count, struct err *err)
+{
+    struct unit *units = window->units + first;
+    if (count == 0)
+        return STATUS_OK;
+    TRY(store_put(job->store, units[0].number, count, look_vector(window, units, job->options->dim), err));
+    for (uint32_t i = 0; i < count; i++) {
+        if (units[i].state == UNIT_DONE && job->journal != NULL)
+            journal_add_done(job->journal, (struct done){units[i].number, units[i].hash});
+        if (units[i].state != UNIT_FAILED)
+            units[i].state = UNIT_STORED;
+    }
+    return STATUS_OK;
+}
+
+/* Whether a unit has a vector, or not-a-numbers, in the window that is not in the store; not-a-numbers and copies have
+ * it only once the window is finished. */
+static bool is_to_write(const struct unit *unit, bool finished)
+{
+    return unit->state == UNIT_DONE || (finished && (unit->state == UNIT_COPY || unit->state == UNIT_FAILED));
+}
+
+static enum status put_runs(struct job *job, struct look *window, uint32_t first, uint32_t end, bool finished,
+                            struct err *err)
+{
+    const struct unit *units = window->units;
+    uint32_t run = first; /* where it begins */
+    for (uint32_t i = first; i < end; i++) {
+        bool writes = is_to_write(&units[i], finished);
+        if (writes && (i == run || units[i].number == units[i - 1].number + 1))
+            continue;
+        TRY(put_run(job, window, run, i - run, err));
+        run = writes ? i : i + 1;
+    }
+    return put_run(job, window, run, end - run, err);
+}
+
+static enum status write_finished(struct job *job, struct look *window, uint32_t first, uint32_t count, struct err *err)
+{
+    window->since_ns = 0;
+    return job->store == NULL ? STATUS_OK : put_runs(job, window, first, first + count, true, err);
+}
+
+static bool is_due(const struct job *job, const struct look *window, uint64_t now_ns)
+{
+    return window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns);
+}
+
+static bool write_is_due(const struct job *job)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (uint64_t i = job->finished; i < job->planned; i++)
+        if (is_due(job, &job->windows[i % WINDOWS], now_ns))
+            return true;
+    return false;
+}
+
+static enum status write_due(struct job *job, bool all, struct err *err)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (uint64_t i = job->finished; job->store != NULL && i < job->planned; i++) {
+        struct look *window = &job->windows[i % WINDOWS];
+        if (!all && !is_due(job, window, now_ns))
+            continue;
+        look_note(window);
+        for (uint32_t u = 0; u < window->unit_count; u++)
+            if (window->units[u].state == UNIT_TODO && window->units[u].pieces_left == 0)
+                settle(job, window, &window->units[u]);
+        TRY(put_runs(job, window, 0, window->unit_count, false, err));
+        window->since_ns = 0;
+    }
+    return STATUS_OK;
+}
+
+/* Making durable what is written, on a thread of its own: waiting for a disk must not keep the compute threads waiting.
+ *
+ * A commit takes files that were written to, the rows whose vectors are in them, and perhaps a checkpoint; when the
+ * files are on the disk, the journal says so. One is under way at a time; what comes meanwhile goes with the next. */
+
+struct commit {
+    struct journal *journal;
+    const char *path;                  /* of the output, for messages */
+    int fds[STORE_OPEN_FILES + TAILS]; /* [fd_count], owned: the store may close its own meanwhile */
+    unsigned fd_count;
+    bool checkpointed;
+    struct checkpoint checkpoint;
+    enum status status;
+    struct err err;
+};
+
+/* Thread: the commits'. */
+static void run_commit(void *context, void *item)
+{
+    (void)context;
+    struct commit *commit = item;
+    commit->status = STATUS_OK;
+    for (unsigned i = 0; i < commit->fd_count; i++) {
+        if (commit->status == STATUS_OK && fdatasync(commit->fds[i]) != 0)
+            commit->status = err_set_errno(&commit->err, "cannot write %s", commit->path);
+        close(commit->fds[i]);
+    }
+    if (commit->status == STATUS_OK)
+        commit->status =
+            journal_write(commit->journal, commit->checkpointed ? &commit->checkpoint : NULL, &commit->err);
+}
+
+static enum status commit_open(struct job *job, struct err *err)
+{
+    struct crew_options options = {
+        .name = "commit", .threads = 1, .capacity = 1, .wake_fd = job->options->wake_fd, .work = run_commit};
+    job->commit = calloc(1, sizeof *job->commit);
+    if (job->commit == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to commit");
+    job->commit->journal = job->journal;
+    job->commit->path = job->options->output->path;
+    return crew_open(&options, &job->commits, err);
+}
+
+static void commit_close(struct job *job)
+{
+    if (job->commits != NULL) {
+        crew_stop(job->commits);
+        crew_free(job->commits);
+    }
+    free(job->commit);
+}
+
+static enum status begin(struct job *job, struct err *err)
+{
+    struct commit *commit = job->commit;
+    TRY(journal_seal(job->journal, err));
+    TRY(store_dirty(job->store, commit->fds, &commit->fd_count, err));
+    commit->checkpointed = job->checkpoint_waits;
+    commit->checkpoint = job->checkpoint;
+    for (int i = 0; i < TAILS && commit->checkpointed; i++) {
+        int fd = job->tails[i].path == NULL ? -1 : dup(job->tails[i].fd);
+        if (job->tails[i].path != NULL && fd < 0)
+            return err_set_errno(err, "cannot write %s", job->tails[i].path);
+        if (fd >= 0)
+            commit->fds[commit->fd_count++] = fd;
+    }
+    job->checkpoint_waits = false;
+    crew_put(job->commits, commit);
+    return STATUS_OK;
+}
+
+static enum status end(const struct commit *commit, struct err *err)
+{
+    if (commit != NULL && commit->status != STATUS_OK)
+        *err = commit->err;
+    return commit == NULL ? STATUS_OK : commit->status;
+}
+
+static enum status commit_when_due(struct job *job, struct err *err)
+{
+    if (job->journal == NULL)
+        return STATUS_OK;
+    TRY(end(crew_take(job->commits), err));
+    if (crew_out(job->commits) > 0 || !(job->checkpoint_waits || write_is_due(job)))
+        return STATUS_OK;
+    TRY(write_due(job, false, err));
+    return begin(job, err);
+}
+
+static enum status commit_all(struct job *job, struct err *err)
+{
+    if (job->journal == NULL)
+        return STATUS_OK;
+    TRY(end(crew_wait(job->commits), err));
+    TRY(write_due(job, true, err));
+    TRY(begin(job, err));
+    return end(crew_wait(job->commits), err);
+}
+/* Finishing: rows in input order once their window is complete; then a checkpoint, so that their window is never needed
+ * again. */
+
+static void put_id(struct buffer *to, const struct document *document)
+{
+    if (document->id != NULL)
+        buffer_append(to, document->id, document->id_bytes);
+    else
+        buffer_format(to, "%llu", (unsigned long long)document->number);
+}
+
+/* What a retry has to know of the row stands in front. */
+static void put_failure(struct buffer *to, const struct unit *unit, bool chunks)
+{
+    const struct document *document = unit->document;
+    buffer_format(to, "{\"row\":%llu,", (unsigned long long)unit->number);
+    if (chunks)
+        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, unit->chunk);
+    buffer_string(to, "\"id\":");
+    put_id(to, document);
+    buffer_string(to, ",\"file\":");
+    json_put_string(to, document->file, strlen(document->file));
+    buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
+                  row_code_name(unit->code));
+    const char *text = row_code_text(unit->code);
+    if (document->code != ROW_OK)
+        json_put_string(to, document->message, document->message_bytes);
+    else
+        json_put_string(to, text, strlen(text));
+    buffer_string(to, "}\n");
+}
+
+static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
+{
+    char *at = buffer_reserve(to, (size_t)dim * (REPLY_FLOAT_MAX + 1) + 2);
+    if (at == NULL)
+        return;
+    char *begin = at;
+    *at++ = '[';
+    for (uint32_t i = 0; i < dim; i++) {
+        if (i > 0)
+            *at++ = ',';
+        at += reply_put_float(at, vector[i]);
+    }
+    *at++ = ']';
+    to->length += (size_t)(at - begin);
+}
+
+/* A row of the JSON lines; `vector` NULL: it failed. */
+static void put_line(const struct job *job, struct buffer *to, const struct unit *unit, const float *vector)
+{
+    if (!job->options->arrays) {
+        buffer_string(to, "{\"id\":");
+        put_id(to, unit->document);
+        if (job_has_chunks(job))
+            buffer_format(to, ",\"chunk\":%u", unit->chunk);
+        buffer_string(to, ",\"vector\":");
+    }
+    if (vector != NULL)
+        put_floats(to, vector, job->options->dim);
+    else
+        buffer_string(to, "null");
+    if (!job->options->arrays && vector == NULL)
+        buffer_format(to, ",\"error\":\"%s\"", row_code_name(unit->code));
+    if (!job->options->arrays) {
+        buffer_append(to, unit->document->kept, unit->document->kept_bytes);
+        buffer_string(to, "}");
+    }
+    buffer_string(to, "\n");
+}
+
+/* Gives a duplicate the vector of its origin, or its failure. */
+static enum status copy(struct job *job, struct look *window, struct unit *unit, struct err *err)
+{
+    struct dedup_entry known = dedup_find(job->dedup, unit->hash);
+    if (known.row == unit->origin && known.code != ROW_OK) {
+        unit->state = UNIT_FAILED;
+        unit->code = known.code;
+        return STATUS_OK;
+    }
+    job->at.copied++;
+    job->progress.copied++;
+    unit->here = true;
+    uint32_t dim = job->options->dim;
+    uint64_t at = unit->origin - window->units[0].number; /* beyond all of them if it is in an earlier window */
+    const struct unit *origin = at < window->unit_count ? &window->units[at] : NULL;
+    if (origin == NULL || origin->number != unit->origin || !origin->here)
+        return store_get(job->store, unit->origin, look_vector(window, unit, dim), err);
+    memcpy(look_vector(window, unit, dim), look_vector(window, origin, dim), dim * sizeof(float));
+    return STATUS_OK;
+}
+
+static void fail(struct job *job, const struct look *window, const struct unit *unit)
+{
+    const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
+    float *vector = look_vector(window, unit, job->options->dim);
+    for (uint32_t i = 0; i < job->options->dim; i++)
+        memcpy(&vector[i], &nan_bits, sizeof nan_bits);
+    job->at.failed++;
+    job->progress.failed++;
+    if (job->tails[TAIL_FAILURES].path != NULL)
+        put_failure(&job->tails[TAIL_FAILURES].pending, unit, job_has_chunks(job));
+}
+
+static enum status put_tails(struct job *job, const struct look *window, const struct unit *unit, struct err *err)
+{
+    struct tail *tails = job->tails;
+    if (tails[TAIL_LINES].path != NULL) {
+        const float *vector = NULL;
+        if (unit->here) {
+            vector = look_vector(window, unit, job->options->dim);
+        } else if (unit->state == UNIT_STORED) {
+            TRY(store_get(job->store, unit->number, job->vector, err));
+            vector = job->vector;
+        }
+        TRY(job_retry_line(job, TAIL_LINES, unit->number, err));
+        put_line(job, &tails[TAIL_LINES].pending, unit, vector);
+    }
+    if (tails[TAIL_IDS].path != NULL) {
+        TRY(job_retry_line(job, TAIL_IDS, unit->number, err));
+        put_id(&tails[TAIL_IDS].pending, unit->document);
+        buffer_string(&tails[TAIL_IDS].pending, "\n");
+    }
+    if (tails[TAIL_DOCUMENTS].path != NULL)
+        for (int i = 0; i < 8; i++) {
+            char byte = (char)(unit->document->number >> (8 * i));
+            buffer_append(&tails[TAIL_DOCUMENTS].pending, &byte, 1);
+        }
+    return STATUS_OK;
+}
+
+static enum status finish_unit(struct job *job, struct look *window, struct unit *unit, struct err *err)
+{
+    if (unit->state == UNIT_KEPT)
+        return STATUS_OK;
+    if (unit->state == UNIT_TODO)
+        settle(job, window, unit);
+    if (unit->state == UNIT_DONE || unit->state == UNIT_STORED)
+        job->at.computed++;
+    if (unit->state == UNIT_COPY)
+        TRY(copy(job, window, unit, err));
+    if (unit->state == UNIT_FAILED)
+        fail(job, window, unit);
+    return put_tails(job, window, unit, err);
+}
+
+/* Everything up to here is written; with the next commit it becomes durable, and the checkpoint says so. */
+static enum status put_checkpoint(struct job *job, struct err *err)
+{
+    for (int i = 0; i < TAILS; i++) {
+        TRY(tail_flush(&job->tails[i], err));
+        job->at.tails[i] = job->tails[i].written;
+    }
+    job->checkpoint = job->at;
+    job->checkpoint_waits = job->journal != NULL;
+    return STATUS_OK;
+}
+
+/* Where one file holds everything: it is hashed as far as it is final, once its length is known. */
+static void advance_sum(struct job *job)
+{
+    const struct output *output = job->options->output;
+    bool single = output->kind == OUTPUT_NPY || output->kind == OUTPUT_RAW;
+    if (!single || job->retry != NULL || job->journal == NULL || !job->ended || job->planned < job->read)
+        return;
+    if (job->sum == NULL)
+        job->sum = sum_open(job->store, job->next_row, job->options->wake_fd);
+    if (job->sum != NULL)
+        sum_advance(job->sum, job->at.rows);
+}
+
+static enum status finish_rows(struct job *job, bool *worked, struct err *err)
+{
+    if (job->finished == job->submitted)
+        return STATUS_OK;
+    struct look *window = &job->windows[job->finished % WINDOWS];
+    if (window->batches_out > 0)
+        return STATUS_OK;
+    *worked = true;
+    uint32_t first = window->finished;
+    for (int i = 0; i < STEP && window->finished < window->unit_count; i++)
+        TRY(finish_unit(job, window, &window->units[window->finished++], err));
+    TRY(write_finished(job, window, first, window->finished - first, err));
+    for (int i = 0; i < TAILS; i++)
+        if (job->tails[i].pending.length > 1 << 20)
+            TRY(tail_flush(&job->tails[i], err));
+    if (window->finished < window->unit_count)
+        return STATUS_OK;
+    job->at.documents = window->end_documents;
+    job->at.rows = window->units[window->unit_count - 1].number + 1;
+    job->at.digest = window->end_digest;
+    job->at.tokens = job->progress.tokens;
+    TRY(put_checkpoint(job, err));
+    advance_sum(job);
+    look_reset(window, &job->idle);
+    job->finished++;
+    return STATUS_OK;
+}
+
+static enum status patch_documents(struct job *job, struct err *err)
+{
+    char header[NPY_HEADER_BYTES];
+    struct tail *tail = &job->tails[TAIL_DOCUMENTS];
+    if (tail->path == NULL)
+        return STATUS_OK;
+    npy_header(header, "<u8", job->at.rows, 0);
+    if (pwrite(tail->fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+        return err_set_errno(err, "cannot write %s", tail->path);
+    return tail_sync(tail, err);
+}
+
+static enum status remove_job(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    bool journal_only = output->kind != OUTPUT_JSONL;
+    if ((!journal_only && unlink(output->scratch) != 0) || unlink(output->journal) != 0 || rmdir(output->job) != 0)
+        return err_set_errno(err, "cannot remove %s", output->job);
+    return STATUS_OK;
+}
+
+static enum status end_retry(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    for (int i = 0; i < TAILS; i++)
+        TRY(tail_flush(&job->tails[i], err));
+    TRY(job_retry_end(job, err));
+    TRY(store_sync(job->store, err));
+    TRY(manifest_write(job->options, job->store, &job->at, NULL, err));
+    return job_retry_settle(output, job->at.failed, err);
+}
+
+static enum status end_job(struct job *job, struct err *err)
+{
+    job->progress.phase = JOB_FINISHING;
+    job_report(job, true);
+    if (job->retry != NULL)
+        return end_retry(job, err);
+    for (int i = 0; i < TAILS; i++)
+        TRY(tail_flush(&job->tails[i], err));
+    if (job->store != NULL)
+        TRY(store_finish(job->store, job->at.rows, err));
+    TRY(patch_documents(job, err));
+    if (job->journal == NULL)
+        return STATUS_OK;
+    TRY(put_checkpoint(job, err)); /* of a job without rows */
+    TRY(commit_all(job, err));
+    if (job->at.failed == 0 && unlink(job->options->output->failures) != 0)
+        return err_set_errno(err, "cannot remove %s", job->options->output->failures);
+    char hex[SUM_HEX_BYTES] = "";
+    bool hashed = job->sum != NULL && job->next_row == job->at.rows && sum_end(job->sum, hex);
+    TRY(manifest_write(job->options, job->store, &job->at, hashed ? hex : NULL, err));
+    return remove_job(job, err);
+}
+
+static enum status open_job(struct job *job, const struct job_options *options, struct err *err)
+{
+    *job = (struct job){.options = options};
+    job->digest = XXH3_createState();
+    job->vector = malloc(options->dim * sizeof(float));
+    job->batches = calloc(options->executor->batches, sizeof *job->batches);
+    job->free_batches = calloc(options->executor->batches, sizeof *job->free_batches);
+    job->batch_tokens = options->batch_tokens;
+    if (job->digest == NULL || job->vector == NULL || job->batches == NULL || job->free_batches == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the job");
+    job->preparer = options->preparer;
+    if (getrandom(&job->preparer.seed, sizeof job->preparer.seed, 0) != (ssize_t)sizeof job->preparer.seed)
+        return err_set_errno(err, "no random number to be had");
+    XXH3_128bits_reset(job->digest);
+    job->at.digest = job_digest_now(job); /* of no documents */
+    for (; job->batch_count < options->executor->batches; job->batch_count++)
+        job->free_batches[job->free_count++] = &job->batches[job->batch_count];
+    TRY(dedup_open(DEDUP_ROWS_DEFAULT, &job->dedup, err));
+    TRY(source_open(&options->source, &job->source, err));
+    return prep_open(job, err);
+}
+
+static void close_job(struct job *job)
+{
+    prep_close(job);
+    commit_close(job);
+    job_retry_close(job);
+    source_close(job->source);
+    sum_close(job->sum);
+    store_close(job->store);
+    journal_close(job->journal);
+    dedup_close(job->dedup);
+    for (int i = 0; i < TAILS; i++)
+        tail_close(&job->tails[i]);
+    for (int i = 0; i < WINDOWS; i++)
+        look_free(&job->windows[i]);
+    slice_free(job->open_slice);
+    while (job->idle != NULL) {
+        struct slice *slice = job->idle;
+        job->idle = slice->next;
+        slice_free(slice);
+    }
+    XXH3_freeState(job->digest);
+    buffer_free(&job->recent);
+    buffer_free(&job->terms);
+    free(job->vector);
+    free(job->batches);
+    free(job->free_batches);
+    free(job->again);
+}
+
 static enum status step(struct job *job, bool *worked, struct err *err)
 {
-    TRY(job_take_computed(job, worked, err));
-    TRY(job_submit(job, worked, err));
-    TRY(job_take_prepared(job, worked, err));
-    TRY(job_plan(job, worked, err));
-    TRY(job_submit(job, worked, err));
-    TRY(job_finish_rows(job, worked, err));
-    return job_read(job, worked, err);
+    TRY(take_computed(job, worked, err));
+    TRY(submit_rows(job, worked, err));
+    TRY(take_prepared(job, worked, err));
+    TRY(plan(job, worked, err));
+    TRY(submit_rows(job, worked, err));
+    TRY(finish_rows(job, worked, err));
+    return read_documents(job, worked, err);
 }
 
 /* Until a thread has something for us, or it is time to report. */
@@ -121,10 +1003,10 @@ static enum status run(struct job *job, struct err *err)
         bool worked = false;
         job->stopping = job->stopping || (job->options->stop != NULL && *job->options->stop != 0);
         TRY(step(job, &worked, err));
-        TRY(job_commit_when_due(job, err));
+        TRY(commit_when_due(job, err));
         job_report(job, false);
-        if (job->stopping && !job_has_batches_out(job))
-            return job_commit_all(job, err);
+        if (job->stopping && !has_batches_out(job))
+            return commit_all(job, err);
         if (!worked)
             wait_for_threads(job);
     }
@@ -139,23 +1021,25 @@ static void drain(struct job *job)
     struct executor *executor = job->options->executor;
     bool worked = false, storing = true;
     job->stopping = true;
-    while (job_has_batches_out(job)) {
+    while (has_batches_out(job)) {
         if (storing) {
-            storing = job_take_computed(job, &worked, &ignored) == STATUS_OK;
+            storing = take_computed(job, &worked, &ignored) == STATUS_OK;
         } else {
             for (struct bulk_batch *batch; (batch = executor->ops->take(executor)) != NULL;)
                 job->free_batches[job->free_count++] = batch;
         }
-        if (job_has_batches_out(job))
+        if (has_batches_out(job))
             wait_for_threads(job);
     }
-    enum status kept = storing ? job_commit_all(job, &ignored) : STATUS_OK;
+    enum status kept = storing ? commit_all(job, &ignored) : STATUS_OK;
     (void)kept; /* what is not will be computed again */
 }
 
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)
 {
     TRY(job_resume(job, err));
+    if (job->journal != NULL)
+        TRY(commit_open(job, err));
     result->before = job->ended;
     if (job->ended)
         return STATUS_OK;
@@ -168,7 +1052,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
         status = job->ending;
     }
     result->finished = status == STATUS_OK && !stopped;
-    TRY(result->finished ? job_end(job, err) : status);
+    TRY(result->finished ? end_job(job, err) : status);
     return result->finished && job->retry != NULL ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }
 
@@ -215,3 +1099,4 @@ enum status job_run(const struct job_options *options, struct job_result *result
     }
     return grown ? run_pass(options, false, result, &grown, err) : STATUS_OK;
 }
+

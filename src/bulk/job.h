@@ -8,9 +8,9 @@
 #define BULK_JOB_H
 
 #include "bulk/executor.h"
-#include "bulk/output.h"
-#include "bulk/source.h"
-#include "bulk/store.h"
+#include "bulk/input/source.h"
+#include "bulk/output/files.h"
+#include "bulk/output/store.h"
 
 /* What it is at: reading again what an earlier run has done, new rows, or the end. */
 enum job_phase { JOB_CHECKING, JOB_COMPUTING, JOB_FINISHING };

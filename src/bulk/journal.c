@@ -3,14 +3,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "bulk/input/json.h"
+#include "bulk/output/store.h"
+#include "model/json.h"
 
 enum {
     HEAD = 16,
@@ -269,4 +273,233 @@ enum status journal_write(struct journal *journal, const struct checkpoint *chec
     if (fdatasync(journal->fd) != 0)
         return err_set_errno(err, "cannot write %s", journal->path);
     return STATUS_OK;
+}
+
+/* JSON for people and programs; only what a later run needs is read back. */
+
+enum { MANIFEST_MAX_BYTES = 64 << 20 };
+
+static enum status hash_fd(int fd, const char *path, char *hex, uint64_t *size, struct err *err)
+{
+    char *piece = malloc(PIECE_BYTES);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool good = piece != NULL && context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    ssize_t got = good ? 1 : 0;
+    for (*size = 0; good && got > 0;) {
+        got = read(fd, piece, PIECE_BYTES);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            good = EVP_DigestUpdate(context, piece, (size_t)got) == 1;
+        *size += got > 0 ? (uint64_t)got : 0;
+    }
+    enum status status = got < 0 ? err_set_errno(err, "cannot read %s", path) : STATUS_OK;
+    good = good && sum_hex(context, hex);
+    EVP_MD_CTX_free(context);
+    free(piece);
+    return status != STATUS_OK || good ? status : err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
+}
+
+/* One element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
+static enum status hash_file(const char *path, char *hex, uint64_t *size, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, "cannot open %s", path);
+    enum status status = hash_fd(fd, path, hex, size, err);
+    close(fd);
+    return status;
+}
+
+static void put_file(struct buffer *to, const char *path, uint64_t rows, uint64_t size, const char *hex)
+{
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
+    json_put_string(to, name, strlen(name));
+    buffer_format(to, ", \"rows\": %llu, \"bytes\": %llu, \"sha256\": \"%s\"}", (unsigned long long)rows,
+                  (unsigned long long)size, hex);
+}
+
+static enum status put_files(struct buffer *to, const struct job_options *options, const struct store *store,
+                             uint64_t rows, const char *sum, struct err *err)
+{
+    char hex[SUM_HEX_BYTES] = "";
+    uint64_t size;
+    const struct output *output = options->output;
+    buffer_string(to, "  \"files\": [");
+    if (output->kind == OUTPUT_JSONL) {
+        TRY(hash_file(output->path, hex, &size, err));
+        put_file(to, output->path, rows, size, hex);
+    } else if (sum != NULL) {
+        put_file(to, output->path, rows, store_file_bytes(store, rows, 0), sum);
+    }
+    for (uint64_t i = 0; output->kind != OUTPUT_JSONL && sum == NULL && i < store_files(store, rows); i++) {
+        char name[PATH_MAX], path[2 * PATH_MAX];
+        store_file_name(store, i, name, sizeof name);
+        bool below = output->kind == OUTPUT_SHARDS;
+        snprintf(path, sizeof path, "%s%s%s", below ? output->path : "", below ? "/" : "", name);
+        TRY(hash_file(path, hex, &size, err));
+        put_file(to, path, store_file_rows(store, rows, i), size, hex);
+    }
+    buffer_string(to, "\n  ],\n");
+    return STATUS_OK;
+}
+
+static void put_terms(struct buffer *to, const char *terms)
+{
+    buffer_string(to, "  \"terms\": {");
+    for (const char *line = terms; *line != '\0';) {
+        size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n");
+        buffer_string(to, line == terms ? "\n    " : ",\n    ");
+        json_put_string(to, line, key);
+        buffer_string(to, ": ");
+        json_put_string(to, line + key + 1, value);
+        line += key + 1 + value + 1;
+    }
+    buffer_string(to, "\n  },\n");
+}
+
+static enum status make(struct buffer *to, const struct job_options *options, const struct store *store,
+                        const struct checkpoint *at, const char *sum, struct err *err)
+{
+    buffer_format(to, "{\n  \"sluice\": \"" SLUICE_VERSION "\",\n  %s,\n", options->facts);
+    buffer_format(to, "  \"rows\": %llu,\n  \"documents\": %llu,\n", (unsigned long long)at->rows,
+                  (unsigned long long)at->documents);
+    buffer_format(to, "  \"computed\": %llu,\n  \"copied\": %llu,\n  \"failed\": %llu,\n",
+                  (unsigned long long)at->computed, (unsigned long long)at->copied, (unsigned long long)at->failed);
+    buffer_format(to, "  \"input\": \"%016llx%016llx\",\n", (unsigned long long)at->digest.high,
+                  (unsigned long long)at->digest.low);
+    TRY(put_files(to, options, store, at->rows, sum, err));
+    put_terms(to, options->terms);
+    buffer_string(to, "  \"format\": 1\n}\n");
+    return buffer_ok(to) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the manifest");
+}
+
+static enum status write_durably(const char *path, const struct buffer *text, struct err *err)
+{
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int fd;
+    TRY(file_make(beside, O_WRONLY | O_TRUNC, &fd, err));
+    enum status status = file_put(fd, text->data, text->length, beside, err);
+    if (status == STATUS_OK && fsync(fd) != 0)
+        status = err_set_errno(err, "cannot write %s", beside);
+    close(fd);
+    if (status == STATUS_OK && rename(beside, path) != 0)
+        status = err_set_errno(err, "cannot write %s", path);
+    return status == STATUS_OK ? file_sync_folder(path, err) : status;
+}
+
+enum status manifest_write(const struct job_options *options, const struct store *store, const struct checkpoint *at,
+                           const char *sum, struct err *err)
+{
+    struct buffer text = {0};
+    enum status status = make(&text, options, store, at, sum, err);
+    if (status == STATUS_OK)
+        status = write_durably(options->output->manifest, &text, err);
+    buffer_free(&text);
+    return status;
+}
+
+static enum status read_number(const cJSON *root, const char *name, const char *field, uint64_t *out, struct err *err)
+{
+    const cJSON *value = json_field(root, field);
+    if (value != NULL && json_whole(value, out))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT, "%s: %s is not a whole number", name, field);
+}
+
+static enum status read_digest(const cJSON *root, const char *name, struct hash *out, struct err *err)
+{
+    const char *text = NULL;
+    TRY(json_string(root, name, "input", &text, err));
+    if (text == NULL || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+        return err_set(err, STATUS_BAD_INPUT, "%s: input is not 32 hexadecimal digits", name);
+    char high[17] = "";
+    memcpy(high, text, 16);
+    out->high = strtoull(high, NULL, 16);
+    out->low = strtoull(text + 16, NULL, 16);
+    return STATUS_OK;
+}
+
+static enum status read_terms(const cJSON *root, const char *name, struct buffer *out, struct err *err)
+{
+    const cJSON *terms = json_field(root, "terms"), *term;
+    if (!cJSON_IsObject(terms))
+        return err_set(err, STATUS_BAD_INPUT, "%s: terms is not an object", name);
+    cJSON_ArrayForEach(term, terms)
+    {
+        if (!cJSON_IsString(term))
+            return err_set(err, STATUS_BAD_INPUT, "%s: terms.%.80s is not a string", name, term->string);
+        buffer_format(out, "%s=%s\n", term->string, term->valuestring);
+    }
+    return buffer_ok(out) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for %s", name);
+}
+
+enum status manifest_parse(const char *bytes, size_t length, const char *name, struct manifest *out, struct err *err)
+{
+    cJSON *root = NULL;
+    *out = (struct manifest){0};
+    TRY(json_parse(bytes, length, name, &root, err));
+    enum status status = read_number(root, name, "rows", &out->at.rows, err);
+    if (status == STATUS_OK)
+        status = read_number(root, name, "documents", &out->at.documents, err);
+    if (status == STATUS_OK)
+        status = read_number(root, name, "computed", &out->at.computed, err);
+    if (status == STATUS_OK)
+        status = read_number(root, name, "copied", &out->at.copied, err);
+    if (status == STATUS_OK)
+        status = read_number(root, name, "failed", &out->at.failed, err);
+    if (status == STATUS_OK)
+        status = read_digest(root, name, &out->at.digest, err);
+    if (status == STATUS_OK)
+        status = read_terms(root, name, &out->terms, err);
+    cJSON_Delete(root);
+    if (status != STATUS_OK)
+        buffer_free(&out->terms);
+    return status;
+}
+
+enum status manifest_read(const char *path, struct manifest *out, bool *found, struct err *err)
+{
+    struct buffer text = {0};
+    *out = (struct manifest){0};
+    enum status status = file_read(path, MANIFEST_MAX_BYTES, &text, err);
+    *found = status != STATUS_NOT_FOUND;
+    if (status == STATUS_OK)
+        status = manifest_parse(text.data, text.length, path, out, err);
+    buffer_free(&text);
+    return *found ? status : STATUS_OK;
+}
+
+const char *terms_find(const char *terms, size_t bytes, const char *key, size_t key_bytes, size_t *length)
+{
+    for (const char *line = terms, *end = terms + bytes; line < end;) {
+        const char *feed = memchr(line, '\n', (size_t)(end - line));
+        const char *stop = feed == NULL ? end : feed;
+        if ((size_t)(stop - line) > key_bytes && memcmp(line, key, key_bytes) == 0 && line[key_bytes] == '=') {
+            *length = (size_t)(stop - line) - key_bytes - 1;
+            return line + key_bytes + 1;
+        }
+        line = stop + (feed != NULL);
+    }
+    return NULL;
+}
+
+bool terms_differ(const char *before, size_t before_bytes, const char *now, struct err *err)
+{
+    for (const char *line = now; *line != '\0';) {
+        size_t key = strcspn(line, "="), value = strcspn(line + key + 1, "\n"), length = 0;
+        const char *old = terms_find(before, before_bytes, line, key, &length);
+        const char *new = line + key + 1;
+        if (old == NULL || length != value || memcmp(old, new, value) != 0) {
+            err_set(err, STATUS_BAD_INPUT,
+                    "this job began with another %.*s: %.*s, and not %.*s; --overwrite begins again", (int)key, line,
+                    old == NULL ? 2 : (int)(length < 100 ? length : 100), old == NULL ? "\"\"" : old,
+                    (int)(value < 100 ? value : 100), new);
+            return true;
+        }
+        line = new + value + 1;
+    }
+    return false;
 }

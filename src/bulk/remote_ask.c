@@ -6,7 +6,7 @@
 
 #include <xxhash.h>
 
-#include "bulk/json_text.h"
+#include "bulk/input/json.h"
 
 enum { TRIES = 5, AGAIN_MS = 1000, WORDS_MAX = 24, KEY_MAX = 256 };
 

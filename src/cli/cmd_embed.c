@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/system.h"
-#include "bulk/local.h"
+#include "bulk/executor.h"
 #include "bulk/remote.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"

@@ -5,10 +5,10 @@
 #include <sysexits.h>
 
 #include "base/utf8.h"
-#include "bulk/manifest.h"
-#include "bulk/nearest.h"
-#include "bulk/npy.h"
-#include "bulk/source.h"
+#include "bulk/journal.h"
+#include "bulk/similar.h"
+#include "bulk/output/npy.h"
+#include "bulk/input/source.h"
 #include "cli/command.h"
 #include "cli/print.h"
 #include "engine/encoder.h"

@@ -11,7 +11,7 @@
 
 #include <xxhash.h>
 
-#include "bulk/json_text.h"
+#include "bulk/input/json.h"
 
 enum { PASS_TEXT_BYTES = 1 << 28, PASS_VECTOR_BYTES = 64 << 20 };
 

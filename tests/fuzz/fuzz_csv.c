@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bulk/csv.h"
+#include "bulk/input/csv.h"
 #include "fuzz.h"
 
 static void check_fields(const uint8_t *data, const struct csv_record *record, char separator)

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "bulk/chunk.h"
-#include "bulk/json_pick.h"
-#include "bulk/recipe.h"
+#include "bulk/lookahead.h"
+#include "bulk/input/json.h"
+#include "bulk/input/document.h"
 #include "fuzz.h"
 
 static void pick(const struct recipe *recipe, const char *line, size_t length)

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "bulk/chunk.h"
+#include "bulk/lookahead.h"
 #include "model/model.h"
 #include "model_builder.h"
 

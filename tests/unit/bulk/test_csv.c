@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "bulk/csv.h"
+#include "bulk/input/csv.h"
 
 /* All fields of the first record, joined by "|"; "?" when it needs more, "!column" when it is broken. */
 static const char *split(const char *text, bool ended, char separator, size_t *length)

@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-#include "bulk/json_pick.h"
-#include "bulk/json_text.h"
+#include "bulk/input/json.h"
 
 static char text_path[] = "text", deep_path[] = "meta.title", deeper_path[] = "meta.a.b";
 static char *const paths[] = {text_path, deep_path, deeper_path};

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "bulk/look.h"
+#include "bulk/lookahead.h"
 
 enum { DOCUMENTS = 40 };
 

@@ -1,7 +1,7 @@
 /* From fields to a document. */
 #include "harness.h"
 
-#include "bulk/recipe.h"
+#include "bulk/input/document.h"
 
 static struct value string(const char *text)
 {

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "bulk/dedup.h"
-#include "bulk/npy.h"
-#include "bulk/store.h"
-#include "bulk/tail.h"
+#include "bulk/output/npy.h"
+#include "bulk/output/store.h"
+#include "bulk/output/files.h"
 
 static uint64_t size_of(const char *name)
 {

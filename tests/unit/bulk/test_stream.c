@@ -6,7 +6,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "bulk/reader.h"
+#include "bulk/input/stream.h"
 
 static char path[64];
 

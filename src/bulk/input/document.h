@@ -1,0 +1,136 @@
+/* Documents: what records of the input give, texts or the reasons why there is none. */
+#ifndef BULK_INPUT_DOCUMENT_H
+#define BULK_INPUT_DOCUMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+
+/* 128 bits that stand for a text. Two of ten million texts share them with a probability below 1e-24. */
+struct hash {
+    uint64_t low, high;
+};
+
+/* Whether two hashes, and so for all that matters their texts, are the same. */
+static inline bool hash_equal(struct hash a, struct hash b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
+/* Why a row of a job has no vector. A bad row is a failed row: it is listed, its place is NaN or null, and the job goes
+ * on. What ends a job is an enum status instead. The numbers stand in no file. */
+enum row_code {
+    ROW_OK,
+    ROW_UNREADABLE, /* a file of a folder that could not be read */
+    ROW_TOO_LARGE,
+    ROW_BAD_UTF8,
+    ROW_EMPTY_TEXT,
+    ROW_BAD_JSON,
+    ROW_NOT_OBJECT,
+    ROW_BAD_CSV,
+    ROW_MISSING_FIELD,
+    ROW_NOT_TEXT,
+    ROW_NON_FINITE,
+    ROW_F16_RANGE,
+    ROW_REFUSED, /* by the queue that computes it */
+    ROW_CODES,
+};
+
+/* The name that stands in files: "bad_utf8". */
+const char *row_code_name(enum row_code code);
+
+/* A sentence for rows about which nothing more is known: it does not depend on where or when a row failed, so that a
+ * job that was interrupted lists the same as one that was not. */
+const char *row_code_text(enum row_code code);
+
+/* What one record of the input gives, a text or the reason why there is none. All bytes belong to whoever made it; they live as long as that says. */
+struct document {
+    uint64_t number;    /* in the job, from 0 */
+    uint64_t first_row; /* of its chunks; only set where failed rows are tried again, else 0 */
+    const char *file;
+    uint64_t line; /* where it begins in the file, from 1 */
+
+    const char *text;
+    size_t text_bytes;
+    const char *id; /* as JSON; NULL: its number is its id */
+    size_t id_bytes;
+    const char *kept; /* fields to be passed on, as JSON members: ,"title":"x","year":1 */
+    size_t kept_bytes;
+
+    enum row_code code; /* not ROW_OK: it has no text */
+    const char *message;
+    size_t message_bytes;
+    struct hash hash; /* of the text; in a prepared slice with the job's seed */
+};
+
+/* --- How the fields of a record become a document: one field, or several in a template; an id; fields to pass on. --- */
+
+enum { RECIPE_FIELDS_MAX = 32, RECIPE_PARTS_MAX = 64, RECIPE_DEPTH_MAX = 16 };
+
+/* All but `field` may be NULL. */
+struct recipe_options {
+    const char *field;    /* where the text is: "text", "meta.title" */
+    const char *template; /* "{title}. {body}" instead; {{ and }} are braces */
+    const char *id_field;
+    const char *keep; /* "title,meta.year": fields that are passed on */
+};
+
+/* A piece of a template: words, or a field. */
+struct recipe_part {
+    const char *literal; /* [length], or NULL: a field */
+    size_t length;
+    uint32_t field;
+};
+
+/* What was read from the options: read-only, and for every record the same. */
+struct recipe {
+    char *fields[RECIPE_FIELDS_MAX]; /* [field_count] every name once, owned */
+    uint32_t field_count;
+    struct recipe_part parts[RECIPE_PARTS_MAX];
+    uint32_t part_count;
+    char *literals; /* what the parts point into, owned */
+    bool has_id;
+    uint32_t id;
+    uint32_t kept[RECIPE_FIELDS_MAX], kept_count;
+};
+
+/* Reads the options, which need not live on. Owns: the caller ends it with recipe_close, also after an error.
+ * Errors: STATUS_BAD_INPUT naming the option; STATUS_NO_MEMORY. */
+MUST_CHECK enum status recipe_open(struct recipe *recipe, const struct recipe_options *options, struct err *err);
+
+/* Frees the names and leaves an empty recipe. */
+void recipe_close(struct recipe *recipe);
+
+/* What a field of a record is. */
+enum value_kind {
+    VALUE_ABSENT,
+    VALUE_NULL,
+    VALUE_TEXT,   /* the text itself */
+    VALUE_STRING, /* of JSON, without its quotes; one byte more at each side may be read */
+    VALUE_SCALAR, /* a number, true or false, as it is written */
+    VALUE_TREE,   /* an object or an array, as it is written */
+};
+
+/* A field of a record, as it stands in its bytes. */
+struct value {
+    enum value_kind kind;
+    const char *bytes;
+    size_t length;
+};
+
+/* Room for what a document is put together in; used again and again. */
+struct recipe_scratch {
+    struct buffer text, id, kept, message;
+};
+
+/* Frees the buffers and leaves empty ones. */
+void recipe_scratch_free(struct recipe_scratch *scratch);
+
+/* Fills text, id and kept fields of a document, or its code and message. Its bytes are the values' or the scratch's.
+ * Shapes: values [recipe->field_count], in the order of `fields`. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status recipe_make(const struct recipe *recipe, const struct value *values,
+                                   struct recipe_scratch *scratch, struct document *out, struct err *err);
+
+#endif

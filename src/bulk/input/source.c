@@ -1,0 +1,595 @@
+/* File by file: the format gives a function that reads one document. What all formats share (a bound for texts, UTF-8,
+ * empty texts, the hash) is looked at here once. */
+#include "bulk/input/source.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/utf8.h"
+#include "bulk/input/csv.h"
+#include "bulk/input/json.h"
+
+/* A record may be so much larger than the texts in it: escapes, and fields that nobody asked for. */
+enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
+
+/* Which file and which document it is at. */
+struct source {
+    struct source_options options;
+    struct files files;
+    struct file_name file; /* that is open; path NULL: none */
+    enum source_format format;
+    struct reader reader;
+    uint64_t read_bytes; /* of the files before it */
+    uint64_t documents;
+
+    struct recipe_scratch scratch;
+    struct csv_fields fields;
+    uint32_t columns[RECIPE_FIELDS_MAX]; /* where the recipe's fields stand in the records of this file */
+    uint32_t column_count;               /* 0: the header was not read */
+    struct buffer said;                  /* a document's message, or its id */
+};
+
+/* Gives a document a code and a formatted message, which lives until the next one. */
+void source_fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
+    PRINTF_LIKE(4, 5);
+
+/* Reads the next document of the open file, which is a table of that format; `*found` is false at its end.
+ * Errors: as source_next. */
+MUST_CHECK enum status source_read_json(struct source *source, struct document *out, bool *found, struct err *err);
+MUST_CHECK enum status source_read_csv(struct source *source, struct document *out, bool *found, struct err *err);
+
+const char *const source_format_names[] = {
+    [FORMAT_AUTO] = "auto", [FORMAT_LINES] = "lines",       [FORMAT_JSONL] = "jsonl",     [FORMAT_CSV] = "csv",
+    [FORMAT_TSV] = "tsv",   [FORMAT_DOCUMENT] = "document", [FORMAT_DOCUMENT + 1] = NULL,
+};
+
+enum status source_open(const struct source_options *options, struct source **out, struct err *err)
+{
+    struct source *source = calloc(1, sizeof *source);
+    if (source == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the input");
+    source->options = *options;
+    enum status status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
+    if (status != STATUS_OK) {
+        free(source);
+        return status;
+    }
+    *out = source;
+    return STATUS_OK;
+}
+
+static void close_file(struct source *source)
+{
+    if (source->reader.stream != NULL) {
+        source->read_bytes += stream_raw_bytes(source->reader.stream);
+        reader_close(&source->reader);
+    }
+    source->file.path = NULL;
+}
+
+void source_close(struct source *source)
+{
+    if (source == NULL)
+        return;
+    close_file(source);
+    files_close(&source->files);
+    recipe_scratch_free(&source->scratch);
+    free(source->fields.values);
+    buffer_free(&source->said);
+    free(source);
+}
+
+uint64_t source_read_bytes(const struct source *source)
+{
+    return source->read_bytes + (source->reader.stream == NULL ? 0 : stream_raw_bytes(source->reader.stream));
+}
+
+uint64_t source_total_bytes(const struct source *source)
+{
+    return source->files.total_bytes;
+}
+
+/* "a/b.jsonl.gz" has the ending ".jsonl". */
+static bool named(const char *path, const char *ending)
+{
+    size_t length = strlen(path), tail = strlen(ending);
+    if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
+        length -= 3;
+    else if (length > 4 && strcmp(path + length - 4, ".zst") == 0)
+        length -= 4;
+    return length >= tail && memcmp(path + length - tail, ending, tail) == 0;
+}
+
+static enum source_format format_of(const struct source *source)
+{
+    const char *path = source->file.path;
+    if (source->options.format != FORMAT_AUTO)
+        return source->options.format;
+    if (named(path, ".jsonl") || named(path, ".ndjson"))
+        return FORMAT_JSONL;
+    if (named(path, ".csv"))
+        return FORMAT_CSV;
+    if (named(path, ".tsv"))
+        return FORMAT_TSV;
+    return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
+}
+
+static bool is_table(enum source_format format)
+{
+    return format == FORMAT_JSONL || format == FORMAT_CSV || format == FORMAT_TSV;
+}
+
+void source_fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
+{
+    char message[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    source->said.length = 0;
+    buffer_string(&source->said, message);
+    out->code = code;
+    out->message = source->said.data;
+    out->message_bytes = source->said.length;
+}
+
+/* A file that is one document: its name is its id. */
+static void put_name(struct source *source, struct document *out)
+{
+    source->scratch.id.length = 0;
+    json_put_string(&source->scratch.id, out->file, strlen(out->file));
+    out->id = source->scratch.id.data;
+    out->id_bytes = source->scratch.id.length;
+}
+
+/* Opens the next file; `source->file.path` is NULL when there is none. A file of a folder that cannot be opened becomes
+ * a failed document. */
+static enum status open_next(struct source *source, struct document *out, struct err *err)
+{
+    TRY(files_next(&source->files, &source->file, err));
+    if (source->file.path == NULL)
+        return STATUS_OK;
+    source->format = format_of(source);
+    source->column_count = 0;
+    size_t limit = source->options.max_text_bytes;
+    if (is_table(source->format))
+        limit = limit * RECORD_FACTOR + RECORD_EXTRA;
+    struct err why;
+    enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    source->reader.stream = NULL;
+    if (!source->file.in_folder || status == STATUS_NO_MEMORY) {
+        *err = why;
+        return status;
+    }
+    *out = (struct document){.file = source->file.path, .line = 1};
+    put_name(source, out);
+    source_fail(source, out, ROW_UNREADABLE, "%s", why.message);
+    return STATUS_OK;
+}
+
+static enum status read_line(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    struct record record;
+    TRY(reader_line(&source->reader, &record, err));
+    *found = record.bytes != NULL;
+    out->text = record.bytes;
+    out->text_bytes = record.length;
+    out->line = record.line;
+    if (record.too_large)
+        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    return STATUS_OK;
+}
+
+static enum status read_document(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    struct record record;
+    TRY(reader_whole(&source->reader, &record, err));
+    *found = record.bytes != NULL || record.line > 0;
+    out->text = record.bytes == NULL ? "" : record.bytes;
+    out->text_bytes = record.length;
+    out->line = 1;
+    if (record.too_large)
+        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    put_name(source, out);
+    return STATUS_OK;
+}
+
+static enum status read_next(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    *out = (struct document){.file = source->file.path};
+    switch (source->format) {
+    case FORMAT_JSONL:
+        return source_read_json(source, out, found, err);
+    case FORMAT_CSV:
+    case FORMAT_TSV:
+        return source_read_csv(source, out, found, err);
+    case FORMAT_DOCUMENT:
+        return read_document(source, out, found, err);
+    case FORMAT_AUTO:
+    case FORMAT_LINES:
+        break;
+    }
+    return read_line(source, out, found, err);
+}
+
+/* What no text may be, whatever its format. */
+static void check_text(struct source *source, struct document *out)
+{
+    if (out->code != ROW_OK)
+        return;
+    size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
+    if (out->text_bytes > source->options.max_text_bytes) {
+        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    } else if (valid < out->text_bytes) {
+        source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
+    } else if (out->text_bytes == 0 && !source->options.empty_texts) {
+        source_fail(source, out, ROW_EMPTY_TEXT, "%s", row_code_text(ROW_EMPTY_TEXT));
+    }
+}
+
+static void give_out(struct source *source, struct document *out)
+{
+    check_text(source, out);
+    out->number = source->documents++;
+    if (out->code == ROW_OK) {
+        XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);
+        out->hash = (struct hash){hash.low64, hash.high64};
+    }
+}
+
+enum status source_next(struct source *source, struct document *out, bool *more, struct err *err)
+{
+    *out = (struct document){0};
+    for (;;) {
+        if (source->reader.stream == NULL) {
+            TRY(open_next(source, out, err));
+            *more = source->file.path != NULL;
+            if (!*more)
+                return STATUS_OK;
+            if (out->code != ROW_OK)
+                break;
+        }
+        TRY(read_next(source, out, more, err));
+        if (*more)
+            break;
+        close_file(source);
+    }
+    give_out(source, out);
+    return STATUS_OK;
+}
+
+/* Folders are walked twice, once for their sizes and once for their files, so that no list of names is held. */
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+static bool wanted(const struct files *files, const char *name)
+{
+    if (files->glob != NULL)
+        return fnmatch(files->glob, name, FNM_PERIOD) == 0;
+    return fnmatch("*.txt", name, FNM_PERIOD) == 0 || fnmatch("*.md", name, FNM_PERIOD) == 0;
+}
+
+static enum status walk_open(struct files *files, char *folder, struct err *err)
+{
+    char *const roots[] = {folder, NULL};
+    files->walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    return files->walk == NULL ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+}
+
+static void walk_close(struct files *files)
+{
+    if (files->walk != NULL)
+        fts_close(files->walk);
+    files->walk = NULL;
+}
+
+/* The next wanted file of the walk, or NULL at its end. A link that leads nowhere is given out as well: it is to be
+ * listed as what could not be read. */
+static enum status walk_next(struct files *files, FTSENT **out, struct err *err)
+{
+    for (;;) {
+        errno = 0;
+        FTSENT *entry = *out = fts_read(files->walk);
+        if (entry == NULL)
+            return errno == 0 ? STATUS_OK : err_set_errno(err, "cannot read a folder");
+        if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR) {
+            errno = entry->fts_errno;
+            return err_set_errno(err, "cannot read %s", entry->fts_path);
+        }
+        bool hidden = entry->fts_name[0] == '.' && entry->fts_level > 0;
+        if (entry->fts_info == FTS_D && hidden)
+            fts_set(files->walk, entry, FTS_SKIP);
+        bool file = entry->fts_info == FTS_F || entry->fts_info == FTS_NS || entry->fts_info == FTS_SLNONE;
+        if (file && wanted(files, entry->fts_name))
+            return STATUS_OK;
+    }
+}
+
+static enum status add_folder(struct files *files, char *folder, struct err *err)
+{
+    TRY(walk_open(files, folder, err));
+    FTSENT *entry;
+    enum status status;
+    while ((status = walk_next(files, &entry, err)) == STATUS_OK && entry != NULL)
+        files->total_bytes += entry->fts_info == FTS_F ? (uint64_t)entry->fts_statp->st_size : 0;
+    walk_close(files);
+    return status;
+}
+
+enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob, struct err *err)
+{
+    *files = (struct files){.operands = operands, .count = count, .glob = glob};
+    bool known = true;
+    for (size_t i = 0; i < count; i++) {
+        struct stat info;
+        if (strcmp(operands[i], "-") == 0) {
+            known = false;
+            continue;
+        }
+        if (stat(operands[i], &info) != 0)
+            return err_set_errno(err, "cannot open %s", operands[i]);
+        if (S_ISDIR(info.st_mode))
+            TRY(add_folder(files, operands[i], err));
+        else if (S_ISREG(info.st_mode))
+            files->total_bytes += (uint64_t)info.st_size;
+        else
+            known = false;
+    }
+    files->total_bytes = known ? files->total_bytes : 0;
+    return STATUS_OK;
+}
+
+void files_close(struct files *files)
+{
+    walk_close(files);
+}
+
+enum status files_next(struct files *files, struct file_name *out, struct err *err)
+{
+    *out = (struct file_name){0};
+    for (;;) {
+        if (files->walk != NULL) {
+            FTSENT *entry;
+            TRY(walk_next(files, &entry, err));
+            if (entry != NULL) {
+                *out = (struct file_name){.path = entry->fts_path, .in_folder = true};
+                return STATUS_OK;
+            }
+            walk_close(files);
+        }
+        if (files->next == files->count)
+            return STATUS_OK;
+        char *operand = files->operands[files->next++];
+        struct stat info;
+        if (strcmp(operand, "-") != 0 && stat(operand, &info) == 0 && S_ISDIR(info.st_mode)) {
+            TRY(walk_open(files, operand, err));
+            continue;
+        }
+        *out = (struct file_name){.path = operand};
+        return STATUS_OK;
+    }
+}
+
+/* The records of tables: a JSON object a line, or CSV; the recipe makes documents of their fields. */
+
+static void fail_json(struct source *source, struct document *out, enum json_pick_problem problem, size_t at)
+{
+    static const struct {
+        enum row_code code;
+        const char *text;
+    } said[] = {
+        [JSON_PICK_NOT_OBJECT] = {ROW_NOT_OBJECT, "JSON, but not an object"},
+        [JSON_PICK_BROKEN] = {ROW_BAD_JSON, "not JSON"},
+        [JSON_PICK_TOO_DEEP] = {ROW_BAD_JSON, "nested too deep"},
+        [JSON_PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
+    };
+    if (problem == JSON_PICK_NOT_OBJECT)
+        source_fail(source, out, said[problem].code, "%s", said[problem].text);
+    else
+        source_fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
+}
+
+static bool is_blank(const struct record *record)
+{
+    for (size_t i = 0; i < record->length; i++)
+        if (record->bytes[i] != ' ' && record->bytes[i] != '\t')
+            return false;
+    return !record->too_large;
+}
+
+enum status source_read_json(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    const struct recipe *recipe = source->options.recipe;
+    struct value values[RECIPE_FIELDS_MAX];
+    struct record record;
+    size_t at;
+    do
+        TRY(reader_line(&source->reader, &record, err));
+    while (record.bytes != NULL && is_blank(&record));
+    *found = record.bytes != NULL;
+    out->line = record.line;
+    if (!*found)
+        return STATUS_OK;
+    if (record.too_large) {
+        source_fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
+        return STATUS_OK;
+    }
+    enum json_pick_problem problem =
+        json_pick(record.bytes, record.length, recipe->fields, recipe->field_count, values, &at);
+    if (problem == JSON_PICK_OK)
+        return recipe_make(recipe, values, &source->scratch, out, err);
+    fail_json(source, out, problem, at);
+    return STATUS_OK;
+}
+
+/* The file is broken, and not a record of it: what is behind the quote cannot be told apart. */
+static enum status fail_quote(const struct source *source, uint64_t line, struct csv_place quote, const char *what,
+                              struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the quote at column %llu %s",
+                   stream_name(source->reader.stream), (unsigned long long)(line + quote.line),
+                   (unsigned long long)quote.column, what);
+}
+
+/* Drops a record that is too long to be held. */
+static enum status skip_record(struct source *source, char separator, struct record *out, struct err *err)
+{
+    static char nothing[1];
+    struct reader *reader = &source->reader;
+    struct csv_skip skip = {0};
+    *out = (struct record){.bytes = nothing, .line = reader->line + 1, .too_large = true};
+    for (;;) {
+        struct record ahead = reader_ahead(reader);
+        uint64_t lines = skip.here.line;
+        size_t used = csv_skip(&skip, ahead.bytes, ahead.length, separator);
+        reader_take(reader, used, skip.here.line - lines);
+        if (skip.state == CSV_BROKEN) {
+            return fail_quote(source, out->line, skip.quote,
+                              "is closed too far away, and a letter stands behind the closing one", err);
+        }
+        if (skip.state == CSV_DONE || (reader->ended && skip.state != CSV_QUOTED)) {
+            return STATUS_OK;
+        }
+        if (reader->ended) {
+            return fail_quote(source, out->line, skip.quote, "is never closed", err);
+        }
+        TRY(reader_more(reader, err));
+    }
+}
+
+/* One record of CSV ahead in the reader, whole; `*length` 0 at the end of the file. */
+static enum status find_record(struct source *source, char separator, struct record *out, struct csv_record *found,
+                               struct err *err)
+{
+    struct reader *reader = &source->reader;
+    *found = (struct csv_record){0};
+    for (;;) {
+        *out = reader_ahead(reader);
+        if (reader->ended && out->length == 0)
+            return STATUS_OK;
+        size_t most = reader->limit + 2; /* with its line end: what is made of a record does not depend on pieces */
+        bool all = out->length <= most;
+        if (csv_find(out->bytes, all ? out->length : most, all && reader->ended, separator, found)) {
+            if (found->open)
+                return fail_quote(source, out->line, found->quote, "is never closed", err);
+            reader_take(reader, found->length, found->lines);
+            out->length = found->content;
+            out->too_large = found->content > reader->limit;
+            if (out->length > 0 || found->broken)
+                return STATUS_OK;
+            continue; /* an empty line */
+        }
+        if (!all)
+            return skip_record(source, separator, out, err);
+        TRY(reader_more(reader, err));
+    }
+}
+
+/* The first columns of the header, as a message names them. */
+static void list_columns(const struct csv_fields *fields, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < fields->count && used < size; i++) {
+        int length = (int)(fields->values[i].length < 40 ? fields->values[i].length : 40);
+        used += (size_t)snprintf(out + used, size - used, "%s\"%.*s\"", i == 0 ? "" : ", ", length,
+                                 fields->values[i].bytes);
+    }
+}
+
+/* Finds the recipe's fields among the names of the columns. */
+static enum status bind(struct source *source, struct err *err)
+{
+    const struct recipe *recipe = source->options.recipe;
+    for (uint32_t f = 0; f < recipe->field_count; f++) {
+        const char *name = recipe->fields[f];
+        uint32_t column = 0;
+        if (source->options.headerless) {
+            column = (uint32_t)strtoul(name, NULL, 10) - 1;
+        } else {
+            const struct value *names = source->fields.values;
+            while (column < source->fields.count && (names[column].length != strlen(name) ||
+                                                     memcmp(names[column].bytes, name, names[column].length) != 0))
+                column++;
+        }
+        if (column >= source->fields.count && source->options.headerless)
+            return err_set(err, STATUS_BAD_INPUT,
+                           "%s line 1: no column \"%s\"; without a header columns are called 1 to %u",
+                           source->file.path, name, source->fields.count);
+        if (column >= source->fields.count) {
+            char there[200];
+            list_columns(&source->fields, there, sizeof there);
+            return err_set(err, STATUS_BAD_INPUT,
+                           "%s line 1: no column \"%s\" in its header; there are: %s (--no-header if "
+                           "this is a row)",
+                           source->file.path, name, there);
+        }
+        source->columns[f] = column;
+    }
+    source->column_count = source->fields.count;
+    return STATUS_OK;
+}
+
+static enum status make_row(struct source *source, struct document *out, struct err *err)
+{
+    const struct recipe *recipe = source->options.recipe;
+    struct value values[RECIPE_FIELDS_MAX];
+    if (source->fields.count != source->column_count) {
+        source_fail(source, out, ROW_BAD_CSV, "%u fields, where the first line has %u", source->fields.count,
+                    source->column_count);
+        return STATUS_OK;
+    }
+    for (uint32_t f = 0; f < recipe->field_count; f++)
+        values[f] = source->fields.values[source->columns[f]];
+    return recipe_make(recipe, values, &source->scratch, out, err);
+}
+
+/* A field that is passed on must be UTF-8, too: it becomes JSON. */
+static bool check_record(struct source *source, const struct record *record, const struct csv_record *found,
+                         struct document *out)
+{
+    size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
+    if (!record->too_large && !found->broken && valid == record->length)
+        return true;
+    if (record->too_large)
+        source_fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
+    else if (found->broken)
+        source_fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", found->column);
+    else
+        source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
+    return false;
+}
+
+enum status source_read_csv(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    char separator = source->format == FORMAT_TSV ? '\t' : ',';
+    for (;;) {
+        struct record record;
+        struct csv_record end;
+        TRY(find_record(source, separator, &record, &end, err));
+        *found = record.length > 0 || record.too_large;
+        out->line = record.line;
+        bool header = source->column_count == 0 && !source->options.headerless;
+        if (!*found || (!check_record(source, &record, &end, out) && !header))
+            return STATUS_OK;
+        if (out->code != ROW_OK)
+            return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the header: %.*s", source->file.path,
+                           (unsigned long long)record.line, (int)out->message_bytes, out->message);
+        TRY(csv_split(record.bytes, record.length, separator, &source->fields, err));
+        if (source->column_count == 0)
+            TRY(bind(source, err));
+        if (!header)
+            return make_row(source, out, err);
+    }
+}

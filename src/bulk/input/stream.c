@@ -1,0 +1,374 @@
+/* Three ways to unpack behind one call: `struct packing` is the table of them. Several gzip members or zstd frames one
+ * behind the other are one text, as for gunzip and unzstd. */
+#include "bulk/input/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+enum { RAW_BYTES = 1 << 17, MAGIC_BYTES = 4 };
+
+struct packing;
+
+struct stream {
+    int fd;
+    const char *name;
+    const volatile sig_atomic_t *stop;
+    const struct packing *packing;
+    unsigned char raw[RAW_BYTES];
+    size_t raw_at, raw_end;
+    uint64_t raw_read;
+    bool raw_ended;
+    bool between; /* members or frames: here the file may end */
+    z_stream zlib;
+    ZSTD_DStream *zstd;
+};
+
+/* How to open and to read one kind of packing; `unpack` is called with bytes in `raw`, or at the end of the file. */
+struct packing {
+    const char *name;
+    bool (*is)(const unsigned char *magic);
+    bool (*open)(struct stream *stream);
+    enum status (*unpack)(struct stream *stream, char *to, size_t room, size_t *got, struct err *err);
+    void (*close)(struct stream *stream);
+};
+
+/* Refills `raw` when all of it was used. */
+static enum status fill_raw(struct stream *stream, struct err *err)
+{
+    if (stream->raw_at > 0) {
+        memmove(stream->raw, stream->raw + stream->raw_at, stream->raw_end - stream->raw_at);
+        stream->raw_end -= stream->raw_at;
+        stream->raw_at = 0;
+    }
+    ssize_t got;
+    do
+        got = read(stream->fd, stream->raw + stream->raw_end, RAW_BYTES - stream->raw_end);
+    while (got < 0 && errno == EINTR && (stream->stop == NULL || *stream->stop == 0));
+    if (got < 0 && errno == EINTR)
+        return err_set(err, STATUS_UNAVAILABLE, "reading %s was stopped", stream->name);
+    if (got < 0)
+        return err_set_errno(err, "cannot read %s", stream->name);
+    stream->raw_end += (size_t)got;
+    stream->raw_read += (size_t)got;
+    stream->raw_ended = got == 0;
+    return STATUS_OK;
+}
+
+static enum status broken(const struct stream *stream, const char *what, struct err *err)
+{
+    uint64_t at = stream->raw_read - (stream->raw_end - stream->raw_at);
+    return err_set(err, STATUS_BAD_INPUT, "%s byte %llu: broken %s: %s", stream->name, (unsigned long long)at,
+                   stream->packing->name, what);
+}
+
+static bool plain_is(const unsigned char *magic)
+{
+    (void)magic;
+    return true;
+}
+
+static bool plain_open(struct stream *stream)
+{
+    (void)stream;
+    return true;
+}
+
+static enum status plain_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
+{
+    (void)err;
+    size_t have = stream->raw_end - stream->raw_at;
+    *got = have < room ? have : room;
+    memcpy(to, stream->raw + stream->raw_at, *got);
+    stream->raw_at += *got;
+    return STATUS_OK;
+}
+
+static void plain_close(struct stream *stream)
+{
+    (void)stream;
+}
+
+static bool gzip_is(const unsigned char *magic)
+{
+    return magic[0] == 0x1f && magic[1] == 0x8b && magic[2] == 8;
+}
+
+static bool gzip_open(struct stream *stream)
+{
+    return inflateInit2(&stream->zlib, 15 + 16) == Z_OK; /* the largest window; a gzip header */
+}
+
+/* Behind a member only another one may stand, or zeros that fill up a block. */
+static bool skip_padding(struct stream *stream)
+{
+    while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0)
+        stream->raw_at++;
+    return stream->raw_at < stream->raw_end;
+}
+
+static enum status gzip_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
+{
+    if (stream->between && !skip_padding(stream))
+        return STATUS_OK;
+    stream->between = false;
+    z_stream *zlib = &stream->zlib;
+    zlib->next_in = stream->raw + stream->raw_at;
+    zlib->avail_in = (uInt)(stream->raw_end - stream->raw_at);
+    zlib->next_out = (Bytef *)to;
+    zlib->avail_out = (uInt)room;
+    int code = inflate(zlib, Z_NO_FLUSH);
+    stream->raw_at = stream->raw_end - zlib->avail_in;
+    *got = room - zlib->avail_out;
+    if (code == Z_STREAM_END) {
+        stream->between = true;
+        code = inflateReset(zlib);
+    }
+    if (code == Z_MEM_ERROR)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
+    if (code != Z_OK && code != Z_BUF_ERROR)
+        return broken(stream, zlib->msg == NULL ? "it cannot be unpacked" : zlib->msg, err);
+    return STATUS_OK;
+}
+
+static void gzip_close(struct stream *stream)
+{
+    inflateEnd(&stream->zlib);
+}
+
+/* A frame, or a skippable one. */
+static bool zstd_is(const unsigned char *magic)
+{
+    return (magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd) ||
+           ((magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18);
+}
+
+static bool zstd_open(struct stream *stream)
+{
+    stream->zstd = ZSTD_createDStream();
+    return stream->zstd != NULL;
+}
+
+static enum status zstd_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
+{
+    ZSTD_inBuffer in = {stream->raw + stream->raw_at, stream->raw_end - stream->raw_at, 0};
+    ZSTD_outBuffer out = {to, room, 0};
+    size_t code = ZSTD_decompressStream(stream->zstd, &out, &in);
+    stream->raw_at += in.pos;
+    *got = out.pos;
+    if (ZSTD_isError(code))
+        return broken(stream, ZSTD_getErrorName(code), err);
+    if (in.pos > 0 || out.pos > 0)
+        stream->between = code == 0;
+    return STATUS_OK;
+}
+
+static void zstd_close(struct stream *stream)
+{
+    ZSTD_freeDStream(stream->zstd);
+}
+
+static const struct packing packings[] = {
+    {"gzip", gzip_is, gzip_open, gzip_unpack, gzip_close},
+    {"zstd", zstd_is, zstd_open, zstd_unpack, zstd_close},
+    {"file", plain_is, plain_open, plain_unpack, plain_close},
+};
+
+static enum status find_packing(struct stream *stream, struct err *err)
+{
+    while (stream->raw_end < MAGIC_BYTES && !stream->raw_ended)
+        TRY(fill_raw(stream, err));
+    const struct packing *packing = packings;
+    memset(stream->raw + stream->raw_end, 0, stream->raw_end < MAGIC_BYTES ? MAGIC_BYTES - stream->raw_end : 0);
+    while (!packing->is(stream->raw))
+        packing++;
+    stream->packing = packing;
+    if (!packing->open(stream)) {
+        stream->packing = &packings[sizeof packings / sizeof packings[0] - 1]; /* nothing to close */
+        return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
+    }
+    return STATUS_OK;
+}
+
+enum status stream_open(const char *path, const volatile sig_atomic_t *stop, struct stream **out, struct err *err)
+{
+    bool standard = strcmp(path, "-") == 0;
+    struct stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", path);
+    stream->name = standard ? "standard input" : path;
+    stream->stop = stop;
+    stream->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (stream->fd < 0) {
+        free(stream);
+        return err_set_errno(err, "cannot open %s", path);
+    }
+    *out = stream;
+    return STATUS_OK;
+}
+
+void stream_close(struct stream *stream)
+{
+    if (stream == NULL)
+        return;
+    if (stream->packing != NULL)
+        stream->packing->close(stream);
+    if (stream->fd > STDIN_FILENO)
+        close(stream->fd);
+    free(stream);
+}
+
+const char *stream_name(const struct stream *stream)
+{
+    return stream->name;
+}
+
+uint64_t stream_raw_bytes(const struct stream *stream)
+{
+    return stream->raw_read;
+}
+
+enum status stream_read(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
+{
+    *got = 0;
+    if (stream->packing == NULL)
+        TRY(find_packing(stream, err));
+    bool packed = stream->packing->unpack != plain_unpack;
+    for (;;) {
+        size_t before = stream->raw_at;
+        TRY(stream->packing->unpack(stream, to, room, got, err)); /* what was unpacked may still be inside */
+        if (*got > 0)
+            return STATUS_OK;
+        if (stream->raw_at > before && stream->raw_at < stream->raw_end)
+            continue; /* an empty member; another one follows */
+        if (stream->raw_ended)
+            break;
+        TRY(fill_raw(stream, err));
+    }
+    return packed && !stream->between ? broken(stream, "it ends early", err) : STATUS_OK;
+}
+
+/* One buffer: taken from at the front, filled at the back. */
+
+enum { PIECE_BYTES = 1 << 18 };
+
+enum status reader_open(struct reader *reader, const char *path, size_t limit, const volatile sig_atomic_t *stop,
+                        struct err *err)
+{
+    *reader = (struct reader){.limit = limit};
+    return stream_open(path, stop, &reader->stream, err);
+}
+
+void reader_close(struct reader *reader)
+{
+    stream_close(reader->stream);
+    reader->stream = NULL;
+    buffer_free(&reader->buffer);
+}
+
+static void skip_byte_order_mark(struct reader *reader)
+{
+    if (reader->buffer.length >= 3 && memcmp(reader->buffer.data, "\xef\xbb\xbf", 3) == 0)
+        reader->at = 3;
+    reader->begun = true;
+}
+
+enum status reader_more(struct reader *reader, struct err *err)
+{
+    buffer_consume(&reader->buffer, reader->at);
+    reader->at = 0;
+    char *to = buffer_reserve(&reader->buffer, PIECE_BYTES);
+    if (to == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to read %s", stream_name(reader->stream));
+    size_t got;
+    if (stream_read(reader->stream, to, PIECE_BYTES, &got, err) != STATUS_OK)
+        return err_prefix(err, "line %llu", (unsigned long long)reader->line + 1);
+    reader->buffer.length += got;
+    reader->ended = got == 0;
+    if (!reader->begun && (reader->ended || reader->buffer.length >= 3))
+        skip_byte_order_mark(reader);
+    return STATUS_OK;
+}
+
+struct record reader_ahead(struct reader *reader)
+{
+    bool hidden = !reader->begun; /* it may still be a byte order mark */
+    char *data = reader->buffer.data;
+    return (struct record){.bytes = data == NULL ? NULL : data + reader->at,
+                           .length = hidden ? 0 : reader->buffer.length - reader->at,
+                           .line = reader->line + 1};
+}
+
+void reader_take(struct reader *reader, size_t length, uint64_t lines)
+{
+    reader->at += length;
+    reader->line += lines;
+}
+
+/* Drops what lies ahead, up to and with the next line feed. */
+static enum status skip_line(struct reader *reader, struct err *err)
+{
+    for (;;) {
+        struct record ahead = reader_ahead(reader);
+        char *feed = ahead.length == 0 ? NULL : memchr(ahead.bytes, '\n', ahead.length);
+        if (feed != NULL) {
+            reader_take(reader, (size_t)(feed - ahead.bytes) + 1, 1);
+            return STATUS_OK;
+        }
+        reader_take(reader, ahead.length, 0);
+        if (reader->ended)
+            return STATUS_OK;
+        TRY(reader_more(reader, err));
+    }
+}
+
+static enum status too_large(struct reader *reader, struct record *out, struct err *err)
+{
+    static char nothing[1];
+    *out = (struct record){.bytes = nothing, .line = reader->line + 1, .too_large = true};
+    return skip_line(reader, err);
+}
+
+enum status reader_line(struct reader *reader, struct record *out, struct err *err)
+{
+    size_t searched = 0;
+    for (;;) {
+        struct record ahead = reader_ahead(reader);
+        char *feed = ahead.length > searched ? memchr(ahead.bytes + searched, '\n', ahead.length - searched) : NULL;
+        size_t length = feed == NULL ? ahead.length : (size_t)(feed - ahead.bytes);
+        if (length > reader->limit + 1) /* a carriage return does not count */
+            return too_large(reader, out, err);
+        if (feed == NULL && !reader->ended) {
+            searched = ahead.length;
+            TRY(reader_more(reader, err));
+            continue;
+        }
+        *out = ahead;
+        if (feed == NULL && ahead.length == 0) {
+            out->bytes = NULL;
+            return STATUS_OK;
+        }
+        reader_take(reader, length + (feed != NULL), feed != NULL);
+        out->length = length > 0 && ahead.bytes[length - 1] == '\r' ? length - 1 : length;
+        out->too_large = out->length > reader->limit;
+        return STATUS_OK;
+    }
+}
+
+enum status reader_whole(struct reader *reader, struct record *out, struct err *err)
+{
+    *out = (struct record){0};
+    if (reader->ended)
+        return STATUS_OK;
+    while (!reader->ended && reader->buffer.length - reader->at <= reader->limit)
+        TRY(reader_more(reader, err));
+    *out = reader_ahead(reader);
+    out->too_large = out->length > reader->limit;
+    reader->ended = true;
+    return STATUS_OK;
+}

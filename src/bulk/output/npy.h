@@ -1,0 +1,31 @@
+/* The head of an .npy file: written always 128 bytes long, so that it can be written again when the number of rows is
+ * known, and read from whoever wrote it.
+ * Source: numpy.lib.format, versions 1.0 to 3.0 of the format. */
+#ifndef BULK_OUTPUT_NPY_H
+#define BULK_OUTPUT_NPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { NPY_HEADER_BYTES = 128, NPY_HEADER_MOST = 1 << 16, NPY_DIMENSIONS_MAX = 8 };
+
+/* `type` is NumPy's name of the elements, "<f4"; dim 0: an array of one dimension. */
+void npy_header(char to[NPY_HEADER_BYTES], const char *type, uint64_t rows, uint32_t dim);
+
+/* What a head says. */
+struct npy {
+    char type[16]; /* "<f4" */
+    bool fortran;  /* columns lie together, not rows */
+    uint64_t shape[NPY_DIMENSIONS_MAX];
+    unsigned dimensions;
+    size_t data; /* where the elements begin */
+};
+
+/* Reads a head out of the first bytes of a file; NPY_HEADER_MOST of them are enough for any head that is read.
+ * Errors: STATUS_BAD_INPUT naming the file: not an .npy, elements that are not plain numbers, a longer head. */
+MUST_CHECK enum status npy_read(const char *bytes, size_t length, const char *name, struct npy *out, struct err *err);
+
+#endif

@@ -1,0 +1,428 @@
+/* Plain pwrite and pread: what a killed process had written is still written, and a full disk is an error, not a
+ * signal. Few files are open at once; rows come in windows that lie close together. */
+#include "bulk/output/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "bulk/output/npy.h"
+#include "model/model.h"
+#include "serve/crew.h"
+#include "work/reply.h"
+
+enum { BLOCK_BYTES = 1 << 16 };
+
+struct open_file {
+    int fd; /* -1: none */
+    uint64_t number, used;
+    bool dirty;
+};
+
+struct store {
+    struct store_options options;
+    size_t row_bytes, header_bytes;
+    uint64_t file_rows;
+    struct open_file files[STORE_OPEN_FILES];
+    uint64_t uses;
+    uint64_t block_rows;
+    char *bytes; /* [block_rows, row_bytes] rows on their way */
+};
+
+static enum status failed(const struct store *store, uint64_t file, const char *what, struct err *err)
+{
+    char name[PATH_MAX];
+    int code = errno;
+    store_file_name(store, file, name, sizeof name);
+    errno = code;
+    const char *folder = store->options.kind == STORE_SHARDS ? store->options.path : "";
+    return err_set_errno(err, "cannot %s %s%s%s", what, folder, folder[0] != '\0' ? "/" : "", name);
+}
+
+void store_close(struct store *store)
+{
+    if (store == NULL)
+        return;
+    for (int i = 0; i < STORE_OPEN_FILES; i++)
+        if (store->files[i].fd >= 0)
+            close(store->files[i].fd);
+    free(store->bytes);
+    free(store);
+}
+
+uint64_t store_files(const struct store *store, uint64_t rows)
+{
+    if (store->options.kind != STORE_SHARDS || rows == 0)
+        return 1;
+    return rows / store->file_rows + (rows % store->file_rows != 0);
+}
+
+void store_file_name(const struct store *store, uint64_t file, char *to, size_t size)
+{
+    if (store->options.kind == STORE_SHARDS)
+        snprintf(to, size, "vectors-%05llu.npy", (unsigned long long)file);
+    else
+        snprintf(to, size, "%s", store->options.path);
+}
+
+uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file)
+{
+    if (store->options.kind != STORE_SHARDS)
+        return rows;
+    uint64_t before = file * store->file_rows;
+    return rows - before < store->file_rows ? rows - before : store->file_rows;
+}
+
+uint64_t store_file_bytes(const struct store *store, uint64_t rows, uint64_t file)
+{
+    return store->header_bytes + store_file_rows(store, rows, file) * store->row_bytes;
+}
+
+static enum status write_at(const struct store *store, const struct open_file *file, const char *bytes, size_t length,
+                            uint64_t at, struct err *err)
+{
+    for (size_t done = 0; done < length;) {
+        ssize_t wrote = pwrite(file->fd, bytes + done, length - done, (off_t)(at + done));
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return failed(store, file->number, "write", err);
+        done += (size_t)wrote;
+    }
+    return STATUS_OK;
+}
+
+size_t store_header(const struct store *store, uint64_t rows, char *to)
+{
+    if (store->header_bytes > 0)
+        npy_header(to, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
+    return store->header_bytes;
+}
+
+static enum status put_header(const struct store *store, struct open_file *file, uint64_t rows, struct err *err)
+{
+    char header[NPY_HEADER_BYTES];
+    if (store->header_bytes == 0)
+        return STATUS_OK;
+    file->dirty = true;
+    return write_at(store, file, header, store_header(store, rows, header), 0, err);
+}
+
+static enum status close_oldest(struct store *store, struct open_file **out, struct err *err)
+{
+    struct open_file *oldest = &store->files[0];
+    for (int i = 0; i < STORE_OPEN_FILES; i++)
+        if (store->files[i].fd < 0 || (oldest->fd >= 0 && store->files[i].used < oldest->used))
+            oldest = &store->files[i];
+    *out = oldest;
+    if (oldest->fd < 0)
+        return STATUS_OK;
+    enum status status =
+        oldest->dirty && fdatasync(oldest->fd) != 0 ? failed(store, oldest->number, "write", err) : STATUS_OK;
+    close(oldest->fd);
+    oldest->fd = -1;
+    return status;
+}
+
+/* The open file of that number; a new one begins with a header that says no rows. */
+static enum status find_file(struct store *store, uint64_t number, struct open_file **out, struct err *err)
+{
+    for (int i = 0; i < STORE_OPEN_FILES; i++) {
+        *out = &store->files[i];
+        if ((*out)->fd >= 0 && (*out)->number == number) {
+            (*out)->used = ++store->uses;
+            return STATUS_OK;
+        }
+    }
+    char name[PATH_MAX], path[2 * PATH_MAX];
+    store_file_name(store, number, name, sizeof name);
+    bool below = store->options.kind == STORE_SHARDS;
+    snprintf(path, sizeof path, "%s%s%s", below ? store->options.path : "", below ? "/" : "", name);
+    TRY(close_oldest(store, out, err));
+    int fd;
+    TRY(file_make(path, O_RDWR, &fd, err));
+    **out = (struct open_file){.fd = fd, .number = number, .used = ++store->uses};
+    off_t size = lseek(fd, 0, SEEK_END);
+    bool fresh = store->options.fresh && !below; /* a file may be opened again: a folder is emptied by its owner */
+    if (fresh && ftruncate(fd, 0) != 0)
+        return failed(store, number, "write", err);
+    store->options.fresh = store->options.fresh && below;
+    if (size <= 0 && below)
+        TRY(file_sync_folder(path, err)); /* of any other file the job does so */
+    return size <= 0 || fresh ? put_header(store, *out, 0, err) : STATUS_OK;
+}
+
+enum status store_open(const struct store_options *options, struct store **out, struct err *err)
+{
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the output");
+    store->options = *options;
+    store->row_bytes = options->dim * (options->element == ELEMENT_F16 ? sizeof(uint16_t) : sizeof(float));
+    store->header_bytes = options->kind == STORE_NPY || options->kind == STORE_SHARDS ? NPY_HEADER_BYTES : 0;
+    store->file_rows = options->kind == STORE_SHARDS ? options->shard_rows : UINT64_MAX;
+    for (int i = 0; i < STORE_OPEN_FILES; i++)
+        store->files[i].fd = -1;
+    store->block_rows = 1 + BLOCK_BYTES / store->row_bytes;
+    store->bytes = malloc(store->block_rows * store->row_bytes);
+    if (store->bytes == NULL) {
+        store_close(store);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %llu vectors", (unsigned long long)store->block_rows);
+    }
+    struct open_file *first;
+    enum status status = find_file(store, 0, &first, err); /* so that what cannot be written is known now */
+    if (status != STATUS_OK) {
+        store_close(store);
+        return status;
+    }
+    *out = store;
+    return STATUS_OK;
+}
+
+static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
+{
+    struct open_file *file;
+    TRY(find_file(store, row / store->file_rows, &file, err));
+    uint64_t at = store->header_bytes + row % store->file_rows * store->row_bytes;
+    for (size_t done = 0; done < store->row_bytes;) {
+        ssize_t got = pread(file->fd, store->bytes + done, store->row_bytes - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        errno = got == 0 ? EIO : errno; /* it was written, and is not there: somebody has cut the file */
+        if (got <= 0)
+            return failed(store, file->number, "read", err);
+        done += (size_t)got;
+    }
+    return STATUS_OK;
+}
+
+static void encode(const struct store *store, const float *vectors, uint64_t rows)
+{
+    uint16_t *halves = (uint16_t *)(void *)store->bytes;
+    for (size_t i = 0; i < rows * store->options.dim; i++)
+        halves[i] = isnan(vectors[i]) ? 0x7e00 : reply_half(vectors[i]);
+}
+
+/* Rows of one file, from its row `at` on. */
+static enum status put_rows(const struct store *store, const struct open_file *file, uint64_t at, uint64_t count,
+                            const float *vectors, struct err *err)
+{
+    uint64_t place = store->header_bytes + at * store->row_bytes;
+    if (store->options.element == ELEMENT_F32)
+        return write_at(store, file, (const char *)vectors, count * store->row_bytes, place, err);
+    for (uint64_t done = 0; done < count; done += store->block_rows) {
+        uint64_t rows = count - done < store->block_rows ? count - done : store->block_rows;
+        encode(store, vectors + done * store->options.dim, rows);
+        TRY(write_at(store, file, store->bytes, rows * store->row_bytes, place + done * store->row_bytes, err));
+    }
+    return STATUS_OK;
+}
+
+enum status store_put(struct store *store, uint64_t row, uint64_t count, const float *vectors, struct err *err)
+{
+    for (uint64_t done = 0, rows; done < count; done += rows) {
+        struct open_file *file;
+        uint64_t at = (row + done) % store->file_rows, left = store->file_rows - at;
+        rows = count - done < left ? count - done : left;
+        TRY(find_file(store, (row + done) / store->file_rows, &file, err));
+        file->dirty = true;
+        TRY(put_rows(store, file, at, rows, vectors + done * store->options.dim, err));
+    }
+    return STATUS_OK;
+}
+
+enum status store_get(struct store *store, uint64_t row, float *vector, struct err *err)
+{
+    TRY(get_bytes(store, row, err));
+    if (store->options.element == ELEMENT_F32) {
+        memcpy(vector, store->bytes, store->row_bytes);
+        return STATUS_OK;
+    }
+    struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = store->bytes, .elements = store->options.dim};
+    tensor_read_f32(&halves, 0, store->options.dim, vector);
+    return STATUS_OK;
+}
+
+enum status store_check(struct store *store, uint64_t row, struct err *err)
+{
+    struct open_file *file;
+    char name[PATH_MAX];
+    TRY(find_file(store, row / store->file_rows, &file, err));
+    off_t size = lseek(file->fd, 0, SEEK_END);
+    if (size < 0)
+        return failed(store, file->number, "read", err);
+    if ((uint64_t)size >= store->header_bytes + (row % store->file_rows + 1) * store->row_bytes)
+        return STATUS_OK;
+    store_file_name(store, file->number, name, sizeof name);
+    return err_set(err, STATUS_BAD_INPUT, "%s is not as this job left it: vectors are gone; --overwrite begins again",
+                   name);
+}
+
+enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
+{
+    *count = 0;
+    for (int i = 0; i < STORE_OPEN_FILES; i++) {
+        struct open_file *file = &store->files[i];
+        if (file->fd < 0 || !file->dirty)
+            continue;
+        int fd = dup(file->fd);
+        if (fd < 0) {
+            enum status status = failed(store, file->number, "write", err);
+            while (*count > 0)
+                close(fds[--*count]);
+            return status;
+        }
+        fds[(*count)++] = fd;
+        file->dirty = false;
+    }
+    return STATUS_OK;
+}
+
+enum status store_sync(struct store *store, struct err *err)
+{
+    for (int i = 0; i < STORE_OPEN_FILES; i++) {
+        struct open_file *file = &store->files[i];
+        if (file->fd < 0 || !file->dirty)
+            continue;
+        if (fdatasync(file->fd) != 0)
+            return failed(store, file->number, "write", err);
+        file->dirty = false;
+    }
+    return STATUS_OK;
+}
+
+enum status store_finish(struct store *store, uint64_t rows, struct err *err)
+{
+    uint64_t files = store_files(store, rows);
+    for (uint64_t number = 0; number < files; number++) {
+        struct open_file *file;
+        TRY(find_file(store, number, &file, err));
+        TRY(put_header(store, file, store_file_rows(store, rows, number), err));
+    }
+    return store_sync(store, err);
+}
+
+/* A crew of one thread, which takes stretches of the file in their order. */
+
+enum { PIECE_BYTES = 1 << 20, STRETCHES = 4 };
+
+/* Bytes of the file that are final. */
+struct stretch {
+    uint64_t from, to;
+};
+
+struct sum {
+    const struct store *store;
+    uint64_t rows;   /* of the whole file */
+    uint64_t handed; /* bytes that were given to the thread, or wait in `next` */
+    struct crew *crew;
+    struct stretch stretches[STRETCHES]; /* in turn */
+    unsigned next;
+
+    /* The thread's. */
+    int fd;
+    EVP_MD_CTX *context;
+    char *piece;
+    bool broken;
+};
+
+bool sum_hex(EVP_MD_CTX *context, char *hex)
+{
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    bool good = EVP_DigestFinal_ex(context, sum, &length) == 1;
+    for (unsigned i = 0; i < length; i++)
+        snprintf(hex + (size_t)2 * i, 3, "%02x", sum[i]);
+    return good;
+}
+
+/* Thread: the sum's. */
+static void hash(void *context, void *item)
+{
+    struct sum *sum = context;
+    const struct stretch *stretch = item;
+    for (uint64_t at = stretch->from; at < stretch->to && !sum->broken;) {
+        uint64_t left = stretch->to - at;
+        ssize_t got = pread(sum->fd, sum->piece, left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, (off_t)at);
+        sum->broken = got <= 0 || EVP_DigestUpdate(sum->context, sum->piece, (size_t)got) != 1;
+        at += got > 0 ? (uint64_t)got : 0;
+    }
+}
+
+static bool begin(struct sum *sum, int wake_fd)
+{
+    char path[4096], header[NPY_HEADER_BYTES];
+    struct err ignored;
+    void *contexts[] = {sum};
+    struct crew_options options = {
+        .name = "sum", .threads = 1, .capacity = STRETCHES, .wake_fd = wake_fd, .work = hash, .contexts = contexts};
+    store_file_name(sum->store, 0, path, sizeof path);
+    sum->fd = open(path, O_RDONLY | O_CLOEXEC);
+    sum->context = EVP_MD_CTX_new();
+    sum->piece = malloc(PIECE_BYTES);
+    sum->handed = store_header(sum->store, sum->rows, header);
+    return sum->fd >= 0 && sum->context != NULL && sum->piece != NULL &&
+           EVP_DigestInit_ex(sum->context, EVP_sha256(), NULL) == 1 &&
+           EVP_DigestUpdate(sum->context, header, sum->handed) == 1 &&
+           crew_open(&options, &sum->crew, &ignored) == STATUS_OK;
+}
+
+struct sum *sum_open(const struct store *store, uint64_t rows, int wake_fd)
+{
+    struct sum *sum = calloc(1, sizeof *sum);
+    if (sum == NULL)
+        return NULL;
+    sum->store = store;
+    sum->rows = rows;
+    sum->fd = -1;
+    if (begin(sum, wake_fd))
+        return sum;
+    sum_close(sum);
+    return NULL;
+}
+
+void sum_advance(struct sum *sum, uint64_t rows)
+{
+    uint64_t to = rows == 0 ? sum->handed : store_file_bytes(sum->store, rows, 0);
+    while (crew_take(sum->crew) != NULL)
+        continue;
+    if (to == sum->handed || crew_out(sum->crew) == STRETCHES)
+        return; /* the next one will be longer */
+    struct stretch *stretch = &sum->stretches[sum->next++ % STRETCHES];
+    *stretch = (struct stretch){sum->handed, to};
+    sum->handed = to;
+    crew_put(sum->crew, stretch);
+}
+
+bool sum_end(struct sum *sum, char *hex)
+{
+    struct stat info;
+    while (crew_wait(sum->crew) != NULL)
+        continue;
+    sum_advance(sum, sum->rows);
+    while (crew_wait(sum->crew) != NULL)
+        continue;
+    bool whole = fstat(sum->fd, &info) == 0 && (uint64_t)info.st_size == sum->handed;
+    return whole && !sum->broken && sum_hex(sum->context, hex);
+}
+
+void sum_close(struct sum *sum)
+{
+    if (sum == NULL)
+        return;
+    if (sum->crew != NULL)
+        crew_stop(sum->crew);
+    crew_free(sum->crew);
+    if (sum->fd >= 0)
+        close(sum->fd);
+    EVP_MD_CTX_free(sum->context);
+    free(sum->piece);
+    free(sum);
+}

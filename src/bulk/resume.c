@@ -1,0 +1,713 @@
+/* Going on: what an earlier run of the same command has left is found, checked and taken up. The input is read again up
+ * to the checkpoint, so that one that has changed is noticed whatever its date says; that costs no computing. */
+#include "bulk/resume.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "bulk/journal.h"
+#include "bulk/output/npy.h"
+
+/* A document that failed counts as failed, whatever its bytes are: it has no vector that they could be wrong for. */
+void job_digest_add(XXH3_state_t *digest, const struct document *document)
+{
+    bool good = document->code == ROW_OK;
+    uint64_t head[] = {good, document->id_bytes, document->kept_bytes, document->hash.low, document->hash.high};
+    XXH3_128bits_update(digest, head, good ? sizeof head : sizeof head[0]);
+    if (good && document->id_bytes > 0)
+        XXH3_128bits_update(digest, document->id, document->id_bytes);
+    if (good && document->kept_bytes > 0)
+        XXH3_128bits_update(digest, document->kept, document->kept_bytes);
+}
+
+struct hash job_digest_now(const struct job *job)
+{
+    XXH128_hash_t hash = XXH3_128bits_digest(job->digest);
+    return (struct hash){hash.low64, hash.high64};
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static enum status remove_file(const char *path, struct err *err)
+{
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR)
+        return STATUS_OK;
+    return err_set_errno(err, "cannot remove %s", path);
+}
+
+static enum status remove_shards(const char *folder, struct err *err)
+{
+    char *path = strdup(folder);
+    char *const roots[] = {path, NULL};
+    FTS *walk = path == NULL ? NULL : fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    enum status status = walk == NULL ? err_set_errno(err, "cannot read %s", folder) : STATUS_OK;
+    for (FTSENT *entry; status == STATUS_OK && (entry = fts_read(walk)) != NULL;) {
+        if (entry->fts_level > 0 && entry->fts_info == FTS_D)
+            fts_set(walk, entry, FTS_SKIP);
+        size_t length = strlen(entry->fts_name);
+        bool shard = entry->fts_level == 1 && entry->fts_info == FTS_F && length > 12 &&
+                     strncmp(entry->fts_name, "vectors-", 8) == 0 && strcmp(entry->fts_name + length - 4, ".npy") == 0;
+        if (shard)
+            status = remove_file(entry->fts_path, err);
+    }
+    if (walk != NULL)
+        fts_close(walk);
+    free(path);
+    return status;
+}
+
+/* The manifest goes first: without it nothing counts as finished. */
+static enum status remove_all(const struct output *output, struct err *err)
+{
+    const char *const files[] = {output->manifest, output->journal,   output->scratch,
+                                 output->failures, output->documents, output->ids};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        TRY(remove_file(files[i], err));
+    if (rmdir(output->job) != 0 && errno != ENOENT && errno != ENOTDIR)
+        return err_set_errno(err, "cannot remove %s", output->job);
+    if (output->kind != OUTPUT_SHARDS)
+        return remove_file(output->path, err);
+    return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
+}
+
+/* The output's own folder may be a link to one. */
+static enum status make_folder(const char *path, struct err *err)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return STATUS_OK;
+    return err_set_errno(err, "cannot make the folder %s", path);
+}
+
+/* The first file of the output; `room` is for its name. */
+static const char *first_file(const struct output *output, char room[PATH_MAX])
+{
+    if (output->kind != OUTPUT_SHARDS)
+        return output->path;
+    snprintf(room, PATH_MAX, "%s/vectors-00000.npy", output->path);
+    return room;
+}
+
+static bool is_there(const struct output *output)
+{
+    char room[PATH_MAX];
+    return exists(first_file(output, room));
+}
+
+/* Something of another's must not be overwritten. */
+static enum status check_free(const struct output *output, struct err *err)
+{
+    char room[PATH_MAX];
+    if (!is_there(output))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "%s is there already, and no job that could be gone on with; --overwrite deletes it",
+                   first_file(output, room));
+}
+
+/* Reads the documents of an earlier run again, without computing anything: they must be the same. */
+static enum status skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
+{
+    job->progress.phase = JOB_CHECKING;
+    while (job->progress.documents < documents) {
+        struct document document;
+        bool more = false;
+        TRY(source_next(job->source, &document, &more, err));
+        if (!more)
+            break;
+        job_digest_add(job->digest, &document);
+        job->progress.documents++;
+        if (job->progress.documents % STEP == 0)
+            job_report(job, false);
+        if (job->options->stop != NULL && *job->options->stop != 0)
+            return STATUS_OK;
+    }
+    struct hash now = job_digest_now(job);
+    if (job->progress.documents == documents && hash_equal(now, digest))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the input has changed since this job began (somewhere in its first %llu documents); --overwrite "
+                   "begins again",
+                   (unsigned long long)documents);
+}
+
+/* The files of the output that only grow; NULL for those that this job does not have. */
+static void tail_paths(const struct job *job, const char *paths[TAILS])
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    bool lines = output->kind == OUTPUT_JSONL;
+    paths[TAIL_LINES] = lines ? output->path : NULL;
+    paths[TAIL_FAILURES] = options->plain ? NULL : output->failures;
+    paths[TAIL_IDS] = options->ids && !lines ? output->ids : NULL;
+    paths[TAIL_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
+}
+
+static enum status see(void *context, const struct journal_record *record, struct err *err);
+
+/* Vectors of JSON Lines lie in a file of their own until the job is finished: those that are in the lines already are
+ * never looked at again, but the file has places for them. */
+static enum status make_scratch(const struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    if (output->kind != OUTPUT_JSONL) {
+        return STATUS_OK;
+    }
+    int fd;
+    TRY(file_make(output->scratch, O_WRONLY | O_TRUNC, &fd, err));
+    bool made = ftruncate(fd, (off_t)(job->at.rows * job->options->dim * sizeof(float))) == 0;
+    if (!made) {
+        err_set_errno(err, "cannot write %s", output->scratch);
+    }
+    close(fd);
+    return made ? STATUS_OK : err->status;
+}
+
+/* More has come behind the input of a finished job: it is unfinished again. A journal says how much is complete; once
+ * that is durable, the manifest goes. */
+static enum status unfinish(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    const char *paths[TAILS];
+    struct journal *journal = NULL;
+    TRY(remove_file(output->journal, err)); /* of a run that was killed just here */
+    TRY(file_make_folder(output->job, err));
+    TRY(make_scratch(job, err));
+    tail_paths(job, paths);
+    for (int i = 0; i < TAILS; i++) {
+        struct stat info;
+        job->at.tails[i] = paths[i] != NULL && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
+    }
+    enum status status = journal_open(output->journal, see, job, &journal, err);
+    if (status == STATUS_OK) {
+        status = journal_put_terms(journal, job->options->terms, strlen(job->options->terms), err);
+    }
+    if (status == STATUS_OK) {
+        status = journal_write(journal, &job->at, err);
+    }
+    journal_close(journal);
+    TRY(status);
+    TRY(file_sync_folder(output->journal, err));
+    TRY(file_sync_folder(output->job, err));
+    TRY(remove_file(output->manifest, err));
+    return file_sync_folder(output->manifest, err);
+}
+
+/* Whether any row has its vector. If none has, the terms of the job were mistaken perhaps, and others may replace them.
+ */
+static bool has_vectors(const struct checkpoint *at)
+{
+    return at->computed + at->copied > 0;
+}
+
+static enum status find_finished(struct job *job, bool *finished, struct err *err)
+{
+    struct manifest manifest;
+    const struct output *output = job->options->output;
+    TRY(manifest_read(output->manifest, &manifest, finished, err));
+    if (!*finished)
+        return STATUS_OK;
+    enum status status = STATUS_OK;
+    if (terms_differ(manifest.terms.data, manifest.terms.length, job->options->terms, err))
+        status = err->status;
+    buffer_free(&manifest.terms);
+    if (status != STATUS_OK && manifest.at.rows > 0 && !has_vectors(&manifest.at)) {
+        *finished = false;
+        return remove_all(output, err);
+    }
+    job->at = manifest.at;
+    if (status == STATUS_OK)
+        status = job_retry_settle(output, manifest.at.failed, err);
+    if (status == STATUS_OK && !is_there(output))
+        status =
+            err_set(err, STATUS_NOT_FOUND, "%s is gone, though %s says that it is finished; --overwrite begins again",
+                    output->path, output->manifest);
+    if (status == STATUS_OK && job->tries_failed && manifest.at.failed > 0)
+        return job_retry_open(job, err);
+    if (status == STATUS_OK)
+        status = skip(job, manifest.at.documents, manifest.at.digest, err);
+    if (status == STATUS_OK && (job->options->stop == NULL || *job->options->stop == 0))
+        status = source_next(job->source, &job->ahead, &job->grown, err);
+    *finished = !job->grown;
+    return status == STATUS_OK && job->grown ? unfinish(job, err) : status;
+}
+
+/* A record of the earlier run. */
+static enum status see(void *context, const struct journal_record *record, struct err *err)
+{
+    struct job *job = context;
+    if (record->kind == JOURNAL_TERMS) {
+        job->terms.length = 0;
+        buffer_append(&job->terms, record->terms, record->terms_bytes);
+        return STATUS_OK;
+    }
+    if (record->kind == JOURNAL_SEED) {
+        job->preparer.seed = record->seed;
+        job->seeded = true;
+        return STATUS_OK;
+    }
+    if (record->kind == JOURNAL_CHECKPOINT) {
+        job->at = record->checkpoint;
+        struct done *recent = (struct done *)(void *)job->recent.data;
+        size_t count = job->recent.length / sizeof *recent, kept = 0;
+        for (size_t i = 0; i < count; i++)
+            if (recent[i].row >= job->at.rows)
+                recent[kept++] = recent[i];
+        job->recent.length = kept * sizeof *recent;
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < record->done_count; i++) {
+        struct done done = journal_done(record, i);
+        dedup_put(job->dedup, done.hash, (struct dedup_entry){.row = done.row});
+        buffer_append(&job->recent, &done, sizeof done);
+    }
+    return buffer_ok(&job->recent) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
+}
+
+static int by_row(const void *left, const void *right)
+{
+    const struct done *a = left, *b = right;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+static enum status open_store(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    bool lines = output->kind == OUTPUT_JSONL;
+    if (lines && options->plain)
+        return STATUS_OK;
+    struct store_options store = {.path = lines ? output->scratch : output->path,
+                                  .dim = options->dim,
+                                  .element = lines ? ELEMENT_F32 : options->element,
+                                  .shard_rows = options->shard_rows,
+                                  .fresh = options->plain || (lines && job->retry != NULL)};
+    store.kind = output->kind == OUTPUT_NPY ? STORE_NPY : output->kind == OUTPUT_SHARDS ? STORE_SHARDS : STORE_RAW;
+    return store_open(&store, &job->store, err);
+}
+
+/* What is on record must be there: a file that was deleted or cut would have zeros in its place. */
+static enum status check_store(struct job *job, struct err *err)
+{
+    const struct done *recent = (const struct done *)(const void *)job->recent.data;
+    if (job->journal == NULL)
+        return STATUS_OK;
+    uint64_t step = job->options->output->kind == OUTPUT_SHARDS ? job->options->shard_rows : job->at.rows;
+    for (uint64_t row = step; row > 0 && row <= job->at.rows; row += step)
+        TRY(store_check(job->store, row - 1, err));
+    if (job->at.rows > 0)
+        TRY(store_check(job->store, job->at.rows - 1, err));
+    for (size_t i = 0; i < job->recent.length / sizeof *recent; i++)
+        TRY(store_check(job->store, recent[i].row, err));
+    return STATUS_OK;
+}
+
+static enum status open_tails(struct job *job, struct err *err)
+{
+    const char *paths[TAILS];
+    tail_paths(job, paths);
+    for (int i = 0; i < TAILS; i++)
+        if (paths[i] != NULL)
+            TRY(tail_open(&job->tails[i], paths[i], job->at.tails[i], err));
+    struct tail *documents = &job->tails[TAIL_DOCUMENTS];
+    if (documents->path != NULL && documents->written == 0) {
+        char header[NPY_HEADER_BYTES];
+        npy_header(header, "<u8", 0, 0);
+        buffer_append(&documents->pending, header, sizeof header);
+    }
+    return STATUS_OK;
+}
+
+/* The hashes on record are compared with those of this run. */
+static enum status take_seed(struct job *job, struct err *err)
+{
+    if (job->seeded) {
+        return STATUS_OK;
+    }
+    if (dedup_count(job->dedup) > 0) {
+        job->preparer.seed = 0; /* the journal is of a version that had none */
+        return STATUS_OK;
+    }
+    return journal_put_seed(job->journal, job->preparer.seed, err);
+}
+
+static enum status open_journal(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    if (!exists(output->journal))
+        TRY(check_free(output, err));
+    if (output->kind == OUTPUT_SHARDS)
+        TRY(make_folder(output->path, err));
+    TRY(file_make_folder(output->job, err));
+    TRY(journal_open(output->journal, see, job, &job->journal, err));
+    if (job->terms.length > 0 && terms_differ(job->terms.data, job->terms.length, options->terms, err)) {
+        if (has_vectors(&job->at) || job->recent.length > 0)
+            return err->status;
+        journal_close(job->journal);
+        job->journal = NULL;
+        job->terms.length = 0;
+        job->seeded = false;
+        TRY(remove_all(output, err));
+        return open_journal(job, err);
+    }
+    if (job->terms.length == 0) {
+        TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
+        TRY(journal_write(job->journal, NULL, err));
+    }
+    TRY(take_seed(job, err));
+    if (job->recent.length > 0)
+        qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
+    return STATUS_OK;
+}
+
+/* What an earlier run has done is done. */
+static void take_progress(struct job *job)
+{
+    job->progress.rows = job->at.rows;
+    job->progress.failed = job->at.failed;
+    job->progress.copied = job->at.copied;
+    job->progress.computed = job->at.computed;
+}
+
+/* What is durable in a file is lost when its name is not. */
+static enum status sync_names(const struct output *output, struct err *err)
+{
+    TRY(file_sync_folder(output->journal, err));
+    TRY(file_sync_folder(output->job, err));
+    return file_sync_folder(output->path, err);
+}
+
+enum status job_resume(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    bool finished = false;
+    if (!options->plain && options->overwrite)
+        TRY(remove_all(options->output, err));
+    if (!options->plain)
+        TRY(find_finished(job, &finished, err));
+    if (job->retry != NULL)
+        return open_store(job, err);
+    take_progress(job);
+    job->ended = finished;
+    if (finished)
+        return STATUS_OK;
+    if (!options->plain)
+        TRY(open_journal(job, err));
+    TRY(open_store(job, err));
+    TRY(check_store(job, err));
+    TRY(open_tails(job, err));
+    if (!options->plain)
+        TRY(sync_names(options->output, err));
+    take_progress(job);
+    job->progress.tokens = job->at.tokens;
+    job->next_row = job->at.rows;
+    return skip(job, job->at.documents, job->at.digest, err);
+}
+
+/* Once more for the rows that failed in a finished job: their documents may have been mended meanwhile; all others must
+ * be what they were.
+ *
+ * There is no journal: until the new manifest is there, the old one and the old list of failures stand, and a retry
+ * that was interrupted begins again. Matrices are written in place; files of lines are copied, with other lines where
+ * rows were computed, and take the old ones' names in the end. The list of failures does so last, behind the manifest.
+ */
+
+enum { LINE_MAX_BYTES = 1 << 30 };
+
+/* A file of a line for each row, on its way to a new one. */
+struct splice {
+    struct reader old;
+    char *path, *new_path;
+    uint64_t row; /* whose line is the next one of `old` */
+    bool open;
+};
+
+/* A row of the list of failures. */
+struct listed {
+    uint64_t row; /* UINT64_MAX: there is no more */
+    uint64_t document, chunk;
+    bool unread; /* it failed because of what was read: then its bytes may have changed */
+};
+
+struct retry {
+    struct reader list; /* of failures */
+    struct listed next;
+    struct buffer wanted; /* struct listed: of documents with chunks that were read, and not made units of yet */
+    size_t wanted_at;
+    uint64_t alone; /* the last document that had one row because it was unread, plus 1; 0: none */
+    struct splice splices[TAILS];
+    char *new_list;
+    XXH3_state_t *digest; /* of what the input is now */
+    struct checkpoint before;
+};
+
+static char *with_ending(const char *path)
+{
+    struct buffer text = {0};
+    buffer_format(&text, "%s.new", path);
+    if (!buffer_ok(&text))
+        buffer_free(&text);
+    return text.data;
+}
+
+/* Reads `name` and a number off the front of a line. */
+static bool take_number(const char **at, const char *end, const char *name, uint64_t *out)
+{
+    char number[24] = "";
+    size_t length = strlen(name), digits = 0;
+    if ((size_t)(end - *at) < length || memcmp(*at, name, length) != 0)
+        return false;
+    for (*at += length; *at < end && digits < 20 && **at >= '0' && **at <= '9'; ++*at)
+        number[digits++] = **at;
+    *out = strtoull(number, NULL, 10);
+    return digits > 0;
+}
+
+/* The beginning of a line that put_failure has written, and its code: {"row":12,...,"code":"bad_utf8",... */
+static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
+{
+    const char *at = line->bytes, *end = line->bytes + line->length;
+    if (!take_number(&at, end, "{\"row\":", &out->row))
+        return false;
+    out->document = out->row;
+    out->chunk = 0;
+    if (chunks && (!take_number(&at, end, ",\"document\":", &out->document) ||
+                   !take_number(&at, end, ",\"chunk\":", &out->chunk)))
+        return false;
+    out->unread = true;
+    static const enum row_code computed[] = {ROW_NON_FINITE, ROW_F16_RANGE, ROW_REFUSED};
+    for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
+        char code[48];
+        int length = snprintf(code, sizeof code, ",\"code\":\"%s\",\"message\":", row_code_name(computed[i]));
+        out->unread = out->unread && memmem(line->bytes, line->length, code, (size_t)length) == NULL;
+    }
+    return out->chunk <= out->row;
+}
+
+static enum status next_failure(struct job *job, struct err *err)
+{
+    struct retry *retry = job->retry;
+    struct record line;
+    struct listed listed = {.row = UINT64_MAX, .document = UINT64_MAX};
+    TRY(reader_line(&retry->list, &line, err));
+    bool first = retry->list.line <= 1;
+    if (line.bytes != NULL &&
+        (!parse_failure(&line, job_has_chunks(job), &listed) || (!first && listed.row <= retry->next.row)))
+        return err_set(err, STATUS_BAD_INPUT, "%s line %llu is not what this job wrote; --overwrite begins again",
+                       job->options->output->failures, (unsigned long long)line.line);
+    retry->next = listed;
+    return STATUS_OK;
+}
+
+static enum status splice_open(struct job *job, int number, const char *path, struct err *err)
+{
+    struct splice *splice = &job->retry->splices[number];
+    splice->path = strdup(path);
+    splice->new_path = with_ending(path);
+    if (splice->path == NULL || splice->new_path == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
+    TRY(reader_open(&splice->old, splice->path, LINE_MAX_BYTES, NULL, err));
+    splice->open = true;
+    return tail_open(&job->tails[number], splice->new_path, 0, err);
+}
+
+/* Copies the lines up to that of `row`. */
+static enum status splice_to(struct job *job, int number, uint64_t row, struct err *err)
+{
+    struct splice *splice = &job->retry->splices[number];
+    struct buffer *to = &job->tails[number].pending;
+    for (; splice->row < row; splice->row++) {
+        struct record line;
+        TRY(reader_line(&splice->old, &line, err));
+        if (line.bytes == NULL)
+            return err_set(err, STATUS_BAD_INPUT, "%s has fewer lines than this job wrote; --overwrite begins again",
+                           splice->path);
+        buffer_append(to, line.bytes, line.length);
+        buffer_string(to, "\n");
+        if (to->length > 1 << 20)
+            TRY(tail_flush(&job->tails[number], err));
+    }
+    return STATUS_OK;
+}
+
+enum status job_retry_line(struct job *job, int number, uint64_t row, struct err *err)
+{
+    struct splice *splice = job->retry == NULL ? NULL : &job->retry->splices[number];
+    struct record old;
+    if (splice == NULL || !splice->open)
+        return STATUS_OK;
+    TRY(splice_to(job, number, row, err));
+    splice->row++;
+    return reader_line(&splice->old, &old, err);
+}
+
+static uint64_t count_lines(const char *path)
+{
+    uint64_t lines = 0;
+    FILE *file = fopen(path, "re");
+    for (int c; file != NULL && (c = getc_unlocked(file)) != EOF;)
+        lines += c == '\n';
+    if (file != NULL)
+        fclose(file);
+    return lines;
+}
+
+enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err)
+{
+    char *new_list = with_ending(output->failures);
+    struct stat info;
+    enum status status = STATUS_OK;
+    if (new_list == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
+    bool there = stat(new_list, &info) == 0;
+    /* A list that was not written to its end is shorter than the one that stands; if it is not, both say the same. */
+    if (there && count_lines(new_list) == failed) {
+        if (failed > 0 && rename(new_list, output->failures) != 0)
+            status = err_set_errno(err, "cannot write %s", output->failures);
+        if (failed == 0)
+            unlink(output->failures);
+        if (status == STATUS_OK)
+            status = file_sync_folder(output->failures, err);
+    }
+    unlink(new_list);
+    free(new_list);
+    return status;
+}
+
+enum status job_retry_open(struct job *job, struct err *err)
+{
+    const struct job_options *options = job->options;
+    const struct output *output = options->output;
+    bool lines = output->kind == OUTPUT_JSONL;
+    struct retry *retry = job->retry = calloc(1, sizeof *retry);
+    if (retry == NULL || (retry->new_list = with_ending(output->failures)) == NULL ||
+        (retry->digest = XXH3_createState()) == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+    XXH3_128bits_reset(retry->digest);
+    retry->before = job->at;
+    job->at.failed = 0;
+    job->progress.failed = 0;
+    job->progress.rows = job->at.rows - retry->before.failed;
+    TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
+    TRY(next_failure(job, err));
+    TRY(tail_open(&job->tails[TAIL_FAILURES], retry->new_list, 0, err));
+    if (lines)
+        TRY(file_make_folder(output->job, err));
+    if (lines)
+        TRY(splice_open(job, TAIL_LINES, output->path, err));
+    return options->ids && !lines ? splice_open(job, TAIL_IDS, output->ids, err) : STATUS_OK;
+}
+
+void job_retry_close(struct job *job)
+{
+    struct retry *retry = job->retry;
+    if (retry == NULL)
+        return;
+    reader_close(&retry->list);
+    for (int i = 0; i < TAILS; i++) {
+        reader_close(&retry->splices[i].old);
+        free(retry->splices[i].path);
+        free(retry->splices[i].new_path);
+    }
+    XXH3_freeState(retry->digest);
+    buffer_free(&retry->wanted);
+    free(retry->new_list);
+    free(retry);
+}
+
+bool job_retry_at_end(const struct job *job)
+{
+    return job->retry != NULL && job->progress.documents == job->retry->before.documents;
+}
+
+enum status job_retry_wants(struct job *job, struct document *document, bool *wanted, struct err *err)
+{
+    struct retry *retry = job->retry;
+    *wanted = document->number == retry->next.document;
+    struct document then = *document; /* as it was when the job was finished */
+    if (*wanted && retry->next.unread)
+        then.code = ROW_UNREADABLE;
+    job_digest_add(job->digest, &then);
+    job_digest_add(retry->digest, document);
+    document->first_row = retry->next.row - retry->next.chunk;
+    while (document->number == retry->next.document) {
+        if (job_has_chunks(job))
+            buffer_append(&retry->wanted, &retry->next, sizeof retry->next);
+        TRY(next_failure(job, err));
+    }
+    return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
+}
+
+/* The next row of the list that a unit may be; NULL: there is none. */
+static const struct listed *next_wanted(struct retry *retry)
+{
+    if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length)
+        retry->wanted_at = retry->wanted.length = 0;
+    const struct listed *wanted = (const struct listed *)(const void *)retry->wanted.data;
+    return retry->wanted.length == 0 ? NULL : &wanted[retry->wanted_at];
+}
+
+enum status job_retry_unit(struct job *job, struct unit *unit, struct err *err)
+{
+    struct retry *retry = job->retry;
+    if (retry == NULL || !job_has_chunks(job))
+        return STATUS_OK;
+    const struct listed *next = next_wanted(retry);
+    if (unit->chunk > 0 && retry->alone == unit->document->number + 1)
+        return err_set(
+            err, STATUS_BAD_INPUT,
+            "%s line %llu: the document had one row, and now it has several chunks; --overwrite begins again",
+            unit->document->file, (unsigned long long)unit->document->line);
+    if (next == NULL || next->row != unit->number) {
+        unit->state = UNIT_KEPT;
+        return STATUS_OK;
+    }
+    retry->wanted_at++;
+    if (next->unread)
+        retry->alone = unit->document->number + 1;
+    return STATUS_OK;
+}
+
+/* Everything was read: whether the rows that had not failed are what they were. */
+static enum status check_input(struct job *job, struct err *err)
+{
+    const struct checkpoint *before = &job->retry->before;
+    if (job->progress.documents == before->documents && hash_equal(job_digest_now(job), before->digest))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_INPUT,
+                   "the input has changed in other places than those that failed; --overwrite begins again");
+}
+
+enum status job_retry_end(struct job *job, struct err *err)
+{
+    const struct output *output = job->options->output;
+    struct retry *retry = job->retry;
+    TRY(check_input(job, err));
+    XXH128_hash_t digest = XXH3_128bits_digest(retry->digest);
+    job->at.documents = retry->before.documents;
+    job->at.rows = retry->before.rows;
+    job->at.digest = (struct hash){digest.low64, digest.high64};
+    for (int i = 0; i < TAILS; i++) {
+        if (retry->splices[i].open)
+            TRY(splice_to(job, i, job->at.rows, err));
+        TRY(tail_sync(&job->tails[i], err));
+        if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0)
+            return err_set_errno(err, "cannot write %s", retry->splices[i].path);
+    }
+    TRY(file_sync_folder(output->failures, err));
+    if (output->kind == OUTPUT_JSONL && (unlink(output->scratch) != 0 || rmdir(output->job) != 0))
+        return err_set_errno(err, "cannot remove %s", output->job);
+    return STATUS_OK;
+}

@@ -1,0 +1,39 @@
+/* The rows of a job's vectors that are nearest to one by cosine: all are looked at, so the answer is exact. Files are
+ * read and not mapped, so that one that gets shorter is a message and not the end of the process. */
+#ifndef BULK_SIMILAR_H
+#define BULK_SIMILAR_H
+
+#include <stdint.h>
+
+#include "bulk/output/files.h"
+
+/* A row, and how near it is. */
+struct near_row {
+    uint64_t row;
+    float cosine; /* -1 to 1, but for rounding */
+};
+
+/* A search, and what it has found so far. */
+struct nearest {
+    const float *query; /* [dim] */
+    uint32_t dim, most;
+    double length;         /* of the query */
+    struct near_row *rows; /* [most], the nearest first; of equal ones the first in the files */
+    uint32_t count;
+    uint64_t seen, skipped; /* rows that were looked at; of them those without a direction: not-a-number, zeros */
+};
+
+/* Begins a search for the `most` nearest. Shapes: query [dim] f32, must outlive it. Owns: the caller frees
+ * `nearest->rows`, also after an error. Errors: STATUS_BAD_INPUT when the query has no direction; STATUS_NO_MEMORY. */
+MUST_CHECK enum status nearest_open(struct nearest *nearest, const float *query, uint32_t dim, uint32_t most,
+                                    struct err *err);
+
+/* Looks at the next rows. Shapes: rows [count, dim] f32. */
+void nearest_add(struct nearest *nearest, const float *rows, uint32_t count);
+
+/* Looks at all rows of FILE.npy, FILE.f32 or a folder of .npy files, a mebibyte at a time. Errors: STATUS_NOT_FOUND,
+ * STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY; STATUS_BAD_INPUT naming the file: not an .npy, not f32 or f16 in rows of
+ * `dim`, a size that does not fit its head, a job that has not finished. */
+MUST_CHECK enum status nearest_read(struct nearest *nearest, const struct output *output, struct err *err);
+
+#endif
