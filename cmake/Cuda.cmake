@@ -1,4 +1,4 @@
-# The CUDA engine: kernels/*.cu by nvcc, and the C files of src/engine that drive them.
+# The CUDA engine: kernels/*.cu by nvcc, and the C files of src/engine/cuda that drive them.
 #
 # Only executables that link `engine_with_cuda` have it (the daemon does): the library `engine` is the CPU's, so that
 # the many test programs stay small. Nothing but the CUDA runtime is linked, and that statically; cuBLASLt is looked for
@@ -36,14 +36,13 @@ elseif(SLUICE_CUDA AND NOT SLUICE_CUDA STREQUAL "AUTO")
 endif()
 
 # The parts that know CUDA, out of a layer's sources.
-file(GLOB SLUICE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/engine/cuda_*.c
-  ${CMAKE_SOURCE_DIR}/src/engine/backend_cuda.c)
-set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda_api_runtime.c) # needs more than headers
+file(GLOB SLUICE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/engine/cuda/*.c)
+set(SLUICE_CUDA_RUNTIME ${CMAKE_SOURCE_DIR}/src/engine/cuda/runtime.c) # needs more than headers
 list(REMOVE_ITEM SLUICE_CUDA_SOURCES ${SLUICE_CUDA_RUNTIME})
 file(GLOB SLUICE_KERNEL_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
 file(GLOB SLUICE_KERNEL_HOST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.c)
 
-# What kernels.h and cuda_api.h need, for C files.
+# What kernels.h and cuda/api.h need, for C files.
 add_library(cuda_headers INTERFACE)
 
 # The backend table with CUDA's row, and the C files behind it, for the daemon and for the host tests.

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 #include "kernels/kernels.h"
 
 typedef void *cudnn_handle;

@@ -16,7 +16,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cudnn_attention.h"
-#include "engine/cuda_plan.h"
+#include "engine/cuda/memory.h"
 #include "kernel_device.h"
 #include "kernel_numbers.h"
 #include "kernels/kernels.h"

@@ -1,11 +1,11 @@
-/* Written against cuBLASLt's own calls and not through engine/cuda_gemm, so that a weakness there cannot lower the
+/* Written against cuBLASLt's own calls and not through engine/cuda/gemm, so that a weakness there cannot lower the
  * yardstick. Random numbers, because zeros run faster than data do. */
 #include "product_yardstick.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 
 enum { ALGORITHMS = 16, EXIT_NOT_HERE = 77 };
 static const size_t WORKSPACE_BYTES = 64 << 20;

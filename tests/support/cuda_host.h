@@ -1,4 +1,4 @@
-/* A table of CUDA calls (engine/cuda_api.h) that needs no GPU: device memory is memory, a stream is a queue of work
+/* A table of CUDA calls (engine/cuda/api.h) that needs no GPU: device memory is memory, a stream is a queue of work
  * that runs in this process, a graph is the recorded work, a matrix product is three loops, a kernel runs under the
  * SIMT shim (simt.h).
  *
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 
 /* When enqueued work runs. Whatever the order, a stream's own work runs in turn and waits for the events that it was
  * told to wait for; a query (of a stream or event) always lets a piece of work run, so that polling ends. */

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 
 /* The table; device 0 is current. Ends the process where there is no device. */
 const struct cuda_api *products_open(void);

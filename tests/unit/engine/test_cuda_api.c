@@ -6,7 +6,7 @@
 
 #include "cuda_host.h"
 #include "cuda_host_case.h"
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 
 static void answers_have_a_meaning(void **state)
 {

@@ -4,7 +4,7 @@
 #include "cuda_host_engine.h"
 #include "harness.h"
 
-#include "engine/cuda_pass.h"
+#include "engine/cuda/pass.h"
 #include "engine/encoder.h"
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/cuda_pass.h"
+#include "engine/cuda/pass.h"
 #include "engine/encoder.h"
 
 static const struct memory_shape heads_of_32 = {100, 80, 64, 2, 2, 128};

@@ -9,7 +9,7 @@
 #include "cuda_host.h"
 #include "cuda_host_case.h"
 #include "cuda_host_private.h"
-#include "engine/cuda_gemm.h"
+#include "engine/cuda/gemm.h"
 
 enum { OUTPUTS = 24, INPUTS = 16, ROWS = 5, ROOM = 1024 };
 

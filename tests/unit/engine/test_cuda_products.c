@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/cuda_gemm.h"
+#include "engine/cuda/gemm.h"
 #include "kernel_numbers.h"
 #include "products_device.h"
 

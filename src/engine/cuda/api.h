@@ -1,17 +1,16 @@
 /* Every CUDA, cuBLASLt and cuBLAS call that the engine makes, as one table of function pointers.
  *
- * The real table (cuda_api_runtime.c, the only file that needs the CUDA runtime to link) finds the libraries when the
+ * The real table (runtime.c, the only file that needs the CUDA runtime to link) finds the libraries when the
  * process first asks for it, so that one binary starts on a machine that has none of them. The tests put a table there
  * that does everything in plain memory (tests/support/cuda_host.h); the engine cannot tell. A field is named as the
  * call that it holds, and has its type; what the call does is NVIDIA's manual's to say. */
 #ifndef ENGINE_CUDA_API_H
 #define ENGINE_CUDA_API_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 

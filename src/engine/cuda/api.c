@@ -1,5 +1,5 @@
 /* What the answers of CUDA and cuBLAS mean, and what a GPU is like. Works on any table, so it needs no CUDA to link. */
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
  * version whose headers this was built with: another one's functions may take other arguments.
  *
  * The table is the one thing in the engine that outlives all engines. */
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

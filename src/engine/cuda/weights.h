@@ -13,7 +13,7 @@
 #define ENGINE_CUDA_WEIGHTS_H
 
 #include "engine/backend.h"
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 #include "kernels/kernels.h"
 
 enum { CUDA_LINEARS = 4, CUDA_NORMS = 2 }; /* enum linear_site, enum norm_site */
@@ -50,6 +50,10 @@ bool cuda_first_tokens_only(const struct model *model, uint32_t layer);
 
 /* What they will take in device memory. */
 size_t cuda_weights_bytes(const struct model *model, enum kernel_type type);
+
+/* Rounds f32 values times `scale` to a type, to nearest, ties to even, as the device does; what is too large is
+ * infinity. Shapes: values, to [count]. Thread: any. */
+void cuda_narrow(enum kernel_type type, const float *values, size_t count, float scale, void *to);
 
 /* Copies a model's weights to the device that is current, through a few MiB of pinned memory; gives them back as it
  * goes if model->read_once.

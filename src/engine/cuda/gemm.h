@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/cuda_api.h"
+#include "engine/cuda/api.h"
 #include "kernels/kernels.h"
 
 struct gemm;

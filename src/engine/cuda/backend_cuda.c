@@ -1,14 +1,12 @@
-/* The CUDA backend: cuBLASLt's products (cuda_gemm.h), our own kernels between them (kernels/kernels.h), one stream of
- * work on the device for each encoder (cuda_stream.h). Here it is opened and closed; a pass
- * through it is cuda_pass.h.
- */
+/* The CUDA backend: cuBLASLt's products (gemm.h), our own kernels between them (kernels/kernels.h), one stream of
+ * work on the device for each encoder (memory.h). Here it is opened and closed; a pass through it is
+ * pass.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/cuda_pass.h"
+#include "engine/cuda/pass.h"
 
-/* --- the device and its weights ------------------------------------------------------------------------------------
- */
+/* --- the device and its weights --- */
 
 /* GPUs that are all too old count as none, so that "auto" takes the CPU beside them. */
 static enum status cuda_devices(unsigned *count, struct err *err)
@@ -140,8 +138,7 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
     return STATUS_OK;
 }
 
-/* --- streams -------------------------------------------------------------------------------------------------------
- */
+/* --- streams --- */
 
 static void cuda_encoder_close(struct backend_workspace *stream)
 {

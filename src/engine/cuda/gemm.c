@@ -1,0 +1,724 @@
+#include "engine/cuda/gemm.h"
+
+#include <assert.h>
+#include <float.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+struct gemm_key {
+    struct gemm_shape shape;
+    uint32_t rows;
+};
+
+/* What was found for a product. */
+struct gemm_pick {
+    struct gemm_key key;
+    bool plain; /* no algorithm of cuBLASLt's works */
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+struct gemm {
+    const struct cuda_api *api;
+    uint32_t candidates;
+    size_t workspace_bytes;
+
+    pthread_mutex_t mutex;   /* guards: */
+    struct gemm_pick *picks; /* [count], sorted by key */
+    size_t count, room;
+};
+
+struct gemm_plan {
+    struct gemm_key key;
+    bool plain; /* by cublasGemmEx; what follows is of no use then */
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t weight, from, to;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+struct gemm_runner {
+    struct gemm *gemm;
+    struct kernel_queue queue;
+    cublasLtHandle_t lt;
+    cublasHandle_t blas; /* NULL until a plain plan is made */
+    void *workspace;
+    cudaEvent_t begin, end;   /* for timing */
+    struct gemm_plan **plans; /* sorted by key; each on its own, so that it stays where it is */
+    size_t count;
+    size_t room;
+};
+
+/* CUDA's name of a type. */
+static cudaDataType_t data_type(enum kernel_type type)
+{
+    return type == KERNEL_F32 ? CUDA_R_32F : type == KERNEL_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/* Puts the bias into the plan's description; it is another one for each layer. The heuristics look at it too: at how it
+ * is aligned. */
+static cublasStatus_t set_bias(const struct gemm_runner *runner, const struct gemm_plan *plan,
+                               const struct gemm_operands *operands)
+{
+    if (plan->key.shape.after == GEMM_ALONE)
+        return CUBLAS_STATUS_SUCCESS;
+    return runner->gemm->api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                             &operands->bias, sizeof operands->bias);
+}
+
+/* Enqueues a plan's product by cuBLASLt with the given algorithm. */
+static cublasStatus_t multiply(struct gemm_runner *runner, const struct gemm_plan *plan,
+                               const cublasLtMatmulAlgo_t *algorithm, const struct gemm_operands *operands)
+{
+    const bool adds = plan->key.shape.after == GEMM_BIAS_RESIDUAL;
+    const float alpha = 1.0f;
+    const float beta = adds ? 1.0f : 0.0f;
+    const void *added = adds ? operands->residual : operands->to;
+    cublasStatus_t answer = set_bias(runner, plan, operands);
+    if (answer != CUBLAS_STATUS_SUCCESS)
+        return answer;
+    return runner->gemm->api->cublasLtMatmul(runner->lt, plan->desc, &alpha, operands->weight, plan->weight,
+                                             operands->from, plan->from, &beta, added, plan->to, operands->to, plan->to,
+                                             algorithm, runner->workspace, runner->gemm->workspace_bytes,
+                                             runner->queue.stream);
+}
+
+/* --- timing --- */
+
+/* The heuristics guess well, but on many shapes the first guess is not the fastest.
+ *
+ * Every candidate runs once unmeasured (its code is loaded then) and once measured; those that are not far behind run
+ * some more, in turns, so that a clock that drifts hits all alike; the least time of each counts. They run as graphs of
+ * several products then, as they do at work: launched one by one, a product of a few microseconds would take as long as
+ * its launch, whatever the algorithm. A later candidate must be clearly faster than an earlier one: noise would else
+ * choose between two that are as fast.
+ *
+ * What it costs, for a product of t: 16 candidates * 2 * t, then about six of them * 3 rounds * max(60 us, t), and
+ * about 0.1 ms each for making the graphs: 2 ms for most products, so 8 ms when a size of passes is first met (of a
+ * model of MiniLM's or BERT-base's size) and 40 ms for the sizes of a calibration. */
+
+enum { DEFAULT_CANDIDATES = 16 };
+enum { CANDIDATES_MAX = 16, ROUNDS = 3, LAUNCHES_MAX = 8 };
+static const float round_ms = 0.06f;  /* what a candidate may take in a round, if one launch does not take longer */
+static const float far_behind = 1.3f; /* times the fastest's time, */
+static const float noise_ms = 0.005f; /* and this much more: by that an event may be wrong */
+static const float clearly = 0.98f;   /* of another's time */
+
+struct race {
+    struct gemm_runner *runner;
+    const struct gemm_plan *plan;
+    const struct gemm_operands *operands;
+    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES_MAX];
+    bool out[CANDIDATES_MAX];              /* it does not work, or is far behind */
+    float best_ms[CANDIDATES_MAX];         /* of one product; FLT_MAX: not measured yet */
+    cudaGraphExec_t graph[CANDIDATES_MAX]; /* of `launches` products; NULL: they are launched one by one */
+    int count, launches;
+};
+
+/* Asks for algorithms that keep whole sums in f32 and fit our workspace. */
+static cublasStatus_t offer(struct race *race, cublasLtMatmulPreference_t preference)
+{
+    const struct gemm *gemm = race->runner->gemm;
+    const struct cuda_api *api = gemm->api;
+    const struct gemm_plan *plan = race->plan;
+    uint64_t workspace_bytes = gemm->workspace_bytes;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int wanted = gemm->candidates < CANDIDATES_MAX ? (int)gemm->candidates : CANDIDATES_MAX;
+    cublasStatus_t answer = api->cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                           &reductions, sizeof reductions);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatmulAlgoGetHeuristic(race->runner->lt, plan->desc, plan->weight, plan->from, plan->to,
+                                                     plan->to, preference, wanted, race->candidates, &race->count);
+    if (answer != CUBLAS_STATUS_NOT_SUPPORTED)
+        return answer;
+    race->count = 0; /* nothing is offered */
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static enum status collect(struct race *race, struct err *err)
+{
+    const struct cuda_api *api = race->runner->gemm->api;
+    cublasLtMatmulPreference_t preference;
+    TRY(cuda_blas_check(api, api->cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms", err));
+    cublasStatus_t answer = offer(race, preference);
+    api->cublasLtMatmulPreferenceDestroy(preference);
+    TRY(cuda_blas_check(api, answer, "asking for algorithms", err));
+    for (int i = 0; i < race->count; i++) {
+        race->out[i] = race->candidates[i].state != CUBLAS_STATUS_SUCCESS;
+        race->best_ms[i] = FLT_MAX;
+    }
+    return STATUS_OK;
+}
+
+static bool ends_it(enum status status)
+{
+    return status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY;
+}
+
+/* Enqueues a candidate, by its graph if it has one. One that fails is out, unless the device or its memory failed. */
+static enum status enqueue(struct race *race, int candidate, int launches, struct err *err)
+{
+    static const char what[] = "timing a product";
+    struct gemm_runner *runner = race->runner;
+    const struct cuda_api *api = runner->gemm->api;
+    cublasStatus_t answer = CUBLAS_STATUS_SUCCESS;
+    enum status status = STATUS_OK;
+    if (race->graph[candidate]) {
+        status = cuda_check(api, api->cudaGraphLaunch(race->graph[candidate], runner->queue.stream), what, err);
+        race->out[candidate] = status != STATUS_OK;
+        return ends_it(status) ? status : STATUS_OK;
+    }
+    for (int i = 0; i < launches && answer == CUBLAS_STATUS_SUCCESS; i++) {
+        answer = multiply(runner, race->plan, &race->candidates[candidate].algo, race->operands);
+    }
+    race->out[candidate] = answer != CUBLAS_STATUS_SUCCESS;
+    status = cuda_blas_check(api, answer, what, err);
+    return ends_it(status) ? status : STATUS_OK;
+}
+
+/* Runs a candidate some times between two events. */
+static enum status run(struct race *race, int candidate, int launches, float *one_ms, struct err *err)
+{
+    static const char what[] = "timing a product";
+    struct gemm_runner *runner = race->runner;
+    const struct cuda_api *api = runner->gemm->api;
+    cudaStream_t stream = runner->queue.stream;
+    TRY(cuda_check(api, api->cudaEventRecord(runner->begin, stream), what, err));
+    enum status status = enqueue(race, candidate, launches, err);
+    TRY(cuda_check(api, api->cudaEventRecord(runner->end, stream), what, err));
+    TRY(cuda_check(api, api->cudaEventSynchronize(runner->end), what, err));
+    TRY(cuda_check(api, api->cudaEventElapsedTime(one_ms, runner->begin, runner->end), what, err));
+    *one_ms /= (float)launches;
+    return status;
+}
+
+static enum status measure(struct race *race, int candidate, int launches, struct err *err)
+{
+    float ms = FLT_MAX;
+    TRY(run(race, candidate, launches, &ms, err));
+    if (ms < race->best_ms[candidate])
+        race->best_ms[candidate] = ms;
+    return STATUS_OK;
+}
+
+static float least(const struct race *race)
+{
+    float ms = FLT_MAX;
+    for (int i = 0; i < race->count; i++)
+        ms = !race->out[i] && race->best_ms[i] < ms ? race->best_ms[i] : ms;
+    return ms;
+}
+
+/* Makes a graph of a candidate's launches. */
+static enum status capture(struct race *race, int candidate, struct err *err)
+{
+    static const char what[] = "capturing a product";
+    struct gemm_runner *runner = race->runner;
+    const struct cuda_api *api = runner->gemm->api;
+    cudaStream_t stream = runner->queue.stream;
+    cudaGraph_t graph = NULL;
+    TRY(cuda_check(api, api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), what, err));
+    enum status status = enqueue(race, candidate, race->launches, err);
+    enum status ended =
+        cuda_check(api, api->cudaStreamEndCapture(stream, &graph), what, status == STATUS_OK ? err : NULL);
+    status = status == STATUS_OK ? ended : status;
+    if (status == STATUS_OK) {
+        status = cuda_check(api, api->cudaGraphInstantiate(&race->graph[candidate], graph, 0), what, err);
+    }
+    if (status != STATUS_OK) {
+        race->graph[candidate] = NULL;
+    }
+    if (graph) {
+        (void)api->cudaGraphDestroy(graph);
+    }
+    return status;
+}
+
+static void drop_graphs(struct race *race)
+{
+    for (int i = 0; i < race->count; i++) {
+        if (race->graph[i]) {
+            (void)race->runner->gemm->api->cudaGraphExecDestroy(race->graph[i]);
+        }
+        race->graph[i] = NULL;
+    }
+}
+
+/* One that cannot be captured is out, as it would be of no use in a pass's graph; where that is all of them, they are
+ * launched one by one. */
+static enum status capture_all(struct race *race, struct err *err)
+{
+    bool fails[CANDIDATES_MAX] = {false}, captured = false;
+    for (int i = 0; i < race->count; i++) {
+        if (race->out[i]) {
+            continue;
+        }
+        enum status status = capture(race, i, err);
+        if (ends_it(status)) {
+            return status;
+        }
+        fails[i] = race->graph[i] == NULL;
+        captured = captured || race->graph[i] != NULL;
+    }
+    for (int i = 0; i < race->count; i++) {
+        race->out[i] = fails[i] ? captured : race->out[i];
+    }
+    return STATUS_OK;
+}
+
+static int left(const struct race *race)
+{
+    int count = 0;
+    for (int i = 0; i < race->count; i++) {
+        count += !race->out[i];
+    }
+    return count;
+}
+
+static enum status last_rounds(struct race *race, struct err *err)
+{
+    TRY(capture_all(race, err));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < race->count; i++) {
+            if (!race->out[i]) {
+                TRY(measure(race, i, race->launches, err));
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status hold(struct race *race, struct err *err)
+{
+    for (int i = 0; i < race->count; i++) {
+        float unmeasured;
+        if (!race->out[i])
+            TRY(run(race, i, 1, &unmeasured, err));
+        if (!race->out[i])
+            TRY(measure(race, i, 1, err));
+    }
+    float bound_ms = least(race) * far_behind + noise_ms;
+    float launches = round_ms / (least(race) + 1e-6f);
+    race->launches = (int)(launches > LAUNCHES_MAX ? LAUNCHES_MAX : launches < 1.0f ? 1.0f : launches);
+    for (int i = 0; i < race->count; i++)
+        race->out[i] = race->out[i] || race->best_ms[i] > bound_ms;
+    if (left(race) < 2) {
+        return STATUS_OK;
+    }
+    for (int i = 0; i < race->count; i++) {
+        race->best_ms[i] = FLT_MAX; /* with its launch; from here on without */
+    }
+    enum status status = last_rounds(race, err);
+    drop_graphs(race);
+    return status;
+}
+
+/* The first candidate that none after it beats clearly; -1: none works. */
+static int winner(const struct race *race)
+{
+    int best = -1;
+    for (int i = 0; i < race->count; i++) {
+        if (!race->out[i] && (best < 0 || race->best_ms[i] < clearly * race->best_ms[best]))
+            best = i;
+    }
+    return best;
+}
+
+/* Finds the fastest of what the heuristics offer for the plan; a plain pick when none of that works.
+ * Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY, STATUS_INTERNAL. */
+static enum status time_algorithms(struct gemm_runner *runner, const struct gemm_plan *plan,
+                                   const struct gemm_operands *operands, struct gemm_pick *out, struct err *err)
+{
+    struct race race = {.runner = runner, .plan = plan, .operands = operands};
+    bool timed = runner->gemm->candidates > 1;
+    TRY(collect(&race, err));
+    if (timed)
+        TRY(hold(&race, err));
+    int best = winner(&race);
+    out->plain = best < 0;
+    if (!out->plain) {
+        out->algorithm = race.candidates[best].algo;
+    }
+    log_debug("gemm_timed", log_int("outputs", plan->key.shape.outputs), log_int("inputs", plan->key.shape.inputs),
+              log_int("rows", plan->key.rows), log_int("after", plan->key.shape.after), log_int("chosen", best),
+              log_int("of", race.count), log_int("ns", timed && best >= 0 ? (int64_t)(race.best_ms[best] * 1e6f) : 0));
+    return STATUS_OK;
+}
+
+/* --- what one device knows --- */
+
+size_t gemm_workspace_bytes(const struct cuda_device *device)
+{
+    size_t wanted =
+        device->capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20; /* what NVIDIA advises, and a little */
+    size_t share = device->memory_bytes / 256 / GEMM_ALIGNMENT * GEMM_ALIGNMENT;
+    return share < wanted ? share : wanted;
+}
+
+enum status gemm_open(const struct gemm_options *options, struct gemm **out, struct err *err)
+{
+    struct gemm *gemm = calloc(1, sizeof *gemm);
+    if (!gemm) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+    }
+    gemm->api = options->api;
+    gemm->candidates = options->candidates == 0 ? DEFAULT_CANDIDATES : options->candidates;
+    gemm->workspace_bytes = gemm_workspace_bytes(options->device);
+    pthread_mutex_init(&gemm->mutex, NULL);
+    *out = gemm;
+    return STATUS_OK;
+}
+
+void gemm_close(struct gemm *gemm)
+{
+    if (!gemm) {
+        return;
+    }
+    pthread_mutex_destroy(&gemm->mutex);
+    free(gemm->picks);
+    free(gemm);
+}
+
+/* --- picks --- */
+
+static int compare(uint32_t a, uint32_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int compare_keys(const struct gemm_key *a, const struct gemm_key *b)
+{
+    int order = compare(a->shape.type, b->shape.type);
+    order = order != 0 ? order : compare(a->shape.after, b->shape.after);
+    order = order != 0 ? order : compare(a->shape.outputs, b->shape.outputs);
+    order = order != 0 ? order : compare(a->shape.inputs, b->shape.inputs);
+    return order != 0 ? order : compare(a->rows, b->rows);
+}
+
+/* Where the key's pick is, or would stand. The mutex is held. */
+static size_t pick_place(const struct gemm *gemm, const struct gemm_key *key)
+{
+    size_t low = 0, high = gemm->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_keys(&gemm->picks[middle].key, key) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool find_pick(struct gemm *gemm, const struct gemm_key *key, struct gemm_pick *out)
+{
+    pthread_mutex_lock(&gemm->mutex);
+    size_t place = pick_place(gemm, key);
+    bool found = place < gemm->count && compare_keys(&gemm->picks[place].key, key) == 0;
+    if (found) {
+        *out = gemm->picks[place];
+    }
+    pthread_mutex_unlock(&gemm->mutex);
+    return found;
+}
+
+/* The mutex is held. */
+static enum status insert_pick(struct gemm *gemm, size_t place, const struct gemm_pick *pick, struct err *err)
+{
+    if (gemm->count == gemm->room) {
+        size_t room = gemm->room * 2 + 64;
+        struct gemm_pick *picks = realloc(gemm->picks, room * sizeof *picks);
+        if (!picks) {
+            return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+        }
+        gemm->picks = picks;
+        gemm->room = room;
+    }
+    memmove(&gemm->picks[place + 1], &gemm->picks[place], (gemm->count - place) * sizeof *pick);
+    gemm->picks[place] = *pick;
+    gemm->count++;
+    return STATUS_OK;
+}
+
+/* Stores what one runner has found, unless another was faster: all must use the same. */
+static enum status store_pick(struct gemm *gemm, struct gemm_pick *pick, struct err *err)
+{
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&gemm->mutex);
+    size_t place = pick_place(gemm, &pick->key);
+    if (place < gemm->count && compare_keys(&gemm->picks[place].key, &pick->key) == 0) {
+        *pick = gemm->picks[place];
+    } else {
+        status = insert_pick(gemm, place, pick, err);
+    }
+    pthread_mutex_unlock(&gemm->mutex);
+    return status;
+}
+
+/* --- runners --- */
+
+enum status gemm_runner_open(struct gemm *gemm, const struct kernel_queue *queue, struct gemm_runner **out,
+                             struct err *err)
+{
+    const struct cuda_api *api = gemm->api;
+    struct gemm_runner *runner = calloc(1, sizeof *runner);
+    if (runner == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+    runner->gemm = gemm;
+    runner->queue = *queue;
+    enum status status = cuda_blas_check(api, api->cublasLtCreate(&runner->lt), "opening cuBLASLt", err);
+    if (status == STATUS_OK)
+        status = cuda_check(api, api->cudaMalloc(&runner->workspace, gemm->workspace_bytes),
+                            "allocating a workspace for products", err);
+    if (status == STATUS_OK)
+        status =
+            cuda_check(api, api->cudaEventCreateWithFlags(&runner->begin, cudaEventDefault), "making an event", err);
+    if (status == STATUS_OK)
+        status = cuda_check(api, api->cudaEventCreateWithFlags(&runner->end, cudaEventDefault), "making an event", err);
+    if (status != STATUS_OK) {
+        gemm_runner_close(runner);
+        return status;
+    }
+    *out = runner;
+    return STATUS_OK;
+}
+
+static void plan_close(const struct cuda_api *api, struct gemm_plan *plan)
+{
+    if (plan->desc != NULL)
+        api->cublasLtMatmulDescDestroy(plan->desc);
+    if (plan->weight != NULL)
+        api->cublasLtMatrixLayoutDestroy(plan->weight);
+    if (plan->from != NULL)
+        api->cublasLtMatrixLayoutDestroy(plan->from);
+    if (plan->to != NULL)
+        api->cublasLtMatrixLayoutDestroy(plan->to);
+    free(plan);
+}
+
+void gemm_runner_close(struct gemm_runner *runner)
+{
+    if (runner == NULL)
+        return;
+    const struct cuda_api *api = runner->gemm->api;
+    for (size_t i = 0; i < runner->count; i++)
+        plan_close(api, runner->plans[i]);
+    free(runner->plans);
+    if (runner->end != NULL)
+        api->cudaEventDestroy(runner->end);
+    if (runner->begin != NULL)
+        api->cudaEventDestroy(runner->begin);
+    if (runner->workspace != NULL)
+        api->cudaFree(runner->workspace);
+    if (runner->blas != NULL)
+        api->cublasDestroy_v2(runner->blas);
+    if (runner->lt != NULL)
+        api->cublasLtDestroy(runner->lt);
+    free(runner);
+}
+
+/* --- plans --- */
+
+/* cuBLASLt counts columns first: our row-major [rows, n] is its n x rows, and a product is weight^T * from. */
+static cublasStatus_t describe(const struct cuda_api *api, struct gemm_plan *plan)
+{
+    static const cublasLtEpilogue_t epilogues[] = {
+        [GEMM_ALONE] = CUBLASLT_EPILOGUE_DEFAULT,       [GEMM_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [GEMM_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_BIAS, [GEMM_BIAS_RELU] = CUBLASLT_EPILOGUE_RELU_BIAS,
+        [GEMM_BIAS_RESIDUAL] = CUBLASLT_EPILOGUE_BIAS,
+    };
+    const struct gemm_shape *shape = &plan->key.shape;
+    cudaDataType_t type = data_type(shape->type);
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    cublasStatus_t answer = api->cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                                     sizeof transposed);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                     &epilogues[shape->after], sizeof epilogues[0]);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatrixLayoutCreate(&plan->weight, type, shape->inputs, shape->outputs, shape->inputs);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatrixLayoutCreate(&plan->from, type, shape->inputs, plan->key.rows, shape->inputs);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasLtMatrixLayoutCreate(&plan->to, type, shape->outputs, plan->key.rows, shape->outputs);
+    return answer;
+}
+
+/* cuBLAS as the plain products need it: our workspace, so that nothing is allocated in a capture, and whole sums. */
+static cublasStatus_t set_up_blas(const struct gemm_runner *runner)
+{
+    const struct cuda_api *api = runner->gemm->api;
+    cublasStatus_t answer = api->cublasSetStream_v2(runner->blas, runner->queue.stream);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasSetWorkspace_v2(runner->blas, runner->workspace, runner->gemm->workspace_bytes);
+    if (answer == CUBLAS_STATUS_SUCCESS)
+        answer = api->cublasSetMathMode(runner->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return answer;
+}
+
+static enum status open_blas(struct gemm_runner *runner, struct err *err)
+{
+    const struct cuda_api *api = runner->gemm->api;
+    if (runner->blas != NULL)
+        return STATUS_OK;
+    if (api->cublasCreate_v2 == NULL)
+        return err_set(err, STATUS_UNSUPPORTED, "cuBLASLt has no algorithm for it, and there is no libcublas");
+    TRY(cuda_blas_check(api, api->cublasCreate_v2(&runner->blas), "opening cuBLAS", err));
+    enum status status = cuda_blas_check(api, set_up_blas(runner), "setting up cuBLAS", err);
+    if (status != STATUS_OK) {
+        api->cublasDestroy_v2(runner->blas);
+        runner->blas = NULL;
+    }
+    return status;
+}
+
+/* Finds the plan's algorithm: the one that is known, else the fastest; where there is none, cublasGemmEx's. */
+static enum status choose(struct gemm_runner *runner, struct gemm_plan *plan, const struct gemm_operands *operands,
+                          struct err *err)
+{
+    TRY(cuda_blas_check(runner->gemm->api, set_bias(runner, plan, operands), "setting a bias", err));
+    struct gemm_pick pick = {.key = plan->key};
+    if (!find_pick(runner->gemm, &plan->key, &pick)) {
+        TRY(time_algorithms(runner, plan, operands, &pick, err));
+        TRY(store_pick(runner->gemm, &pick, err));
+    }
+    plan->algorithm = pick.algorithm;
+    plan->plain = pick.plain;
+    return plan->plain ? open_blas(runner, err) : STATUS_OK;
+}
+
+static enum status make_plan(struct gemm_runner *runner, const struct gemm_key *key,
+                             const struct gemm_operands *operands, struct gemm_plan **out, struct err *err)
+{
+    struct gemm_plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a matrix product");
+    plan->key = *key;
+    enum status status =
+        cuda_blas_check(runner->gemm->api, describe(runner->gemm->api, plan), "describing a product", err);
+    if (status == STATUS_OK)
+        status = choose(runner, plan, operands, err);
+    if (status != STATUS_OK) {
+        err_prefix(err, "a product of %" PRIu32 " rows, %" PRIu32 " by %" PRIu32, key->rows, key->shape.outputs,
+                   key->shape.inputs);
+        plan_close(runner->gemm->api, plan);
+        return status;
+    }
+    *out = plan;
+    return STATUS_OK;
+}
+
+/* Where the key's plan is, or would stand. */
+static size_t place_of(const struct gemm_runner *runner, const struct gemm_key *key)
+{
+    size_t low = 0;
+    size_t high = runner->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_keys(&runner->plans[middle]->key, key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+enum status gemm_prepare(struct gemm_runner *runner, const struct gemm_shape *shape, uint32_t rows,
+                         const struct gemm_operands *operands, const struct gemm_plan **out, struct err *err)
+{
+    const struct gemm_key key = {*shape, rows};
+    size_t place = place_of(runner, &key);
+    if (place < runner->count && compare_keys(&runner->plans[place]->key, &key) == 0) {
+        *out = runner->plans[place];
+        return STATUS_OK;
+    }
+    if (runner->count == runner->room) {
+        size_t room = runner->room * 2 + 16;
+        struct gemm_plan **plans = realloc(runner->plans, room * sizeof(struct gemm_plan *));
+        if (plans == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
+        runner->plans = plans;
+        runner->room = room;
+    }
+    struct gemm_plan *plan = NULL;
+    TRY(make_plan(runner, &key, operands, &plan, err));
+    memmove(&runner->plans[place + 1], &runner->plans[place], (runner->count - place) * sizeof(struct gemm_plan *));
+    runner->plans[place] = plan;
+    runner->count++;
+    *out = plan;
+    return STATUS_OK;
+}
+
+/* --- running --- */
+
+static enum kernel_activation activation_of(enum gemm_after after)
+{
+    return after == GEMM_BIAS_GELU ? KERNEL_GELU_TANH : after == GEMM_BIAS_RELU ? KERNEL_RELU : KERNEL_IDENTITY;
+}
+
+static enum status add_bias(struct gemm_runner *runner, const struct gemm_plan *plan,
+                            const struct gemm_operands *operands, struct err *err)
+{
+    const struct kernel_activate_args args = {
+        .type = plan->key.shape.type,
+        .activation = activation_of(plan->key.shape.after),
+        .bound = plan->key.rows,
+        .width = plan->key.shape.outputs,
+        .count = operands->count,
+        .bias = operands->bias,
+        .x = operands->to,
+    };
+    return cuda_check(runner->gemm->api, kernel_activate(&runner->queue, &args), "adding a bias", err);
+}
+
+/* The product is rounded to its type once more than in one step, before the bias is added. */
+static enum status multiply_plainly(struct gemm_runner *runner, const struct gemm_plan *plan,
+                                    const struct gemm_operands *operands, struct err *err)
+{
+    const struct cuda_api *api = runner->gemm->api;
+    const struct gemm_shape *shape = &plan->key.shape;
+    const cudaDataType_t type = data_type(shape->type);
+    const bool adds = shape->after == GEMM_BIAS_RESIDUAL;
+    const float alpha = 1.0f;
+    const float beta = adds ? 1.0f : 0.0f;
+    if (adds && operands->residual != operands->to)
+        TRY(cuda_check(api,
+                       api->cudaMemcpyAsync(operands->to, operands->residual,
+                                            (size_t)plan->key.rows * shape->outputs * kernel_type_bytes(shape->type),
+                                            cudaMemcpyDeviceToDevice, runner->queue.stream),
+                       "copying a residual", err));
+    TRY(cuda_blas_check(api,
+                        api->cublasGemmEx(runner->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)shape->outputs,
+                                          (int)plan->key.rows, (int)shape->inputs, &alpha, operands->weight, type,
+                                          (int)shape->inputs, operands->from, type, (int)shape->inputs, &beta,
+                                          operands->to, type, (int)shape->outputs, CUBLAS_COMPUTE_32F,
+                                          CUBLAS_GEMM_DEFAULT),
+                        "a plain product", err));
+    return shape->after == GEMM_ALONE ? STATUS_OK : add_bias(runner, plan, operands, err);
+}
+
+static bool is_aligned(const void *address, uintptr_t to)
+{
+    return (uintptr_t)address % to == 0;
+}
+
+enum status gemm_run(struct gemm_runner *runner, const struct gemm_plan *plan, const struct gemm_operands *operands,
+                     struct err *err)
+{
+    assert(is_aligned(operands->from, GEMM_ALIGNMENT) && is_aligned(operands->weight, GEMM_ALIGNMENT));
+    assert(is_aligned(operands->to, GEMM_ALIGNMENT));
+    assert(plan->key.shape.after != GEMM_BIAS_RESIDUAL || is_aligned(operands->residual, GEMM_ALIGNMENT));
+    assert(plan->key.shape.after == GEMM_ALONE || is_aligned(operands->bias, GEMM_BIAS_ALIGNMENT));
+    if (plan->plain)
+        return multiply_plainly(runner, plan, operands, err);
+    cublasStatus_t answer = multiply(runner, plan, &plan->algorithm, operands);
+    return cuda_blas_check(runner->gemm->api, answer, "a product", err);
+}
