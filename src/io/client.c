@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "io/link.h"
-#include "io/resolver.h"
+#include "io/dial.h"
 #include "io/seek.h"
 
 enum { CLIENT_REPLY_BYTES = 256 << 20 };

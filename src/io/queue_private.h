@@ -5,7 +5,7 @@
 #include "io/entries.h"
 #include "io/link.h"
 #include "io/queue.h"
-#include "io/resolver.h"
+#include "io/dial.h"
 #include "io/scripts.h"
 #include "io/seek.h"
 

@@ -9,11 +9,101 @@
 
 #include <hiredis/hiredis.h>
 #include <hiredis/sds.h>
+#include <stdalign.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/arena.h"
+enum { BLOCK_FIRST = 16 << 10, BLOCK_KEPT = 1 << 20, BLOCK_LARGEST = 4 << 20 };
+enum { HEADER_ROOM = 24 }; /* of a command: the number of words comes first and is known last */
+
+/* --- Memory of a reply -------------------------------------------------------------------------------------------- */
+
+struct arena_block {
+    struct arena_block *older;
+    size_t size, used;
+    alignas(max_align_t) char bytes[];
+};
+
+/* Memory for one reply: taken piece by piece, given back all at once. */
+struct arena {
+    struct arena_block *blocks; /* the newest first; each is larger than the one before it */
+    size_t used;
+};
+
+static struct arena_block *add_block(struct arena *arena, size_t bytes)
+{
+    size_t size = arena->blocks ? arena->blocks->size * 2 : BLOCK_FIRST;
+    if (size > BLOCK_LARGEST) {
+        size = BLOCK_LARGEST;
+    }
+    if (size < bytes) {
+        size = bytes;
+    }
+    if (size > SIZE_MAX - sizeof(struct arena_block)) {
+        return NULL;
+    }
+    struct arena_block *block = malloc(sizeof *block + size);
+    if (block) {
+        block->older = arena->blocks;
+        block->size = size;
+        block->used = 0;
+        arena->blocks = block;
+    }
+    return block;
+}
+
+/* Returns aligned memory that lives until arena_reset, or NULL when there is none. */
+static void *arena_take(struct arena *arena, size_t bytes)
+{
+    size_t align = alignof(max_align_t);
+    if (bytes > SIZE_MAX - align) {
+        return NULL;
+    }
+    bytes = (bytes + align - 1) / align * align;
+    struct arena_block *block = arena->blocks;
+    if (!block || block->size - block->used < bytes) {
+        block = add_block(arena, bytes);
+        if (!block) {
+            return NULL;
+        }
+    }
+    void *memory = block->bytes + block->used;
+    block->used += bytes;
+    arena->used += bytes;
+    return memory;
+}
+
+static void drop_blocks(struct arena_block *block)
+{
+    while (block) {
+        struct arena_block *older = block->older;
+        free(block);
+        block = older;
+    }
+}
+
+static void arena_free(struct arena *arena)
+{
+    drop_blocks(arena->blocks);
+    *arena = (struct arena){0};
+}
+
+/* Takes everything back; keeps one block of ordinary size for the next reply. */
+static void arena_reset(struct arena *arena)
+{
+    struct arena_block *newest = arena->blocks;
+    if (newest && newest->size <= BLOCK_KEPT) {
+        drop_blocks(newest->older);
+        newest->older = NULL;
+        newest->used = 0;
+    } else {
+        arena_free(arena);
+    }
+    arena->used = 0;
+}
+
+/* --- The reader --------------------------------------------------------------------------------------------------- */
 
 struct resp_reader {
     redisReader *codec;
@@ -30,7 +120,7 @@ struct resp_reader {
 static void *reserve(const redisReadTask *task, size_t bytes)
 {
     struct resp_reader *reader = task->privdata;
-    if (bytes > reader->max_bytes || arena_used(&reader->arena) > reader->max_bytes - bytes) {
+    if (bytes > reader->max_bytes || reader->arena.used > reader->max_bytes - bytes) {
         reader->too_large = true;
         return NULL;
     }
@@ -230,7 +320,7 @@ static bool dropped(struct resp_reader *reader)
         return false;
     }
     if (length <= reader->cut_bytes / 16 || /* small ones have come soon */
-        (length <= reader->cut_bytes && arena_used(&reader->arena) + length < reader->max_bytes)) {
+        (length <= reader->cut_bytes && reader->arena.used + length < reader->max_bytes)) {
         return false;
     }
     drop_string(reader, length);
@@ -263,7 +353,7 @@ enum status resp_next(struct resp_reader *reader, const struct resp_value **out,
     if (!root) {
         size_t waiting = reader->codec->len - reader->codec->pos, announced = announced_bytes(reader);
         waiting = waiting > announced ? waiting : announced;
-        if (!reader->cut_bytes && waiting + arena_used(&reader->arena) > reader->max_bytes) {
+        if (!reader->cut_bytes && waiting + reader->arena.used > reader->max_bytes) {
             return fail(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
         }
         return STATUS_OK;
@@ -271,4 +361,209 @@ enum status resp_next(struct resp_reader *reader, const struct resp_value **out,
     reader->delivered = true;
     *out = root;
     return STATUS_OK;
+}
+
+/* --- Values ------------------------------------------------------------------------------------------------------- */
+
+static size_t clone_size(const struct resp_value *value)
+{
+    size_t size = value->bytes ? value->length + 1 : 0;
+    for (size_t i = 0; i < value->count; i++) {
+        size += sizeof *value + clone_size(&value->items[i]);
+    }
+    return size;
+}
+
+/* Values go to the front of the block, bytes to its back, so that all values stay aligned. */
+struct clone {
+    struct resp_value *values;
+    char *bytes;
+};
+
+static void clone_into(struct clone *clone, const struct resp_value *from, struct resp_value *to)
+{
+    *to = *from;
+    if (from->bytes) {
+        memcpy(clone->bytes, from->bytes, from->length + 1);
+        to->bytes = clone->bytes;
+        clone->bytes += from->length + 1;
+    }
+    if (from->count) {
+        struct resp_value *items = clone->values;
+        clone->values += from->count;
+        to->items = items;
+        for (size_t i = 0; i < from->count; i++) {
+            clone_into(clone, &from->items[i], &items[i]);
+        }
+    }
+}
+
+static size_t count_values(const struct resp_value *value)
+{
+    size_t count = 1;
+    for (size_t i = 0; i < value->count; i++) {
+        count += count_values(&value->items[i]);
+    }
+    return count;
+}
+
+struct resp_value *resp_clone(const struct resp_value *value)
+{
+    struct resp_value *block = malloc(sizeof *value + clone_size(value));
+    if (block) {
+        struct clone clone = {block + 1, (char *)(block + count_values(value))};
+        clone_into(&clone, value, block);
+    }
+    return block;
+}
+
+bool resp_is_error(const struct resp_value *value, const char *word)
+{
+    size_t length = strlen(word);
+    return value->type == RESP_ERROR && value->length >= length && memcmp(value->bytes, word, length) == 0 &&
+           (value->length == length || value->bytes[length] == ' ');
+}
+
+bool resp_equals(const struct resp_value *value, const char *text)
+{
+    size_t length = strlen(text);
+    return (value->type == RESP_STRING || value->type == RESP_STATUS) && value->length == length &&
+           memcmp(value->bytes, text, length) == 0;
+}
+
+const struct resp_value *resp_field(const struct resp_value *list, const char *name)
+{
+    for (size_t i = 0; list->type == RESP_ARRAY && i + 1 < list->count; i += 2)
+        if (resp_equals(&list->items[i], name))
+            return &list->items[i + 1];
+    return NULL;
+}
+
+enum status resp_check(const struct resp_value *value, struct err *err)
+{
+    static const struct {
+        const char *word;
+        enum status status;
+        const char *advice;
+    } voices[] = {
+        {"NOAUTH", STATUS_DENIED, " Set redis_password_file or redis_password."},
+        {"WRONGPASS", STATUS_DENIED},
+        {"NOPERM", STATUS_DENIED},
+        {"DENIED", STATUS_DENIED},
+        {"LOADING", STATUS_UNAVAILABLE},
+        {"BUSY", STATUS_UNAVAILABLE},
+        {"READONLY", STATUS_UNAVAILABLE},
+        {"MISCONF", STATUS_UNAVAILABLE},
+        {"MASTERDOWN", STATUS_UNAVAILABLE},
+        {"NOREPLICAS", STATUS_UNAVAILABLE},
+        {"CLUSTERDOWN", STATUS_UNAVAILABLE},
+        {"TRYAGAIN", STATUS_UNAVAILABLE},
+        {"ASK", STATUS_UNAVAILABLE},
+        {"MOVED", STATUS_UNAVAILABLE},
+        {"OOM", STATUS_UNAVAILABLE},
+    };
+    if (value->type != RESP_ERROR) {
+        return STATUS_OK;
+    }
+    static const struct {
+        const char *begin;
+        enum status status;
+    } errors[] = {
+        {"ERR The user executing the script can't ", STATUS_DENIED},
+        {"ERR max number of clients", STATUS_UNAVAILABLE},
+    };
+    int length = value->length > 400 ? 400 : (int)value->length;
+    for (size_t i = 0; i < sizeof voices / sizeof *voices; i++) {
+        if (resp_is_error(value, voices[i].word)) {
+            const char *advice = voices[i].advice ? voices[i].advice : "";
+            return err_set(err, voices[i].status, "Redis says: %.*s%s", length, value->bytes, advice);
+        }
+    }
+    enum status status = STATUS_INTERNAL;
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        size_t begin = strlen(errors[i].begin);
+        if (value->length >= begin && memcmp(value->bytes, errors[i].begin, begin) == 0) {
+            status = errors[i].status;
+        }
+    }
+    return err_set(err, status, "Redis says: %.*s", length, value->bytes);
+}
+
+/* --- Commands ----------------------------------------------------------------------------------------------------- */
+
+static size_t put_number(char *end, uint64_t number)
+{
+    size_t digits = 0;
+    do {
+        *--end = (char)('0' + number % 10);
+        number /= 10;
+        digits++;
+    } while (number);
+    return digits;
+}
+
+void command_bytes(struct command *command, const void *bytes, size_t length)
+{
+    struct buffer *buffer = &command->buffer;
+    char *to = buffer_reserve(buffer, length + (buffer->length ? HEADER_ROOM : 2 * HEADER_ROOM));
+    if (!to) {
+        return;
+    }
+    if (!buffer->length) {
+        memset(to, ' ', HEADER_ROOM);
+        buffer->length = HEADER_ROOM;
+        to += HEADER_ROOM;
+    }
+    char number[20];
+    size_t digits = put_number(number + sizeof number, length);
+    *to++ = '$';
+    memcpy(to, number + sizeof number - digits, digits);
+    to += digits;
+    memcpy(to, "\r\n", 2);
+    if (length) {
+        memcpy(to + 2, bytes, length);
+    }
+    memcpy(to + 2 + length, "\r\n", 2);
+    buffer->length += 1 + digits + 2 + length + 2;
+    command->words++;
+}
+
+void command_text(struct command *command, const char *text)
+{
+    command_bytes(command, text, strlen(text));
+}
+
+void command_number(struct command *command, uint64_t number)
+{
+    char text[20];
+    size_t digits = put_number(text + sizeof text, number);
+    command_bytes(command, text + sizeof text - digits, digits);
+}
+
+void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths)
+{
+    for (size_t i = 0; i < count; i++) {
+        command_bytes(command, words[i], lengths ? lengths[i] : strlen(words[i]));
+    }
+}
+
+enum status command_finish(struct command *command, const char **bytes, size_t *length, struct err *err)
+{
+    if (!buffer_ok(&command->buffer) || !command->words) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command");
+    }
+    char *end = command->buffer.data + HEADER_ROOM;
+    memcpy(end - 2, "\r\n", 2);
+    size_t digits = put_number(end - 2, command->words);
+    char *start = end - 2 - digits - 1;
+    *start = '*';
+    *bytes = start;
+    *length = command->buffer.length - (size_t)(start - command->buffer.data);
+    return STATUS_OK;
+}
+
+void command_free(struct command *command)
+{
+    buffer_free(&command->buffer);
+    command->words = 0;
 }

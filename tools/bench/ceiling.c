@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "io/link.h"
-#include "io/resolver.h"
+#include "io/dial.h"
 #include "io/scripts.h"
 
 enum {

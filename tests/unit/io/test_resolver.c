@@ -2,7 +2,7 @@
  * the test likes.
  *
  * ctest: threads */
-#include "io/resolver.h"
+#include "io/dial.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
