@@ -4,7 +4,7 @@
 #include <event2/event.h>
 #include <stdlib.h>
 
-#include "io/link.h"
+#include "io/connection.h"
 #include "io/dial.h"
 #include "io/seek.h"
 

@@ -3,7 +3,7 @@
 #define IO_QUEUE_PRIVATE_H
 
 #include "io/entries.h"
-#include "io/link.h"
+#include "io/connection.h"
 #include "io/queue.h"
 #include "io/dial.h"
 #include "io/scripts.h"

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "io/link.h"
+#include "io/connection.h"
 
 /* In the order of cmake/Scripts.cmake. */
 enum script {

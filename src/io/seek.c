@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/link.h"
+#include "io/connection.h"
 
 enum { LEAST_MS = 1000, ANSWER_MAX_BYTES = 64 << 10, HOST_MAX = 256 };
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "io/link.h"
+#include "io/connection.h"
 #include "io/dial.h"
 #include "io/scripts.h"
 

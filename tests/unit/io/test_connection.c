@@ -1,5 +1,5 @@
 /* A link against a peer that the test plays itself: a listening socket, raw bytes, and every way to die. */
-#include "io/link.h"
+#include "io/connection.h"
 
 #include <event2/event.h>
 #include <stdlib.h>

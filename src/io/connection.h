@@ -3,8 +3,8 @@
  * libevent owns the socket, its buffers and TLS, io/resp the bytes. Commands are pipelined; answers come in order, each
  * to the callback of its command. Every command has a deadline, because a silent peer is as gone as a closed one; while
  * bytes move in either direction it is not silent, however slow the line is. */
-#ifndef IO_LINK_H
-#define IO_LINK_H
+#ifndef IO_CONNECTION_H
+#define IO_CONNECTION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "harness.h"
-#include "io/link.h"
+#include "io/connection.h"
 
 /* --- The name service --------------------------------------------------------------------------------------------- */
 
