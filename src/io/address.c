@@ -1,4 +1,4 @@
-/* --redis as the user wrote it, as strings and places, and as text for the log. The text may hold a password, so no
+/* --redis as the user wrote it, as strings and endpoints, and as text for the log. The text may hold a password, so no
  * message repeats it; passwords are wiped before they are freed. */
 #include "io/address.h"
 
@@ -48,13 +48,13 @@ enum status address_set_sentinel_password(struct address *address, const char *p
 
 bool address_is_plural(const struct address *address)
 {
-    return address->master || address->place_count > 1;
+    return address->master || address->endpoint_count > 1;
 }
 
-const char *place_print(const struct place *place, char text[ADDRESS_TEXT])
+const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TEXT])
 {
-    bool six = strchr(place->host, ':') != NULL;
-    snprintf(text, ADDRESS_TEXT, "%s%s%s:%u", six ? "[" : "", place->host, six ? "]" : "", place->port);
+    bool six = strchr(endpoint->host, ':') != NULL;
+    snprintf(text, ADDRESS_TEXT, "%s%s%s:%u", six ? "[" : "", endpoint->host, six ? "]" : "", endpoint->port);
     return text;
 }
 
@@ -76,9 +76,9 @@ const char *address_print(const struct address *address, char text[ADDRESS_TEXT]
     snprintf(text, ADDRESS_TEXT, "redis%s%s://%s%s%s", address->encrypted ? "s" : "",
              address->master ? "+sentinel" : "", address->user ? address->user : "", address->password ? ":***" : "",
              login ? "@" : "");
-    for (size_t i = 0; i < address->place_count; i++) {
+    for (size_t i = 0; i < address->endpoint_count; i++) {
         append(text, i ? "," : "");
-        append(text, place_print(&address->places[i], part));
+        append(text, endpoint_print(&address->endpoints[i], part));
     }
     if (address->master) {
         append(text, "/");
@@ -93,11 +93,11 @@ const char *address_print(const struct address *address, char text[ADDRESS_TEXT]
 
 void address_free(struct address *address)
 {
-    for (size_t i = 0; i < address->place_count; i++) {
-        free(address->places[i].host);
+    for (size_t i = 0; i < address->endpoint_count; i++) {
+        free(address->endpoints[i].host);
     }
     free(address->path);
-    free(address->places);
+    free(address->endpoints);
     free(address->master);
     free(address->user);
     wipe(address->password);
@@ -174,10 +174,10 @@ static enum status parse_login(const char *from, const char *to, struct address 
     return status;
 }
 
-/* host[:port], the next place of `out`. */
-static enum status parse_place(const char *from, const char *to, struct address *out, struct err *err)
+/* host[:port], the next endpoint of `out`. */
+static enum status parse_endpoint(const char *from, const char *to, struct address *out, struct err *err)
 {
-    struct place *place = &out->places[out->place_count];
+    struct endpoint *endpoint = &out->endpoints[out->endpoint_count];
     const char *colon = NULL;
     enum status status;
     if (from < to && *from == '[') {
@@ -186,46 +186,47 @@ static enum status parse_place(const char *from, const char *to, struct address 
             return err_set(err, STATUS_BAD_INPUT, "the Redis address has an IPv6 address without its closing bracket");
         }
         colon = bracket + 1 < to ? bracket + 1 : NULL;
-        status = decode(from + 1, bracket, &place->host, err);
+        status = decode(from + 1, bracket, &endpoint->host, err);
     } else {
         colon = memchr(from, ':', (size_t)(to - from));
         const char *end = colon ? colon : to;
         if (end == from) {
             return err_set(err, STATUS_BAD_INPUT, "the Redis address names no host");
         }
-        status = decode(from, end, &place->host, err);
+        status = decode(from, end, &endpoint->host, err);
     }
     if (status) {
         return status;
     }
-    out->place_count++; /* from here on address_free knows the host */
-    uint32_t port = place->port;
+    out->endpoint_count++; /* from here on address_free knows the host */
+    uint32_t port = endpoint->port;
     if (colon) {
         status = parse_number(colon + 1, to, 65535, "port", &port, err);
     }
-    place->port = (uint16_t)port;
+    endpoint->port = (uint16_t)port;
     return status;
 }
 
 /* host[:port],host[:port]… up to `to`. */
-static enum status parse_places(const char *from, const char *to, uint16_t port, struct address *out, struct err *err)
+static enum status parse_endpoints(const char *from, const char *to, uint16_t port, struct address *out,
+                                   struct err *err)
 {
     size_t count = 1;
     for (const char *at = from; at < to; at++) {
         count += *at == ',';
     }
-    if (count > ADDRESS_PLACES_MAX) {
-        return err_set(err, STATUS_BAD_INPUT, "the Redis address names more than %d hosts", ADDRESS_PLACES_MAX);
+    if (count > ADDRESS_ENDPOINTS_MAX) {
+        return err_set(err, STATUS_BAD_INPUT, "the Redis address names more than %d hosts", ADDRESS_ENDPOINTS_MAX);
     }
-    out->places = calloc(count, sizeof *out->places);
-    if (!out->places) {
+    out->endpoints = calloc(count, sizeof *out->endpoints);
+    if (!out->endpoints) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the Redis address");
     }
     for (size_t i = 0; i < count; i++) {
         const char *comma = memchr(from, ',', (size_t)(to - from));
         const char *end = comma ? comma : to;
-        out->places[i].port = port;
-        TRY(parse_place(from, end, out, err));
+        out->endpoints[i].port = port;
+        TRY(parse_endpoint(from, end, out, err));
         from = end + 1;
     }
     return STATUS_OK;
@@ -241,7 +242,7 @@ static enum status parse_authority(const char *text, uint16_t port, struct addre
         TRY(parse_login(text, at, out, err));
     }
     *rest = slash;
-    return parse_places(at ? at + 1 : text, slash, port, out, err);
+    return parse_endpoints(at ? at + 1 : text, slash, port, out, err);
 }
 
 /* /DATABASE, or nothing. */

@@ -17,22 +17,22 @@
 
 #include "base/err.h"
 
-enum { ADDRESS_TEXT = 256, ADDRESS_PORT = 6379, ADDRESS_SENTINEL_PORT = 26379, ADDRESS_PLACES_MAX = 16 };
+enum { ADDRESS_TEXT = 256, ADDRESS_PORT = 6379, ADDRESS_SENTINEL_PORT = 26379, ADDRESS_ENDPOINTS_MAX = 16 };
 
 struct tls;
 
 /* A server: a host name or an IP address, and a port. */
-struct place {
+struct endpoint {
     char *host;
     uint16_t port;
 };
 
-/* Zero-initialise; strings, places and keys are its own. */
+/* Zero-initialise; strings, endpoints and keys are its own. */
 struct address {
-    char *path;           /* unix socket; NULL for TCP */
-    struct place *places; /* [place_count], TCP: servers, or with `master` sentinels */
-    size_t place_count;
-    char *master; /* Sentinel's name for the server; NULL: `places` are servers */
+    char *path;                 /* unix socket; NULL for TCP */
+    struct endpoint *endpoints; /* [endpoint_count], TCP: servers, or with `master` sentinels */
+    size_t endpoint_count;
+    char *master; /* Sentinel's name for the server; NULL: `endpoints` are servers */
     uint32_t db;
     char *user;              /* NULL: the default user */
     char *password;          /* NULL: none; never printed */
@@ -61,7 +61,7 @@ bool address_is_plural(const struct address *address);
 const char *address_print(const struct address *address, char text[ADDRESS_TEXT]);
 
 /* Writes host:port likewise. */
-const char *place_print(const struct place *place, char text[ADDRESS_TEXT]);
+const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TEXT]);
 
 /* Frees everything (passwords are wiped first) and leaves an empty address. */
 void address_free(struct address *address);

@@ -1,4 +1,4 @@
-/* A link with an event loop of its own, and the answers that have come in. */
+/* A connection with an event loop of its own, and the answers that have come in. */
 #include "io/client.h"
 
 #include <event2/event.h>
@@ -6,24 +6,24 @@
 
 #include "io/connection.h"
 #include "io/dial.h"
-#include "io/seek.h"
+#include "io/find_master.h"
 
 enum { CLIENT_REPLY_BYTES = 256 << 20 };
 
 struct answer {
     struct answer *next;
-    struct resp_value *value; /* NULL: the link died first */
+    struct resp_value *value; /* NULL: the connection died first */
 };
 
 struct client {
     struct event_base *base;
     struct resolver *resolver;
-    struct seek *seek; /* NULL: the address names one server */
-    struct link *link;
+    struct find_master *finder; /* NULL: the address names one server */
+    struct connection *connection;
     const struct address *address;
     uint32_t timeout_ms;
     bool up;
-    struct err err; /* why the link is down */
+    struct err err; /* why the connection is down */
     struct answer *first, *last;
     struct resp_value *current; /* what the caller was given */
 };
@@ -64,34 +64,34 @@ static void on_reply(void *context, const struct resp_value *reply, const struct
     event_base_loopbreak(client->base);
 }
 
-static void connect_link(struct client *client, const struct place *place)
+static void open_connection(struct client *client, const struct endpoint *endpoint)
 {
-    struct link_options options = {
+    struct connection_options options = {
         .base = client->base,
         .address = client->address,
-        .place = place,
+        .endpoint = endpoint,
         .resolver = client->resolver,
         .name = "sluice-cli",
-        .master_only = place != NULL,
+        .master_only = endpoint != NULL,
         .connect_timeout_ms = client->timeout_ms,
         .max_reply_bytes = CLIENT_REPLY_BYTES,
         .context = client,
         .on_up = on_up,
         .on_down = on_down,
     };
-    if (link_open(&options, &client->link, &client->err)) {
+    if (connection_open(&options, &client->connection, &client->err)) {
         client->up = false;
     }
 }
 
-static void on_master(void *context, const struct place *place)
+static void on_master(void *context, const struct endpoint *endpoint)
 {
-    connect_link(context, place);
+    open_connection(context, endpoint);
 }
 
 static enum status start(struct client *client, struct err *err)
 {
-    struct seek_options options = {
+    struct find_master_options options = {
         .base = client->base,
         .address = client->address,
         .timeout_ms = client->timeout_ms,
@@ -101,12 +101,12 @@ static enum status start(struct client *client, struct err *err)
     };
     TRY(resolver_open(client->base, &client->resolver, err));
     if (!address_is_plural(client->address)) {
-        connect_link(client, NULL);
+        open_connection(client, NULL);
         return STATUS_OK;
     }
     options.resolver = client->resolver;
-    TRY(seek_open(&options, &client->seek, err));
-    seek_start(client->seek);
+    TRY(find_master_open(&options, &client->finder, err));
+    find_master_start(client->finder);
     return STATUS_OK;
 }
 
@@ -140,8 +140,8 @@ void client_close(struct client *client)
     if (!client) {
         return;
     }
-    link_close(client->link);
-    seek_close(client->seek);
+    connection_close(client->connection);
+    find_master_close(client->finder);
     resolver_close(client->resolver);
     while (client->first) {
         struct answer *answer = client->first;
@@ -160,8 +160,8 @@ enum status client_send(struct client *client, size_t count, const char *const *
     if (client->err.status) {
         return err_set(err, client->err.status, "%s", client->err.message);
     }
-    enum status status =
-        link_command(client->link, count, arguments, lengths, client->timeout_ms + block_ms, on_reply, client, err);
+    enum status status = connection_command(client->connection, count, arguments, lengths,
+                                            client->timeout_ms + block_ms, on_reply, client, err);
     if (!status) {
         event_base_loop(client->base, EVLOOP_NONBLOCK); /* on its way while the caller makes the next one */
     }
@@ -172,7 +172,7 @@ enum status client_receive(struct client *client, const struct resp_value **out,
 {
     *out = NULL;
     while (!client->first && !client->err.status) {
-        if (link_outstanding(client->link) == 0) {
+        if (connection_outstanding(client->connection) == 0) {
             return err_set(err, STATUS_INTERNAL, "waiting for an answer to nothing");
         }
         event_base_loop(client->base, EVLOOP_ONCE);

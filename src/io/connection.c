@@ -1,8 +1,8 @@
 /* One connection: its life, its commands and their answers, and its way up: TLS where the address asks for it, AUTH,
  * SELECT, ROLE, a name.
  *
- * Any callback may close the link, so nothing is freed while one of ours is on the stack: `busy` counts them, and the
- * last to leave frees. */
+ * Any callback may close the connection, so nothing is freed while one of ours is on the stack: `busy` counts them, and
+ * the last to leave frees. */
 #include "io/connection.h"
 
 #include <event2/buffer.h>
@@ -28,7 +28,7 @@ enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
 /* A command that waits for its answer. */
 struct pending {
     struct pending *next;
-    link_reply_fn *reply;
+    connection_reply_fn *reply;
     void *context;
     uint64_t deadline_ns, timeout_ns; /* the first of them from when it was sent, and from the last progress on */
     size_t head_length;               /* of the command's first bytes, for a refusal */
@@ -36,8 +36,8 @@ struct pending {
 };
 
 /* One connection; it goes connecting, up, dead, in this order, and may be closed at any time. */
-struct link {
-    struct link_options options;
+struct connection {
+    struct connection_options options;
     struct dial *dial;
     struct bufferevent *buffers; /* NULL until connected and when dead */
     struct ssl_st *session;      /* of TLS, owned by `buffers`; NULL without */
@@ -59,46 +59,46 @@ struct link {
 
 /* --- Life --------------------------------------------------------------------------------------------------------- */
 
-static void destroy(struct link *link)
+static void destroy(struct connection *connection)
 {
-    dial_close(link->dial);
-    if (link->buffers) {
-        bufferevent_free(link->buffers);
+    dial_close(connection->dial);
+    if (connection->buffers) {
+        bufferevent_free(connection->buffers);
     }
-    resp_close(link->reader);
-    event_free(link->timer);
-    free(link);
+    resp_close(connection->reader);
+    event_free(connection->timer);
+    free(connection);
 }
 
-/* Between these two a link is not freed, although a callback may close it: then leave frees it, so it may not be
+/* Between these two a connection is not freed, although a callback may close it: then leave frees it, so it may not be
  * touched behind that. They nest. */
-static void enter(struct link *link)
+static void enter(struct connection *connection)
 {
-    link->busy++;
+    connection->busy++;
 }
 
-static void leave(struct link *link)
+static void leave(struct connection *connection)
 {
-    if (--link->busy == 0 && link->closed) {
-        destroy(link);
+    if (--connection->busy == 0 && connection->closed) {
+        destroy(connection);
     }
 }
 
-static struct pending *take_pending(struct link *link)
+static struct pending *take_pending(struct connection *connection)
 {
-    struct pending *pending = link->first;
+    struct pending *pending = connection->first;
     if (pending) {
-        link->first = pending->next;
-        link->last = link->first ? link->last : NULL;
-        link->outstanding--;
+        connection->first = pending->next;
+        connection->last = connection->first ? connection->last : NULL;
+        connection->outstanding--;
     }
     return pending;
 }
 
-static void flush_pending(struct link *link, const struct err *err)
+static void flush_pending(struct connection *connection, const struct err *err)
 {
     struct pending *pending;
-    while ((pending = take_pending(link))) {
+    while ((pending = take_pending(connection))) {
         if (pending->reply) {
             pending->reply(pending->context, NULL, err);
         }
@@ -106,156 +106,156 @@ static void flush_pending(struct link *link, const struct err *err)
     }
 }
 
-/* Ends a link that is not dead yet: on_down, then the commands' NULLs. */
-static void die(struct link *link, const struct err *err)
+/* Ends a connection that is not dead yet: on_down, then the commands' NULLs. */
+static void die(struct connection *connection, const struct err *err)
 {
-    if (link->dead) {
+    if (connection->dead) {
         return;
     }
     struct err why = *err;
-    link->dead = true;
-    link->up = false;
-    evtimer_del(link->timer);
-    dial_close(link->dial);
-    link->dial = NULL;
-    if (link->buffers) {
-        bufferevent_free(link->buffers);
-        link->buffers = NULL;
-        link->session = NULL;
+    connection->dead = true;
+    connection->up = false;
+    evtimer_del(connection->timer);
+    dial_close(connection->dial);
+    connection->dial = NULL;
+    if (connection->buffers) {
+        bufferevent_free(connection->buffers);
+        connection->buffers = NULL;
+        connection->session = NULL;
     }
-    enter(link);
-    if (!link->closed) {
-        link->options.on_down(link->options.context, &why);
+    enter(connection);
+    if (!connection->closed) {
+        connection->options.on_down(connection->options.context, &why);
     }
-    flush_pending(link, &why);
-    leave(link);
+    flush_pending(connection, &why);
+    leave(connection);
 }
 
-static const struct place *place_of(const struct link_options *options)
+static const struct endpoint *endpoint_of(const struct connection_options *options)
 {
-    return options->place ? options->place : options->address->places;
+    return options->endpoint ? options->endpoint : options->address->endpoints;
 }
 
 /* The peer's name for messages. */
-static const char *peer(const struct link *link, char text[ADDRESS_TEXT])
+static const char *peer(const struct connection *connection, char text[ADDRESS_TEXT])
 {
-    const struct link_options *options = &link->options;
+    const struct connection_options *options = &connection->options;
     if (options->address->path) {
         snprintf(text, ADDRESS_TEXT, "%s", options->address->path);
         return text;
     }
-    return place_print(place_of(options), text);
+    return endpoint_print(endpoint_of(options), text);
 }
 
 /* Likewise, with the peer's name before the message. */
-static void die_because(struct link *link, enum status status, const char *message)
+static void die_because(struct connection *connection, enum status status, const char *message)
 {
     char text[ADDRESS_TEXT];
     struct err err;
-    err_set(&err, status, "%s: %s", peer(link, text), message);
-    die(link, &err);
+    err_set(&err, status, "%s: %s", peer(connection, text), message);
+    die(connection, &err);
 }
 
-/* The host that a certificate has to bear; of an address with places only. */
-static const char *host(const struct link *link)
+/* The host that a certificate has to bear; of an address with endpoints only. */
+static const char *host(const struct connection *connection)
 {
-    return place_of(&link->options)->host;
+    return endpoint_of(&connection->options)->host;
 }
 
 /* --- Deadlines ---------------------------------------------------------------------------------------------------- */
 
 /* Lets the timer fire at this time, unless it fires earlier anyway. */
-static void arm(struct link *link, uint64_t at_ns)
+static void arm(struct connection *connection, uint64_t at_ns)
 {
-    if (at_ns >= link->timer_ns) {
+    if (at_ns >= connection->timer_ns) {
         return;
     }
     uint64_t now_ns = clock_now_ns();
     uint64_t wait_us = at_ns > now_ns ? (at_ns - now_ns + 999) / 1000 : 0;
     struct timeval wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_usec = (suseconds_t)(wait_us % 1000000)};
-    link->timer_ns = at_ns;
-    evtimer_add(link->timer, &wait);
+    connection->timer_ns = at_ns;
+    evtimer_add(connection->timer, &wait);
 }
 
-static void moves(struct link *link, uint64_t bytes)
+static void moves(struct connection *connection, uint64_t bytes)
 {
-    link->moved += bytes;
-    if (link->moved - link->counted >= PROGRESS_BYTES) {
-        link->counted = link->moved;
-        link->progress_ns = clock_now_ns();
-        link->left = -1;
+    connection->moved += bytes;
+    if (connection->moved - connection->counted >= PROGRESS_BYTES) {
+        connection->counted = connection->moved;
+        connection->progress_ns = clock_now_ns();
+        connection->left = -1;
     }
 }
 
 /* The socket has taken bytes of ours. */
-static void on_written(struct evbuffer *output, const struct evbuffer_cb_info *info, void *link)
+static void on_written(struct evbuffer *output, const struct evbuffer_cb_info *info, void *connection)
 {
     (void)output;
-    moves(link, info->n_deleted);
+    moves(connection, info->n_deleted);
 }
 
 /* What the socket has taken may be long on its way: whether less of it is left than at the last look. The first look
  * cannot tell, so it gives a moment to the next. */
-static bool still_sends(struct link *link, uint64_t now_ns)
+static bool still_sends(struct connection *connection, uint64_t now_ns)
 {
-    int before = link->left, left = 0;
-    if (!link->buffers || ioctl(bufferevent_getfd(link->buffers), SIOCOUTQ, &left)) {
+    int before = connection->left, left = 0;
+    if (!connection->buffers || ioctl(bufferevent_getfd(connection->buffers), SIOCOUTQ, &left)) {
         return false;
     }
     bool first = before < 0 && left > 0, sends = before > 0 && (left == 0 || left + SENT_BYTES <= before);
-    link->left = left;
+    connection->left = left;
     if (sends) {
-        link->progress_ns = now_ns;
+        connection->progress_ns = now_ns;
     }
     return first || sends;
 }
 
-/* What to say of a link that was not up in time. */
-static const char *stage(const struct link *link)
+/* What to say of a connection that was not up in time. */
+static const char *stage(const struct connection *connection)
 {
-    if (link->dial) {
-        return dial_stage(link->dial);
+    if (connection->dial) {
+        return dial_stage(connection->dial);
     }
-    return link->session && !link->secured ? "no TLS handshake in time; is TLS spoken on that port?"
-                                           : "no answer to the login in time";
+    return connection->session && !connection->secured ? "no TLS handshake in time; is TLS spoken on that port?"
+                                                       : "no answer to the login in time";
 }
 
-static uint64_t deadline_of(const struct link *link, const struct pending *pending)
+static uint64_t deadline_of(const struct connection *connection, const struct pending *pending)
 {
-    uint64_t moved_ns = link->progress_ns + pending->timeout_ns;
+    uint64_t moved_ns = connection->progress_ns + pending->timeout_ns;
     return moved_ns > pending->deadline_ns ? moved_ns : pending->deadline_ns;
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *context)
 {
-    struct link *link = context;
+    struct connection *connection = context;
     (void)fd;
     (void)what;
-    uint64_t now_ns = clock_now_ns(), next_ns = link->up ? UINT64_MAX : link->connect_ns;
-    link->timer_ns = UINT64_MAX;
-    for (const struct pending *pending = link->first; pending; pending = pending->next) {
-        uint64_t deadline_ns = deadline_of(link, pending);
+    uint64_t now_ns = clock_now_ns(), next_ns = connection->up ? UINT64_MAX : connection->connect_ns;
+    connection->timer_ns = UINT64_MAX;
+    for (const struct pending *pending = connection->first; pending; pending = pending->next) {
+        uint64_t deadline_ns = deadline_of(connection, pending);
         next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
     }
-    if (next_ns <= now_ns && link->up && still_sends(link, now_ns)) {
-        arm(link, now_ns + SENDING_MS * NS_PER_MS);
+    if (next_ns <= now_ns && connection->up && still_sends(connection, now_ns)) {
+        arm(connection, now_ns + SENDING_MS * NS_PER_MS);
     } else if (next_ns <= now_ns) {
-        die_because(link, STATUS_UNAVAILABLE, link->up ? "no answer in time" : stage(link));
+        die_because(connection, STATUS_UNAVAILABLE, connection->up ? "no answer in time" : stage(connection));
     } else {
-        arm(link, next_ns);
+        arm(connection, next_ns);
     }
 }
 
 /* --- Commands and answers ----------------------------------------------------------------------------------------- */
 
-enum status link_send(struct link *link, const char *bytes, size_t length, uint32_t timeout_ms, link_reply_fn *reply,
-                      void *context, struct err *err)
+enum status connection_send(struct connection *connection, const char *bytes, size_t length, uint32_t timeout_ms,
+                            connection_reply_fn *reply, void *context, struct err *err)
 {
-    if (!link || !link->buffers) {
+    if (!connection || !connection->buffers) {
         return err_set(err, STATUS_UNAVAILABLE, "not connected to Redis");
     }
     struct pending *pending = malloc(sizeof *pending);
-    if (!pending || bufferevent_write(link->buffers, bytes, length) < 0) {
+    if (!pending || bufferevent_write(connection->buffers, bytes, length) < 0) {
         free(pending);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command");
     }
@@ -267,19 +267,20 @@ enum status link_send(struct link *link, const char *bytes, size_t length, uint3
     pending->timeout_ns = timeout_ms * NS_PER_MS;
     pending->head_length = length < REFUSAL_HEAD ? length : REFUSAL_HEAD;
     memcpy(pending->head, bytes, pending->head_length);
-    if (link->last) {
-        link->last->next = pending;
+    if (connection->last) {
+        connection->last->next = pending;
     } else {
-        link->first = pending;
+        connection->first = pending;
     }
-    link->last = pending;
-    link->outstanding++;
-    arm(link, deadline_ns);
+    connection->last = pending;
+    connection->outstanding++;
+    arm(connection, deadline_ns);
     return STATUS_OK;
 }
 
-enum status link_command(struct link *link, size_t count, const char *const *arguments, const size_t *lengths,
-                         uint32_t timeout_ms, link_reply_fn *reply, void *context, struct err *err)
+enum status connection_command(struct connection *connection, size_t count, const char *const *arguments,
+                               const size_t *lengths, uint32_t timeout_ms, connection_reply_fn *reply, void *context,
+                               struct err *err)
 {
     struct command command = {0};
     const char *bytes;
@@ -287,28 +288,28 @@ enum status link_command(struct link *link, size_t count, const char *const *arg
     command_list(&command, count, arguments, lengths);
     enum status status = command_finish(&command, &bytes, &length, err);
     if (!status) {
-        status = link_send(link, bytes, length, timeout_ms, reply, context, err);
+        status = connection_send(connection, bytes, length, timeout_ms, reply, context, err);
     }
     command_free(&command);
     return status;
 }
 
-/* Hands every whole answer to its command. False when the link is of no more use. */
-static bool deliver_answers(struct link *link)
+/* Hands every whole answer to its command. False when the connection is of no more use. */
+static bool deliver_answers(struct connection *connection)
 {
     struct err err;
     const struct resp_value *value;
-    while (!link->dead && !link->closed) {
-        if (resp_next(link->reader, &value, &err)) {
-            die_because(link, err.status, err.message);
+    while (!connection->dead && !connection->closed) {
+        if (resp_next(connection->reader, &value, &err)) {
+            die_because(connection, err.status, err.message);
             return false;
         }
         if (!value) {
             return true;
         }
-        struct pending *pending = take_pending(link);
+        struct pending *pending = take_pending(connection);
         if (!pending) {
-            die_because(link, STATUS_BAD_INPUT, "an answer without a question");
+            die_because(connection, STATUS_BAD_INPUT, "an answer without a question");
             return false;
         }
         if (pending->reply) {
@@ -324,52 +325,52 @@ static bool deliver_answers(struct link *link)
 
 static void on_read(struct bufferevent *buffers, void *context)
 {
-    struct link *link = context;
+    struct connection *connection = context;
     struct evbuffer *input = bufferevent_get_input(buffers);
-    enter(link);
+    enter(connection);
     size_t length;
     while ((length = evbuffer_get_contiguous_space(input)) > 0) {
         struct err err;
         const char *bytes = (const char *)evbuffer_pullup(input, (ev_ssize_t)length);
-        if (resp_feed(link->reader, bytes, length, &err)) {
-            die_because(link, err.status, err.message);
+        if (resp_feed(connection->reader, bytes, length, &err)) {
+            die_because(connection, err.status, err.message);
             break;
         }
         evbuffer_drain(input, length);
-        link->heard += length;
-        moves(link, length);
-        if (!deliver_answers(link)) {
+        connection->heard += length;
+        moves(connection, length);
+        if (!deliver_answers(connection)) {
             break;
         }
     }
-    leave(link);
+    leave(connection);
 }
 
 /* --- Logging in --------------------------------------------------------------------------------------------------- */
 
-static void now_up(struct link *link)
+static void now_up(struct connection *connection)
 {
-    link->up = true;
-    enter(link);
-    link->options.on_up(link->options.context);
-    leave(link);
+    connection->up = true;
+    enter(connection);
+    connection->options.on_up(connection->options.context);
+    leave(connection);
 }
 
 /* One answer of the login less to come. */
-static void greeted(struct link *link)
+static void greeted(struct connection *connection)
 {
-    if (--link->greetings == 0) {
-        now_up(link);
+    if (--connection->greetings == 0) {
+        now_up(connection);
     }
 }
 
-/* Whether an answer of the login lets us go on; the link is dead where it does not. */
-static bool allowed(struct link *link, const struct resp_value *reply)
+/* Whether an answer of the login lets us go on; the connection is dead where it does not. */
+static bool allowed(struct connection *connection, const struct resp_value *reply)
 {
     struct err refused;
     enum status status = resp_check(reply, &refused);
     if (status) {
-        die_because(link, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
+        die_because(connection, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
     }
     return status == STATUS_OK;
 }
@@ -386,20 +387,20 @@ static void on_login(void *context, const struct resp_value *reply, const struct
 /* ["master", …] or ["slave", "host", port, …] */
 static void on_role(void *context, const struct resp_value *reply, const struct err *err)
 {
-    struct link *link = context;
+    struct connection *connection = context;
     char text[ADDRESS_TEXT];
     (void)err;
-    if (!reply || !allowed(link, reply)) {
+    if (!reply || !allowed(connection, reply)) {
         return;
     }
     if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
-        greeted(link);
+        greeted(connection);
     } else if (reply->type == RESP_ARRAY && reply->count > 2 && resp_equals(&reply->items[0], "slave") &&
                reply->items[1].bytes) {
         snprintf(text, sizeof text, "it is a replica of %.100s:%lld", reply->items[1].bytes, reply->items[2].integer);
-        die_because(link, STATUS_UNAVAILABLE, text);
+        die_because(connection, STATUS_UNAVAILABLE, text);
     } else {
-        die_because(link, STATUS_UNAVAILABLE, "it is not a master");
+        die_because(connection, STATUS_UNAVAILABLE, "it is not a master");
     }
 }
 
@@ -419,105 +420,107 @@ static void on_named(void *context, const struct resp_value *reply, const struct
     }
 }
 
-static enum status greet(struct link *link, size_t count, const char *const *words, link_reply_fn *reply,
-                         struct err *err)
+static enum status greet(struct connection *connection, size_t count, const char *const *words,
+                         connection_reply_fn *reply, struct err *err)
 {
-    link->greetings++;
-    return link_command(link, count, words, NULL, link->options.connect_timeout_ms, reply, link, err);
+    connection->greetings++;
+    return connection_command(connection, count, words, NULL, connection->options.connect_timeout_ms, reply, connection,
+                              err);
 }
 
-static enum status send_login(struct link *link, struct err *err)
+static enum status send_login(struct connection *connection, struct err *err)
 {
-    const struct address *address = link->options.address;
-    bool sentinel = link->options.sentinel;
+    const struct address *address = connection->options.address;
+    bool sentinel = connection->options.sentinel;
     const char *password = sentinel ? address->sentinel_password : address->password;
     if (password) {
         const char *user = !sentinel && address->user ? address->user : "default";
-        TRY(greet(link, 3, (const char *const[]){"AUTH", user, password}, on_login, err));
+        TRY(greet(connection, 3, (const char *const[]){"AUTH", user, password}, on_login, err));
     }
     if (address->db && !sentinel) {
         char number[16];
         snprintf(number, sizeof number, "%u", address->db);
-        TRY(greet(link, 2, (const char *const[]){"SELECT", number}, on_login, err));
+        TRY(greet(connection, 2, (const char *const[]){"SELECT", number}, on_login, err));
     }
-    if (link->options.master_only) {
-        TRY(greet(link, 1, (const char *const[]){"ROLE"}, on_role, err));
+    if (connection->options.master_only) {
+        TRY(greet(connection, 1, (const char *const[]){"ROLE"}, on_role, err));
     }
-    if (link->options.name) {
-        TRY(greet(link, 3, (const char *const[]){"CLIENT", "SETNAME", link->options.name}, on_named, err));
+    if (connection->options.name) {
+        TRY(greet(connection, 3, (const char *const[]){"CLIENT", "SETNAME", connection->options.name}, on_named, err));
     }
     return STATUS_OK;
 }
 
-static void log_in(struct link *link)
+static void log_in(struct connection *connection)
 {
     struct err err;
-    if (send_login(link, &err)) {
-        die(link, &err);
-    } else if (link->greetings == 0) {
-        now_up(link);
+    if (send_login(connection, &err)) {
+        die(connection, &err);
+    } else if (connection->greetings == 0) {
+        now_up(connection);
     }
 }
 
 /* --- The socket --------------------------------------------------------------------------------------------------- */
 
 /* What a connection that ended too early may be about. */
-static const char *guess(const struct link *link)
+static const char *guess(const struct connection *connection)
 {
-    if (link->up || link->options.address->path) {
+    if (connection->up || connection->options.address->path) {
         return "";
     }
-    if (!link->session) {
-        return link->heard > 0 ? "" : " before it said anything; a port with TLS is rediss://";
+    if (!connection->session) {
+        return connection->heard > 0 ? "" : " before it said anything; a port with TLS is rediss://";
     }
-    return link->secured ? " during the login; does it want a certificate of ours, or another (tls_cert_file)?"
-                         : " during the TLS handshake";
+    return connection->secured ? " during the login; does it want a certificate of ours, or another (tls_cert_file)?"
+                               : " during the TLS handshake";
 }
 
-static void explain_end(struct link *link, short what, char *text, size_t size)
+static void explain_end(struct connection *connection, short what, char *text, size_t size)
 {
     int error = EVUTIL_SOCKET_ERROR();
-    unsigned long code = bufferevent_get_openssl_error(link->buffers);
-    const struct tls *tls = link->options.address->tls;
-    if (link->session && tls_explain(tls, link->session, host(link), code, link->secured, text, size)) {
+    unsigned long code = bufferevent_get_openssl_error(connection->buffers);
+    const struct tls *tls = connection->options.address->tls;
+    if (connection->session &&
+        tls_explain(tls, connection->session, host(connection), code, connection->secured, text, size)) {
         return;
     }
     bool closed = (what & BEV_EVENT_EOF) || code || error == 0;
-    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), guess(link));
+    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), guess(connection));
 }
 
 static void on_event(struct bufferevent *buffers, short what, void *context)
 {
-    struct link *link = context;
+    struct connection *connection = context;
     char text[400];
     (void)buffers;
-    enter(link);
+    enter(connection);
     if (what & BEV_EVENT_CONNECTED) { /* TLS only: the socket was connected before */
-        link->secured = true;
-        log_in(link);
+        connection->secured = true;
+        log_in(connection);
     } else if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) {
-        explain_end(link, what, text, sizeof text);
-        die_because(link, STATUS_UNAVAILABLE, text);
+        explain_end(connection, what, text, sizeof text);
+        die_because(connection, STATUS_UNAVAILABLE, text);
     }
-    leave(link);
+    leave(connection);
 }
 
 /* Puts libevent's buffers, with TLS or without, on the socket. */
-static enum status wrap(struct link *link, int fd, struct err *err)
+static enum status wrap(struct connection *connection, int fd, struct err *err)
 {
-    const struct address *address = link->options.address;
+    const struct address *address = connection->options.address;
     if (address->encrypted && !address->tls) {
         return err_set(err, STATUS_INTERNAL, "TLS is asked for and not set up");
     }
     if (address->encrypted) {
-        TRY(tls_session(address->tls, host(link), &link->session, err));
-        link->buffers = bufferevent_openssl_socket_new(link->options.base, fd, link->session,
-                                                       BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+        TRY(tls_session(address->tls, host(connection), &connection->session, err));
+        connection->buffers = bufferevent_openssl_socket_new(connection->options.base, fd, connection->session,
+                                                             BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
     } else {
-        link->buffers = bufferevent_socket_new(link->options.base, fd, BEV_OPT_CLOSE_ON_FREE);
+        connection->buffers = bufferevent_socket_new(connection->options.base, fd, BEV_OPT_CLOSE_ON_FREE);
     }
-    if (!link->buffers) {
-        link->session = NULL;
+    if (!connection->buffers) {
+        connection->session = NULL;
         return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
     }
     return STATUS_OK;
@@ -525,91 +528,91 @@ static enum status wrap(struct link *link, int fd, struct err *err)
 
 static void on_dialled(void *context, int fd, const struct err *err)
 {
-    struct link *link = context;
+    struct connection *connection = context;
     struct err failed;
-    enter(link);
+    enter(connection);
     if (fd < 0) {
-        die(link, err);
-        leave(link);
+        die(connection, err);
+        leave(connection);
         return;
     }
-    dial_close(link->dial);
-    link->dial = NULL;
-    if (wrap(link, fd, &failed)) {
+    dial_close(connection->dial);
+    connection->dial = NULL;
+    if (wrap(connection, fd, &failed)) {
         evutil_closesocket(fd);
         /* A certificate file that is being replaced right now is there again at the next try. */
-        die_because(link, STATUS_UNAVAILABLE, failed.message);
+        die_because(connection, STATUS_UNAVAILABLE, failed.message);
     } else {
-        bufferevent_setcb(link->buffers, on_read, NULL, on_event, link);
-        evbuffer_add_cb(bufferevent_get_output(link->buffers), on_written, link);
-        bufferevent_enable(link->buffers, EV_READ | EV_WRITE);
-        if (!link->session) {
-            log_in(link);
+        bufferevent_setcb(connection->buffers, on_read, NULL, on_event, connection);
+        evbuffer_add_cb(bufferevent_get_output(connection->buffers), on_written, connection);
+        bufferevent_enable(connection->buffers, EV_READ | EV_WRITE);
+        if (!connection->session) {
+            log_in(connection);
         }
     }
-    leave(link);
+    leave(connection);
 }
 
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
 
-enum status link_open(const struct link_options *options, struct link **out, struct err *err)
+enum status connection_open(const struct connection_options *options, struct connection **out, struct err *err)
 {
-    struct link *link = calloc(1, sizeof *link);
-    if (!link) {
+    struct connection *connection = calloc(1, sizeof *connection);
+    if (!connection) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
     }
     signal(SIGPIPE, SIG_IGN); /* a socket that closes is an error of that socket, not the end of the process */
-    link->options = *options;
-    link->timer_ns = UINT64_MAX;
-    link->left = -1;
-    link->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;
-    link->timer = evtimer_new(options->base, on_timer, link);
-    enum status status = link->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
+    connection->options = *options;
+    connection->timer_ns = UINT64_MAX;
+    connection->left = -1;
+    connection->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;
+    connection->timer = evtimer_new(options->base, on_timer, connection);
+    enum status status = connection->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
     if (!status) {
-        status = resp_open(options->max_reply_bytes, options->cut_bytes, &link->reader, err);
+        status = resp_open(options->max_reply_bytes, options->cut_bytes, &connection->reader, err);
     }
     if (!status) {
         struct dial_options dial = {.base = options->base,
                                     .path = options->address->path,
-                                    .place = place_of(options),
+                                    .endpoint = endpoint_of(options),
                                     .resolver = options->resolver,
-                                    .context = link,
+                                    .context = connection,
                                     .done = on_dialled};
-        status = dial_open(&dial, &link->dial, err);
+        status = dial_open(&dial, &connection->dial, err);
     }
     if (status) {
-        resp_close(link->reader);
-        if (link->timer) {
-            event_free(link->timer);
+        resp_close(connection->reader);
+        if (connection->timer) {
+            event_free(connection->timer);
         }
-        free(link);
+        free(connection);
         return status;
     }
-    arm(link, link->connect_ns);
-    *out = link;
+    arm(connection, connection->connect_ns);
+    *out = connection;
     return STATUS_OK;
 }
 
-void link_close(struct link *link)
+void connection_close(struct connection *connection)
 {
-    if (!link || link->closed) {
+    if (!connection || connection->closed) {
         return;
     }
     struct err err;
     err_set(&err, STATUS_UNAVAILABLE, "the connection was closed");
-    link->closed = true;
-    enter(link);
-    die(link, &err);
-    flush_pending(link, &err);
-    leave(link);
+    connection->closed = true;
+    enter(connection);
+    die(connection, &err);
+    flush_pending(connection, &err);
+    leave(connection);
 }
 
-bool link_is_up(const struct link *link)
+bool connection_is_up(const struct connection *connection)
 {
-    return link && link->up;
+    return connection && connection->up;
 }
 
-size_t link_outstanding(const struct link *link)
+size_t connection_outstanding(const struct connection *connection)
 {
-    return link ? link->outstanding : 0;
+    return connection ? connection->outstanding : 0;
 }

@@ -15,26 +15,26 @@
 #include "io/resp.h"
 
 struct event_base;
-struct link;
+struct connection;
 struct resolver;
 
-/* Receives the answer to a command; `reply` lives until it returns. NULL: the link died first, `err` says how, and
- * whether Redis has run the command is unknown. */
-typedef void link_reply_fn(void *context, const struct resp_value *reply, const struct err *err);
+/* Receives the answer to a command; `reply` lives until it returns. NULL: the connection died first, `err` says how,
+ * and whether Redis has run the command is unknown. */
+typedef void connection_reply_fn(void *context, const struct resp_value *reply, const struct err *err);
 
 /* Where to, as whom, and who is told. */
-struct link_options {
+struct connection_options {
     struct event_base *base;
-    const struct address *address; /* must outlive the link, as the next two */
-    const struct place *place;     /* the server that is meant; NULL: the address' first */
-    struct resolver *resolver;     /* for host names; NULL: there are none */
-    const char *name;              /* CLIENT SETNAME; NULL for none */
-    bool sentinel;                 /* the peer is one: its own password, no database */
-    bool master_only;              /* down at once unless the server's ROLE is master */
-    uint32_t connect_timeout_ms;   /* connecting, TLS and the login together */
-    size_t max_reply_bytes;        /* what one answer may cost in memory */
-    size_t cut_bytes;              /* what is longer in an answer is dropped as it comes (RESP_CUT), and so is what does
-                                      not fit into max_reply_bytes; 0: such an answer ends the link */
+    const struct address *address;   /* must outlive the connection, as the next two */
+    const struct endpoint *endpoint; /* the server that is meant; NULL: the address' first */
+    struct resolver *resolver;       /* for host names; NULL: there are none */
+    const char *name;                /* CLIENT SETNAME; NULL for none */
+    bool sentinel;                   /* the peer is one: its own password, no database */
+    bool master_only;                /* down at once unless the server's ROLE is master */
+    uint32_t connect_timeout_ms;     /* connecting, TLS and the login together */
+    size_t max_reply_bytes;          /* what one answer may cost in memory */
+    size_t cut_bytes; /* what is longer in an answer is dropped as it comes (RESP_CUT), and so is what does
+                         not fit into max_reply_bytes; 0: such an answer ends the connection */
     void *context;
     void (*on_up)(void *context); /* connected and logged in */
     void (*on_down)(void *context,
@@ -42,27 +42,28 @@ struct link_options {
 };
 
 /* Starts to connect; the outcome comes as on_up or on_down, never before this returns.
- * Owns: the caller ends the link with link_close. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status link_open(const struct link_options *options, struct link **out, struct err *err);
+ * Owns: the caller ends the connection with connection_close. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status connection_open(const struct connection_options *options, struct connection **out,
+                                       struct err *err);
 
 /* Closes and frees; outstanding commands get their NULL before this returns, on_down is not called. Allowed inside any
  * of its callbacks. NULL is allowed. */
-void link_close(struct link *link);
+void connection_close(struct connection *connection);
 
 /* Sends a command; `reply` may be NULL when nobody wants the answer. Never calls back before it returns.
  * Errors: STATUS_UNAVAILABLE (not up), STATUS_NO_MEMORY: nothing was sent, no callback comes. */
-MUST_CHECK enum status link_command(struct link *link, size_t count, const char *const *arguments,
-                                    const size_t *lengths, uint32_t timeout_ms, link_reply_fn *reply, void *context,
-                                    struct err *err);
+MUST_CHECK enum status connection_command(struct connection *connection, size_t count, const char *const *arguments,
+                                          const size_t *lengths, uint32_t timeout_ms, connection_reply_fn *reply,
+                                          void *context, struct err *err);
 
 /* The same for a command that command_finish has written already; its bytes are copied. */
-MUST_CHECK enum status link_send(struct link *link, const char *bytes, size_t length, uint32_t timeout_ms,
-                                 link_reply_fn *reply, void *context, struct err *err);
+MUST_CHECK enum status connection_send(struct connection *connection, const char *bytes, size_t length,
+                                       uint32_t timeout_ms, connection_reply_fn *reply, void *context, struct err *err);
 
 /* Whether it is connected and logged in, so that commands may be sent. */
-bool link_is_up(const struct link *link);
+bool connection_is_up(const struct connection *connection);
 
 /* Commands sent and not answered. */
-size_t link_outstanding(const struct link *link);
+size_t connection_outstanding(const struct connection *connection);
 
 #endif

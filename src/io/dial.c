@@ -24,7 +24,7 @@ enum { LOOKUPS_MAX = 64 };
 
 /* --- Names -------------------------------------------------------------------------------------------------------- */
 
-/* Two sides: `struct resolver` is the event loop's; what the thread touches is in `struct office`, which the last of
+/* Two sides: `struct resolver` is the event loop's; what the thread touches is in `struct shared`, which the last of
  * the two to leave frees. Lookups go in by one channel and come back by another. */
 
 struct lookup {
@@ -37,14 +37,14 @@ struct lookup {
     int error;
 };
 
-struct office {
+struct shared {
     atomic_int users;
     struct channel *in, *out; /* struct lookup */
     int wake_fd;
 };
 
 struct resolver {
-    struct office *office;
+    struct shared *shared;
     struct event *wake;
     bool running;
     size_t out; /* lookups that have not come back */
@@ -59,17 +59,17 @@ static void lookup_free(struct lookup *lookup)
     free(lookup);
 }
 
-static void office_leave(struct office *office)
+static void shared_leave(struct shared *shared)
 {
-    if (atomic_fetch_sub(&office->users, 1) > 1) {
+    if (atomic_fetch_sub(&shared->users, 1) > 1) {
         return;
     }
-    channel_free(office->in);
-    channel_free(office->out);
-    if (office->wake_fd >= 0) {
-        close(office->wake_fd);
+    channel_free(shared->in);
+    channel_free(shared->out);
+    if (shared->wake_fd >= 0) {
+        close(shared->wake_fd);
     }
-    free(office);
+    free(shared);
 }
 
 /* --- Names: the thread -------------------------------------------------------------------------------------------- */
@@ -85,17 +85,17 @@ static void look_up(struct lookup *lookup)
 
 static void *thread_main(void *argument)
 {
-    struct office *office = argument;
+    struct shared *shared = argument;
     struct lookup *lookup;
-    while ((lookup = channel_receive(office->in))) {
+    while ((lookup = channel_receive(shared->in))) {
         if (!atomic_load(&lookup->abandoned)) {
             look_up(lookup);
         }
-        if (!channel_send(office->out, lookup)) {
+        if (!channel_send(shared->out, lookup)) {
             lookup_free(lookup); /* the resolver has been closed */
         }
     }
-    office_leave(office);
+    shared_leave(shared);
     return NULL;
 }
 
@@ -107,13 +107,13 @@ static enum status start_thread(struct resolver *resolver, struct err *err)
     if (resolver->running) {
         return STATUS_OK;
     }
-    atomic_fetch_add(&resolver->office->users, 1);
+    atomic_fetch_add(&resolver->shared->users, 1);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&id, NULL, thread_main, resolver->office);
+    int failed = pthread_create(&id, NULL, thread_main, resolver->shared);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
-        atomic_fetch_sub(&resolver->office->users, 1);
+        atomic_fetch_sub(&resolver->shared->users, 1);
         return err_set(err, STATUS_NO_MEMORY, "cannot start a thread for host names: %s", strerror(failed));
     }
     pthread_setname_np(id, "names");
@@ -145,7 +145,7 @@ static void on_wake(evutil_socket_t fd, short what, void *context)
     if (read(fd, &count, sizeof count) < 0) {
         return;
     }
-    while ((lookup = channel_try_receive(resolver->office->out))) {
+    while ((lookup = channel_try_receive(resolver->shared->out))) {
         resolver->out--;
         if (!atomic_load(&lookup->abandoned)) {
             give_answer(lookup);
@@ -157,19 +157,19 @@ static void on_wake(evutil_socket_t fd, short what, void *context)
 enum status resolver_open(struct event_base *base, struct resolver **out, struct err *err)
 {
     struct resolver *resolver = calloc(1, sizeof *resolver);
-    struct office *office = resolver ? calloc(1, sizeof *office) : NULL;
-    if (!office) {
+    struct shared *shared = resolver ? calloc(1, sizeof *shared) : NULL;
+    if (!shared) {
         free(resolver);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the resolver");
     }
-    resolver->office = office;
-    atomic_init(&office->users, 1);
-    office->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (office->wake_fd >= 0) {
-        resolver->wake = event_new(base, office->wake_fd, EV_READ | EV_PERSIST, on_wake, resolver);
+    resolver->shared = shared;
+    atomic_init(&shared->users, 1);
+    shared->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (shared->wake_fd >= 0) {
+        resolver->wake = event_new(base, shared->wake_fd, EV_READ | EV_PERSIST, on_wake, resolver);
     }
-    if (!resolver->wake || channel_open(LOOKUPS_MAX, -1, &office->in, err) ||
-        channel_open(LOOKUPS_MAX, office->wake_fd, &office->out, err) || event_add(resolver->wake, NULL) < 0) {
+    if (!resolver->wake || channel_open(LOOKUPS_MAX, -1, &shared->in, err) ||
+        channel_open(LOOKUPS_MAX, shared->wake_fd, &shared->out, err) || event_add(resolver->wake, NULL) < 0) {
         resolver_close(resolver);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the resolver");
     }
@@ -182,21 +182,21 @@ void resolver_close(struct resolver *resolver)
     if (!resolver) {
         return;
     }
-    struct office *office = resolver->office;
+    struct shared *shared = resolver->shared;
     struct lookup *lookup;
     if (resolver->wake) {
         event_free(resolver->wake);
     }
-    if (office->in) {
-        channel_close(office->in);
+    if (shared->in) {
+        channel_close(shared->in);
     }
-    if (office->out) {
-        channel_close(office->out);
-        while ((lookup = channel_try_receive(office->out))) {
+    if (shared->out) {
+        channel_close(shared->out);
+        while ((lookup = channel_try_receive(shared->out))) {
             lookup_free(lookup);
         }
     }
-    office_leave(office);
+    shared_leave(shared);
     free(resolver);
 }
 
@@ -216,7 +216,7 @@ enum status lookup_open(struct resolver *resolver, const char *host, uint16_t po
     atomic_init(&lookup->abandoned, false);
     lookup->done = done;
     lookup->context = context;
-    if (!channel_try_send(resolver->office->in, lookup)) {
+    if (!channel_try_send(resolver->shared->in, lookup)) {
         lookup_free(lookup);
         return err_set(err, STATUS_UNAVAILABLE, "%s: the name service does not answer", host);
     }
@@ -257,7 +257,7 @@ static void close_fd(struct dial *dial)
 static void fail_errno(struct dial *dial, int error)
 {
     char text[ADDRESS_TEXT];
-    const char *to = dial->options.path ? dial->options.path : place_print(dial->options.place, text);
+    const char *to = dial->options.path ? dial->options.path : endpoint_print(dial->options.endpoint, text);
     err_set(&dial->err, STATUS_UNAVAILABLE, "%s: %s", to, strerror(error));
     close_fd(dial);
 }
@@ -370,20 +370,20 @@ static void on_found(void *context, struct addrinfo *found, const struct err *er
 /* An address in digits needs no lookup. */
 static void start_tcp(struct dial *dial)
 {
-    const struct place *place = dial->options.place;
+    const struct endpoint *endpoint = dial->options.endpoint;
     char port[8];
-    snprintf(port, sizeof port, "%u", place->port);
+    snprintf(port, sizeof port, "%u", endpoint->port);
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    if (getaddrinfo(place->host, port, &hints, &dial->found) == 0) {
+    if (getaddrinfo(endpoint->host, port, &hints, &dial->found) == 0) {
         dial->next = dial->found;
         try_next(dial);
         return;
     }
     dial->found = NULL;
     if (!dial->options.resolver) {
-        err_set(&dial->err, STATUS_INTERNAL, "%s: nobody here looks up names", place->host);
-    } else if (!lookup_open(dial->options.resolver, place->host, place->port, on_found, dial, &dial->lookup,
+        err_set(&dial->err, STATUS_INTERNAL, "%s: nobody here looks up names", endpoint->host);
+    } else if (!lookup_open(dial->options.resolver, endpoint->host, endpoint->port, on_found, dial, &dial->lookup,
                             &dial->err)) {
         return;
     }

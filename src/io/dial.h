@@ -39,9 +39,9 @@ void lookup_close(struct lookup *lookup);
 /* Where to, and who is told. */
 struct dial_options {
     struct event_base *base;
-    const char *path;          /* a unix socket, or */
-    const struct place *place; /* a host; both must outlive the dial */
-    struct resolver *resolver; /* for hosts that are names; NULL: there are none */
+    const char *path;                /* a unix socket, or */
+    const struct endpoint *endpoint; /* a host; both must outlive the dial */
+    struct resolver *resolver;       /* for hosts that are names; NULL: there are none */
     void *context;
     /* Comes once, from the event loop: a connected non-blocking socket, now the callee's, or -1 and the last error. */
     void (*done)(void *context, int fd, const struct err *err);

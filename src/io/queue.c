@@ -15,15 +15,15 @@ static const uint64_t MAX_REPLY_BYTES = 64 << 20;
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
 
-static void close_links(struct queue *queue)
+static void close_connections(struct queue *queue)
 {
-    struct link *reader = queue->reader, *writer = queue->writer;
+    struct connection *reader = queue->reader, *writer = queue->writer;
     queue->reader = queue->writer = NULL;
-    queue->scripts.link = NULL;
+    queue->scripts.connection = NULL;
     queue->reader_ready = queue->writer_ready = queue->rejoining = false;
-    seek_stop(queue->seek);
-    link_close(reader);
-    link_close(writer);
+    find_master_stop(queue->finder);
+    connection_close(reader);
+    connection_close(writer);
 }
 
 /* Leaves the present state for `to`: everything that is out fails, and the worker hears of a disconnect if it had heard
@@ -37,7 +37,7 @@ static void drop(struct queue *queue, enum queue_state to)
     }
     queue->state = to;
     queue->stats.connected = false;
-    close_links(queue);
+    close_connections(queue);
 }
 
 void queue_stop(struct queue *queue, const struct err *err)
@@ -86,7 +86,7 @@ void queue_down(struct queue *queue, const struct err *err)
     queue_wake_in(queue->retry, wait_ms);
 }
 
-static void on_link_down(void *context, const struct err *err)
+static void on_down(void *context, const struct err *err)
 {
     queue_down(context, err);
 }
@@ -101,37 +101,37 @@ static void on_writer_up(void *context)
     queue_join_writer(context);
 }
 
-static void connect_both(struct queue *queue, const struct place *place)
+static void connect_both(struct queue *queue, const struct endpoint *endpoint)
 {
     struct err err;
-    struct link_options options = {
+    struct connection_options options = {
         .base = queue->options.base,
         .address = queue->options.address,
-        .place = place,
+        .endpoint = endpoint,
         .resolver = queue->resolver,
         .name = queue->worker,
-        .master_only = place != NULL,
+        .master_only = endpoint != NULL,
         .connect_timeout_ms = queue->options.connect_timeout_ms,
         .max_reply_bytes = queue->options.max_reply_bytes,
         .context = queue,
         .on_up = on_writer_up,
-        .on_down = on_link_down,
+        .on_down = on_down,
     };
-    queue->place = place;
-    enum status status = link_open(&options, &queue->writer, &err);
+    queue->endpoint = endpoint;
+    enum status status = connection_open(&options, &queue->writer, &err);
     options.on_up = on_reader_up;
     options.cut_bytes = queue->options.max_reply_bytes / CUT_PART;
     if (!status) {
-        status = link_open(&options, &queue->reader, &err);
+        status = connection_open(&options, &queue->reader, &err);
     }
     if (status) {
         queue_down(queue, &err);
     }
 }
 
-static void on_master(void *context, const struct place *place)
+static void on_master(void *context, const struct endpoint *endpoint)
 {
-    connect_both(context, place);
+    connect_both(context, endpoint);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *context)
@@ -143,8 +143,8 @@ static void on_retry(evutil_socket_t fd, short what, void *context)
     if (queue->moved_due) {
         queue->moved_due = false;
         connect_both(queue, &queue->moved);
-    } else if (queue->seek) {
-        seek_start(queue->seek);
+    } else if (queue->finder) {
+        find_master_start(queue->finder);
     } else {
         connect_both(queue, NULL);
     }
@@ -172,17 +172,17 @@ static void set_defaults(struct queue_options *options)
 /* What finds the server: names to addresses, and which of several is the master. */
 static enum status open_finders(struct queue *queue, struct err *err)
 {
-    struct seek_options options = {
+    struct find_master_options options = {
         .base = queue->options.base,
         .address = queue->options.address,
         .timeout_ms = queue->options.connect_timeout_ms,
         .context = queue,
         .on_found = on_master,
-        .on_failed = on_link_down,
+        .on_failed = on_down,
     };
     TRY(resolver_open(queue->options.base, &queue->resolver, err));
     options.resolver = queue->resolver;
-    return address_is_plural(queue->options.address) ? seek_open(&options, &queue->seek, err) : STATUS_OK;
+    return address_is_plural(queue->options.address) ? find_master_open(&options, &queue->finder, err) : STATUS_OK;
 }
 
 static void name_streams(struct queue *queue)
@@ -235,8 +235,8 @@ void queue_close(struct queue *queue)
         return;
     }
     queue->state = QUEUE_STOPPED;
-    close_links(queue); /* every task becomes a failed event, which nobody hears; its requests are the worker's */
-    seek_close(queue->seek);
+    close_connections(queue); /* every task becomes a failed event, which nobody hears; its requests are the worker's */
+    find_master_close(queue->finder);
     resolver_close(queue->resolver);
     entries_free(&queue->entries);
     struct event *const events[] = {queue->retry, queue->outbox, queue->group_retry, queue->control.timer};

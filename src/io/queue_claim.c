@@ -205,7 +205,8 @@ void queue_reclaim(struct queue *queue, struct action *action)
         return;
     }
     const char *const words[] = {"XINFO", "CONSUMERS", queue_stream(queue, action->read.class), QUEUE_GROUP};
-    if (link_command(queue->writer, 4, words, NULL, queue->options.command_timeout_ms, on_consumers, task, &err)) {
+    if (connection_command(queue->writer, 4, words, NULL, queue->options.command_timeout_ms, on_consumers, task,
+                           &err)) {
         queue_task_fail(task);
     }
 }

@@ -147,7 +147,7 @@ static void ask(struct queue *queue)
     struct err err;
     const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)};
     queue->control.looking =
-        !link_command(queue->writer, 2, words, NULL, queue->options.command_timeout_ms, on_asked, queue, &err);
+        !connection_command(queue->writer, 2, words, NULL, queue->options.command_timeout_ms, on_asked, queue, &err);
     if (!queue->control.looking) {
         rest(queue);
     }

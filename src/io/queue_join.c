@@ -42,8 +42,8 @@ static void up(struct queue *queue, uint64_t redis_ms)
 {
     char text[ADDRESS_TEXT];
     log_info("redis_connected",
-             log_str("address",
-                     queue->place ? place_print(queue->place, text) : address_print(queue->options.address, text)),
+             log_str("address", queue->endpoint ? endpoint_print(queue->endpoint, text)
+                                                : address_print(queue->options.address, text)),
              log_str("queue", queue->options.name), log_str("worker", queue->worker));
     queue->state = QUEUE_UP;
     queue->stats.connected = true;
@@ -82,8 +82,8 @@ static void on_time(void *context, const struct resp_value *reply, const struct 
 static void ask_time(struct queue *queue)
 {
     struct err err;
-    if (queue->writer && link_command(queue->writer, 1, (const char *const[]){"TIME"}, NULL,
-                                      queue->options.command_timeout_ms, on_time, queue, &err)) {
+    if (queue->writer && connection_command(queue->writer, 1, (const char *const[]){"TIME"}, NULL,
+                                            queue->options.command_timeout_ms, on_time, queue, &err)) {
         queue_down(queue, &err);
     }
 }
@@ -276,11 +276,11 @@ static void on_info(void *context, const struct resp_value *reply, const struct 
 void queue_join_writer(struct queue *queue)
 {
     struct err err;
-    queue->scripts.link = queue->writer;
+    queue->scripts.connection = queue->writer;
     queue->scripts.context = queue;
     queue->scripts.on_loaded = on_scripts;
-    if (link_command(queue->writer, 1, (const char *const[]){"INFO"}, NULL, queue->options.command_timeout_ms, on_info,
-                     queue, &err)) {
+    if (connection_command(queue->writer, 1, (const char *const[]){"INFO"}, NULL, queue->options.command_timeout_ms,
+                           on_info, queue, &err)) {
         queue_down(queue, &err);
     }
 }
@@ -305,8 +305,8 @@ static void on_client_id(void *context, const struct resp_value *reply, const st
 void queue_join_reader(struct queue *queue)
 {
     struct err err;
-    if (link_command(queue->reader, 2, (const char *const[]){"CLIENT", "ID"}, NULL, queue->options.command_timeout_ms,
-                     on_client_id, queue, &err)) {
+    if (connection_command(queue->reader, 2, (const char *const[]){"CLIENT", "ID"}, NULL,
+                           queue->options.command_timeout_ms, on_client_id, queue, &err)) {
         queue_down(queue, &err);
     }
 }

@@ -136,8 +136,8 @@ void queue_unblock(struct queue *queue)
     struct err err;
     snprintf(id, sizeof id, "%lld", queue->reader_id);
     const char *const words[] = {"CLIENT", "UNBLOCK", id};
-    if (queue->state == QUEUE_UP &&
-        link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_unblocked, queue, &err)) {
+    if (queue->state == QUEUE_UP && connection_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms,
+                                                       on_unblocked, queue, &err)) {
         return; /* then the read blocks until its time is over: late, not wrong */
     }
 }

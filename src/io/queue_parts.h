@@ -59,7 +59,7 @@ void queue_add_entry_id(struct command *command, struct entry_id id);
 
 /* Sends a script's call with the queue's timeout. Owns: takes the command's bytes. False: nothing was sent, no callback
  * comes. */
-MUST_CHECK bool queue_call(struct queue *queue, struct command *command, link_reply_fn *reply, void *context);
+MUST_CHECK bool queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context);
 
 /* --- queue.c --- */
 

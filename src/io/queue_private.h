@@ -2,12 +2,12 @@
 #ifndef IO_QUEUE_PRIVATE_H
 #define IO_QUEUE_PRIVATE_H
 
-#include "io/entries.h"
 #include "io/connection.h"
-#include "io/queue.h"
 #include "io/dial.h"
+#include "io/entries.h"
+#include "io/find_master.h"
+#include "io/queue.h"
 #include "io/scripts.h"
-#include "io/seek.h"
 
 #define QUEUE_GROUP "sluice"
 #define QUEUE_RELEASED "released"
@@ -70,12 +70,12 @@ struct queue {
     struct queue_options options;
     enum queue_state state;
     struct resolver *resolver;
-    struct seek *seek;         /* NULL: the address names one server */
-    const struct place *place; /* of the server that it found, or that another one named */
-    struct place moved;        /* a cluster says that the queue lives there; no host: it has not */
+    struct find_master *finder;      /* NULL: the address names one server */
+    const struct endpoint *endpoint; /* of the server that it found, or that another one named */
+    struct endpoint moved;           /* a cluster says that the queue lives there; no host: it has not */
     char moved_host[256];
     bool moved_due; /* the next connect goes there */
-    struct link *reader, *writer;
+    struct connection *reader, *writer;
     struct scripts scripts;
     char worker[QUEUE_WORKER_MAX];
     char token[33]; /* of the alive key: who we are beside our name */
@@ -123,9 +123,9 @@ struct queue {
     char precisions[64];      /* of the queue's workers, likewise; "": they agree, or another one keeps house */
     uint64_t mending_entries; /* that lua/mend has parked since it last set a stream back */
     uint64_t refusals_told, refusals_untold; /* by the log, since the last pulse */
-    uint64_t ended[CLASS_COUNT][ENDS];    /* requests, since the last pulse that counted some … */
-    uint64_t counting[CLASS_COUNT][ENDS]; /* … those that it counts, until it is answered … */
-    uint64_t counted;                     /* … and its number, by which a repeated one is known; 0: none yet */
+    uint64_t ended[CLASS_COUNT][ENDS];       /* requests, since the last pulse that counted some … */
+    uint64_t counting[CLASS_COUNT][ENDS];    /* … those that it counts, until it is answered … */
+    uint64_t counted;                        /* … and its number, by which a repeated one is known; 0: none yet */
     struct queue_stats stats;
 };
 

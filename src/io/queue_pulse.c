@@ -307,7 +307,7 @@ void queue_pulse(struct queue *queue, struct action *action)
         answered(task, false);
     }
     const char *const words[] = {"INFO", "memory", "clients"};
-    if (link_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
+    if (connection_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
         answered(task, false);
     }
 }

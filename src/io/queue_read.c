@@ -108,7 +108,7 @@ static enum status send_read(struct task *task, uint32_t count, uint32_t block_m
     }
     enum status status = command_finish(&command, &bytes, &length, err);
     if (!status) {
-        status = link_send(queue->reader, bytes, length, block_ms + READ_GRACE_MS, on_entries, task, err);
+        status = connection_send(queue->reader, bytes, length, block_ms + READ_GRACE_MS, on_entries, task, err);
     }
     command_free(&command);
     return status;

@@ -14,7 +14,7 @@ void queue_follow(struct queue *queue, const struct resp_value *reply)
     const char *colon = space ? strrchr(space, ':') : NULL;
     long port = colon ? strtol(colon + 1, NULL, 10) : 0;
     const struct address *address = queue->options.address;
-    const struct place *here = queue->place ? queue->place : address->places;
+    const struct endpoint *here = queue->endpoint ? queue->endpoint : address->endpoints;
     if (port < 1 || port > 65535 || !here) {
         return;
     }
@@ -24,7 +24,7 @@ void queue_follow(struct queue *queue, const struct resp_value *reply)
     } else if (here != &queue->moved) {
         snprintf(queue->moved_host, sizeof queue->moved_host, "%s", here->host);
     }
-    queue->moved = (struct place){queue->moved_host, (uint16_t)port};
+    queue->moved = (struct endpoint){queue->moved_host, (uint16_t)port};
     queue->moved_due = true;
 }
 

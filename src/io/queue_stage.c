@@ -39,7 +39,7 @@ static enum status send(struct queue *queue, struct command *command, struct err
     size_t length;
     enum status status = command_finish(command, &bytes, &length, err);
     if (!status) {
-        status = link_send(queue->writer, bytes, length, queue->options.command_timeout_ms, NULL, NULL, err);
+        status = connection_send(queue->writer, bytes, length, queue->options.command_timeout_ms, NULL, NULL, err);
     }
     command_free(command);
     return status;

@@ -41,7 +41,7 @@ void queue_add_entry_id(struct command *command, struct entry_id id)
     command_text(command, text);
 }
 
-bool queue_call(struct queue *queue, struct command *command, link_reply_fn *reply, void *context)
+bool queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
 {
     struct err err;
     return !script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err);

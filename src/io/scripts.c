@@ -15,7 +15,7 @@ struct call {
     struct command command;
     uint32_t timeout_ms;
     bool repeated;
-    link_reply_fn *reply;
+    connection_reply_fn *reply;
     void *context;
 };
 
@@ -23,7 +23,7 @@ static void on_digest(void *context, const struct resp_value *reply, const struc
 {
     struct scripts *scripts = context;
     if (!reply) {
-        return; /* the link is gone, and its owner knows */
+        return; /* the connection is gone, and its owner knows */
     }
     (void)err;
     unsigned index = SCRIPT_COUNT - scripts->loading--;
@@ -42,12 +42,13 @@ static void on_digest(void *context, const struct resp_value *reply, const struc
     }
 }
 
-static enum status load_all(struct scripts *scripts, link_reply_fn *reply, struct err *err)
+static enum status load_all(struct scripts *scripts, connection_reply_fn *reply, struct err *err)
 {
     for (int i = 0; i < SCRIPT_COUNT; i++) {
         const char *const words[] = {"SCRIPT", "LOAD", script_sources[i].text};
         const size_t lengths[] = {6, 4, script_sources[i].length};
-        enum status status = link_command(scripts->link, 3, words, lengths, LOAD_TIMEOUT_MS, reply, scripts, err);
+        enum status status =
+            connection_command(scripts->connection, 3, words, lengths, LOAD_TIMEOUT_MS, reply, scripts, err);
         if (status) {
             return status;
         }
@@ -82,7 +83,7 @@ static enum status call_send(struct call *call, struct err *err)
     size_t length;
     enum status status = command_finish(&call->command, &bytes, &length, err);
     if (!status) {
-        status = link_send(call->scripts->link, bytes, length, call->timeout_ms, on_answer, call, err);
+        status = connection_send(call->scripts->connection, bytes, length, call->timeout_ms, on_answer, call, err);
     }
     return status;
 }
@@ -121,8 +122,8 @@ static void on_answer(void *context, const struct resp_value *reply, const struc
     call_free(call);
 }
 
-enum status script_send(struct scripts *scripts, struct command *command, uint32_t timeout_ms, link_reply_fn *reply,
-                        void *context, struct err *err)
+enum status script_send(struct scripts *scripts, struct command *command, uint32_t timeout_ms,
+                        connection_reply_fn *reply, void *context, struct err *err)
 {
     struct call *call = malloc(sizeof *call);
     if (!call) {

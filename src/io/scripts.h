@@ -45,9 +45,9 @@ extern const struct script_source script_sources[SCRIPT_COUNT];
 
 enum { SCRIPT_DIGEST = 40 };
 
-/* The scripts as one connection knows them; lives as long as its owner wants, calls belong to the link. */
+/* The scripts as one connection knows them; lives as long as its owner wants, calls belong to the connection. */
 struct scripts {
-    struct link *link;
+    struct connection *connection;
     char digest[SCRIPT_COUNT][SCRIPT_DIGEST + 1];
     uint64_t reloaded; /* times a script was missing */
     unsigned loading;  /* answers to come */
@@ -55,16 +55,17 @@ struct scripts {
     void (*on_loaded)(void *context, const struct err *err); /* NULL: all are loaded */
 };
 
-/* Loads all scripts over `scripts->link`; on_loaded comes from the event loop, unless the link dies: then only on_down
- * of the link says so. Errors: as link_command. */
+/* Loads all scripts over `scripts->connection`; on_loaded comes from the event loop, unless the connection dies: then
+ * only on_down of the connection says so. Errors: as connection_command. */
 MUST_CHECK enum status scripts_load(struct scripts *scripts, struct err *err);
 
 /* Begins a call: appends EVALSHA, the digest and the number of keys; the caller appends keys and arguments. */
 void script_begin(const struct scripts *scripts, enum script script, size_t keys, struct command *command);
 
-/* Sends the call; the answer comes as for link_command.
- * Owns: takes the command's bytes (they are kept for a repetition), also when it fails. Errors: as link_command. */
+/* Sends the call; the answer comes as for connection_command.
+ * Owns: takes the command's bytes (they are kept for a repetition), also when it fails. Errors: as connection_command.
+ */
 MUST_CHECK enum status script_send(struct scripts *scripts, struct command *command, uint32_t timeout_ms,
-                                   link_reply_fn *reply, void *context, struct err *err);
+                                   connection_reply_fn *reply, void *context, struct err *err);
 
 #endif

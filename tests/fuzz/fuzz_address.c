@@ -13,14 +13,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data, size);
     text[size] = '\0';
     if (address_parse(text, &address, &err)) {
-        FUZZ_CHECK(err.message[0] && !address.places && !address.path && !address.password);
+        FUZZ_CHECK(err.message[0] && !address.endpoints && !address.path && !address.password);
     } else {
-        FUZZ_CHECK((address.path != NULL) != (address.place_count > 0));
-        FUZZ_CHECK(address.place_count <= ADDRESS_PLACES_MAX);
-        FUZZ_CHECK(!address.master || (address.master[0] && address.place_count > 0));
+        FUZZ_CHECK((address.path != NULL) != (address.endpoint_count > 0));
+        FUZZ_CHECK(address.endpoint_count <= ADDRESS_ENDPOINTS_MAX);
+        FUZZ_CHECK(!address.master || (address.master[0] && address.endpoint_count > 0));
         FUZZ_CHECK(!address.encrypted || !address.path);
-        for (size_t i = 0; i < address.place_count; i++) {
-            FUZZ_CHECK(address.places[i].host && strlen(place_print(&address.places[i], printed)) < ADDRESS_TEXT);
+        for (size_t i = 0; i < address.endpoint_count; i++) {
+            FUZZ_CHECK(address.endpoints[i].host &&
+                       strlen(endpoint_print(&address.endpoints[i], printed)) < ADDRESS_TEXT);
         }
         FUZZ_CHECK(strlen(address_print(&address, printed)) < ADDRESS_TEXT);
         address_free(&address);

@@ -78,7 +78,7 @@ struct ceiling {
     const struct ceiling_run *run;
     struct event_base *base;
     struct resolver *resolver;
-    struct link *link;
+    struct connection *connection;
     struct scripts scripts;
     struct command command; /* kept, so that its memory is */
     char dim[16];
@@ -124,14 +124,14 @@ static void make_embedding(struct ceiling *ceiling)
 }
 
 /* Sends the command that was built; `reply` NULL: its answer does not matter. */
-static void send_command(struct ceiling *ceiling, link_reply_fn *reply)
+static void send_command(struct ceiling *ceiling, connection_reply_fn *reply)
 {
     const char *bytes;
     size_t length;
     struct err err;
     enum status status = command_finish(&ceiling->command, &bytes, &length, &err);
     if (status == STATUS_OK)
-        status = link_send(ceiling->link, bytes, length, TIMEOUT_MS, reply, ceiling, &err);
+        status = connection_send(ceiling->connection, bytes, length, TIMEOUT_MS, reply, ceiling, &err);
     if (status != STATUS_OK)
         fail(ceiling, &err);
     else
@@ -299,7 +299,7 @@ static void on_up(void *context)
 {
     struct ceiling *ceiling = context;
     struct err err;
-    ceiling->scripts.link = ceiling->link;
+    ceiling->scripts.connection = ceiling->connection;
     if (scripts_load(&ceiling->scripts, &err) != STATUS_OK)
         fail(ceiling, &err);
 }
@@ -312,20 +312,20 @@ static void on_down(void *context, const struct err *err)
 static enum status settle_all(struct ceiling *ceiling, struct err *err)
 {
     enum { REPLY_BYTES = 64 << 20 };
-    struct link_options options = {.address = &ceiling->run->stage->address,
-                                   .name = "sluice-bench",
-                                   .connect_timeout_ms = TIMEOUT_MS,
-                                   .max_reply_bytes = REPLY_BYTES,
-                                   .context = ceiling,
-                                   .on_up = on_up,
-                                   .on_down = on_down};
+    struct connection_options options = {.address = &ceiling->run->stage->address,
+                                         .name = "sluice-bench",
+                                         .connect_timeout_ms = TIMEOUT_MS,
+                                         .max_reply_bytes = REPLY_BYTES,
+                                         .context = ceiling,
+                                         .on_up = on_up,
+                                         .on_down = on_down};
     ceiling->base = event_base_new();
     if (ceiling->base == NULL || !buffer_ok(&ceiling->embedding))
         return err_set(err, STATUS_NO_MEMORY, "no memory for a bare client");
     TRY(resolver_open(ceiling->base, &ceiling->resolver, err));
     options.base = ceiling->base;
     options.resolver = ceiling->resolver;
-    TRY(link_open(&options, &ceiling->link, err));
+    TRY(connection_open(&options, &ceiling->connection, err));
     while (ceiling->err.status == STATUS_OK && (ceiling->end_ns == 0 || ceiling->out > 0) &&
            *ceiling->run->stage->stop == 0)
         event_base_loop(ceiling->base, EVLOOP_ONCE);
@@ -344,7 +344,7 @@ enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64
     enum status status = settle_all(&ceiling, err);
     *settled = ceiling.settled;
     *took_ns = ceiling.end_ns - ceiling.begin_ns;
-    link_close(ceiling.link);
+    connection_close(ceiling.connection);
     if (ceiling.resolver != NULL)
         resolver_close(ceiling.resolver);
     if (ceiling.base != NULL)

@@ -31,7 +31,7 @@ struct ceiling_run {
 };
 
 /* Reads and settles. `settled`, `took_ns`: how many (up to a flight more than wanted), and how long it took.
- * Errors: those of link_open and link_command; STATUS_UNSUPPORTED (several Redis servers, or sentinels);
+ * Errors: those of connection_open and connection_command; STATUS_UNSUPPORTED (several Redis servers, or sentinels);
  * STATUS_INTERNAL (an entry was not settled). */
 MUST_CHECK enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64_t *took_ns,
                                    struct err *err);

@@ -11,8 +11,8 @@ static void expect(const char *text, const char *path, const char *host, unsigne
     if (address_parse(text, &address, &err)) {
         fail_msg("%s: %s", text, err.message);
     }
-    assert_int_equal(address.place_count, host ? 1 : 0);
-    const char *got[] = {address.path, host ? address.places[0].host : NULL, address.user, address.password};
+    assert_int_equal(address.endpoint_count, host ? 1 : 0);
+    const char *got[] = {address.path, host ? address.endpoints[0].host : NULL, address.user, address.password};
     const char *wanted[] = {path, host, user, password};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(got[i] == NULL, wanted[i] == NULL);
@@ -20,7 +20,7 @@ static void expect(const char *text, const char *path, const char *host, unsigne
             assert_string_equal(got[i], wanted[i]);
         }
     }
-    assert_int_equal(host ? address.places[0].port : 0, port);
+    assert_int_equal(host ? address.endpoints[0].port : 0, port);
     assert_int_equal(address.db, db);
     assert_false(address.encrypted);
     assert_false(address_is_plural(&address));
@@ -66,13 +66,13 @@ static void several_servers(void **state)
     struct err err;
     assert_int_equal(address_parse("redis://u:p,q@a,b:7000,[::1]:7001/2", &address, &err), STATUS_OK);
     assert_true(address_is_plural(&address));
-    assert_int_equal(address.place_count, 3);
-    assert_string_equal(address.places[0].host, "a");
-    assert_int_equal(address.places[0].port, 6379);
-    assert_string_equal(address.places[1].host, "b");
-    assert_int_equal(address.places[1].port, 7000);
-    assert_string_equal(address.places[2].host, "::1");
-    assert_int_equal(address.places[2].port, 7001);
+    assert_int_equal(address.endpoint_count, 3);
+    assert_string_equal(address.endpoints[0].host, "a");
+    assert_int_equal(address.endpoints[0].port, 6379);
+    assert_string_equal(address.endpoints[1].host, "b");
+    assert_int_equal(address.endpoints[1].port, 7000);
+    assert_string_equal(address.endpoints[2].host, "::1");
+    assert_int_equal(address.endpoints[2].port, 7001);
     assert_string_equal(address.password, "p,q");
     assert_int_equal(address.db, 2);
     address_free(&address);
@@ -86,9 +86,9 @@ static void sentinels(void **state)
     assert_int_equal(address_parse("rediss+sentinel://u:p@a,b:7000/my%20master/4", &address, &err), STATUS_OK);
     assert_true(address_is_plural(&address));
     assert_true(address.encrypted);
-    assert_int_equal(address.place_count, 2);
-    assert_int_equal(address.places[0].port, 26379);
-    assert_int_equal(address.places[1].port, 7000);
+    assert_int_equal(address.endpoint_count, 2);
+    assert_int_equal(address.endpoints[0].port, 26379);
+    assert_int_equal(address.endpoints[1].port, 7000);
     assert_string_equal(address.master, "my master");
     assert_string_equal(address.user, "u");
     assert_int_equal(address.db, 4);
@@ -154,7 +154,7 @@ static void refused(void **state)
             fail_msg("%s: status %d, \"%s\"", cases[i].text, err.status, err.message);
         }
         assert_null(strstr(err.message, "secret"));
-        assert_null(address.places);
+        assert_null(address.endpoints);
         assert_null(address.password);
     }
 }

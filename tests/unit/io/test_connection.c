@@ -1,4 +1,4 @@
-/* A link against a peer that the test plays itself: a listening socket, raw bytes, and every way to die. */
+/* A connection against a peer that the test plays itself: a listening socket, raw bytes, and every way to die. */
 #include "io/connection.h"
 
 #include <event2/event.h>
@@ -14,12 +14,12 @@ struct stage {
     char dir[32], path[64];
     int listener, peer;
     struct address address;
-    struct link *link;
+    struct connection *connection;
     int ups, downs, answers, nulls;
     long long last;
     struct err err;
     bool close_in_answer, down_before_nulls;
-    bool sentinel, master_only; /* of the link to be opened */
+    bool sentinel, master_only; /* of the connection to be opened */
 };
 
 static void on_up(void *context)
@@ -46,16 +46,16 @@ static void on_reply(void *context, const struct resp_value *reply, const struct
         stage->last = reply->integer;
     }
     if (reply && stage->close_in_answer) {
-        struct link *link = stage->link;
-        stage->link = NULL;
-        link_close(link);
+        struct connection *connection = stage->connection;
+        stage->connection = NULL;
+        connection_close(connection);
     }
 }
 
-static void open_link(struct stage *stage, size_t max_bytes)
+static void open_connection(struct stage *stage, size_t max_bytes)
 {
     struct err err;
-    struct link_options options = {
+    struct connection_options options = {
         .base = stage->base,
         .address = &stage->address,
         .sentinel = stage->sentinel,
@@ -66,7 +66,7 @@ static void open_link(struct stage *stage, size_t max_bytes)
         .on_up = on_up,
         .on_down = on_down,
     };
-    assert_int_equal(link_open(&options, &stage->link, &err), STATUS_OK);
+    assert_int_equal(connection_open(&options, &stage->connection, &err), STATUS_OK);
     assert_int_equal(stage->ups + stage->downs, 0); /* never before it returns */
 }
 
@@ -75,7 +75,7 @@ static int setup(void **state)
     struct stage *stage = calloc(1, sizeof *stage);
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     stage->base = event_base_new();
-    strcpy(stage->dir, "/tmp/sluice-link-XXXXXX");
+    strcpy(stage->dir, "/tmp/sluice-connection-XXXXXX");
     assert_non_null(mkdtemp(stage->dir));
     snprintf(stage->path, sizeof stage->path, "%s/s", stage->dir);
     strcpy(to.sun_path, stage->path);
@@ -91,7 +91,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct stage *stage = *state;
-    link_close(stage->link);
+    connection_close(stage->connection);
     event_base_free(stage->base);
     close(stage->listener);
     if (stage->peer >= 0) {
@@ -109,7 +109,7 @@ static void turn(struct stage *stage)
     event_base_loop(stage->base, EVLOOP_ONCE);
 }
 
-/* Lets the link come: it dials from the event loop. */
+/* Lets the connection come: it dials from the event loop. */
 static void accept_peer(struct stage *stage)
 {
     while ((stage->peer = accept(stage->listener, NULL, NULL)) < 0) {
@@ -117,9 +117,9 @@ static void accept_peer(struct stage *stage)
     }
 }
 
-static void connect_link(struct stage *stage, size_t max_bytes)
+static void connect_and_accept(struct stage *stage, size_t max_bytes)
 {
-    open_link(stage, max_bytes);
+    open_connection(stage, max_bytes);
     while (stage->ups == 0 && stage->downs == 0) {
         turn(stage);
     }
@@ -130,7 +130,8 @@ static void send_command(struct stage *stage, uint32_t timeout_ms)
 {
     struct err err;
     const char *const words[] = {"PING"};
-    assert_int_equal(link_command(stage->link, 1, words, NULL, timeout_ms, on_reply, stage, &err), STATUS_OK);
+    assert_int_equal(connection_command(stage->connection, 1, words, NULL, timeout_ms, on_reply, stage, &err),
+                     STATUS_OK);
 }
 
 static void say(struct stage *stage, const char *bytes)
@@ -141,11 +142,11 @@ static void say(struct stage *stage, const char *bytes)
 static void answers_come_in_order_byte_by_byte(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     for (int i = 0; i < 3; i++) {
         send_command(stage, 20000);
     }
-    assert_int_equal(link_outstanding(stage->link), 3);
+    assert_int_equal(connection_outstanding(stage->connection), 3);
     const char *bytes = ":1\r\n:2\r\n:3\r\n";
     for (; *bytes; bytes++) {
         say(stage, (const char[]){*bytes, '\0'});
@@ -155,7 +156,7 @@ static void answers_come_in_order_byte_by_byte(void **state)
         turn(stage);
     }
     assert_int_equal(stage->last, 3);
-    assert_int_equal(link_outstanding(stage->link), 0);
+    assert_int_equal(connection_outstanding(stage->connection), 0);
     assert_int_equal(stage->downs, 0);
 }
 
@@ -168,16 +169,17 @@ static void expect_death(struct stage *stage, enum status status, int nulls)
     assert_int_equal(stage->downs, 1);
     assert_int_equal(stage->nulls, nulls);
     assert_true(stage->down_before_nulls);
-    assert_false(link_is_up(stage->link));
+    assert_false(connection_is_up(stage->connection));
     struct err err;
     const char *const words[] = {"PING"};
-    assert_int_equal(link_command(stage->link, 1, words, NULL, 1000, on_reply, stage, &err), STATUS_UNAVAILABLE);
+    assert_int_equal(connection_command(stage->connection, 1, words, NULL, 1000, on_reply, stage, &err),
+                     STATUS_UNAVAILABLE);
 }
 
 static void a_closed_peer_ends_everything_once(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     send_command(stage, 20000);
     send_command(stage, 20000);
     close(stage->peer);
@@ -188,7 +190,7 @@ static void a_closed_peer_ends_everything_once(void **state)
 static void nonsense_ends_it(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     send_command(stage, 20000);
     say(stage, "HTTP/1.1 400\r\n");
     expect_death(stage, STATUS_BAD_INPUT, 1);
@@ -197,7 +199,7 @@ static void nonsense_ends_it(void **state)
 static void an_answer_without_question_ends_it(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     say(stage, ":1\r\n");
     expect_death(stage, STATUS_BAD_INPUT, 0);
 }
@@ -205,7 +207,7 @@ static void an_answer_without_question_ends_it(void **state)
 static void an_answer_above_the_cap_ends_it(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 1000);
+    connect_and_accept(stage, 1000);
     send_command(stage, 20000);
     say(stage, "*2147483647\r\n");
     expect_death(stage, STATUS_UNSUPPORTED, 1);
@@ -214,7 +216,7 @@ static void an_answer_above_the_cap_ends_it(void **state)
 static void silence_ends_it(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     send_command(stage, 600000);
     send_command(stage, 20); /* its deadline counts though it is not the first */
     expect_death(stage, STATUS_UNAVAILABLE, 2);
@@ -228,7 +230,7 @@ static void a_slow_answer_is_no_silence(void **state)
     struct stage *stage = *state;
     static char piece[PIECE];
     char head[32];
-    connect_link(stage, PIECE * PIECES * 2);
+    connect_and_accept(stage, PIECE * PIECES * 2);
     send_command(stage, SLOW_MS);
     memset(piece, 'x', sizeof piece);
     snprintf(head, sizeof head, "$%d\r\n", PIECE * PIECES);
@@ -255,8 +257,9 @@ static void a_slow_request_is_no_silence(void **state)
     const size_t lengths[] = {3, 3, sizeof text};
     size_t left = sizeof text + 40;
     struct err err;
-    connect_link(stage, 10000);
-    assert_int_equal(link_command(stage->link, 3, words, lengths, SLOW_MS, on_reply, stage, &err), STATUS_OK);
+    connect_and_accept(stage, 10000);
+    assert_int_equal(connection_command(stage->connection, 3, words, lengths, SLOW_MS, on_reply, stage, &err),
+                     STATUS_OK);
     while (left > 60) {
         usleep(PIECE_MS * 1000);
         event_base_loop(stage->base, EVLOOP_NONBLOCK);
@@ -277,7 +280,7 @@ static void a_slow_request_is_no_silence(void **state)
 static void a_drip_is_silence(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     send_command(stage, SLOW_MS);
     say(stage, "$1000\r\n");
     for (int i = 0; i < 900 && stage->downs == 0; i++) {
@@ -295,7 +298,7 @@ static void nobody_there_is_told_later(void **state)
 {
     struct stage *stage = *state;
     unlink(stage->path);
-    open_link(stage, 10000);
+    open_connection(stage, 10000);
     expect_death(stage, STATUS_UNAVAILABLE, 0);
     assert_int_equal(stage->ups, 0);
 }
@@ -303,7 +306,7 @@ static void nobody_there_is_told_later(void **state)
 static void closing_inside_an_answer(void **state)
 {
     struct stage *stage = *state;
-    connect_link(stage, 10000);
+    connect_and_accept(stage, 10000);
     send_command(stage, 20000);
     send_command(stage, 20000);
     stage->close_in_answer = true;
@@ -315,11 +318,11 @@ static void closing_inside_an_answer(void **state)
     assert_int_equal(stage->downs, 0); /* who closes knows */
 }
 
-/* Opens the link, and these bytes have to be the first that it sends. */
+/* Opens the connection, and these bytes have to be the first that it sends. */
 static void expect_login(struct stage *stage, const char *expected)
 {
     char got[256] = "";
-    open_link(stage, 10000);
+    open_connection(stage, 10000);
     accept_peer(stage);
     for (size_t at = 0; at < strlen(expected);) {
         event_base_loop(stage->base, EVLOOP_NONBLOCK);
@@ -410,7 +413,7 @@ static void a_refused_password_is_denied(void **state)
     struct stage *stage = *state;
     struct err err;
     assert_int_equal(address_set_login(&stage->address, "u", "p", &err), STATUS_OK);
-    open_link(stage, 10000);
+    open_connection(stage, 10000);
     accept_peer(stage);
     say(stage, "-WRONGPASS invalid username-password pair\r\n");
     expect_death(stage, STATUS_DENIED, 0);

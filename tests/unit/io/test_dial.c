@@ -235,7 +235,8 @@ static void closing_does_not_wait_for_a_hanging_lookup(void **state)
     assert_string_equal(stage->host, "127.0.0.2");
 }
 
-/* --- Through a link ----------------------------------------------------------------------------------------------- */
+/* --- Through a connection
+ * ----------------------------------------------------------------------------------------------- */
 
 struct call {
     int ups, downs;
@@ -254,26 +255,27 @@ static void on_down(void *context, const struct err *err)
     call->err = *err;
 }
 
-static struct link *open_link(struct stage *stage, struct address *address, uint32_t timeout_ms, struct call *call)
+static struct connection *open_connection(struct stage *stage, struct address *address, uint32_t timeout_ms,
+                                          struct call *call)
 {
     struct err err;
-    struct link *link;
-    struct link_options options = {.base = stage->base,
-                                   .address = address,
-                                   .resolver = stage->resolver,
-                                   .connect_timeout_ms = timeout_ms,
-                                   .max_reply_bytes = 1000,
-                                   .context = call,
-                                   .on_up = on_up,
-                                   .on_down = on_down};
-    assert_int_equal(link_open(&options, &link, &err), STATUS_OK);
+    struct connection *connection;
+    struct connection_options options = {.base = stage->base,
+                                         .address = address,
+                                         .resolver = stage->resolver,
+                                         .connect_timeout_ms = timeout_ms,
+                                         .max_reply_bytes = 1000,
+                                         .context = call,
+                                         .on_up = on_up,
+                                         .on_down = on_down};
+    assert_int_equal(connection_open(&options, &connection, &err), STATUS_OK);
     while (call->ups + call->downs == 0) {
         event_base_loop(stage->base, EVLOOP_ONCE);
     }
-    return link;
+    return connection;
 }
 
-static void a_link_says_what_it_waited_for(void **state)
+static void a_connection_says_what_it_waited_for(void **state)
 {
     struct stage *stage = *state;
     struct address address;
@@ -281,7 +283,7 @@ static void a_link_says_what_it_waited_for(void **state)
     struct call call = {0};
     assert_int_equal(address_parse("redis://one", &address, &err), STATUS_OK);
     hang(true);
-    link_close(open_link(stage, &address, 20, &call));
+    connection_close(open_connection(stage, &address, 20, &call));
     assert_int_equal(call.downs, 1);
     assert_string_equal(call.err.message, "one:6379: the name service does not answer in time");
     address_free(&address);
@@ -303,11 +305,11 @@ static void each_address_of_a_name_is_tried(void **state)
     char text[64];
     snprintf(text, sizeof text, "redis://two:%u", ntohs(to.sin_port));
     assert_int_equal(address_parse(text, &address, &err), STATUS_OK);
-    link_close(open_link(stage, &address, 20000, &call));
+    connection_close(open_connection(stage, &address, 20000, &call));
     assert_int_equal(call.ups, 1);
     close(listener);
     call = (struct call){0};
-    link_close(open_link(stage, &address, 20000, &call));
+    connection_close(open_connection(stage, &address, 20000, &call));
     assert_int_equal(call.downs, 1);
     assert_non_null(strstr(call.err.message, "Connection refused"));
     address_free(&address);
@@ -320,7 +322,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test_setup_teardown(a_closed_lookup_stays_silent, setup, teardown),
     cmocka_unit_test_setup_teardown(too_many_hanging_lookups_are_refused, setup, teardown),
     cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_hanging_lookup, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_link_says_what_it_waited_for, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_connection_says_what_it_waited_for, setup, teardown),
     cmocka_unit_test_setup_teardown(each_address_of_a_name_is_tried, setup, teardown),
 };
 
