@@ -19,7 +19,7 @@
 
 #include "engine/engine.h"
 #include "serve/devices.h"
-#include "work/batch.h"
+#include "work/batching.h"
 
 struct compute;
 

@@ -11,7 +11,7 @@
 
 #include "engine/engine.h"
 #include "serve/crew.h"
-#include "work/batch.h"
+#include "work/batching.h"
 
 /* In spare time a thread waits before every layer while batches that are not for it are out, and where others have been
  * begun since the last look for as long as the layer before took; but no longer than this, so that its own ends, too.

@@ -17,7 +17,6 @@
 #include "serve/models.h"
 #include "serve/prep.h"
 #include "serve/shares.h"
-#include "work/alone.h"
 #include "work/worker.h"
 
 struct event_base;

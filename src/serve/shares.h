@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "work/batch.h"
+#include "work/batching.h"
 
 /* One queue's part, and the batches that wait for it. */
 struct share {

@@ -21,11 +21,12 @@
 #define WORK_WORKER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "engine/cost.h"
-#include "work/batch.h"
+#include "work/batching.h"
 #include "work/request.h"
 
 struct worker;
@@ -58,7 +59,7 @@ struct worker_options {
 /* Which action an EVENT_ENTRIES answers. */
 enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
 
-/* Who may work in this process: see work/alone.h. */
+/* Who may work in this process: see struct alone. */
 enum turn {
     TURN_TOGETHER, /* everybody */
     TURN_REST,     /* nobody: what runs comes to its end, and nothing is read, prepared or cut */
@@ -187,7 +188,7 @@ enum action_kind {
     ACTION_CHARGE,   /* record runs in `trouble` of those requests that are pending with us: one lonely run (of who is
                         `alone`), or a group; once per worker name, so that a repeated call counts once; any settle,
                         defer clears the record */
-    ACTION_ALONE,    /* this worker wants the process for itself (work/alone.h); EVENT_TURN says when it has it */
+    ACTION_ALONE,    /* this worker wants the process for itself (struct alone); EVENT_TURN says when it has it */
     ACTION_TOGETHER, /* and this, that it does not, any more */
     ACTION_RENEW,    /* extend the alive key */
     ACTION_PROMOTE,  /* lua/promote; the housekeeper, and who has parked a request when that is due */
@@ -286,9 +287,46 @@ struct worker_stats worker_stats(const struct worker *worker);
  * Errors: STATUS_BAD_INPUT: nothing was taken over. */
 MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
 
-/* Shows at most `most` held requests, in no order; `visit` may read what the worker itself writes: names, id, class, entry,
- * state, attempt, alone, lonely_runs, received_ns, bytes, tokens. Returns how many are held. */
+/* Shows at most `most` held requests, in no order; `visit` may read what the worker itself writes: names, id, class,
+ * entry, state, attempt, alone, lonely_runs, received_ns, bytes, tokens. Returns how many are held. */
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request));
+
+/* --- Who has the whole process: a suspect that runs alone must be alone in the process, not in its worker only, or the
+ * crash of one queue's request is put down to another's. So the workers of a process ask, one of them is chosen, all
+ * come to rest, it has its turn, and then all go on, for a while at least.
+ *
+ * The executor drives it: it carries ACTION_ALONE and ACTION_TOGETHER here, and what alone_next says to the workers.
+ * Pure; time is handed in. */
+
+enum { ALONE_SLICE_MS = 50 }; /* of one worker's suspects, and at least of everybody's work behind it */
+
+/* A worker, as it is known here. */
+struct alone_worker {
+    bool asks;
+    enum turn told;
+};
+
+/* All of a process. Zero but for `workers` and `count` at the start. */
+struct alone {
+    struct alone_worker *workers; /* [count], zero at the start; the caller's */
+    size_t count;
+    bool held, granted; /* somebody was chosen; all rest, and it was told */
+    size_t holder;      /* or who was it last */
+    uint64_t opens_ns;  /* nobody is chosen before */
+};
+
+/* ACTION_ALONE. */
+void alone_ask(struct alone *alone, size_t who);
+
+/* ACTION_TOGETHER, or the worker has ended: it wants nothing any more, and gives back what it has. */
+void alone_end(struct alone *alone, size_t who, uint64_t now_ns);
+
+/* The next worker that is to be told something, and what (EVENT_TURN); false when all know all there is to know.
+ * `at_rest`: whether worker_rests is true of all of them. Repeat it, each time anew, after every step of any worker. */
+bool alone_next(struct alone *alone, uint64_t now_ns, bool at_rest, size_t *who, enum turn *turn);
+
+/* When to call it again though no worker has moved; UINT64_MAX: then not. Units: monotonic ns. */
+uint64_t alone_deadline(const struct alone *alone);
 
 #endif

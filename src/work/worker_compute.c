@@ -1,15 +1,455 @@
-/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back. What
- * a batch that is back means for its rows is in worker_rows.c. */
+/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "work/worker_stages.h"
 
+/* --- pace: how fast batches are, learnt from those that have run, and what follows from it: how long the next one may
+ * be, which rows cannot wait for the one after it, and what is said of our speed --- */
+
+/* Work beside requests that are in more of a hurry: what runs when one comes cannot be stopped, so it is to be short.
+ * Nearly nothing is lost by batches that take ten times what every batch costs, or that are worth a compute thread's
+ * while. */
+enum { ONLINE_MS = 10000, BRIEF_FIXED = 10, BRIEF_TOKENS = 256, BRIEF_LENGTH = 64 };
+
+/* Whether it is of class high, or is to start so soon that a long batch in front of it could be too much. */
+static bool hurries(const struct worker *worker, const struct request *request)
+{
+    uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->expires_at_ms;
+    return request->class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
+}
+
+void pace_arrived(struct worker *worker, const struct request *request)
+{
+    if (hurries(worker, request))
+        worker->hurry_at = worker->now;
+    if (request->class == CLASS_LOW)
+        return;
+    worker->online_before = worker->online_at;
+    worker->online_at = worker->now;
+}
+
+/* A single request in a while is nobody's traffic: a bulk job asks for one vector before it begins. */
+bool pace_is_online(const struct worker *worker)
+{
+    return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
+}
+
+bool pace_is_hurried(const struct worker *worker)
+{
+    return worker->hurry_at != 0 && worker->now - worker->hurry_at < ONLINE_MS * NS_PER_MS;
+}
+
+/* What a brief batch may take; 0: no limit, for what batches take is not known, or not what cuts them. */
+static double brief_ns(const struct worker *worker)
+{
+    struct cost_shape worthwhile = {BRIEF_TOKENS, (double)BRIEF_TOKENS * BRIEF_LENGTH, false};
+    if (!cost_known(&worker->cost) || worker->options.window_fixed)
+        return 0;
+    double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
+    return fmax(BRIEF_FIXED * fixed, cost_predict_ns(&worker->cost, worthwhile));
+}
+
+void pace_open(struct worker *worker)
+{
+    worker->cost = worker->options.cost;
+    tune_begin(&worker->tune, worker->options.target_p99_ms);
+    pace_second(worker);
+}
+
+void pace_computed(struct worker *worker, const struct batch *batch)
+{
+    struct cost_shape *mean = &worker->mean_row;
+    if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
+        return;
+    struct cost_shape shape = cost_shape_of(&batch->engine);
+    double rows = batch->engine.rows;
+    shape.helped = batch->helped;
+    if (mean->tokens == 0)
+        *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false};
+    worker_weigh(&mean->tokens, shape.tokens / rows);
+    worker_weigh(&mean->squares, shape.squares / rows);
+    if (batch->spare) /* that it took long says nothing of the engine */
+        return;
+    worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
+    cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
+    pace_second(worker);
+}
+
+/* Retries, and what another worker had before, say nothing of how long our batches may be. */
+void pace_answered(struct worker *worker, const struct request *request)
+{
+    uint64_t now_ms = worker_redis_ms(worker);
+    if (request->outcome == OUTCOME_DONE && request->attempt <= 1 && !request->suspect && now_ms > request->entry.ms)
+        tune_answered(&worker->tune, now_ms - request->entry.ms, worker->now);
+}
+
+static double tuned_ns(const struct worker *worker)
+{
+    if (worker->tune.target_ns == 0) /* spares the look for the oldest */
+        return 0;
+    uint64_t oldest_ns = window_oldest_ns(&worker->window);
+    return tune_batch_ns(&worker->tune, &worker->cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
+}
+
+/* What a batch may take by max_batch_ms. All of it only where short batches would cost throughput: whoever is in a
+ * hurry waits for the batches that are out, so they are no longer than they must be. 0: no limit. */
+static double bound_ns(const struct worker *worker)
+{
+    enum { FIXED = 50, PART = 4 };
+    double bound = (double)worker->options.max_batch_ms * (double)NS_PER_MS;
+    double fixed = cost_predict_ns(&worker->cost, (struct cost_shape){0});
+    return fmin(bound, fmax(bound / PART, FIXED * fixed));
+}
+
+static double most_ns(const struct worker *worker)
+{
+    double tuned = tuned_ns(worker);
+    if (worker->options.max_batch_ms == 0 || !cost_known(&worker->cost))
+        return tuned;
+    double bound = bound_ns(worker);
+    return tuned > 0 ? fmin(tuned, bound) : bound;
+}
+
+/* What waits now, as far as one batch may hold it. */
+static struct cost_shape next_shape(const struct worker *worker, const struct window_limits *limits)
+{
+    double tokens = (double)worker->window.tokens, squares = (double)worker->window.squares;
+    double part = tokens > limits->tokens ? limits->tokens / tokens : 1;
+    return (struct cost_shape){tokens * part, squares * part, false};
+}
+
+void pace_limits(const struct worker *worker, struct window_limits *limits)
+{
+    enum { MARGIN_MS = 2 };
+    limits->cost = &worker->cost;
+    limits->most_ns = most_ns(worker);
+    double brief = brief_ns(worker);
+    if (window_has_low(&worker->window) && pace_is_online(worker))
+        limits->low_ns = brief;
+    limits->brief = brief > 0 && pace_is_hurried(worker) && window_has_others(&worker->window);
+    if (limits->brief)
+        limits->most_ns = limits->most_ns > 0 ? fmin(limits->most_ns, brief) : brief;
+    if (limits->now_ms == 0)
+        return;
+    double takes_ns = cost_predict_ns(&worker->cost, next_shape(worker, limits));
+    if (limits->most_ns > 0)
+        takes_ns = fmin(takes_ns, limits->most_ns);
+    limits->urgent_ms = limits->now_ms + (uint64_t)(takes_ns / (double)NS_PER_MS) + MARGIN_MS;
+}
+
+static double batch_ns(const struct worker *worker, struct cost_shape row, double rows)
+{
+    return cost_predict_ns(&worker->cost, (struct cost_shape){rows * row.tokens, rows * row.squares, false});
+}
+
+static double full_batch_rows(const struct worker *worker, struct cost_shape row, double most)
+{
+    double rows = fmin(worker->options.max_batch_rows, worker->budget.tokens / row.tokens);
+    double fixed = batch_ns(worker, row, 0), each = batch_ns(worker, row, 1) - fixed;
+    if (most > 0 && fixed + rows * each > most) {
+        rows = (most - fixed) / each;
+    }
+    return fmax(1, rows);
+}
+
+double pace_rows_per_s(const struct worker *worker)
+{
+    const struct cost_shape row = worker->mean_row;
+    if (row.tokens <= 0 || !cost_known(&worker->cost))
+        return 0;
+    double rows = full_batch_rows(worker, row, most_ns(worker));
+    return rows / batch_ns(worker, row, rows) * (double)NS_PER_S * worker->options.engine_slots;
+}
+
+/* Without the target's limit, which changes all the time. Before any text has come, texts are thought to be short. */
+void pace_second(struct worker *worker)
+{
+    enum { TEXT_TOKENS = 64 };
+    const struct worker_options *options = &worker->options;
+    double tokens = fmin(TEXT_TOKENS, options->rules.max_tokens);
+    struct cost_shape row =
+        worker->mean_row.tokens > 0 ? worker->mean_row : (struct cost_shape){tokens, tokens * tokens, false};
+    double rows = fmin(options->max_batch_rows, options->max_batch_tokens / row.tokens), second = 0;
+    if (cost_known(&worker->cost)) {
+        rows = full_batch_rows(worker, row, bound_ns(worker));
+        second = rows / batch_ns(worker, row, rows) * (double)NS_PER_S * options->engine_slots;
+    }
+    worker->second_tokens = fmax(second, fmax(1, rows) * options->batches_out) * row.tokens;
+}
+
+/* --- rows: what becomes of rows when their batch is back. A request ends with its last row, or fails with its first
+ * bad one.
+ *
+ * Of a failed batch only the guilty row is to be charged, so the batch is halved until that row has failed alone. When
+ * the first half turns out well, the fault must be in the second: that one is halved at once, without a try. So one bad
+ * row in n costs at most 2 * log2(n) forward passes more, whatever n.
+ *
+ * Out of memory is nobody's fault as long as there are rows to part: the budget halves and they wait once more. A lost
+ * device is nobody's fault at all. --- */
+
+/* Called whenever a row has come back: whether that was the last one out, and what is next then. */
+static void rest(struct worker *worker, struct request *request)
+{
+    if (request->rows_out > 0)
+        return;
+    bool lonely = lonely_is(worker, request);
+    request->state = REQUEST_WAITING;
+    if (request->code != CODE_NONE) {
+        settle_finish(worker, request);
+    } else if (request->rows_left == 0) {
+        request->computed_ns = worker->now;
+        if (lonely)
+            lonely_stage(worker, LONELY_COMPUTED);
+        else
+            request_list_push(&worker->to_format, request);
+    } else if (lonely) {
+        lonely_stage(worker, LONELY_PREPARED);
+    } else if (request->given_up) {
+        settle_release(worker, request);
+    }
+}
+
+static void row_ended(struct worker *worker, struct row *row)
+{
+    row->twins = NULL;
+    row->request->rows_out--;
+    rest(worker, row->request);
+}
+
+void rows_drop(struct worker *worker, struct request *request)
+{
+    for (uint32_t i = 0; i < request->row_count; i++)
+        if (request->rows[i].flow != NULL)
+            window_remove(&worker->window, &request->rows[i]);
+}
+
+void rows_go(struct worker *worker, const struct batch *batch)
+{
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
+        for (struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+            row->request->rows_out++;
+            worker->stats.rows_shared++;
+        }
+        worker->stats.rows_shared--; /* the first of them is not a twin */
+    }
+}
+
+void rows_uncut(struct worker *worker, struct row *row)
+{
+    for (struct row *twin = row->twins, *next; twin != NULL; twin = next) {
+        next = twin->twins;
+        window_put_back(&worker->window, twin);
+    }
+    window_put_back(&worker->window, row);
+}
+
+/* --- the batch was computed --- */
+
+static void row_computed(struct worker *worker, struct row *row, const struct batch *batch, const float *vector)
+{
+    struct request *request = row->request;
+    memcpy(row->output, vector, request->dim * sizeof(float));
+    if (request->started_ns == batch->submitted_ns && batch->started_ns != 0)
+        request->started_ns = batch->started_ns; /* the compute thread knows better */
+    request->rows_left--;
+    row_ended(worker, row);
+}
+
+static void rows_computed(struct worker *worker, const struct batch *batch)
+{
+    const float *vector = batch->engine.output;
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
+        uint32_t dim = batch->rows[i]->request->dim;
+        for (struct row *row = batch->rows[i], *twin; row != NULL; row = twin) {
+            twin = row->twins;
+            row_computed(worker, row, batch, vector);
+        }
+        vector += dim;
+    }
+    budget_good(&worker->budget);
+}
+
+/* --- back to where they waited, nobody charged --- */
+
+static void row_back(struct worker *worker, struct row *row)
+{
+    struct request *request = row->request;
+    if (request->code == CODE_NONE && lonely_is(worker, request))
+        lonely_row_back(worker, row);
+    else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up)
+        window_put_back(&worker->window, row);
+    else
+        request->given_up = true;
+    row_ended(worker, row);
+}
+
+static int younger_first(const void *left, const void *right)
+{
+    const struct row *a = *(struct row *const *)left, *b = *(struct row *const *)right;
+    if (a->request == b->request)
+        return a > b ? -1 : 1;
+    return entry_id_compare(b->request->entry, a->request->entry);
+}
+
+/* In order of age; twins wait on their own again, behind them. */
+void rows_back(struct worker *worker, struct batch *batch)
+{
+    if (batch == NULL)
+        return;
+    uint32_t count = batch->engine.rows;
+    qsort(batch->rows, count, sizeof(struct row *), younger_first);
+    for (uint32_t i = 0; i < count; i++)
+        for (struct row *row = batch->rows[i]->twins, *twin; row != NULL; row = twin) {
+            twin = row->twins;
+            row_back(worker, row);
+        }
+    for (uint32_t i = 0; i < count; i++)
+        row_back(worker, batch->rows[i]);
+}
+
+/* --- in halves --- */
+
+/* The row of a group that is to be computed: the first whose request can still succeed. The others before it end. */
+static struct row *wanted(struct worker *worker, struct row *row)
+{
+    while (row != NULL && row->request->code != CODE_NONE) {
+        struct row *twin = row->twins;
+        row_ended(worker, row);
+        row = twin;
+    }
+    return row;
+}
+
+static bool try_again(struct worker *worker, struct row **rows, uint32_t count)
+{
+    uint32_t half = count > 1 ? count / 2 : 1, dim = rows[0]->request->dim;
+    enum batch_layout layout = worker->options.layout;
+    struct batch *first = batch_build(rows, half, layout, dim);
+    if (first != NULL && count > 1)
+        first->other = batch_build(rows + half, count - half, layout, dim);
+    if (first == NULL || (count > 1 && first->other == NULL)) {
+        batch_free(first);
+        worker->starved = true;
+        return false;
+    }
+    batch_list_push_first(&worker->retries, first);
+    return true;
+}
+
+/* Halves a batch in which there is a bad row. Who has failed otherwise by now, needs no try. */
+static void halve(struct worker *worker, struct batch *batch)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < batch->engine.rows; i++) {
+        batch->rows[count] = wanted(worker, batch->rows[i]);
+        count += batch->rows[count] != NULL;
+    }
+    batch->engine.rows = count;
+    if (count == 0)
+        return;
+    worker->stats.bisected++;
+    if (!try_again(worker, batch->rows, count))
+        rows_back(worker, batch);
+}
+
+/* The twins of a row that failed have not: they try it by themselves. */
+static void twins_again(struct worker *worker, struct row *twins)
+{
+    struct row *first = wanted(worker, twins);
+    if (first == NULL)
+        return;
+    if (worker_takes_more(worker) && try_again(worker, &first, 1))
+        return;
+    for (struct row *row = first, *twin; row != NULL; row = twin) {
+        twin = row->twins;
+        row_back(worker, row);
+    }
+}
+
+static void row_guilty(struct worker *worker, const struct batch *batch)
+{
+    struct row *row = batch->rows[0], *twins = row->twins;
+    struct request *request = row->request;
+    if (request->code == CODE_NONE) {
+        request_fail_row(request, (uint32_t)(row - request->rows), policy_code(batch->status), "%.200s",
+                         batch->err.message[0] != '\0' ? batch->err.message : status_name(batch->status));
+        rows_drop(worker, request);
+    }
+    row_ended(worker, row);
+    twins_again(worker, twins);
+}
+
+static void batch_failed(struct worker *worker, struct batch *batch)
+{
+    if (batch->status == STATUS_DEVICE_LOST) { /* nobody's fault: give everything back and let a new process try */
+        enum { LEAVE_MS = 1000 };
+        settle_drain(worker, LEAVE_MS, STATUS_DEVICE_LOST);
+        rows_back(worker, batch);
+    } else if (batch->engine.rows == 1) {
+        row_guilty(worker, batch);
+    } else if (!worker_takes_more(worker)) {
+        rows_back(worker, batch);
+    } else if (batch->status == STATUS_NO_MEMORY) {
+        worker->stats.out_of_memory++;
+        while (worker->budget.tokens > 1 && worker->budget.tokens >= batch->engine.extent)
+            budget_halve(&worker->budget);
+        rows_back(worker, batch);
+    } else {
+        halve(worker, batch);
+    }
+}
+
+/* The other half: untried when this one failed, else known to be bad. */
+static void other_half(struct worker *worker, struct batch *other, bool known)
+{
+    if (!worker_takes_more(worker)) {
+        rows_back(worker, other);
+    } else if (known && other->engine.rows > 1) {
+        halve(worker, other);
+    } else {
+        batch_list_push_first(&worker->retries, other);
+        return;
+    }
+    batch_free(other);
+}
+
+void rows_returned(struct worker *worker, struct batch *batch)
+{
+    struct batch *other = batch->other;
+    bool good =
+        batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE; /* format finds which are not finite */
+    batch->other = NULL;
+    if (good)
+        rows_computed(worker, batch);
+    if (other != NULL)
+        other_half(worker, other, good);
+    if (!good) /* its own halves go before the other one */
+        batch_failed(worker, batch);
+    batch_free(batch);
+}
+
+bool rows_unwanted(struct worker *worker, struct batch *batch)
+{
+    for (uint32_t i = 0; i < batch->engine.rows; i++)
+        for (const struct row *row = batch->rows[i]; row != NULL; row = row->twins)
+            if (row->request->code == CODE_NONE)
+                return false;
+    for (uint32_t i = 0; i < batch->engine.rows; i++)
+        (void)wanted(worker, batch->rows[i]);
+    if (batch->other != NULL)
+        other_half(worker, batch->other, false);
+    batch->other = NULL;
+    batch_free(batch);
+    return true;
+}
+
+/* --- from text to vector --- */
+
 /* A batch on the CPU is efficient from here on, so idle compute threads rather share what waits. */
 enum { SHARE_TOKENS = 256 };
-
-void compute_retry(struct worker *worker, struct batch *batch)
-{
-    batch_list_push_first(&worker->retries, batch);
-}
 
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
 {

@@ -6,12 +6,10 @@
  * worker_chores.c   lease, promotion, mending, reclaim, sweep
  * worker_pulse.c    heartbeat, the state of the queue, commands
  * worker_tight.c    what a Redis that is nearly full allows
- * worker_pace.c     how fast batches are, and how long they may be
  * worker_share.c    backpressure: refusing above a cap, fair shares of tenants
- * worker_compute.c  prepare, window, batches, format
- * worker_rows.c     what becomes of rows when their batch is back, failed or not
+ * worker_compute.c  prepare, window, batches and how long they may be, what becomes of rows, format
  * worker_watch.c    fixed windows, rows that expire, batches that hang
- * worker_lonely.c   suspects: in groups, or one at a time while nothing else runs
+ * worker_quarantine.c suspects: in groups, or one at a time while nothing else runs
  * worker_settle.c   outcomes on their way to Redis, release, drain and exit
  * worker_look.c     what the outside may look at and change while it runs
  *
@@ -261,9 +259,6 @@ bool compute_send(struct worker *worker, enum action_kind kind, struct request_l
 /* Fills an ACTION_SUBMIT with a batch, which is running from now on. */
 void compute_submit(struct worker *worker, struct action *action, struct batch *batch);
 
-/* Lines a batch up to run before any other. */
-void compute_retry(struct worker *worker, struct batch *batch);
-
 /* What the next batch may be, in size and in time. */
 struct window_limits compute_limits(const struct worker *worker);
 
@@ -311,7 +306,7 @@ void watch_advance(struct worker *worker);
 /* When the next batch hangs, row expires or fixed window ends. Units: monotonic ns; NEVER where none will. */
 uint64_t watch_deadline(const struct worker *worker);
 
-/* --- worker_lonely.c --- */
+/* --- worker_quarantine.c --- */
 
 /* Lines a suspect up for a group, or for its lonely run. */
 void lonely_add(struct worker *worker, struct request *request);
@@ -348,6 +343,20 @@ void lonely_ended(struct worker *worker, struct request *request);
 bool lonely_is(const struct worker *worker, const struct request *request);
 
 /* --- worker_settle.c --- */
+
+/* A number in 0 .. below-1, of a small generator that is seeded by the options: the same seed repeats a run. */
+uint32_t policy_random(struct policy *policy, uint32_t below);
+
+/* Backoff before the run after `attempt`: backoff_ms doubled for each, ±20 %, at most the cap. Units: ms. */
+uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt);
+
+/* Turns a request's code into its outcome: done; retry while the code is transient, attempts are left and the next one
+ * would begin before it expires; dead letter when that is over or it is poison; else an error. An error reply lives at
+ * least error_ttl_s. Units: now_ms is Redis' unix ms, 0 when not known. */
+void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms);
+
+/* The reply code for a forward pass that failed for this row alone. */
+enum reply_code policy_code(enum status status);
 
 /* Lets the policy judge a request by its code; it goes to those that are to be settled. */
 void settle_finish(struct worker *worker, struct request *request);

@@ -3,10 +3,8 @@
 #ifndef WORK_WORKER_STATE_H
 #define WORK_WORKER_STATE_H
 
+#include "work/batching.h"
 #include "work/held.h"
-#include "work/policy.h"
-#include "work/tune.h"
-#include "work/window.h"
 #include "work/worker.h"
 
 #define NEVER UINT64_MAX
@@ -31,6 +29,15 @@ enum {
     STARVED_MS = 10,  /* after an allocation failed */
     GROUP_MOST = 64,  /* suspects that are on record as one group */
     CALL_PAUSE = 3,   /* a search that goes on pauses for so many times as long as its last call took */
+};
+
+enum { POISON_LONELY_RUNS = 3 }; /* crashes in lonely runs that make a request poison */
+
+/* What failures cost, from the worker's options. */
+struct policy {
+    uint32_t backoff_ms, backoff_cap_ms;
+    uint32_t error_ttl_s;
+    uint64_t random; /* state of the jitter */
 };
 
 /* Where the one suspect that may run is. */

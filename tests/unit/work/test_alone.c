@@ -1,5 +1,5 @@
 /* Who has the process: three workers of one, and what they are told. */
-#include "work/alone.h"
+#include "work/worker.h"
 
 #include "base/clock.h"
 #include "harness.h"

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "work/tune.h"
+#include "work/batching.h"
 
 static const struct cost cost = {
     .terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */

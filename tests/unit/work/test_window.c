@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "work/window_state.h"
+#include "work/batching.h"
 
 enum { ROWS = 1200 };
 

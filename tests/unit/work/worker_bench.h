@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "harness.h"
-#include "work/alone.h"
 #include "work/worker.h"
 
 enum { DIM = 3, MOST = 256, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */

@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "harness.h"
-#include "work/alone.h"
 #include "work/worker.h"
 
 enum {

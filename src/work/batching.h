@@ -1,4 +1,70 @@
-/* The window: rows that wait for a batch, and the choice of who goes next. Pure; private to work/.
+/* Batches: when one is cut, how long it may be, whose rows go, and how it lies in memory. Pure; private to work/ but
+ * for struct batch. */
+#ifndef WORK_BATCHING_H
+#define WORK_BATCHING_H
+
+#include <stdint.h>
+
+#include "engine/cost.h"
+#include "engine/engine.h"
+#include "work/dedup_index.h"
+#include "work/request.h"
+#include "work/tenant_queue.h"
+
+/* --- Batches */
+
+/* A batch: rows of one or more requests in one forward pass. Sorted by length and packed; one arena, one free. */
+
+/* How the rows of a batch are chosen and lie: one behind the other; or each as long as the longest, chosen by nearness
+ * in length, or as they come. Those that pad are for comparison. */
+enum batch_layout { LAYOUT_PACKED, LAYOUT_PADDED, LAYOUT_PADDED_FIFO };
+
+/* One forward pass: what goes in, what comes out, and whose it is. */
+struct batch {
+    struct batch *next;  /* in a list of whoever holds it */
+    struct batch *other; /* the other half of a failed batch, waiting for what becomes of this one; owned */
+    struct row **rows;   /* [engine.rows] */
+    struct engine_batch engine;
+    uint32_t tokens;    /* real ones */
+    enum status status; /* of the forward pass, set by the compute thread */
+    struct err err;
+    uint64_t started_ns, finished_ns; /* set by the compute thread */
+    bool helped;                      /* idle threads could have a part in it; the same */
+    uint64_t submitted_ns;            /* by the worker */
+    uint64_t watched_ns; /* since when it is being run, as far as can be known: by the worker, or by its executor */
+    bool low;            /* some of its rows are of class low */
+    bool spare;          /* all of them are, and it runs in spare time: it may take long */
+    bool first;          /* it goes before those that wait for a thread */
+    bool waits;          /* by an executor that shares its threads: it is not this batch's turn yet */
+};
+
+/* Lays out the given rows as one batch: sorts them by length (longest first), fills ids, start and length, and makes
+ * room for [rows, dim] floats of output. Owns: the caller ends it with batch_free; the rows stay their requests'.
+ * Errors: NULL when memory ran out. */
+struct batch *batch_build(struct row **rows, uint32_t count, enum batch_layout layout, uint32_t dim);
+
+/* Frees a batch, and its other half where it has one. NULL is allowed. */
+void batch_free(struct batch *batch);
+
+/* Batches in the order in which they are to run. */
+struct batch_list {
+    struct batch *first, *last;
+    uint32_t count;
+};
+
+/* Adds a batch as the last, or the first, to run. */
+void batch_list_push(struct batch_list *list, struct batch *batch);
+void batch_list_push_first(struct batch_list *list, struct batch *batch);
+
+/* Takes the first; NULL when there is none. */
+struct batch *batch_list_pop(struct batch_list *list);
+
+/* Takes out a batch, wherever it is; looks at each, for there are only a few. */
+void batch_list_remove(struct batch_list *list, struct batch *batch);
+
+/* --- The window
+ *
+ * Rows that wait for a batch, and the choice of who goes next. Pure; private to work/.
  *
  * Greedy (the default): a free compute thread never waits; while all are busy, rows collect, which makes the next batch
  * large without a timer. `fixed`: a plain timer of window_ms, whatever the engine does. Either way a full batch is cut
@@ -16,14 +82,6 @@
  * high may go before those that are, and before the oldest, when it is its turn.
  * - Beside online requests, rows of class low make short batches, and fill up those of others only so far; or they have
  *   batches of their own, which run in spare time. */
-#ifndef WORK_WINDOW_H
-#define WORK_WINDOW_H
-
-#include "engine/cost.h"
-#include "work/batch.h"
-#include "work/equals.h"
-#include "work/flow.h"
-
 enum {
     WINDOW_LOOK_AHEAD = 256,  /* rows among which a batch is chosen (more only where a batch may be larger) */
     WINDOW_PASSED_OVER = 4,   /* so often a row may be left behind for younger ones; then it is the head */
@@ -120,5 +178,59 @@ void window_expire(struct window *window, uint64_t now_ms);
 
 /* Hands out the rows that window_expire or window_take have put aside, a list by row->next; NULL when there is none. */
 struct row *window_take_expired(struct window *window);
+
+/* The row whose turn it is; NULL when nobody waits. */
+struct row *window_next(struct window *window);
+
+/* Takes a row in hand: out of its flow, charged to its class and tenant. */
+void window_hold(struct window *window, struct row *row);
+
+/* Puts a row in hand back as the first of its tenant, or of all where it is overdue, and takes the charge back. Rows
+ * go back in the reverse order. */
+void window_unhold(struct window *window, struct row *row);
+
+/* How long a batch may be, so that 99 of 100 requests are answered within a target. Pure; private to work/.
+ *
+ * A request that comes while all compute threads are busy waits for one batch and is then in the next, so what a batch
+ * takes is what tells on every request. The share of the target that a batch may take is found by looking: it shrinks
+ * while the 99th percentile is above the target, and grows while it is well below, because long batches cost less per
+ * text. Two bounds keep that from doing harm: a batch is always worth its fixed cost, and where requests wait longer
+ * than the target anyhow, there is more work than time, and only throughput helps. */
+
+enum {
+    TUNE_BUCKETS = 192,   /* 8 for each doubling of a latency, from 1 ms on */
+    TUNE_SEEN_LEAST = 200 /* latencies before a percentile means something */
+};
+
+/* What is known of the latencies, and the share that follows from it. */
+struct tune {
+    uint64_t target_ns; /* 0: off */
+    double share;       /* of the target that a batch may take */
+    uint32_t buckets[TUNE_BUCKETS], seen;
+    uint64_t ends_ns; /* the percentile is taken not before */
+    uint32_t p99_ms;  /* the last that was taken; 0: none yet. Upper bound of its bucket */
+};
+
+/* Begins anew, also when the target has changed; 0: no target, the percentile is still taken. */
+void tune_begin(struct tune *tune, uint32_t target_ms);
+
+/* A request was answered so long after it was enqueued. */
+void tune_answered(struct tune *tune, uint64_t latency_ms, uint64_t now_ns);
+
+/* What a batch may take, as predicted by `cost`; 0: no limit. `oldest_ns`: how long the oldest row has waited. */
+double tune_batch_ns(const struct tune *tune, const struct cost *cost, uint64_t oldest_ns);
+
+enum { BUDGET_GROWS_AFTER = 16 }; /* good batches after which a halved budget doubles again */
+
+/* The token budget of a batch: halved when memory ran out, doubled again after a while. */
+struct budget {
+    uint32_t full, tokens, good;
+};
+
+/* Memory ran out: half of it from now on, at least one token. */
+void budget_halve(struct budget *budget);
+
+/* A batch has run: after BUDGET_GROWS_AFTER of them, twice as much again, up to all. */
+void budget_good(struct budget *budget);
 
 #endif

@@ -1,5 +1,5 @@
 /* Lists are linked through their rows, so that only a new tenant needs memory. */
-#include "work/flow.h"
+#include "work/tenant_queue.h"
 
 #include <stdlib.h>
 #include <string.h>

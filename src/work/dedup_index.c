@@ -1,5 +1,5 @@
 /* Chains with back pointers: a row leaves in O(1), wherever it is. */
-#include "work/equals.h"
+#include "work/dedup_index.h"
 
 #include <stdlib.h>
 #include <string.h>
