@@ -15,7 +15,7 @@ enum { TABLE_ROWS = sizeof table / sizeof table[0], AUTO_ROWS = TABLE_ROWS - 1 }
 
 static bool is_auto(const char *name)
 {
-    return name == NULL || strcmp(name, "auto") == 0;
+    return !name || strcmp(name, "auto") == 0;
 }
 
 static void append(char *text, size_t size, const char *more)
@@ -36,9 +36,10 @@ static void list_names(char *names, size_t size)
 enum status backend_choose(const struct backend_ops *ops, enum precision asked, enum precision *out, struct err *err)
 {
     *out = ops->choose(asked);
-    if (*out == PRECISION_AUTO)
+    if (*out == PRECISION_AUTO) {
         return err_set(err, STATUS_UNSUPPORTED, "backend \"%s\" cannot compute in %s on this machine", ops->name,
                        precision_name(asked));
+    }
     return STATUS_OK;
 }
 
@@ -59,8 +60,9 @@ static enum status find_best(enum precision asked, const struct backend_ops **ou
         struct err why = {0};
         if (consider(table[i], asked, &why) == STATUS_OK) {
             *out = table[i];
-            if (passed_over != NULL && i > 0)
+            if (passed_over && i > 0) {
                 (void)err_set(passed_over, STATUS_UNSUPPORTED, "%s", reasons);
+            }
             return STATUS_OK;
         }
         append(reasons, sizeof reasons, i == 0 ? "" : "; ");
@@ -72,13 +74,16 @@ static enum status find_best(enum precision asked, const struct backend_ops **ou
 enum status backend_find(const char *name, enum precision asked, const struct backend_ops **out,
                          struct err *passed_over, struct err *err)
 {
-    if (passed_over != NULL)
+    if (passed_over) {
         *passed_over = (struct err){0};
-    if (is_auto(name))
+    }
+    if (is_auto(name)) {
         return find_best(asked, out, passed_over, err);
+    }
     for (size_t i = 0; i < TABLE_ROWS; i++) {
-        if (strcmp(name, table[i]->name) != 0)
+        if (strcmp(name, table[i]->name) != 0) {
             continue;
+        }
         unsigned count;
         TRY(table[i]->devices(&count, err));
         *out = table[i];

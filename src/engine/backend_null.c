@@ -25,8 +25,9 @@ static enum status null_open(const struct model *model, const struct engine_opti
                              struct err *err)
 {
     struct backend *backend = calloc(1, sizeof *backend);
-    if (backend == NULL)
+    if (!backend) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the null backend");
+    }
     *backend = (struct backend){.model = model, .precision = options->precision, .device = "none", .slots = 1};
     *out = backend;
     return STATUS_OK;
@@ -40,8 +41,9 @@ static void null_close(struct backend *backend)
 static enum status null_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
-    if (workspace == NULL)
+    if (!workspace) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a null workspace");
+    }
     workspace->model = backend->model;
     *out = workspace;
     return STATUS_OK;
@@ -95,19 +97,22 @@ static uint64_t mix(uint64_t x)
 static void null_vector(const struct model *model, const int32_t *ids, uint32_t length, float *to)
 {
     uint64_t seed = length;
-    for (uint32_t t = 0; t < length; t++)
+    for (uint32_t t = 0; t < length; t++) {
         seed = mix(seed + (uint64_t)(uint32_t)ids[t] + 0x9e3779b97f4a7c15ull);
-    for (uint32_t i = 0; i < model->dim; i++)
+    }
+    for (uint32_t i = 0; i < model->dim; i++) {
         to[i] = (float)(mix(seed + i) >> 40) * 0x1p-23f - 1.0f;
+    }
 }
 
 static enum status null_pool(struct backend_workspace *workspace, struct err *err)
 {
     (void)err;
     const struct pass *pass = workspace->pass;
-    for (uint32_t r = 0; r < pass->rows; r++)
+    for (uint32_t r = 0; r < pass->rows; r++) {
         null_vector(workspace->model, pass->ids + (pass->start[r] - pass->origin), pass->length[r],
                     pass->output + (size_t)r * workspace->model->dim);
+    }
     return STATUS_OK;
 }
 

@@ -16,8 +16,9 @@
 enum status encoder_open(struct engine *engine, struct encoder **out, struct err *err)
 {
     struct encoder *encoder = calloc(1, sizeof *encoder);
-    if (encoder == NULL)
+    if (!encoder) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
+    }
     encoder->engine = engine;
     encoder->backend = engine->backend;
     enum status status = engine->backend->ops->workspace_open(engine->backend, &encoder->workspace, err);
@@ -31,8 +32,9 @@ enum status encoder_open(struct engine *engine, struct encoder **out, struct err
 
 void encoder_close(struct encoder *encoder)
 {
-    if (encoder == NULL)
+    if (!encoder) {
         return;
+    }
     fallback_workspaces_close(&encoder->engine->fallback, &encoder->fallback);
     encoder->backend->ops->workspace_close(encoder->workspace);
     free(encoder);
@@ -41,23 +43,26 @@ void encoder_close(struct encoder *encoder)
 enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err)
 {
     const struct backend_ops *ops = encoder->backend->ops;
-    return ops->workspace_join == NULL ? STATUS_OK : ops->workspace_join(encoder->workspace, parallel, err);
+    return ops->workspace_join ? ops->workspace_join(encoder->workspace, parallel, err) : STATUS_OK;
 }
 
 static enum status check_row(const struct model *model, const struct engine_batch *batch, uint32_t row, struct err *err)
 {
     uint32_t start = batch->start[row], length = batch->length[row];
     uint64_t free_from = row == 0 ? 0 : (uint64_t)batch->start[row - 1] + batch->length[row - 1];
-    if (length == 0 || length > model->max_tokens)
+    if (length == 0 || length > model->max_tokens) {
         return err_set(err, STATUS_BAD_INPUT, "row %u has %u tokens; the model takes 1 to %u", row, length,
                        model->max_tokens);
-    if (start < free_from || (uint64_t)start + length > batch->extent)
+    }
+    if (start < free_from || (uint64_t)start + length > batch->extent) {
         return err_set(err, STATUS_BAD_INPUT, "row %u at %u overlaps another or leaves the batch", row, start);
+    }
     for (uint32_t t = 0; t < length; t++) {
         int32_t id = batch->ids[start + t];
-        if (id < 0 || (uint32_t)id >= model->vocabulary)
+        if (id < 0 || (uint32_t)id >= model->vocabulary) {
             return err_set(err, STATUS_BAD_INPUT, "row %u holds id %d; the vocabulary has %u", row, id,
                            model->vocabulary);
+        }
     }
     return STATUS_OK;
 }
@@ -66,8 +71,9 @@ static enum status check_batch(const struct model *model, const struct engine_ba
 {
     for (uint32_t row = 0; row < batch->rows; row++) {
         enum status status = check_row(model, batch, row, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return status;
+        }
     }
     return STATUS_OK;
 }
@@ -83,8 +89,9 @@ static struct pass cut_pass(const struct engine_batch *batch, uint32_t first, st
 {
     uint32_t origin = batch->start[first];
     uint32_t rows = 1, extent = batch->length[first];
-    if (place_end(batch, first) - origin <= limits.tokens)
+    if (place_end(batch, first) - origin <= limits.tokens) {
         extent = place_end(batch, first) - origin;
+    }
     while (rows < limits.rows && first + rows < batch->rows &&
            place_end(batch, first + rows) - origin <= limits.tokens) {
         extent = place_end(batch, first + rows) - origin;
@@ -108,8 +115,9 @@ enum status encoder_enqueue(const struct backend *backend, struct backend_worksp
     atomic_fetch_add(&backend->counters->passes, 1);
     TRY(ops->embed(workspace, pass, err));
     for (uint32_t layer = 0; layer < backend->model->layer_count; layer++) {
-        if (pause != NULL && pause->wait != NULL)
+        if (pause && pause->wait) {
             pause->wait(pause->context);
+        }
         TRY(ops->linear(workspace, layer, LINEAR_QKV, err));
         TRY(ops->attention(workspace, layer, err));
         TRY(ops->linear(workspace, layer, LINEAR_ATTENTION_OUTPUT, err));
@@ -143,19 +151,21 @@ static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
     const struct engine_batch *batch = in_flight->batch;
     const struct backend *backend = encoder->backend;
     for (uint32_t first = 0; first < batch->rows;) {
-        if (encoder->passes_out == backend->slots)
+        if (encoder->passes_out == backend->slots) {
             land_pass(encoder);
-        if (in_flight->err.status != STATUS_OK) /* it was one of this batch */
+        }
+        if (in_flight->err.status != STATUS_OK) { /* it was one of this batch */
             return;
+        }
         unsigned at = (encoder->first_pass + encoder->passes_out) % BACKEND_SLOTS_MAX;
         struct pass *pass = &encoder->passes[at];
         *pass = cut_pass(batch, first, backend->ops->limits(encoder->workspace), backend->model->dim);
         enum status status = encoder_enqueue(backend, encoder->workspace, pass, &encoder->pause, &in_flight->err);
         in_flight->err.status = status;
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             return;
-        in_flight->alone =
-            in_flight->alone || backend->ops->helped == NULL || !backend->ops->helped(encoder->workspace);
+        }
+        in_flight->alone = in_flight->alone || !backend->ops->helped || !backend->ops->helped(encoder->workspace);
         encoder->owners[at] = in_flight;
         encoder->passes_out++;
         in_flight->passes++;
@@ -199,17 +209,21 @@ static enum status finish_rows(struct encoder *encoder, const struct engine_batc
         float *vector = batch->output + (size_t)row * dim;
         struct err why = {0};
         enum status status = vector_finite(vector, dim) ? STATUS_OK : run_again(encoder, batch, row, &why);
-        if (status == STATUS_OK && encoder->engine->normalize)
+        if (status == STATUS_OK && encoder->engine->normalize) {
             vector_normalize(vector, dim);
-        if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status))
+        }
+        if (status == STATUS_OK || (status == STATUS_NON_FINITE && worst.status == status)) {
             continue;
+        }
         err_prefix(&why, "row %u", row);
         worst = why;
-        if (status != STATUS_NON_FINITE)
+        if (status != STATUS_NON_FINITE) {
             break;
+        }
     }
-    if (worst.status != STATUS_OK && err != NULL)
+    if (worst.status != STATUS_OK && err) {
         *err = worst;
+    }
     return worst.status;
 }
 
@@ -217,15 +231,18 @@ enum status encoder_take(struct encoder *encoder, struct err *err)
 {
     assert(encoder->batches_out > 0);
     struct batch_in_flight *in_flight = &encoder->in_flight[encoder->first_batch];
-    while (in_flight->passes > 0)
+    while (in_flight->passes > 0) {
         land_pass(encoder);
+    }
     encoder->first_batch = (encoder->first_batch + 1) % BACKEND_SLOTS_MAX;
     encoder->batches_out--;
     encoder->helped = !in_flight->alone;
-    if (in_flight->err.status == STATUS_OK)
+    if (in_flight->err.status == STATUS_OK) {
         return finish_rows(encoder, in_flight->batch, err);
-    if (err != NULL)
+    }
+    if (err) {
         *err = in_flight->err;
+    }
     return in_flight->err.status;
 }
 

@@ -50,7 +50,7 @@ enum status engine_open(const struct model *model, const struct engine_options *
 {
     const struct backend_ops *ops;
     struct err passed_over;
-    struct engine_options chosen = options == NULL ? (struct engine_options){0} : *options;
+    struct engine_options chosen = options ? *options : (struct engine_options){0};
     TRY(backend_find(chosen.backend, chosen.precision, &ops, &passed_over, err));
     if (chosen.precision == PRECISION_AUTO) {
         TRY(backend_choose(ops, PRECISION_AUTO, &chosen.precision, err));
@@ -76,11 +76,12 @@ void backend_linear_shape(const struct model *model, enum linear_site site, uint
 enum status engine_open_with(const struct backend_ops *ops, const struct model *model,
                              const struct engine_options *options, struct engine **out, struct err *err)
 {
-    struct engine_options chosen = options == NULL ? (struct engine_options){0} : *options;
+    struct engine_options chosen = options ? *options : (struct engine_options){0};
     TRY(backend_choose(ops, chosen.precision, &chosen.precision, err));
     struct engine *engine = calloc(1, sizeof *engine);
-    if (engine == NULL)
+    if (!engine) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for an engine");
+    }
     enum status status = ops->open(model, &chosen, &engine->backend, err);
     if (status != STATUS_OK) {
         free(engine);
@@ -96,8 +97,9 @@ enum status engine_open_with(const struct backend_ops *ops, const struct model *
 
 void engine_close(struct engine *engine)
 {
-    if (engine == NULL)
+    if (!engine) {
         return;
+    }
     precision_fallback_close(&engine->fallback);
     engine->backend->ops->close(engine->backend);
     free(engine);

@@ -13,16 +13,18 @@ void precision_fallback_init(struct precision_fallback *fallback, const struct e
 
 static void step_close(struct fallback_step *step)
 {
-    if (step->backend != NULL)
+    if (step->backend) {
         step->backend->ops->close(step->backend);
+    }
     model_close(step->again);
     *step = (struct fallback_step){0};
 }
 
 void precision_fallback_close(struct precision_fallback *fallback)
 {
-    for (int i = 0; i < FALLBACK_STEPS; i++)
+    for (int i = 0; i < FALLBACK_STEPS; i++) {
         step_close(&fallback->steps[i]);
+    }
     pthread_mutex_destroy(&fallback->lock);
 }
 
@@ -50,8 +52,9 @@ static enum status step_open(const struct precision_fallback *fallback, const st
     TRY(narrow->ops->open(model, &options, &step->backend, err));
     step->backend->ops = narrow->ops;
     step->backend->counters = narrow->counters;
-    if (step->again != NULL)
+    if (step->again) {
         model_release_weights(step->again);
+    }
     return STATUS_OK;
 }
 
@@ -61,10 +64,11 @@ static enum status step_ready(struct precision_fallback *fallback, const struct 
     struct fallback_step *step = &fallback->steps[number];
     enum status status = STATUS_OK;
     pthread_mutex_lock(&fallback->lock);
-    if (step->backend == NULL) {
+    if (!step->backend) {
         status = step_open(fallback, narrow, wider[number], step, err);
-        if (status != STATUS_OK)
+        if (status != STATUS_OK) {
             step_close(step);
+        }
     }
     pthread_mutex_unlock(&fallback->lock);
     return status;
@@ -74,8 +78,9 @@ static enum status step_run(struct precision_fallback *fallback, int number, str
                             const struct pass *pass, struct err *err)
 {
     struct backend *backend = fallback->steps[number].backend; /* does not change once it is open */
-    if (workspaces->at[number] == NULL)
+    if (!workspaces->at[number]) {
         TRY(backend->ops->workspace_open(backend, &workspaces->at[number], err));
+    }
     TRY(encoder_enqueue(backend, workspaces->at[number], pass, NULL, err));
     return backend->ops->wait(workspaces->at[number], err);
 }
@@ -85,14 +90,17 @@ enum status precision_fallback_row(struct precision_fallback *fallback, const st
 {
     struct err why = {0};
     for (int i = 0; i < FALLBACK_STEPS && narrow->precision == PRECISION_F16; i++) {
-        if (narrow->ops->choose(wider[i]) != wider[i])
+        if (narrow->ops->choose(wider[i]) != wider[i]) {
             continue;
+        }
         enum status status = step_ready(fallback, narrow, i, &why);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             status = step_run(fallback, i, workspaces, pass, &why);
+        }
         if (status == STATUS_NO_MEMORY || status == STATUS_DEVICE_LOST) { /* not the row's fault */
-            if (err != NULL)
+            if (err) {
                 *err = why;
+            }
             return status;
         }
         if (status == STATUS_OK && vector_finite(pass->output, narrow->model->dim)) {
@@ -101,16 +109,19 @@ enum status precision_fallback_row(struct precision_fallback *fallback, const st
         }
     }
     atomic_fetch_add(&fallback->lost, 1);
-    if (why.status != STATUS_OK)
+    if (why.status != STATUS_OK) {
         return err_set(err, STATUS_NON_FINITE, "the vector is not finite in f16, and a wider precision failed: %s",
                        why.message);
+    }
     return err_set(err, STATUS_NON_FINITE, "the vector is not finite");
 }
 
 void fallback_workspaces_close(struct precision_fallback *fallback, struct fallback_workspaces *workspaces)
 {
-    for (int i = 0; i < FALLBACK_STEPS; i++)
-        if (workspaces->at[i] != NULL)
+    for (int i = 0; i < FALLBACK_STEPS; i++) {
+        if (workspaces->at[i]) {
             fallback->steps[i].backend->ops->workspace_close(workspaces->at[i]);
+        }
+    }
     *workspaces = (struct fallback_workspaces){0};
 }

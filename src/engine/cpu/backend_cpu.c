@@ -27,8 +27,9 @@ static enum status cpu_devices(unsigned *count, struct err *err)
 
 static enum precision cpu_choose(enum precision asked)
 {
-    if (asked == PRECISION_AUTO)
+    if (asked == PRECISION_AUTO) {
         return onednn_native_precision();
+    }
     bool can = asked == PRECISION_F32 || asked == PRECISION_INT8 ||
                (asked == PRECISION_BF16 && onednn_native_precision() == PRECISION_BF16);
     return can ? asked : PRECISION_AUTO;
@@ -40,16 +41,18 @@ static void find_model(char *out, size_t size)
     char line[256];
     FILE *file = fopen("/proc/cpuinfo", "re");
     snprintf(out, size, "unknown processor");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    while (file && fgets(line, sizeof line, file)) {
         char *name = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        if (name == NULL)
+        if (!name) {
             continue;
+        }
         name += 1 + strspn(name + 1, " \t");
         snprintf(out, size, "%.*s", (int)strcspn(name, "\n"), name);
         break;
     }
-    if (file != NULL)
+    if (file) {
         fclose(file);
+    }
 }
 
 /* In int8 it is also said how many layers that is, as their time depends on it. */
@@ -58,8 +61,9 @@ static void describe(struct cpu_weights *weights)
     char kernels[60];
     uint32_t layers = weights->backend.model->layer_count, int8 = layers - weights->first_int8_layer;
     snprintf(kernels, sizeof kernels, "%s", weights->set->name);
-    if (weights->int8)
+    if (weights->int8) {
         snprintf(kernels, sizeof kernels, "%s, %u of %u layers in int8", weights->set->name, int8, layers);
+    }
     char name[80];
     find_model(name, sizeof name);
     snprintf(weights->backend.device, sizeof weights->backend.device, "%s, %s, %u threads", name, kernels,
@@ -70,8 +74,9 @@ static enum status cpu_open(const struct model *model, const struct engine_optio
                             struct err *err)
 {
     struct cpu_weights *weights;
-    if (options->device != 0)
+    if (options->device != 0) {
         return err_set(err, STATUS_UNSUPPORTED, "device %u: the CPU backend has device 0 alone", options->device);
+    }
     onednn_single_thread();
     TRY(cpu_weights_open(model, options->precision, &weights, err));
     weights->backend =
@@ -119,11 +124,13 @@ static enum norm_site norm_behind(enum linear_site site)
 /* What a product reads that is not in int8. */
 static const void *input_of(const struct backend_workspace *workspace, enum linear_site site)
 {
-    bool half = workspace->context.bf16 != NULL;
-    if (site == LINEAR_ATTENTION_OUTPUT)
+    bool half = workspace->context.bf16;
+    if (site == LINEAR_ATTENTION_OUTPUT) {
         return half ? (const void *)workspace->context.bf16 : workspace->context.f32;
-    if (site == LINEAR_OUTPUT)
+    }
+    if (site == LINEAR_OUTPUT) {
         return half ? (const void *)workspace->wide16 : workspace->wide;
+    }
     return half ? (const void *)workspace->hidden16 : workspace->hidden;
 }
 
@@ -131,9 +138,10 @@ static const void *input_of(const struct backend_workspace *workspace, enum line
 static void split_hidden(struct backend_workspace *workspace, uint32_t first, uint32_t last)
 {
     const struct cpu_weights *weights = workspace->weights;
-    if (weights->kind == GEMM_SPLIT_F32)
+    if (weights->kind == GEMM_SPLIT_F32) {
         weights->set->split_f32->split(first, last, weights->backend.model->hidden, workspace->hidden,
                                        workspace->hidden_split);
+    }
 }
 
 /* ---- normalisation of f32 products ---- */
@@ -189,8 +197,9 @@ static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t laye
     job.from_tiled = site == LINEAR_OUTPUT;
     job.to_tiled = site == LINEAR_INTERMEDIATE;
     job.to.bf16 = workspace->wide16;
-    if (site == LINEAR_QKV)
+    if (site == LINEAR_QKV) {
         job.end = GEMM_BIAS;
+    }
     return job;
 }
 
@@ -293,13 +302,15 @@ static enum status onednn_block(struct backend_workspace *workspace, uint32_t la
     float *to = site == LINEAR_QKV ? workspace->wide : site == LINEAR_INTERMEDIATE ? thread->block : workspace->product;
     TRY(onednn_run(thread->runner, shape, linear->packed, block, &prefetch, workspace->pass->extent,
                    input_of(workspace, site), to, &thread->err));
-    if (site != LINEAR_INTERMEDIATE)
+    if (site != LINEAR_INTERMEDIATE) {
         return STATUS_OK;
+    }
     uint32_t outputs = onednn_cut(shape, workspace->pass->extent).outputs;
     size_t first = (size_t)block * outputs;
     struct activations activated = {.f32 = workspace->wide + first};
-    if (workspace->context.bf16 != NULL)
+    if (workspace->context.bf16) {
         activated = (struct activations){.bf16 = workspace->wide16 + first};
+    }
     weights->set->kernels->activate(workspace->pass->extent, outputs, model->activation, to, linear->bias + first,
                                     activated, model->intermediate_size);
     return STATUS_OK;
@@ -310,8 +321,9 @@ static void onednn_chunk(void *context, unsigned thread, unsigned chunk)
 {
     const struct cpu_step *step = context;
     struct cpu_thread *own = &step->workspace->thread[thread];
-    if (own->err.status == STATUS_OK)
+    if (own->err.status == STATUS_OK) {
         own->err.status = onednn_block(step->workspace, step->layer, (enum linear_site)step->site, thread, chunk);
+    }
 }
 
 /* ---- in int8 ---- */
@@ -356,8 +368,9 @@ static enum status int8_product(struct backend_workspace *workspace, uint32_t la
 static void cpu_product_prepare(struct backend_workspace *workspace)
 {
     struct int8_work work = int8_work_of(workspace);
-    if (cpu_weights_is_int8(workspace->weights, 0))
+    if (cpu_weights_is_int8(workspace->weights, 0)) {
         int8_pass_embedded(&workspace->int8, workspace->weights, &work);
+    }
     split_hidden(workspace, 0, workspace->pass->extent);
 }
 
@@ -365,12 +378,15 @@ static enum status cpu_product(struct backend_workspace *workspace, uint32_t lay
                                struct err *err)
 {
     const struct cpu_weights *weights = workspace->weights;
-    if (cpu_weights_is_int8(weights, layer))
+    if (cpu_weights_is_int8(weights, layer)) {
         return int8_product(workspace, layer, site, err);
-    if (weights->kind == GEMM_BF16)
+    }
+    if (weights->kind == GEMM_BF16) {
         return tiles_product(workspace, layer, site, err);
-    if (weights->kind == GEMM_SPLIT_F32)
+    }
+    if (weights->kind == GEMM_SPLIT_F32) {
         return split_product(workspace, layer, site, err);
+    }
     struct cpu_step step = {workspace, layer, site, onednn_cut(weights->shapes[site], workspace->pass->extent).blocks};
     return cpu_do(&step, onednn_chunk, err);
 }
@@ -384,10 +400,12 @@ static enum status cpu_product_norm(struct backend_workspace *workspace, uint32_
         int8_pass_norm(&workspace->int8, weights, &work, layer, site);
         return STATUS_OK;
     }
-    if (weights->kind != GEMM_BF16)
+    if (weights->kind != GEMM_BF16) {
         TRY(norm_all(workspace, layer, site, err));
-    if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8)
+    }
+    if (site == NORM_OUTPUT && layer + 1 == weights->first_int8_layer && weights->int8) {
         int8_pass_embedded(&workspace->int8, weights, &work);
+    }
     return STATUS_OK;
 }
 
@@ -398,14 +416,17 @@ static enum status cpu_product_norm(struct backend_workspace *workspace, uint32_
  * memory. */
 static void ask_word(const struct cpu_weights *weights, const struct pass *pass, uint32_t row, uint32_t token)
 {
-    if (token >= pass->length[row])
+    if (token >= pass->length[row]) {
         return;
+    }
     uint32_t width = weights->backend.model->hidden;
     size_t first = (size_t)pass->ids[pass->start[row] - pass->origin + token] * width;
-    for (size_t i = 0; weights->word != NULL && i < width; i += 64 / sizeof(float))
+    for (size_t i = 0; weights->word && i < width; i += 64 / sizeof(float)) {
         __builtin_prefetch(weights->word + first + i);
-    for (size_t i = 0; weights->word16 != NULL && i < width; i += 64 / sizeof(uint16_t))
+    }
+    for (size_t i = 0; weights->word16 && i < width; i += 64 / sizeof(uint16_t)) {
         __builtin_prefetch(weights->word16 + first + i);
+    }
 }
 
 static enum status cpu_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
@@ -415,19 +436,18 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     uint32_t width = weights->backend.model->hidden;
     onednn_single_thread();
     workspace->pass = pass;
-    workspace->helped =
-        workspace->parallel != NULL && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
+    workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
         uint32_t at = pass->start[r] - pass->origin;
-        for (uint32_t t = 0; t < WORDS_AHEAD; t++)
+        for (uint32_t t = 0; t < WORDS_AHEAD; t++) {
             ask_word(weights, pass, r, t);
+        }
         for (uint32_t t = 0; t < pass->length[r]; t++) {
             ask_word(weights, pass, r, t + WORDS_AHEAD);
             size_t id = (size_t)pass->ids[at + t] * width;
-            weights->set->kernels->embed(width, weights->word == NULL ? NULL : weights->word + id,
-                                         weights->word16 == NULL ? NULL : weights->word16 + id,
-                                         weights->position + (size_t)t * width, &weights->embedding_norm,
-                                         cpu_hidden_row(workspace, at + t));
+            weights->set->kernels->embed(
+                width, weights->word ? weights->word + id : NULL, weights->word16 ? weights->word16 + id : NULL,
+                weights->position + (size_t)t * width, &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
         }
     }
     cpu_product_prepare(workspace);
@@ -437,14 +457,16 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
 /* Ends the pass: nobody helps with it any more. */
 static void end_pass(struct backend_workspace *workspace)
 {
-    if (workspace->parallel != NULL)
+    if (workspace->parallel) {
         parallel_for_leave(workspace->parallel, workspace->helped);
+    }
 }
 
 static enum status ended_by(struct backend_workspace *workspace, enum status status)
 {
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         end_pass(workspace);
+    }
     return status;
 }
 
@@ -474,10 +496,11 @@ static void attention_chunk(void *context, unsigned thread, unsigned chunk)
         .scale = 1.0f / sqrtf((float)head_dim),
         .scratch = workspace->thread[thread].scratch,
     };
-    if (workspace->context.f32 != NULL)
+    if (workspace->context.f32) {
         job.context.f32 = workspace->context.f32 + first;
-    else
+    } else {
         job.context.bf16 = workspace->context.bf16 + first;
+    }
     if (weights->kind == GEMM_BF16) {
         job.qkv16 = workspace->wide16 + 3 * first;
         weights->set->bf16->attention(&job);

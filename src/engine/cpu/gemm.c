@@ -54,8 +54,9 @@ const struct instruction_set instruction_sets[] = {
 const struct instruction_set *instruction_set_pick(void)
 {
     const struct instruction_set *set = instruction_sets;
-    while (!set->runs_here())
+    while (!set->runs_here()) {
         set++;
+    }
     return set;
 }
 
@@ -89,20 +90,24 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
 {
     uint32_t bins[BINS + 1] = {0};
     float sum = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++)
+    for (uint32_t i = 0; i < weight->inputs; i++) {
         sum += from[i] * inverse - nearest(from[i] * inverse);
+    }
     int way = sum < 0 ? -1 : 1, moved = 0;
-    for (uint32_t i = 0; i < weight->inputs; i++)
+    for (uint32_t i = 0; i < weight->inputs; i++) {
         bins[bin_of(from[i] * inverse, way)]++;
+    }
     int edge = BINS; /* all of later bins move, and `more` of this one */
     uint32_t more = (uint32_t)nearest(fabsf(sum));
-    for (; edge > BINS / 2 && more > bins[edge]; edge--)
+    for (; edge > BINS / 2 && more > bins[edge]; edge--) {
         more -= bins[edge];
+    }
     for (uint32_t i = 0; i < weight->inputs; i++) {
         int bin = bin_of(from[i] * inverse, way);
         int8_t *to = weight->scaled.value + packed_at(weight, o, i);
-        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST)
+        if (bin < edge || (bin == edge && more == 0) || *to * way == INT8_LARGEST) {
             continue;
+        }
         more -= bin == edge;
         *to = (int8_t)(*to + way);
         moved += way;
@@ -119,10 +124,12 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
         largest = fabsf(from[i]) > largest ? fabsf(from[i]) : largest;
         finite = finite && isfinite(from[i]);
     }
-    if (!finite)
+    if (!finite) {
         weight->scaled.scale[o] = NAN;
-    if (!finite || largest < 1e-30f)
+    }
+    if (!finite || largest < 1e-30f) {
         return;
+    }
     float inverse = INT8_LARGEST / largest;
     for (uint32_t i = 0; i < weight->inputs; i += 4) {
         int8_t *to = weight->scaled.value + packed_at(weight, o, i);
@@ -131,8 +138,9 @@ static void pack_output(struct gemm_weight *weight, uint32_t o, const float *fro
             total += to[k];
         }
     }
-    if (cancel)
+    if (cancel) {
         total += cancel_remainders(weight, o, from, inverse);
+    }
     weight->scaled.scale[o] = largest / INT8_LARGEST;
     weight->total[o] = (float)total * weight->scaled.scale[o];
 }
@@ -147,8 +155,9 @@ static void int8_pack(struct gemm_weight *weight, const float *from, bool one_si
     weight->scaled.scale = (float *)(weight->scaled.value + int8_value_bytes(weight));
     weight->total = weight->scaled.scale + (size_t)weight->panels * INT8_PANEL;
     memset(weight->scaled.value, 0, gemm_weight_bytes(GEMM_INT8, weight->outputs, weight->inputs));
-    for (uint32_t o = 0; o < weight->outputs; o++)
+    for (uint32_t o = 0; o < weight->outputs; o++) {
         pack_output(weight, o, from + (size_t)o * weight->inputs, one_sided);
+    }
 }
 
 /* --- packing --------------------------------------------------------------------------------------------------------
@@ -167,10 +176,12 @@ static struct gemm_weight empty_weight(uint32_t outputs, uint32_t inputs)
 size_t gemm_weight_bytes(enum gemm_kind kind, uint32_t outputs, uint32_t inputs)
 {
     struct gemm_weight weight = empty_weight(outputs, inputs);
-    if (kind == GEMM_INT8)
+    if (kind == GEMM_INT8) {
         return int8_value_bytes(&weight) + (size_t)weight.panels * INT8_PANEL * 2 * sizeof(float);
-    if (kind == GEMM_SPLIT_F32)
+    }
+    if (kind == GEMM_SPLIT_F32) {
         return split_f32_bytes(outputs, inputs) + outputs * sizeof(float);
+    }
     return (size_t)outputs * inputs * sizeof(uint16_t);
 }
 

@@ -77,12 +77,15 @@ struct onednn_runner {
 
 static enum status onednn_check(dnnl_status_t status, const char *what, struct err *err)
 {
-    if (status == dnnl_success)
+    if (status == dnnl_success) {
         return STATUS_OK;
-    if (status == dnnl_out_of_memory)
+    }
+    if (status == dnnl_out_of_memory) {
         return err_set(err, STATUS_NO_MEMORY, "oneDNN ran out of memory (%s)", what);
-    if (status == dnnl_unimplemented)
+    }
+    if (status == dnnl_unimplemented) {
         return err_set(err, STATUS_UNSUPPORTED, "oneDNN cannot do this on this processor (%s)", what);
+    }
     return err_set(err, STATUS_INTERNAL, "oneDNN failed with status %d (%s)", (int)status, what);
 }
 
@@ -106,8 +109,9 @@ enum precision onednn_native_precision(void)
 void onednn_single_thread(void)
 {
     void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (symbol == NULL)
+    if (!symbol) {
         return;
+    }
     void (*set_threads)(int);
     memcpy(&set_threads, &symbol, sizeof set_threads);
     set_threads(1);
@@ -116,11 +120,13 @@ void onednn_single_thread(void)
 enum status onednn_device_open(struct onednn_device **out, struct err *err)
 {
     struct onednn_device *device = calloc(1, sizeof *device);
-    if (device == NULL)
+    if (!device) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU device");
+    }
     enum status status = onednn_check(dnnl_set_primitive_cache_capacity(0), "cache", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = onednn_check(dnnl_engine_create(&device->engine, dnnl_cpu, 0), "engine", err);
+    }
     if (status != STATUS_OK) {
         onednn_device_close(device);
         return status;
@@ -131,10 +137,12 @@ enum status onednn_device_open(struct onednn_device **out, struct err *err)
 
 void onednn_device_close(struct onednn_device *device)
 {
-    if (device == NULL)
+    if (!device) {
         return;
-    if (device->engine != NULL)
+    }
+    if (device->engine) {
         dnnl_engine_destroy(device->engine);
+    }
     free(device);
 }
 
@@ -158,12 +166,14 @@ static enum status make_attributes(bool adds, dnnl_primitive_attr_t attributes, 
     dnnl_post_ops_t post_ops = NULL;
     TRY(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user), "scratchpad",
                      err));
-    if (!adds)
+    if (!adds) {
         return STATUS_OK;
+    }
     TRY(onednn_check(dnnl_post_ops_create(&post_ops), "post-ops", err));
     enum status status = onednn_check(dnnl_post_ops_append_sum(post_ops, 1.0f), "sum", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = onednn_check(dnnl_primitive_attr_set_post_ops(attributes, post_ops), "post-ops", err);
+    }
     dnnl_post_ops_destroy(post_ops);
     return status;
 }
@@ -178,19 +188,22 @@ static enum status compile_with(struct onednn_gemm *gemm, struct step *step, uin
     dnnl_matmul_desc_t operation;
     dnnl_primitive_desc_t description = NULL;
     TRY(describe(gemm, step, bucket, err));
-    if (choose)
+    if (choose) {
         TRY(onednn_check(
             dnnl_memory_desc_init_by_tag(&weight, 2, weight_dims, data_type(gemm->precision), dnnl_format_tag_any),
             "weight", err));
+    }
     TRY(onednn_check(dnnl_matmul_desc_init(&operation, &step->from[bucket], &weight, NULL, &step->to[bucket]), "gemm",
                      err));
     TRY(onednn_check(dnnl_primitive_desc_create(&description, &operation, attributes, gemm->device->engine, NULL),
                      "gemm description", err));
-    if (choose)
+    if (choose) {
         gemm->packed = *dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0);
+    }
     size_t scratch = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0));
-    if (scratch > gemm->scratch_bytes)
+    if (scratch > gemm->scratch_bytes) {
         gemm->scratch_bytes = scratch;
+    }
     enum status status = onednn_check(dnnl_primitive_create(&step->primitive[bucket], description), "gemm code", err);
     dnnl_primitive_desc_destroy(description);
     return status;
@@ -201,8 +214,9 @@ static enum status compile(struct onednn_gemm *gemm, enum step_kind kind, uint32
     dnnl_primitive_attr_t attributes = NULL;
     TRY(onednn_check(dnnl_primitive_attr_create(&attributes), "attributes", err));
     enum status status = make_attributes(kind == STEP_ADD, attributes, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = compile_with(gemm, &gemm->steps[kind], bucket, choose, attributes, err);
+    }
     dnnl_primitive_attr_destroy(attributes);
     return status;
 }
@@ -214,10 +228,12 @@ static enum status compile_all(struct onednn_gemm *gemm, struct err *err)
     uint32_t last = ONEDNN_ROWS / gemm->bucket_rows - 1;
     for (uint32_t bucket = last + 1; bucket-- > 0;) {
         enum status status = compile(gemm, STEP_FIRST, bucket, bucket == last, err);
-        if (status == STATUS_OK && gemm->panels > 1)
+        if (status == STATUS_OK && gemm->panels > 1) {
             status = compile(gemm, STEP_ADD, bucket, false, err);
-        if (status != STATUS_OK && (status != STATUS_UNSUPPORTED || bucket == last))
+        }
+        if (status != STATUS_OK && (status != STATUS_UNSUPPORTED || bucket == last)) {
             return status;
+        }
         gemm->usable[bucket] = status == STATUS_OK;
     }
     return STATUS_OK;
@@ -226,9 +242,11 @@ static enum status compile_all(struct onednn_gemm *gemm, struct err *err)
 /* The fewest equal parts of at most `most` each; 1 for a size that has none of at least a third of that. */
 static uint32_t equal_parts(uint32_t size, uint32_t most)
 {
-    for (uint32_t parts = (size + most - 1) / most; size / parts >= most / 3; parts++)
-        if (size % parts == 0 && (parts == 1 || size / parts % 2 == 0))
+    for (uint32_t parts = (size + most - 1) / most; size / parts >= most / 3; parts++) {
+        if (size % parts == 0 && (parts == 1 || size / parts % 2 == 0)) {
             return parts;
+        }
+    }
     return 1;
 }
 
@@ -250,18 +268,22 @@ static enum status reorder(const struct onednn_gemm *gemm, const dnnl_memory_des
 
     enum status status = onednn_check(
         dnnl_reorder_primitive_desc_create(&description, plain, engine, &gemm->packed, engine, NULL), "reorder", err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = onednn_check(dnnl_primitive_create(&primitive, description), "reorder", err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = onednn_check(dnnl_memory_create(&source, plain, engine, pointer.plain), "weight", err);
-    if (status == STATUS_OK)
+    }
+    if (status == STATUS_OK) {
         status = onednn_check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "stream", err);
+    }
     if (status == STATUS_OK) {
         dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, to}};
         status = onednn_check(dnnl_primitive_execute(primitive, stream, 2, arguments), "reorder", err);
     }
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         status = onednn_check(dnnl_stream_wait(stream), "reorder", err);
+    }
     dnnl_stream_destroy(stream);
     dnnl_memory_destroy(source);
     dnnl_primitive_destroy(primitive);
@@ -301,8 +323,9 @@ enum status onednn_pack(const struct onednn_gemm *gemm, const float *weight, voi
 {
     uint32_t count = gemm->blocks * gemm->panels;
     struct onednn_weights *weights = calloc(1, sizeof *weights + count * sizeof weights->memory[0]);
-    if (weights == NULL)
+    if (!weights) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for packed weights");
+    }
     weights->count = count;
     weights->packed = to;
     enum status status = pack_all(gemm, weight, to, weights, err);
@@ -316,10 +339,12 @@ enum status onednn_pack(const struct onednn_gemm *gemm, const float *weight, voi
 
 void onednn_weights_close(struct onednn_weights *weights)
 {
-    if (weights == NULL)
+    if (!weights) {
         return;
-    for (uint32_t part = 0; part < weights->count; part++)
+    }
+    for (uint32_t part = 0; part < weights->count; part++) {
         dnnl_memory_destroy(weights->memory[part]);
+    }
     free(weights);
 }
 
@@ -341,22 +366,26 @@ static struct few_layout layout_of(const struct onednn_gemm *gemm)
     enum { STEP = 16 };
     const dnnl_blocking_desc_t *blocking = &gemm->packed.format_desc.blocking;
     dnnl_dim_t inputs = gemm->panel_inputs, outputs = gemm->block_outputs;
-    if (gemm->packed.format_kind != dnnl_blocked || outputs % STRIP_OUTPUTS != 0)
+    if (gemm->packed.format_kind != dnnl_blocked || outputs % STRIP_OUTPUTS != 0) {
         return (struct few_layout){0};
-    if (blocking->inner_nblks == 0 && blocking->strides[0] == outputs && blocking->strides[1] == 1)
+    }
+    if (blocking->inner_nblks == 0 && blocking->strides[0] == outputs && blocking->strides[1] == 1) {
         return (struct few_layout){(size_t)outputs, STRIP_OUTPUTS};
+    }
     if (blocking->inner_nblks == 2 && blocking->inner_blks[0] == STEP && blocking->inner_idxs[0] == 0 &&
         blocking->inner_blks[1] == STRIP_OUTPUTS && blocking->inner_idxs[1] == 1 && inputs % STEP == 0 &&
-        blocking->strides[0] == STEP * STRIP_OUTPUTS && blocking->strides[1] == inputs * STRIP_OUTPUTS)
+        blocking->strides[0] == STEP * STRIP_OUTPUTS && blocking->strides[1] == inputs * STRIP_OUTPUTS) {
         return (struct few_layout){STRIP_OUTPUTS, (size_t)inputs * STRIP_OUTPUTS};
+    }
     return (struct few_layout){0};
 }
 
 static void onednn_few_rows_pick(struct onednn_gemm *gemm)
 {
     gemm->few_layout = layout_of(gemm);
-    if (gemm->precision == PRECISION_F32 && gemm->few_layout.input_stride > 0)
+    if (gemm->precision == PRECISION_F32 && gemm->few_layout.input_stride > 0) {
         gemm->few_rows = instruction_set_pick()->strip;
+    }
 }
 
 /* Where the weights of a strip stand from an input on. */
@@ -377,7 +406,7 @@ static void look_ahead(const struct onednn_gemm *gemm, const struct onednn_weigh
     if (strip != (prefetch->down ? 0 : gemm->outputs / STRIP_OUTPUTS - 1)) {
         job->ahead = strip_at(gemm, weights, prefetch->down ? strip - 1 : strip + 1, 0);
         job->ahead_stride = gemm->few_layout.input_stride;
-    } else if (prefetch->next != NULL && prefetch->next->few_rows != NULL) {
+    } else if (prefetch->next && prefetch->next->few_rows) {
         job->ahead = strip_at(prefetch->next, prefetch->next_weights,
                               prefetch->down ? prefetch->next->outputs / STRIP_OUTPUTS - 1 : 0, 0);
         job->ahead_stride = prefetch->next->few_layout.input_stride;
@@ -418,8 +447,9 @@ static enum status make_handles(struct onednn_device *device, struct runner_shap
     for (unsigned kind = 0; kind < STEP_KINDS; kind++) {
         const struct step *step = &gemm->steps[kind];
         for (uint32_t b = 0; b < BUCKETS_MAX; b++) {
-            if (!gemm->usable[b] || step->primitive[b] == NULL)
+            if (!gemm->usable[b] || !step->primitive[b]) {
                 continue;
+            }
             TRY(onednn_check(
                 dnnl_memory_create(&shape->from[kind][b], &step->from[b], device->engine, DNNL_MEMORY_NONE), "input",
                 err));
@@ -436,15 +466,17 @@ static enum status runner_fill(struct onednn_runner *runner, struct onednn_devic
     size_t bytes = 1;
     for (size_t i = 0; i < runner->count; i++) {
         runner->shapes[i].gemm = gemms[i];
-        if (gemms[i]->scratch_bytes > bytes)
+        if (gemms[i]->scratch_bytes > bytes) {
             bytes = gemms[i]->scratch_bytes;
+        }
         TRY(make_handles(device, &runner->shapes[i], err));
     }
     dnnl_memory_desc_t flat;
     dnnl_dims_t dims = {(dnnl_dim_t)bytes};
     runner->scratch = memory_aligned(bytes);
-    if (runner->scratch == NULL)
+    if (!runner->scratch) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for oneDNN's scratchpad (%zu bytes)", bytes);
+    }
     TRY(onednn_check(dnnl_memory_desc_init_by_tag(&flat, 1, dims, dnnl_u8, dnnl_a), "scratchpad", err));
     TRY(onednn_check(dnnl_memory_create(&runner->scratch_memory, &flat, device->engine, runner->scratch), "scratchpad",
                      err));
@@ -456,7 +488,7 @@ enum status onednn_runner_open(struct onednn_device *device, struct onednn_gemm 
 {
     struct onednn_runner *runner = calloc(1, sizeof *runner);
     struct runner_shape *shapes = calloc(count, sizeof *shapes);
-    if (runner == NULL || shapes == NULL) {
+    if (!runner || !shapes) {
         free(runner);
         free(shapes);
         return err_set(err, STATUS_NO_MEMORY, "no memory for a gemm runner");
@@ -474,8 +506,9 @@ enum status onednn_runner_open(struct onednn_device *device, struct onednn_gemm 
 
 void onednn_runner_close(struct onednn_runner *runner)
 {
-    if (runner == NULL)
+    if (!runner) {
         return;
+    }
     for (size_t i = 0; i < runner->count; i++) {
         for (unsigned kind = 0; kind < STEP_KINDS; kind++) {
             for (uint32_t b = 0; b < BUCKETS_MAX; b++) {
@@ -518,13 +551,14 @@ static enum status onednn_run_bucket(struct onednn_runner *runner, struct runner
 
 static bool few(const struct onednn_gemm *gemm, uint32_t rows)
 {
-    return gemm->few_rows != NULL && rows <= FEW_ROWS;
+    return gemm->few_rows && rows <= FEW_ROWS;
 }
 
 struct onednn_cut onednn_cut(const struct onednn_gemm *gemm, uint32_t rows)
 {
-    if (few(gemm, rows))
+    if (few(gemm, rows)) {
         return (struct onednn_cut){gemm->outputs / STRIP_OUTPUTS, STRIP_OUTPUTS};
+    }
     return (struct onednn_cut){gemm->blocks, gemm->block_outputs};
 }
 
@@ -538,17 +572,20 @@ enum status onednn_run(struct onednn_runner *runner, const struct onednn_gemm *g
         return STATUS_OK;
     }
     struct runner_shape *shape = runner->shapes;
-    while (shape->gemm != gemm)
+    while (shape->gemm != gemm) {
         shape++;
+    }
     size_t from_stride = gemm->inputs * onednn_element_bytes(gemm);
     size_t to_stride = gemm->contiguous ? gemm->outputs : gemm->block_outputs;
     uint32_t parts = (rows + ONEDNN_ROWS - 1) / ONEDNN_ROWS;
-    if (gemm->contiguous)
+    if (gemm->contiguous) {
         to += (size_t)block * gemm->block_outputs;
+    }
     for (uint32_t done = 0; done < rows; parts--) {
         uint32_t bucket = ((rows - done + parts - 1) / parts + gemm->bucket_rows - 1) / gemm->bucket_rows - 1;
-        while (!gemm->usable[bucket])
+        while (!gemm->usable[bucket]) {
             bucket++;
+        }
         TRY(onednn_run_bucket(runner, shape, weights, block, bucket, (const char *)from + done * from_stride,
                               to + done * to_stride, err));
         done += (bucket + 1) * gemm->bucket_rows;
@@ -582,8 +619,9 @@ static float next_float(uint32_t *state)
 static void check_fill(const struct onednn_gemm *gemm, struct shape_check *c)
 {
     uint32_t state = 1;
-    for (size_t i = 0; i < (size_t)gemm->outputs * gemm->inputs; i++)
+    for (size_t i = 0; i < (size_t)gemm->outputs * gemm->inputs; i++) {
         c->weight[i] = next_float(&state);
+    }
     size_t row_bytes = gemm->inputs * onednn_element_bytes(gemm);
     for (uint32_t r = 0; r < ONEDNN_ROWS; r++) {
         if (r >= CHECK_ROWS) {
@@ -593,10 +631,11 @@ static void check_fill(const struct onednn_gemm *gemm, struct shape_check *c)
         for (uint32_t i = 0; i < gemm->inputs; i++) {
             float value = next_float(&state);
             uint16_t half = bf16_of(value);
-            if (gemm->precision == PRECISION_BF16)
+            if (gemm->precision == PRECISION_BF16) {
                 memcpy(c->from + r * row_bytes + i * sizeof half, &half, sizeof half);
-            else
+            } else {
                 memcpy(c->from + r * row_bytes + i * sizeof value, &value, sizeof value);
+            }
         }
     }
 }
@@ -605,22 +644,29 @@ static void check_fill(const struct onednn_gemm *gemm, struct shape_check *c)
 static bool same_bits(const struct onednn_gemm *gemm, const float *reference, const float *product, uint32_t rows)
 {
     size_t stride = gemm->contiguous ? gemm->outputs : gemm->block_outputs;
-    for (uint32_t r = 0; r < rows; r++)
-        if (memcmp(product + r * stride, reference + r % CHECK_ROWS * stride, gemm->block_outputs * sizeof(float)) != 0)
+    for (uint32_t r = 0; r < rows; r++) {
+        if (memcmp(product + r * stride, reference + r % CHECK_ROWS * stride, gemm->block_outputs * sizeof(float)) !=
+            0) {
             return false;
+        }
+    }
     return true;
 }
 
 /* What few rows gave: the whole product's rows, or strip by strip. */
 static bool few_same_bits(const struct onednn_gemm *gemm, const float *reference, const float *product, uint32_t rows)
 {
-    if (gemm->contiguous)
+    if (gemm->contiguous) {
         return same_bits(gemm, reference, product, rows);
-    for (uint32_t o = 0; o < gemm->block_outputs; o += STRIP_OUTPUTS, product += (size_t)rows * STRIP_OUTPUTS)
-        for (uint32_t r = 0; r < rows; r++)
+    }
+    for (uint32_t o = 0; o < gemm->block_outputs; o += STRIP_OUTPUTS, product += (size_t)rows * STRIP_OUTPUTS) {
+        for (uint32_t r = 0; r < rows; r++) {
             if (memcmp(product + r * STRIP_OUTPUTS, reference + r % CHECK_ROWS * gemm->block_outputs + o,
-                       STRIP_OUTPUTS * sizeof(float)) != 0)
+                       STRIP_OUTPUTS * sizeof(float)) != 0) {
                 return false;
+            }
+        }
+    }
     return true;
 }
 
@@ -634,8 +680,9 @@ static bool few_rows_right(const struct onednn_gemm *gemm, const struct shape_ch
             float *to = gemm->contiguous ? product : product + (size_t)strip * STRIP_OUTPUTS * rows;
             onednn_few_rows_run(gemm, c->weights, strip, &prefetch, rows, from, to);
         }
-        if (!few_same_bits(gemm, reference, product, rows))
+        if (!few_same_bits(gemm, reference, product, rows)) {
             return false;
+        }
     }
     return true;
 }
@@ -646,14 +693,17 @@ static void check_few_rows(struct onednn_gemm *gemm, const struct shape_check *c
                            float *product)
 {
     enum { PARTS_MOST = 4 };
-    if (gemm->few_rows == NULL)
+    if (!gemm->few_rows) {
         return;
+    }
     for (uint32_t parts = 1; parts <= PARTS_MOST; parts++) {
-        if (gemm->panel_inputs % parts != 0)
+        if (gemm->panel_inputs % parts != 0) {
             continue;
+        }
         gemm->few_inputs = gemm->panel_inputs / parts;
-        if (few_rows_right(gemm, c, reference, product))
+        if (few_rows_right(gemm, c, reference, product)) {
             return;
+        }
     }
     gemm->few_rows = NULL;
 }
@@ -667,16 +717,19 @@ static enum status check_buckets(struct onednn_gemm *gemm, struct shape_check *c
     TRY(onednn_runner_open(gemm->device, &gemm, 1, &c->runner, err));
     uint32_t last = ONEDNN_ROWS / gemm->bucket_rows - 1;
     for (uint32_t bucket = last + 1; bucket-- > 0;) {
-        if (!gemm->usable[bucket])
+        if (!gemm->usable[bucket]) {
             continue;
+        }
         TRY(onednn_run_bucket(c->runner, c->runner->shapes, c->weights, 0, bucket, c->from, product, err));
-        if (bucket == last)
+        if (bucket == last) {
             memcpy(reference, product, CHECK_ROWS * row * sizeof(float));
+        }
         gemm->usable[bucket] = same_bits(gemm, reference, product, (bucket + 1) * gemm->bucket_rows);
     }
-    if (!gemm->usable[last])
+    if (!gemm->usable[last]) {
         return err_set(err, STATUS_UNSUPPORTED, "oneDNN's product of %u by %u depends on a row's place in the batch",
                        gemm->outputs, gemm->inputs);
+    }
     check_few_rows(gemm, c, reference, product);
     return STATUS_OK;
 }
@@ -691,10 +744,11 @@ static enum status onednn_check_bits(struct onednn_gemm *gemm, struct err *err)
                             .from = memory_aligned(from_bytes),
                             .packed = memory_aligned(onednn_packed_bytes(gemm))};
     enum status status = STATUS_NO_MEMORY;
-    if (c.weight != NULL && c.product != NULL && c.from != NULL && c.packed != NULL)
+    if (c.weight && c.product && c.from && c.packed) {
         status = check_buckets(gemm, &c, err);
-    else
+    } else {
         err_set(err, status, "no memory to check a gemm");
+    }
     onednn_runner_close(c.runner);
     onednn_weights_close(c.weights);
     free(c.weight);
@@ -711,8 +765,9 @@ enum status onednn_open(struct onednn_device *device, uint32_t outputs, uint32_t
                         bool contiguous, struct onednn_gemm **out, struct err *err)
 {
     struct onednn_gemm *gemm = calloc(1, sizeof *gemm);
-    if (gemm == NULL)
+    if (!gemm) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a gemm");
+    }
     gemm->device = device;
     gemm->outputs = outputs;
     gemm->inputs = inputs;
@@ -738,11 +793,14 @@ enum status onednn_open(struct onednn_device *device, uint32_t outputs, uint32_t
 
 void onednn_close(struct onednn_gemm *gemm)
 {
-    if (gemm == NULL)
+    if (!gemm) {
         return;
-    for (unsigned kind = 0; kind < STEP_KINDS; kind++)
-        for (uint32_t bucket = 0; bucket < BUCKETS_MAX; bucket++)
+    }
+    for (unsigned kind = 0; kind < STEP_KINDS; kind++) {
+        for (uint32_t bucket = 0; bucket < BUCKETS_MAX; bucket++) {
             dnnl_primitive_destroy(gemm->steps[kind].primitive[bucket]);
+        }
+    }
     free(gemm);
 }
 

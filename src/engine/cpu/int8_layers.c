@@ -20,9 +20,10 @@ size_t int8_space_lay_out(struct int8_space *space, const struct model *model, s
 {
     size_t hidden = round_up(model->hidden, INT8_STEP), inner = round_up(model->intermediate_size, INT8_STEP);
     size_t scales = round_up(rows * sizeof(float), 64), sums = rows * round_up(model->hidden, INT8_PANEL);
-    if (hidden > inner)
+    if (hidden > inner) {
         inner = hidden;
-    if (block != NULL) {
+    }
+    if (block) {
         space->sums = (int32_t *)block;
         space->product = (float *)block;
         space->hidden.scale = (float *)(block + sums * sizeof *space->sums);
@@ -51,11 +52,13 @@ void int8_pass_prepare(struct int8_space *space, const struct cpu_weights *weigh
                        enum linear_site site)
 {
     const struct model *model = weights->backend.model;
-    if (site == LINEAR_ATTENTION_OUTPUT && weights->kind != GEMM_BF16)
+    if (site == LINEAR_ATTENTION_OUTPUT && weights->kind != GEMM_BF16) {
         quantise(weights, work->rows, model->hidden, work->context, space->inner);
-    if (site == LINEAR_OUTPUT)
+    }
+    if (site == LINEAR_OUTPUT) {
         quantise(weights, work->rows, model->intermediate_size, (struct activations){.bf16 = work->intermediate},
                  space->inner);
+    }
 }
 
 void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weights, const struct int8_work *work,
@@ -84,7 +87,7 @@ void int8_pass_linear(struct int8_space *space, const struct cpu_weights *weight
     }
     if (site == LINEAR_QKV) {
         job.from = space->hidden;
-        job.end = work->qkv.bf16 == NULL ? GEMM_PLAIN : GEMM_BIAS;
+        job.end = work->qkv.bf16 ? GEMM_BIAS : GEMM_PLAIN;
         job.to = work->qkv;
     } else if (site == LINEAR_INTERMEDIATE) {
         job.from = space->hidden;
@@ -208,8 +211,9 @@ static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct er
     struct activations x = {.f32 = state(trial, layer + 1)};
     memcpy(x.f32, state(trial, layer), TRIAL_ROWS * hidden * sizeof *x.f32);
     TRY(multiply(trial, &from->value, hidden, hidden, x.f32, trial->wide, err));
-    for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++)
+    for (size_t i = 0; i < (size_t)TRIAL_ROWS * hidden; i++) {
         trial->wide[i] += at->linear[LINEAR_QKV].bias[2 * hidden + i % hidden];
+    }
     TRY(multiply(trial, &from->attention_output, hidden, hidden, trial->wide, trial->product, err));
     kernels->add_norm(TRIAL_ROWS, hidden, trial->product, at->linear[LINEAR_ATTENTION_OUTPUT].bias,
                       &at->norm[NORM_ATTENTION], x);
@@ -225,21 +229,24 @@ static enum status prepare(struct int8_trial *trial, struct err *err)
 {
     size_t bytes = lay_out(trial, NULL);
     trial->memory = memory_aligned(bytes);
-    if (trial->memory == NULL)
+    if (!trial->memory) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to try int8 (%zu bytes)", bytes);
+    }
     memset(trial->memory, 0, bytes); /* what stands behind the last row is computed with */
     lay_out(trial, trial->memory);
     embed(trial);
-    for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++)
+    for (uint32_t layer = 0; layer < trial->weights->backend.model->layer_count; layer++) {
         TRY(run_exact(trial, layer, err));
+    }
     return STATUS_OK;
 }
 
 enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial **out, struct err *err)
 {
     struct int8_trial *trial = calloc(1, sizeof *trial);
-    if (trial == NULL)
+    if (!trial) {
         return err_set(err, STATUS_NO_MEMORY, "no memory to try int8");
+    }
     trial->weights = weights;
     trial->work.rows = TRIAL_ROWS;
     trial->work.chunks = 1;
@@ -254,8 +261,9 @@ enum status int8_trial_open(const struct cpu_weights *weights, struct int8_trial
 
 void int8_trial_close(struct int8_trial *trial)
 {
-    if (trial == NULL)
+    if (!trial) {
         return;
+    }
     free(trial->memory);
     free(trial);
 }
@@ -277,10 +285,12 @@ static void keep_values(struct int8_trial *trial, uint32_t layer)
     const float *bias = trial->weights->layers[layer].linear[LINEAR_QKV].bias + 2 * hidden;
     for (size_t row = 0; row < TRIAL_ROWS; row++) {
         size_t from = (3 * row + 2) * hidden, to = row * hidden;
-        for (size_t i = 0; work->context.f32 != NULL && i < hidden; i++)
+        for (size_t i = 0; work->context.f32 && i < hidden; i++) {
             work->context.f32[to + i] = work->qkv.f32[from + i] + bias[i];
-        if (work->context.bf16 != NULL)
+        }
+        if (work->context.bf16) {
             memcpy(work->context.bf16 + to, work->qkv.bf16 + from, hidden * sizeof *work->context.bf16);
+        }
     }
 }
 
@@ -316,8 +326,9 @@ bool int8_trial_passes(struct int8_trial *trial, uint32_t first)
     double error = 0;
     memcpy(trial->work.hidden, state(trial, first), TRIAL_ROWS * model->hidden * sizeof(float));
     int8_pass_embedded(&trial->space, weights, &trial->work);
-    for (uint32_t layer = first; layer < model->layer_count; layer++)
+    for (uint32_t layer = first; layer < model->layer_count; layer++) {
         run_int8(trial, layer);
+    }
     for (size_t row = 0; row < TRIAL_ROWS; row += tokens) {
         weights->set->kernels->mean(tokens, model->hidden, model->dim, exact + row * model->hidden, vector);
         weights->set->kernels->mean(tokens, model->hidden, model->dim, near + row * model->hidden,

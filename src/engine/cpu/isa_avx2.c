@@ -11,9 +11,10 @@ static inline void dot_half(const int8_t *from, size_t stride, const int8_t *pac
 {
     __m256i sum[DOT_ROWS][2];
     const __m256i ones = _mm256_set1_epi16(1);
-    for (uint32_t row = 0; row < DOT_ROWS; row++)
+    for (uint32_t row = 0; row < DOT_ROWS; row++) {
         sum[row][0] = sum[row][1] = _mm256_setzero_si256();
-    for (uint32_t step = 0; step < steps; step++, packed += 1024) /* over the other half */
+    }
+    for (uint32_t step = 0; step < steps; step++, packed += 1024) { /* over the other half */
         for (uint32_t four = 0; four < 16; four++, packed += 64) {
             for (uint32_t half = 0; half < 2; half++) {
                 __m256i weight = _mm256_loadu_si256((const void *)(packed + 32 * half));
@@ -27,6 +28,7 @@ static inline void dot_half(const int8_t *from, size_t stride, const int8_t *pac
                 }
             }
         }
+    }
     for (uint32_t row = 0; row < DOT_ROWS; row++) {
         _mm256_storeu_si256((void *)sums[row], sum[row][0]);
         _mm256_storeu_si256((void *)(sums[row] + 8), sum[row][1]);

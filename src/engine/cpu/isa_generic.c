@@ -38,21 +38,25 @@ static inline void dot_half(const int8_t *from, size_t stride, const int8_t *pac
                             int32_t sums[DOT_ROWS][32])
 {
     int8_fours sum[DOT_ROWS][4] = {{{0}}};
-    for (uint32_t step = 0; step < steps; step++, packed += 1024) /* over the other half */
+    for (uint32_t step = 0; step < steps; step++, packed += 1024) { /* over the other half */
         for (uint32_t four = 0; four < 16; four++, packed += 64) {
             int8_pairs value[DOT_ROWS];
-            for (uint32_t row = 0; row < DOT_ROWS; row++)
+            for (uint32_t row = 0; row < DOT_ROWS; row++) {
                 value[row] = spread(from + row * stride + (size_t)step * 64 + four * 4);
+            }
             for (uint32_t i = 0; i < 4; i++) {
                 int8_pairs weight;
                 memcpy(&weight, packed + 16 * i, sizeof weight);
-                for (uint32_t row = 0; row < DOT_ROWS; row++)
+                for (uint32_t row = 0; row < DOT_ROWS; row++) {
                     sum[row][i] +=
                         add_halves(first_of(weight) * first_of(value[row]) + second_of(weight) * second_of(value[row]));
+                }
             }
         }
-    for (uint32_t row = 0; row < DOT_ROWS; row++)
+    }
+    for (uint32_t row = 0; row < DOT_ROWS; row++) {
         memcpy(sums[row], sum[row], sizeof sum[row]);
+    }
 }
 
 #define KERNELS_NAME kernels_generic

@@ -19,8 +19,9 @@ INLINE vec load_upto(const float *from, uint32_t left)
 INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
 {
     uint16_t half[VEC] = {0};
-    if (left >= VEC)
+    if (left >= VEC) {
         return vec_load_bf16(from);
+    }
     memcpy(half, from, left * sizeof half[0]);
     return vec_load_bf16(half);
 }
@@ -28,10 +29,11 @@ INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
 /* The other way: what is behind `left` is not touched. */
 INLINE void store_f32_upto(float *to, vec a, uint32_t left)
 {
-    if (left >= VEC)
+    if (left >= VEC) {
         vec_store(to, a);
-    else
+    } else {
         vec_store_part(to, a, left);
+    }
 }
 
 INLINE void store_bf16_upto(uint16_t *to, vec a, uint32_t left)
@@ -47,10 +49,12 @@ INLINE void store_bf16_upto(uint16_t *to, vec a, uint32_t left)
 
 INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
 {
-    if (to.f32 != NULL)
+    if (to.f32) {
         store_f32_upto(to.f32 + at, a, left);
-    if (to.bf16 != NULL)
+    }
+    if (to.bf16) {
         store_bf16_upto(to.bf16 + at, a, left);
+    }
 }
 
 /* Sums of one row, in four vectors so that an addition need not wait for the one before. */
@@ -66,8 +70,9 @@ INLINE struct row_sums no_sums(void)
 /* Of the first `parts` parts, 1 or 4. */
 INLINE float total(const struct row_sums *sums, const uint32_t parts)
 {
-    if (parts == 1)
+    if (parts == 1) {
         return vec_sum(sums->part[0]);
+    }
     return vec_sum(vec_add(vec_add(sums->part[0], sums->part[1]), vec_add(sums->part[2], sums->part[3])));
 }
 
@@ -97,8 +102,9 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
 {
     struct row_sums squares[NORM_ROWS_MAX];
     uint32_t i = 0;
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++) {
         squares[r] = no_sums();
+    }
     for (; i + parts * VEC <= width; i += parts * VEC) {
         for (uint32_t r = 0; r < rows; r++) {
             for (uint32_t k = 0; k < parts; k++) {
@@ -128,8 +134,9 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, c
             size_t at = (size_t)r * width + i;
             vec y = vec_mul(vec_sub(load_upto(x.f32 + at, left), vec_set(mean[r])), vec_set(scale[r]));
             y = vec_fma(y, gain, bias);
-            if (range != NULL)
+            if (range) {
                 range[r] = vec_widen(range[r], y);
+            }
             store_upto(x, at, y, left);
         }
     }
@@ -137,7 +144,7 @@ INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, c
 
 INLINE struct activations activations_row(struct activations x, size_t row, uint32_t width)
 {
-    return (struct activations){x.f32 + row * width, x.bf16 == NULL ? NULL : x.bf16 + row * width};
+    return (struct activations){x.f32 + row * width, x.bf16 ? x.bf16 + row * width : NULL};
 }
 
 #endif

@@ -21,20 +21,23 @@ static enum status no_memory(size_t elements, struct err *err)
 
 static void copied(const struct cpu_weights *weights, const struct tensor *tensor)
 {
-    if (weights->backend.model->read_once)
+    if (weights->backend.model->read_once) {
         tensor_release(tensor);
+    }
 }
 
 /* Vectors are read by whole SIMD registers at most up to their end, so plain malloc's alignment will do. */
 static enum status keep_vector(struct cpu_weights *weights, const struct tensor *tensor, size_t elements, float **out,
                                struct err *err)
 {
-    if (tensor->elements != elements)
+    if (tensor->elements != elements) {
         return err_set(err, STATUS_UNSUPPORTED, "a weight has %zu elements where %zu belong", tensor->elements,
                        elements);
+    }
     float *values = memory_aligned(elements * sizeof *values);
-    if (values == NULL)
+    if (!values) {
         return no_memory(elements, err);
+    }
     tensor_read_f32(tensor, 0, elements, values);
     copied(weights, tensor);
     weights->bytes += elements * sizeof *values;
@@ -59,14 +62,15 @@ static enum status keep_words16(struct cpu_weights *weights, const struct model 
     const struct tensor *words = &model->word_embeddings;
     float *row = malloc(model->hidden * sizeof *row);
     weights->word16 = memory_aligned(words->elements * sizeof *weights->word16);
-    if (row == NULL || weights->word16 == NULL) {
+    if (!row || !weights->word16) {
         free(row);
         return no_memory(words->elements, err);
     }
     for (size_t at = 0; at < words->elements; at += model->hidden) {
         tensor_read_f32(words, at, model->hidden, row);
-        for (uint32_t i = 0; i < model->hidden; i++)
+        for (uint32_t i = 0; i < model->hidden; i++) {
             weights->word16[at + i] = bf16_of(row[i]);
+        }
     }
     free(row);
     copied(weights, words);
@@ -80,24 +84,27 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
     size_t hidden = model->hidden, words = (size_t)model->vocabulary * hidden;
     size_t positions = model->max_tokens * hidden, first = model->position_offset * hidden;
     if (model->word_embeddings.elements != words || model->position_embeddings.elements < first + positions ||
-        model->type_embeddings.elements < hidden)
+        model->type_embeddings.elements < hidden) {
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
-    if (precision == PRECISION_BF16 || precision == PRECISION_INT8)
+    }
+    if (precision == PRECISION_BF16 || precision == PRECISION_INT8) {
         TRY(keep_words16(weights, model, err));
-    else
+    } else {
         TRY(keep_vector(weights, &model->word_embeddings, words, &weights->word, err));
+    }
 
     float *type = malloc(hidden * sizeof *type);
     weights->position = malloc(positions * sizeof *weights->position);
-    if (type == NULL || weights->position == NULL) {
+    if (!type || !weights->position) {
         free(type);
         return no_memory(positions, err);
     }
     weights->bytes += positions * sizeof *weights->position;
     tensor_read_f32(&model->position_embeddings, first, positions, weights->position);
     tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < positions; i++)
+    for (size_t i = 0; i < positions; i++) {
         weights->position[i] += type[i % hidden];
+    }
     free(type);
     return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
 }
@@ -125,12 +132,14 @@ static enum status keep_bias(struct cpu_weights *weights, const struct site_line
 {
     size_t rows = from->outputs / from->count;
     out->bias = malloc(from->outputs * sizeof *out->bias);
-    if (out->bias == NULL)
+    if (!out->bias) {
         return no_memory(from->outputs, err);
+    }
     for (unsigned i = 0; i < from->count; i++) {
-        if (from->part[i]->weight.elements != rows * from->inputs || from->part[i]->bias.elements != rows)
+        if (from->part[i]->weight.elements != rows * from->inputs || from->part[i]->bias.elements != rows) {
             return err_set(err, STATUS_UNSUPPORTED, "a linear layer does not have %zu by %u weights", rows,
                            from->inputs);
+        }
         tensor_read_f32(&from->part[i]->bias, 0, rows, out->bias + i * rows);
     }
     weights->bytes += from->outputs * sizeof *out->bias;
@@ -173,12 +182,14 @@ static enum status keep_product(struct cpu_weights *weights, uint32_t layer, uns
     struct cpu_linear *out = &weights->layers[layer].linear[site];
     size_t part = (size_t)from.outputs / from.count * from.inputs;
     out->kind = kind_of(weights, layer, site);
-    for (unsigned i = 0; i < from.count; i++)
+    for (unsigned i = 0; i < from.count; i++) {
         tensor_read_f32(&from.part[i]->weight, 0, part, plain + i * part);
+    }
     void *to = memory_part(weights->packed, &weights->packed_used,
                            packed_bytes(weights, out->kind, site, from.outputs, from.inputs));
-    if (out->kind == GEMM_ONEDNN)
+    if (out->kind == GEMM_ONEDNN) {
         return onednn_pack(weights->shapes[site], plain, to, &out->packed, err);
+    }
     bool one_sided = site == LINEAR_OUTPUT; /* GELU and ReLU give little below zero */
     gemm_pack(weights->set, out->kind, from.outputs, from.inputs, plain, one_sided, to, &out->weight);
     return STATUS_OK;
@@ -186,8 +197,9 @@ static enum status keep_product(struct cpu_weights *weights, uint32_t layer, uns
 
 static enum status keep_products(struct cpu_weights *weights, uint32_t layer, float *plain, struct err *err)
 {
-    for (unsigned site = 0; site < CPU_SHAPES; site++)
+    for (unsigned site = 0; site < CPU_SHAPES; site++) {
         TRY(keep_product(weights, layer, site, plain, err));
+    }
     return STATUS_OK;
 }
 
@@ -195,8 +207,9 @@ static void products_copied(struct cpu_weights *weights, uint32_t layer)
 {
     for (unsigned site = 0; site < CPU_SHAPES; site++) {
         struct site_linears linears = site_linears_of(weights->backend.model, layer, site);
-        for (unsigned i = 0; i < linears.count; i++)
+        for (unsigned i = 0; i < linears.count; i++) {
             copied(weights, &linears.part[i]->weight);
+        }
     }
 }
 
@@ -216,8 +229,9 @@ static enum status keep_int8(struct cpu_weights *weights, uint32_t layer, struct
     size_t before = weights->packed_used; /* what a layer in another precision is packed over, if it has to be */
     weights->first_int8_layer = layer;
     TRY(keep_products(weights, layer, plain, err));
-    if (int8_trial_passes(trial, layer))
+    if (int8_trial_passes(trial, layer)) {
         return STATUS_OK;
+    }
     weights->first_int8_layer = layer + 1;
     weights->packed_used = before;
     return STATUS_OK;
@@ -230,10 +244,12 @@ static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, s
     TRY(int8_trial_open(weights, &trial, err));
     enum status status = STATUS_OK;
     for (uint32_t layer = weights->backend.model->layer_count; layer-- > 0 && status == STATUS_OK;) {
-        if (weights->first_int8_layer == layer + 1)
+        if (weights->first_int8_layer == layer + 1) {
             status = keep_int8(weights, layer, trial, plain, err);
-        if (weights->first_int8_layer > layer && status == STATUS_OK)
+        }
+        if (weights->first_int8_layer > layer && status == STATUS_OK) {
             status = keep_products(weights, layer, plain, err);
+        }
         products_copied(weights, layer);
     }
     int8_trial_close(trial);
@@ -254,32 +270,36 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         uint32_t outputs, inputs;
         backend_linear_shape(model, site, &outputs, &inputs);
         bool together = site != LINEAR_INTERMEDIATE;
-        if (weights->kind == GEMM_ONEDNN)
+        if (weights->kind == GEMM_ONEDNN) {
             TRY(onednn_open(weights->device, outputs, inputs, kept, together, &weights->shapes[site], err));
+        }
         size_t plain = packed_bytes(weights, weights->kind, site, outputs, inputs);
         size_t int8 = weights->int8 ? packed_bytes(weights, GEMM_INT8, site, outputs, inputs) : 0;
         memory_part(NULL, &bytes, plain > int8 ? plain : int8);
     }
     bytes *= model->layer_count; /* what is not touched in the end takes no memory */
     weights->packed = memory_aligned(bytes);
-    return weights->packed == NULL ? no_memory(bytes, err) : STATUS_OK;
+    return weights->packed ? STATUS_OK : no_memory(bytes, err);
 }
 
 static enum status keep_layers(struct cpu_weights *weights, const struct model *model, enum precision precision,
                                struct err *err)
 {
     weights->layers = calloc(model->layer_count, sizeof *weights->layers);
-    if (weights->layers == NULL)
+    if (!weights->layers) {
         return no_memory(model->layer_count, err);
+    }
     weights->first_int8_layer = model->layer_count;
     TRY(prepare_products(weights, model, precision, err));
-    for (uint32_t layer = 0; layer < model->layer_count; layer++)
+    for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         TRY(keep_vectors(weights, layer, err));
+    }
     size_t longer = model->intermediate_size > 3 * model->hidden ? model->intermediate_size : 3 * model->hidden;
     size_t largest = longer * model->hidden; /* elements of any product */
     float *plain = malloc(largest * sizeof *plain);
-    if (plain == NULL)
+    if (!plain) {
         return no_memory(largest, err);
+    }
     enum status status = weights->int8 ? keep_int8_layers(weights, plain, err) : keep_plain_layers(weights, plain, err);
     weights->bytes += weights->packed_used;
     free(plain);
@@ -292,19 +312,23 @@ static enum gemm_kind choose_kind(const struct instruction_set *set, const struc
 {
     uint32_t hidden = model->hidden, inner = model->intermediate_size;
     bool fits = hidden % GEMM_MULTIPLE == 0 && inner % GEMM_MULTIPLE == 0;
-    if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX && set->split_f32)
+    if (fits && precision == PRECISION_F32 && hidden <= SPLIT_INPUTS_MAX && inner <= SPLIT_INPUTS_MAX &&
+        set->split_f32) {
         return GEMM_SPLIT_F32;
-    if (fits && precision != PRECISION_F32 && hidden / model->heads % GEMM_MULTIPLE == 0 && set->bf16)
+    }
+    if (fits && precision != PRECISION_F32 && hidden / model->heads % GEMM_MULTIPLE == 0 && set->bf16) {
         return GEMM_BF16;
+    }
     return GEMM_ONEDNN;
 }
 
 static enum status fill(struct cpu_weights *weights, const struct model *model, enum precision precision,
                         struct err *err)
 {
-    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
+    if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0) {
         return err_set(err, STATUS_UNSUPPORTED, "%u hidden units in %u heads, %u of them in the vector", model->hidden,
                        model->heads, model->dim);
+    }
     weights->int8 = precision == PRECISION_INT8;
     weights->kind = choose_kind(weights->set, model, precision);
     TRY(onednn_device_open(&weights->device, err));
@@ -316,8 +340,9 @@ enum status cpu_weights_open(const struct model *model, enum precision precision
                              struct err *err)
 {
     struct cpu_weights *weights = calloc(1, sizeof *weights);
-    if (weights == NULL)
+    if (!weights) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the CPU backend");
+    }
     weights->backend.model = model;
     weights->set = instruction_set_pick();
     enum status status = fill(weights, model, precision, err);
@@ -343,10 +368,12 @@ static void close_layer(struct cpu_layer *layer)
 
 void cpu_weights_close(struct cpu_weights *weights)
 {
-    if (weights == NULL)
+    if (!weights) {
         return;
-    for (uint32_t layer = 0; weights->layers != NULL && layer < weights->backend.model->layer_count; layer++)
+    }
+    for (uint32_t layer = 0; weights->layers && layer < weights->backend.model->layer_count; layer++) {
         close_layer(&weights->layers[layer]);
+    }
     free(weights->layers);
     free(weights->embedding_norm.gain);
     free(weights->embedding_norm.bias);
@@ -354,8 +381,9 @@ void cpu_weights_close(struct cpu_weights *weights)
     free(weights->packed);
     free(weights->word);
     free(weights->word16);
-    for (unsigned site = 0; site < CPU_SHAPES; site++)
+    for (unsigned site = 0; site < CPU_SHAPES; site++) {
         onednn_close(weights->shapes[site]);
+    }
     onednn_device_close(weights->device);
     free(weights);
 }

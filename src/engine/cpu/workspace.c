@@ -24,7 +24,7 @@ static size_t rows_for(size_t tokens)
 static size_t block_floats(const struct cpu_weights *weights, size_t rows)
 {
     const struct onednn_gemm *shape = weights->shapes[LINEAR_INTERMEDIATE];
-    return shape == NULL ? 0 : rows * onednn_block_outputs(shape);
+    return shape ? rows * onednn_block_outputs(shape) : 0;
 }
 
 static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
@@ -67,8 +67,9 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     workspace->product = memory_part(block, &used, larger(hidden, block_floats(weights, rows)) * sizeof(float));
     workspace->thread[0].block = workspace->product;
     workspace->thread[0].scratch = memory_part(block, &used, scratch_bytes(weights, longest));
-    if (weights->kind != GEMM_BF16)
+    if (weights->kind != GEMM_BF16) {
         workspace->wide = memory_part(block, &used, wide * sizeof(float));
+    }
     if (weights->kind == GEMM_SPLIT_F32) {
         workspace->hidden_split = lay_out_split(rows, model->hidden, block, &used);
         uint32_t inner = model->hidden > model->intermediate_size ? model->hidden : model->intermediate_size;
@@ -80,8 +81,9 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
     }
     if (weights->int8 && weights->kind == GEMM_BF16) {
         workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
-        if (weights->first_int8_layer > 0)
+        if (weights->first_int8_layer > 0) {
             workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
+        }
     } else if (half) {
         workspace->hidden16 = memory_part(block, &used, hidden * sizeof(uint16_t));
         workspace->context.bf16 = memory_part(block, &used, hidden * sizeof(uint16_t));
@@ -94,10 +96,12 @@ static size_t lay_out(struct backend_workspace *workspace, char *block)
 
 void cpu_workspace_close(struct backend_workspace *workspace)
 {
-    if (workspace == NULL)
+    if (!workspace) {
         return;
-    for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++)
+    }
+    for (unsigned thread = 0; thread < PARALLEL_THREADS_MAX; thread++) {
         onednn_runner_close(workspace->thread[thread].runner);
+    }
     free(workspace->helpers_memory);
     free(workspace->memory);
     free(workspace);
@@ -107,16 +111,18 @@ void cpu_workspace_close(struct backend_workspace *workspace)
 static enum status make_room(size_t bytes, void **out, struct err *err)
 {
     *out = memory_aligned(bytes);
-    if (*out == NULL)
+    if (!*out) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace (%zu bytes)", bytes);
+    }
     memset(*out, 0, bytes);
     return STATUS_OK;
 }
 
 static enum status open_runner(const struct cpu_weights *weights, struct cpu_thread *thread, struct err *err)
 {
-    if (weights->shapes[0] == NULL)
+    if (!weights->shapes[0]) {
         return STATUS_OK;
+    }
     return onednn_runner_open(weights->device, weights->shapes, CPU_SHAPES, &thread->runner, err);
 }
 
@@ -125,8 +131,9 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
     struct cpu_weights *weights = (struct cpu_weights *)backend;
     onednn_single_thread();
     struct backend_workspace *workspace = calloc(1, sizeof *workspace);
-    if (workspace == NULL)
+    if (!workspace) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a CPU workspace");
+    }
     workspace->weights = weights;
     workspace->threads = 1;
     size_t bytes = lay_out(workspace, NULL);
@@ -148,12 +155,14 @@ enum status cpu_workspace_join(struct backend_workspace *workspace, struct paral
 {
     const struct cpu_weights *weights = workspace->weights;
     unsigned threads = parallel_for_threads(parallel);
-    if (threads == 1)
+    if (threads == 1) {
         return STATUS_OK;
+    }
     TRY(make_room(lay_out_helpers(workspace, threads, NULL), &workspace->helpers_memory, err));
     lay_out_helpers(workspace, threads, workspace->helpers_memory);
-    for (unsigned thread = 1; thread < threads; thread++)
+    for (unsigned thread = 1; thread < threads; thread++) {
         TRY(open_runner(weights, &workspace->thread[thread], err));
+    }
     workspace->threads = threads;
     workspace->parallel = parallel;
     return STATUS_OK;
@@ -163,8 +172,9 @@ enum status cpu_workspace_join(struct backend_workspace *workspace, struct paral
 
 unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, uint32_t least)
 {
-    if (!workspace->helped)
+    if (!workspace->helped) {
         return 1;
+    }
     unsigned most = parts / least, good = workspace->threads * CHUNKS_PER_THREAD;
     return most < 1 ? 1 : most < good ? most : good;
 }
@@ -174,18 +184,22 @@ enum status cpu_do(const struct cpu_step *step, void (*chunk)(void *context, uns
 {
     struct backend_workspace *workspace = step->workspace;
     struct cpu_step own = *step;
-    if (workspace->helped)
+    if (workspace->helped) {
         parallel_for_run(workspace->parallel, &(struct parallel_step){chunk, &own, step->chunks});
-    else
-        for (unsigned i = 0; i < step->chunks; i++)
+    } else {
+        for (unsigned i = 0; i < step->chunks; i++) {
             chunk(&own, 0, i);
+        }
+    }
     for (unsigned thread = 0; thread < workspace->threads; thread++) {
         struct err *met = &workspace->thread[thread].err;
         enum status status = met->status;
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             continue;
-        if (err != NULL)
+        }
+        if (err) {
             *err = *met;
+        }
         met->status = STATUS_OK;
         return status;
     }

@@ -55,7 +55,7 @@ void cpu_workspace_close(struct backend_workspace *workspace);
 static inline struct activations cpu_hidden_row(const struct backend_workspace *workspace, size_t row)
 {
     size_t at = row * workspace->weights->backend.model->hidden;
-    return (struct activations){workspace->hidden + at, workspace->hidden16 == NULL ? NULL : workspace->hidden16 + at};
+    return (struct activations){workspace->hidden + at, workspace->hidden16 ? workspace->hidden16 + at : NULL};
 }
 
 /* One step of a pass: what to do, cut into chunks. */
