@@ -7,7 +7,6 @@
  * which is what bounds it: no tensor cores, hence no shared memory. Like attention.cu, what happens to a row depends on
  * its length alone, nothing beyond a row is read, and a NaN or infinity in its input comes out as NaN. */
 #include "kernels/attention.h"
-#include "kernels/ptx.h"
 
 enum { PLAIN_WARPS = 4, PLAIN_THREADS = PLAIN_WARPS * WARP };
 

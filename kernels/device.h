@@ -48,8 +48,7 @@ inline bool aligned16(const void *at)
     return reinterpret_cast<uintptr_t>(at) % 16 == 0;
 }
 
-/* --- eight elements, f32 in registers and any type in memory, in accesses of 128 bits --------------------------------
- */
+/* --- eight elements, f32 in registers and any type in memory, in accesses of 128 bits --- */
 
 enum { CHUNK = 8 };
 struct chunk {
@@ -134,8 +133,7 @@ __device__ __forceinline__ void chunk_add(struct chunk *x, const struct chunk &y
         x->at[i] += y.at[i];
 }
 
-/* --- sums ----------------------------------------------------------------------------------------------------------
- */
+/* --- sums --- */
 
 /* The sum over the lanes of a warp; each gets the same bits. */
 __device__ __forceinline__ float warp_sum(float x)

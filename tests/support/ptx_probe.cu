@@ -2,7 +2,6 @@
 #include "ptx_probe.h"
 
 #include "kernels/attention.h"
-#include "kernels/ptx.h"
 
 template <class T> __global__ void show_mma(KERNEL_ARGS(struct probe_mma_args, p))
 {

@@ -2,7 +2,7 @@
  * one block of `lanes` lanes unless they say otherwise. */
 #include "simt_mistakes.h"
 
-#include "kernels/ptx.h"
+#include "kernels/attention.h"
 
 #define MISTAKE(name) __global__ void name(KERNEL_ARGS(struct mistake_args, a))
 

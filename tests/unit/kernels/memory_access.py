@@ -14,7 +14,8 @@ SKIPPED = 77
 ARCHITECTURES = ("sm_80", "sm_90")
 # Beside its matrices an entry may read so many numbers (counts, ids, places), and write so many (pool: a vector goes out a number to a
 # thread, neighbours side by side, and whether it is finite).
-KERNELS = {"norm": (1, 0), "embed_norm": (3, 0), "activate": (1, 0), "gather": (2, 0), "pool": (3, 2)}
+KERNELS = {"norm_rows": ("norm", 1, 0), "embed_norm_rows": ("norm", 3, 0), "activate_chunks": ("activate", 1, 0),
+           "gather_first": ("pool", 2, 0), "pool_rows": ("pool", 3, 2)}
 ACCESS = re.compile(r"\b(ld|st)(?:\.relaxed|\.weak|\.volatile|\.gpu)*\.(global|local)((?:\.[A-Za-z0-9:_]+)*)")
 
 
@@ -24,15 +25,16 @@ def width(words):
     return (int(count[1]) if count else 1) * int(bits[1]) // 8
 
 
-def entries(nvcc, sources, kernel, architecture):
-    """[(name, text)] of the kernel's entries."""
-    command = [nvcc, "-ptx", f"-arch={architecture}", "-std=c++17", "-I", sources, os.path.join(sources, "kernels", kernel + ".cu"), "-o", "-"]
+def entries(nvcc, sources, file, architecture):
+    """[(name, text)] of a file's entries."""
+    command = [nvcc, "-ptx", f"-arch={architecture}", "-std=c++17", "-I", sources, os.path.join(sources, "kernels", file + ".cu"), "-o", "-"]
     ptx = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [(part.split("(", 1)[0].strip(), part) for part in ptx.split(".entry ")[1:]]
 
 
 def complaints(kernel, architecture, found):
-    loads, stores = KERNELS[kernel]
+    _, loads, stores = KERNELS[kernel]
+    found = [(name, text) for name, text in found if re.search(rf"\d{kernel}", name)]
     if not found:
         yield f"{kernel} {architecture}: no entry"
     for name, text in found:
@@ -44,7 +46,7 @@ def complaints(kernel, architecture, found):
                 wide[what] += 1
             else:
                 narrow[what] += 1
-        if wide["ld"] == 0 or (kernel != "pool" and wide["st"] == 0):
+        if wide["ld"] == 0 or (kernel != "pool_rows" and wide["st"] == 0):
             yield f"{name} {architecture}: nothing goes 16 bytes at a time"
         if narrow["ld"] > loads or narrow["st"] > stores:
             yield f"{name} {architecture}: {narrow['ld']} narrow loads, {narrow['st']} narrow stores; {loads} and {stores} are meant"
@@ -54,10 +56,11 @@ def main(nvcc, sources):
     if not os.access(nvcc, os.X_OK):
         print("SKIPPED: there is no nvcc here, so nobody has looked at how the kernels touch memory")
         return SKIPPED
-    jobs = [(kernel, architecture) for kernel in KERNELS for architecture in ARCHITECTURES]
+    jobs = [(file, architecture) for file in sorted({row[0] for row in KERNELS.values()}) for architecture in ARCHITECTURES]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda job: entries(nvcc, sources, *job), jobs))
-    wrong = [line for job, of in zip(jobs, found) for line in complaints(*job, of)]
+    wrong = [line for (file, architecture), of in zip(jobs, found) for kernel, row in KERNELS.items() if row[0] == file
+             for line in complaints(kernel, architecture, of)]
     print("\n".join(wrong) or f"{sum(map(len, found))} entries are as they should be")
     return 1 if wrong else 0
 
