@@ -1,28 +1,38 @@
-/* sluice doctor: the order of the chapters, how a finding is printed, and the exit code. */
+/* sluice doctor: looks at everything that a queue stands on and prints what it found, a line for each. */
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
-#include "cli/doctor.h"
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/session.h"
+#include "engine/engine.h"
+#include "io/rights.h"
+#include "serve/start.h"
+#include "work/request.h"
 
-struct own {
-    char *user;
-    int role; /* index into roles */
+/* How bad it is; any FINDING_FAIL makes the exit code one. */
+enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
+
+/* What the checks share. */
+struct doctor {
+    struct session session;
+    const struct config *config;
+    unsigned role;      /* enum role: whose rights are looked at */
+    const char *user;   /* NULL: who we have logged in as */
+    struct buffer info; /* the server's INFO */
+    unsigned warned, failed;
 };
 
-static const char *const roles[] = {"worker", "producer", "operator", NULL};
-
-#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
-/* clang-format off */
-static const struct setting own_settings[] = {
-    {OWN(role), .type = SETTING_CHOICE, .fallback = "worker", .choices = roles, .help = "whose rights to check"},
-    {OWN(user), .type = SETTING_TEXT, .value = "NAME", .help = "the Redis user whose rights to check [the one that logs in]"},
-};
-/* clang-format on */
-
-void doctor_say(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
+/* Prints one finding about `what` and counts it. */
+PRINTF_LIKE(4, 5)
+static void say(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
 {
     static const char *const words[] = {[FINDING_OK] = "ok", [FINDING_WARN] = "warn", [FINDING_FAIL] = "fail"};
     doctor->warned += finding == FINDING_WARN;
@@ -35,7 +45,8 @@ void doctor_say(struct doctor *doctor, enum finding finding, const char *what, c
     putchar('\n');
 }
 
-const char *doctor_info(const struct doctor *doctor, const char *name, char value[64])
+/* A field of INFO; "" when the server does not tell. */
+static const char *info_field(const struct doctor *doctor, const char *name, char value[64])
 {
     size_t length = strlen(name);
     value[0] = '\0';
@@ -60,6 +71,546 @@ static enum status read_info(struct doctor *doctor, struct err *err)
     return STATUS_OK;
 }
 
+/* The Redis server: version, memory, clock; and which durability tier it gives. */
+
+/* Releases in which known holes of the Lua engine are closed (CVE-2025-49844 and before), by branch. Debian 12 keeps
+ * 7.0.15 and closes them there; the branch itself got no release. */
+static const struct {
+    unsigned major, minor, patch;
+} redis_floors[] = {{7, 0, 15}, {7, 2, 11}, {7, 4, 6}, {8, 0, 4}, {8, 2, 2}};
+
+static void check_version(struct doctor *doctor)
+{
+    char version[64];
+    unsigned major = 0, minor = 0, patch = 0;
+    info_field(doctor, "redis_version", version);
+    if (sscanf(version, "%u.%u.%u", &major, &minor, &patch) < 2 || major < 7) {
+        say(doctor, FINDING_FAIL, "version", "Redis %s: 7.0 or later is needed", version);
+        return;
+    }
+    for (size_t i = 0; i < sizeof redis_floors / sizeof redis_floors[0]; i++)
+        if (redis_floors[i].major == major && redis_floors[i].minor == minor && patch < redis_floors[i].patch) {
+            say(doctor, FINDING_WARN, "version", "Redis %s has known security holes; use %u.%u.%u or later", version,
+                major, minor, redis_floors[i].patch);
+            return;
+        }
+    if (major == 7 && minor == 0)
+        say(doctor, FINDING_OK, "version",
+            "Redis %s; on Debian 12 the package must be 5:7.0.15-1~deb12u10 or later, which cannot be seen from here",
+            version);
+    else
+        say(doctor, FINDING_OK, "version", "Redis %s", version);
+}
+
+static void check_memory(struct doctor *doctor)
+{
+    char policy[64], most[64], used[64];
+    info_field(doctor, "maxmemory_policy", policy);
+    if (strcmp(policy, "noeviction") == 0)
+        say(doctor, FINDING_OK, "eviction", "maxmemory-policy is noeviction");
+    else
+        say(doctor, FINDING_FAIL, "eviction",
+            "maxmemory-policy is %s: Redis may throw requests and replies away; set noeviction", policy);
+    double limit = atof(info_field(doctor, "maxmemory", most)), now = atof(info_field(doctor, "used_memory", used));
+    if (limit <= 0)
+        say(doctor, FINDING_WARN, "memory",
+            "maxmemory is not set: Redis grows until the system ends it, and workers cannot stop in time");
+    else
+        say(doctor, now > 0.85 * limit ? FINDING_WARN : FINDING_OK, "memory",
+            "%.0f %% of maxmemory in use; above 85 %% workers slow down", 100 * now / limit);
+}
+
+static void check_clock(struct doctor *doctor)
+{
+    enum { ALLOWED_MS = 2000 };
+    long long skew_ms = (long long)clock_unix_ms() - (long long)doctor->session.redis_ms;
+    bool far = llabs(skew_ms) > ALLOWED_MS;
+    say(doctor, far ? FINDING_WARN : FINDING_OK, "clock",
+        far ? "this host's clock is %lld ms ahead of Redis', by which deadlines and delays go"
+            : "this host's clock and Redis' differ by %lld ms",
+        skew_ms);
+}
+
+static void check_server(struct doctor *doctor)
+{
+    check_version(doctor);
+    check_memory(doctor);
+    check_clock(doctor);
+}
+
+/* A value of CONFIG GET; "" when we may not ask. */
+static void read_setting(struct doctor *doctor, const char *name, char value[64])
+{
+    const struct resp_value *reply;
+    struct err err;
+    value[0] = '\0';
+    if (SESSION_ASK(&doctor->session, &reply, &err, "CONFIG", "GET", name) == STATUS_OK && reply->type == RESP_ARRAY &&
+        reply->count == 2)
+        snprintf(value, 64, "%s", session_text(&reply->items[1]));
+}
+
+/* What a start after a crash does with an append-only file whose end is torn. Source: valkey-io/valkey#4342. */
+static void check_recovery(struct doctor *doctor)
+{
+    char truncates[64];
+    read_setting(doctor, "aof-load-truncated", truncates);
+    if (strcmp(truncates, "yes") == 0)
+        say(doctor, FINDING_WARN, "recovery",
+            "aof-load-truncated yes: after a crash in the middle of a transaction, what Redis confirms from then on "
+            "may be lost with the next crash; set no, and mend the file before a start (config/mend-aof.sh)");
+    else if (truncates[0] != '\0')
+        say(doctor, FINDING_OK, "recovery",
+            "aof-load-truncated no: a torn append-only file is mended before a start, by config/mend-aof.sh");
+}
+
+static void check_durability(struct doctor *doctor)
+{
+    char aof[64], fsync[64], replicas[64];
+    bool appends = strcmp(info_field(doctor, "aof_enabled", aof), "1") == 0;
+    bool replicated = atoi(info_field(doctor, "connected_slaves", replicas)) > 0;
+    read_setting(doctor, "appendfsync", fsync);
+    if (!appends)
+        say(doctor, FINDING_WARN, "durability",
+            "tier T0: no append-only file, so that a crash of Redis loses all since its last snapshot");
+    else if (fsync[0] == '\0')
+        say(doctor, FINDING_WARN, "durability",
+            "tier T1 at least: there is an append-only file, but this user may not ask for appendfsync");
+    else if (strcmp(fsync, "always") != 0)
+        say(doctor, FINDING_WARN, "durability",
+            "tier T1: appendfsync %s, so that a power cut loses the last seconds; always loses nothing", fsync);
+    else if (replicated)
+        say(doctor, FINDING_OK, "durability", "tier T3: appendfsync always, and %s replicas for producers that WAIT",
+            replicas);
+    else
+        say(doctor, FINDING_OK, "durability", "tier T2: appendfsync always; the loss of this machine's disk loses all");
+    if (appends)
+        check_recovery(doctor);
+}
+
+/* Rights: each command that the role sends is asked about with ACL DRYRUN, and what is missing is named. */
+
+enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };
+
+/* Writes the command with the queue's keys in it, `stream` for @requests*. */
+static void spell(const struct session *session, const char *command, const char *stream, char out[COMMAND_MAX])
+{
+    size_t used = 0;
+    for (const char *at = command; *at != '\0' && used < COMMAND_MAX - SESSION_KEY;) {
+        if (*at != '@') {
+            out[used++] = *at++;
+            continue;
+        }
+        size_t length = strcspn(++at, " ");
+        char suffix[64], key[SESSION_KEY];
+        snprintf(suffix, sizeof suffix, "%.*s", (int)length, at);
+        session_key(session, strcmp(suffix, "requests*") == 0 ? stream : suffix, "", key);
+        used += (size_t)snprintf(out + used, COMMAND_MAX - used, "%s", key);
+        at += length;
+    }
+    out[used] = '\0';
+}
+
+/* What Redis says of the command: STATUS_OK and "" when the user may, STATUS_OK and its words when not. */
+static enum status try_dry(struct doctor *doctor, const char *user, const char *spelled, char answer[256],
+                           struct err *err)
+{
+    char copy[COMMAND_MAX];
+    const char *words[WORDS_MAX] = {"ACL", "DRYRUN", user};
+    size_t count = 3;
+    snprintf(copy, sizeof copy, "%s", spelled);
+    for (char *save, *word = strtok_r(copy, " ", &save); word != NULL && count < WORDS_MAX;
+         word = strtok_r(NULL, " ", &save))
+        words[count++] = word;
+    const struct resp_value *reply;
+    TRY(session_ask(&doctor->session, count, words, &reply, err));
+    snprintf(answer, 256, "%s", reply->type == RESP_STATUS ? "" : session_text(reply));
+    return STATUS_OK;
+}
+
+static enum status who_am_i(struct doctor *doctor, char user[256], struct err *err)
+{
+    const struct resp_value *reply;
+    if (doctor->user == NULL)
+        TRY(SESSION_ASK(&doctor->session, &reply, err, "ACL", "WHOAMI"));
+    snprintf(user, 256, "%s", doctor->user != NULL ? doctor->user : session_text(reply));
+    return STATUS_OK;
+}
+
+static enum status try_right(struct doctor *doctor, const char *user, const char *command, unsigned *missing,
+                             struct err *err)
+{
+    size_t variants = strstr(command, "@requests*") == NULL ? 1 : CLASS_COUNT;
+    for (size_t i = 0; i < variants; i++) {
+        char spelled[COMMAND_MAX], answer[256];
+        spell(&doctor->session, command, class_streams[i], spelled);
+        TRY(try_dry(doctor, user, spelled, answer, err));
+        if (answer[0] == '\0')
+            continue;
+        say(doctor, FINDING_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
+        (*missing)++;
+    }
+    return STATUS_OK;
+}
+
+/* Whether somebody without a login gets in: then nobody's rights matter. */
+static void check_strangers(struct doctor *doctor)
+{
+    struct address bare = doctor->session.address; /* borrowed */
+    bare.user = bare.password = NULL;
+    char key[SESSION_KEY];
+    const char *const words[] = {"EXISTS", session_key(&doctor->session, "requests", "", key)};
+    const struct resp_value *reply;
+    struct client *client = NULL;
+    struct err err;
+    enum status status = client_open(&bare, SESSION_TIMEOUT_MS, &client, &err);
+    if (!status) {
+        status = client_command(client, 2, words, NULL, &reply, &err);
+        client_close(client);
+    }
+    if (status == STATUS_DENIED) {
+        say(doctor, FINDING_OK, "strangers", "who has no login does not get at the queue");
+    } else if (status) {
+        say(doctor, FINDING_WARN, "strangers", "cannot tell whether a login is needed: %s", err.message);
+    } else {
+        say(doctor, FINDING_FAIL, "strangers",
+            "Redis lets everybody in who reaches it, because its user default is on and has no password: turn it "
+            "off and give each role a login (config/make-users.sh)");
+    }
+}
+
+static void check_rights(struct doctor *doctor)
+{
+    static const char *const names[] = {
+        [ROLE_WORKER] = "worker", [ROLE_PRODUCER] = "producer", [ROLE_OPERATOR] = "operator"};
+    char user[256];
+    struct err err;
+    size_t count;
+    unsigned missing = 0;
+    const struct right *table = rights_table(&count);
+    check_strangers(doctor);
+    enum status status = who_am_i(doctor, user, &err);
+    for (size_t i = 0; i < count && status == STATUS_OK; i++)
+        if ((table[i].roles & doctor->role) != 0)
+            status = try_right(doctor, user, table[i].command, &missing, &err);
+    if (status == STATUS_DENIED)
+        say(doctor, FINDING_WARN, "rights",
+            "cannot tell, because this login may not ask (ACL WHOAMI, ACL DRYRUN): let an operator ask, with "
+            "--user and --role");
+    else if (status != STATUS_OK)
+        say(doctor, FINDING_FAIL, "rights", "%s", err.message);
+    else if (missing == 0)
+        say(doctor, FINDING_OK, "rights", "%s has every right of a %s on queue %s", user, names[doctor->role],
+            doctor->session.queue);
+}
+
+/* The queue: that its keys are what they should be, who works on it, and whether our model is its model. */
+
+static const struct {
+    const char *suffix, *type;
+} keys[] = {
+    {"requests:high", "stream"}, {"requests", "stream"}, {"requests:low", "stream"},
+    {"dead", "stream"},          {"later", "zset"},      {"later:data", "hash"},
+    {"trouble", "hash"},         {"workers", "hash"},    {"meta", "hash"},
+    {"control", "stream"},       {"stats", "hash"},
+};
+
+static void check_types(struct doctor *doctor)
+{
+    char key[SESSION_KEY];
+    unsigned wrong = 0;
+    struct err err;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const struct resp_value *reply;
+        session_key(&doctor->session, keys[i].suffix, "", key);
+        if (SESSION_ASK(&doctor->session, &reply, &err, "TYPE", key) != STATUS_OK) {
+            say(doctor, FINDING_WARN, "keys", "cannot tell: %s", err.message);
+            return;
+        }
+        const char *type = session_text(reply);
+        if (strcmp(type, "none") == 0 || strcmp(type, keys[i].type) == 0)
+            continue;
+        say(doctor, FINDING_FAIL, "keys", "%s is a %s and must be a %s: rename it", key, type, keys[i].type);
+        wrong++;
+    }
+    if (wrong == 0)
+        say(doctor, FINDING_OK, "keys", "none of queue %s has a wrong type", doctor->session.queue);
+}
+
+static bool has_group(const struct resp_value *groups)
+{
+    for (size_t i = 0; i < groups->count; i++)
+        for (size_t j = 0; groups->items[i].type == RESP_ARRAY && j + 1 < groups->items[i].count; j += 2)
+            if (resp_equals(&groups->items[i].items[j], "name") &&
+                resp_equals(&groups->items[i].items[j + 1], "sluice"))
+                return true;
+    return false;
+}
+
+static void check_group(struct doctor *doctor)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    struct err err;
+    session_key(&doctor->session, "requests", "", key);
+    enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
+    if (status != STATUS_OK && strstr(err.message, "no such key") != NULL)
+        say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
+    else if (status != STATUS_OK)
+        say(doctor, FINDING_WARN, "group", "cannot tell: %s", err.message);
+    else if (has_group(reply))
+        say(doctor, FINDING_OK, "group", "sluice reads %s", key);
+    else
+        say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
+}
+
+/* How many seconds an id is ahead of Redis' clock; 0 where it is not by so much that a worker would do anything. */
+static unsigned long long seconds_ahead(const struct doctor *doctor, const struct resp_value *id)
+{
+    struct entry_id parsed;
+    uint64_t now_ms = doctor->session.redis_ms + AHEAD_MS;
+    bool ahead = id && id->bytes && entry_id_parse(id->bytes, id->length, &parsed) && parsed.ms > now_ms;
+    return ahead ? (parsed.ms - doctor->session.redis_ms) / 1000 : 0;
+}
+
+static const struct resp_value *last_delivered(const struct resp_value *groups)
+{
+    for (size_t i = 0; i < groups->count; i++) {
+        const struct resp_value *group = &groups->items[i], *name = resp_field(group, "name");
+        if (name && resp_equals(name, "sluice")) {
+            return resp_field(group, "last-delivered-id");
+        }
+    }
+    return NULL;
+}
+
+/* Says so when the ids of a class have run ahead of the clock, or when it cannot tell: true then. */
+static bool check_ids_of(struct doctor *doctor, const char *suffix)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    struct err err;
+    session_key(&doctor->session, suffix, "", key);
+    enum status status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "STREAM", key);
+    unsigned long long stream = status ? 0 : seconds_ahead(doctor, resp_field(reply, "last-generated-id")), group = 0;
+    if (!status) {
+        status = SESSION_ASK(&doctor->session, &reply, &err, "XINFO", "GROUPS", key);
+        group = status ? 0 : seconds_ahead(doctor, last_delivered(reply));
+    }
+    bool none = status && (strstr(err.message, "no such key") || strstr(err.message, "WRONGTYPE"));
+    if (status && !none) {
+        say(doctor, FINDING_WARN, "ids", "cannot tell: %s", err.message);
+    } else if (stream > 0) {
+        say(doctor, FINDING_WARN, "ids",
+            "those of %s are %llu s ahead of the clock: a producer has sent an entry with an id of its own, and Redis "
+            "counts on from it, or refuses XADD; a worker sets the stream back within seconds, so let one run",
+            key, stream);
+    } else if (group > 0) {
+        say(doctor, FINDING_WARN, "ids",
+            "group sluice of %s is %llu s ahead of the clock, so nobody reads what is added; a worker sets it back "
+            "within seconds, so let one run",
+            key, group);
+    }
+    return (status && !none) || stream + group > 0;
+}
+
+static void check_ids(struct doctor *doctor)
+{
+    bool said = false;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        said |= check_ids_of(doctor, class_streams[class]);
+    }
+    if (!said) {
+        say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock");
+    }
+}
+
+static void check_workers(struct doctor *doctor)
+{
+    struct heartbeats heartbeats;
+    struct err err;
+    enum status status = heartbeats_read(&doctor->session, &heartbeats, &err);
+    size_t alive = 0;
+    for (size_t i = 0; i < heartbeats.count; i++)
+        alive += heartbeats.lines[i].alive;
+    heartbeats_free(&heartbeats);
+    if (status != STATUS_OK)
+        say(doctor, FINDING_WARN, "workers", "cannot tell: %s", err.message);
+    else
+        say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
+}
+
+/* Something to look at where `command` on a key answers more than 0. */
+static void check_none(struct doctor *doctor, const char *what, const char *command, const char *suffix,
+                       const char *finding)
+{
+    char key[SESSION_KEY];
+    long long number;
+    struct err err;
+    session_key(&doctor->session, suffix, "", key);
+    if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, command, key) != STATUS_OK)
+        say(doctor, FINDING_WARN, what, "cannot tell: %s", err.message);
+    else if (number > 0)
+        say(doctor, FINDING_WARN, what, "%lld %s", number, finding);
+    else
+        say(doctor, FINDING_OK, what, "none");
+}
+
+static void check_queue(struct doctor *doctor)
+{
+    check_types(doctor);
+    check_group(doctor);
+    check_ids(doctor);
+    check_workers(doctor);
+    check_none(doctor, "pause", "EXISTS", "paused", "pause of the queue: nobody takes anything (sluice resume)");
+    check_none(doctor, "dead", "XLEN", "dead", "dead letters (sluice dead list)");
+}
+
+static void check_model(struct doctor *doctor)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    struct err err;
+    session_key(&doctor->session, "meta", "", key);
+    if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, "model_id") != STATUS_OK) {
+        say(doctor, FINDING_WARN, "model", "cannot tell: %s", err.message);
+        return;
+    }
+    if (reply->bytes == NULL) {
+        say(doctor, FINDING_OK, "model", "the queue has none yet; the first worker brings its own");
+        return;
+    }
+    char pinned[64];
+    snprintf(pinned, sizeof pinned, "%s", session_text(reply));
+    struct model *model = NULL;
+    if (start_model(doctor->config, &model, &err) != STATUS_OK) {
+        say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
+        return;
+    }
+    if (strcmp(model->id, pinned) == 0)
+        say(doctor, FINDING_OK, "model", "%s (%s) is the queue's", model->name, model->id);
+    else
+        say(doctor, FINDING_FAIL, "model",
+            "the queue belongs to the model %s; %s is %s, and a worker with it will be refused", pinned, model->name,
+            model->id);
+    model_close(model);
+}
+
+/* This host: what a worker here would compute on, and the libraries under the program, against the versions in which
+ * known holes are closed. Debian closes holes without changing the version that a library tells, so the package
+ * database is read where there is one. */
+
+#define PACKAGES "/var/lib/dpkg/status"
+
+enum { PACKAGES_MAX_BYTES = 64 << 20 };
+
+static const struct {
+    const char *package, *floor;
+} package_floors[] = {
+    {"libevent-core-2.1-7", "2.1.12-stable-8+deb12u1"},
+    {"libcjson1", "1.7.15-1+deb12u4"},
+    {"redis-server", "5:7.0.15-1~deb12u10"},
+};
+
+/* Order of a character among non-digits: ~ before the end, letters before the rest. */
+static int order_of(char c)
+{
+    if (c == '~')
+        return -1;
+    if (c == '\0' || isdigit((unsigned char)c))
+        return 0;
+    return isalpha((unsigned char)c) ? c : c + 256;
+}
+
+/* Whether Debian's version `a` is before `b`. */
+static bool version_before(const char *a, const char *b)
+{
+    while (*a != '\0' || *b != '\0') {
+        while ((*a != '\0' && !isdigit((unsigned char)*a)) || (*b != '\0' && !isdigit((unsigned char)*b))) {
+            if (order_of(*a) != order_of(*b))
+                return order_of(*a) < order_of(*b);
+            a += *a != '\0';
+            b += *b != '\0';
+        }
+        a += strspn(a, "0");
+        b += strspn(b, "0");
+        size_t digits_a = strspn(a, "0123456789"), digits_b = strspn(b, "0123456789");
+        if (digits_a != digits_b)
+            return digits_a < digits_b;
+        int by_value = strncmp(a, b, digits_a);
+        if (by_value != 0)
+            return by_value < 0;
+        a += digits_a;
+        b += digits_b;
+    }
+    return false;
+}
+
+/* The installed version of a package; false when there is none. */
+static bool find_version(const char *database, const char *package, char version[128])
+{
+    char head[128];
+    snprintf(head, sizeof head, "Package: %s\n", package);
+    const char *at = strstr(database, head);
+    const char *end = at == NULL ? NULL : strstr(at, "\n\n");
+    const char *line = at == NULL ? NULL : strstr(at, "\nVersion: ");
+    if (line == NULL || (end != NULL && line > end))
+        return false;
+    line += strlen("\nVersion: ");
+    snprintf(version, 128, "%.*s", (int)strcspn(line, "\n"), line);
+    return true;
+}
+
+/* Which backend the settings mean here; where "auto" does not mean the GPU, why. */
+static void check_backend(struct doctor *doctor)
+{
+    const char *setting = doctor->config->backend, *name;
+    enum precision precision = (enum precision)doctor->config->precision;
+    struct err why = {0}, err;
+    if (engine_find(setting, precision, &name, &why, &err) != STATUS_OK)
+        say(doctor, FINDING_FAIL, "backend", "%s: %s", setting, err.message);
+    else if (why.message[0] != '\0')
+        say(doctor, FINDING_OK, "backend", "%s, not cuda: %s", name, why.message);
+    else if (strcmp(setting, "auto") == 0 && strcmp(name, "cpu") == 0)
+        say(doctor, FINDING_OK, "backend", "cpu; this build has no CUDA");
+    else
+        say(doctor, FINDING_OK, "backend", "%s", name);
+}
+
+static void check_host(struct doctor *doctor)
+{
+    check_backend(doctor);
+    struct buffer database = {0};
+    struct err err;
+    say(doctor, FINDING_OK, "libraries", "libevent %s, cJSON %s", event_get_version(), cJSON_Version());
+    bool known = file_read(PACKAGES, PACKAGES_MAX_BYTES, &database, &err) == STATUS_OK;
+    for (size_t i = 0; known && i < sizeof package_floors / sizeof package_floors[0]; i++) {
+        char version[128];
+        if (!find_version(database.data, package_floors[i].package, version))
+            continue;
+        if (version_before(version, package_floors[i].floor))
+            say(doctor, FINDING_WARN, "packages", "%s %s has known security holes; use %s or later",
+                package_floors[i].package, version, package_floors[i].floor);
+        else
+            say(doctor, FINDING_OK, "packages", "%s %s", package_floors[i].package, version);
+    }
+    buffer_free(&database);
+}
+
+struct own {
+    char *user;
+    int role; /* index into roles */
+};
+
+static const char *const roles[] = {"worker", "producer", "operator", NULL};
+
+#define OWN(name) .key = #name, .offset = offsetof(struct own, name)
+/* clang-format off */
+static const struct setting own_settings[] = {
+    {OWN(role), .type = SETTING_CHOICE, .fallback = "worker", .choices = roles, .help = "whose rights to check"},
+    {OWN(user), .type = SETTING_TEXT, .value = "NAME", .help = "the Redis user whose rights to check [the one that logs in]"},
+};
+/* clang-format on */
+
 /* What cannot be had without Redis ends here; everything else is a finding. */
 static enum status reach(struct doctor *doctor, const struct invocation *invocation, struct err *err)
 {
@@ -68,24 +619,24 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
     if (status == STATUS_OK)
         status = read_info(doctor, err);
     if (status != STATUS_OK)
-        doctor_say(doctor, FINDING_FAIL, "redis", "%s", err->message);
+        say(doctor, FINDING_FAIL, "redis", "%s", err->message);
     else
-        doctor_say(doctor, FINDING_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
+        say(doctor, FINDING_OK, "redis", "reached at %s", address_print(&doctor->session.address, address));
     return status;
 }
 
 /* What each queue has of its own, under its own settings. */
-static void look_at_queues(struct doctor *doctor, struct config *configs, size_t count)
+static void check_queues(struct doctor *doctor, struct config *configs, size_t count)
 {
-    static void (*const chapters[])(struct doctor *) = {doctor_rights, doctor_queue, doctor_model};
+    static void (*const checks[])(struct doctor *) = {check_rights, check_queue, check_model};
     const struct config *all = doctor->config;
     doctor->session.several = count > 1;
     for (size_t i = 0; i < count; i++) {
         doctor->config = &configs[i];
         doctor->session.queue = configs[i].queue;
         session_heading(&doctor->session);
-        for (size_t j = 0; j < sizeof chapters / sizeof chapters[0]; j++) {
-            chapters[j](doctor);
+        for (size_t j = 0; j < sizeof checks / sizeof checks[0]; j++) {
+            checks[j](doctor);
         }
     }
     if (count > 1) {
@@ -106,11 +657,11 @@ static int run(struct invocation *invocation)
     }
     enum status status = reach(&doctor, invocation, &err);
     if (!status) {
-        doctor_server(&doctor);
-        doctor_durability(&doctor);
-        look_at_queues(&doctor, configs, count);
+        check_server(&doctor);
+        check_durability(&doctor);
+        check_queues(&doctor, configs, count);
     }
-    doctor_host(&doctor);
+    check_host(&doctor);
     printf("%u failed, %u warnings\n", doctor.failed, doctor.warned);
     buffer_free(&doctor.info);
     session_close(&doctor.session);

@@ -11,7 +11,6 @@
 #include "bulk/remote.h"
 #include "cli/command.h"
 #include "cli/embed_job.h"
-#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "serve/devices.h"

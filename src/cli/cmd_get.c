@@ -3,7 +3,7 @@
 #include <sysexits.h>
 
 #include "cli/command.h"
-#include "cli/reply_print.h"
+#include "cli/print.h"
 #include "cli/session.h"
 #include "io/client.h"
 #include "serve/password.h"

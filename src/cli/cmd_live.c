@@ -8,7 +8,7 @@
 #include <sysexits.h>
 
 #include "cli/command.h"
-#include "cli/heartbeats.h"
+#include "cli/session.h"
 #include "serve/loop.h"
 
 /* One look at several processes: how many turn, and why the last one that does not counts as dead. */

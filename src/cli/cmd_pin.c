@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/heartbeats.h"
+#include "cli/session.h"
 
 struct own {
     char *precision;

@@ -7,9 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/heartbeats.h"
-#include "cli/interrupt.h"
 #include "cli/print.h"
+#include "cli/session.h"
 #include "work/request.h"
 
 struct own {

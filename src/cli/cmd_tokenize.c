@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <sysexits.h>
 
+#include "base/buffer.h"
 #include "cli/command.h"
-#include "cli/texts.h"
+#include "cli/lines.h"
+#include "model/model.h"
 #include "serve/start.h"
 
 struct own {
@@ -43,6 +45,21 @@ static void print_ids(const int32_t *ids, uint32_t count)
     putchar_unlocked('\n');
 }
 
+/* Turns a line into at most model->max_tokens ids, as the daemon does: the model's prompt comes first. `scratch` is
+ * kept between calls and freed by the caller. Shapes: ids [model->max_tokens] int32, written. Errors: those of
+ * tokenizer_encode, STATUS_NO_MEMORY. */
+static enum status encode_line(const struct model *model, const struct line *line, struct buffer *scratch, int32_t *ids,
+                               uint32_t *count, struct err *err)
+{
+    const char *text = line->text;
+    size_t length = line->length;
+    enum status status = model_put_prompt(model, scratch, &text, &length, err);
+    if (status != STATUS_OK)
+        return status;
+    bool truncated;
+    return tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, count, &truncated, err);
+}
+
 static enum status tokenize(const struct model *model, struct lines *lines, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
@@ -53,7 +70,7 @@ static enum status tokenize(const struct model *model, struct lines *lines, stru
     uint32_t count;
     enum status status;
     while ((status = lines_next(lines, &line, err)) == STATUS_OK && line.text != NULL && !ferror(stdout)) {
-        status = texts_encode(model, &line, &scratch, ids, &count, err);
+        status = encode_line(model, &line, &scratch, ids, &count, err);
         if (status != STATUS_OK) {
             status = err_prefix(err, "%s line %llu", lines->name, (unsigned long long)lines->number);
             break;

@@ -5,9 +5,8 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "cli/heartbeats.h"
 #include "cli/print.h"
-#include "cli/span.h"
+#include "cli/session.h"
 
 struct own {
     bool all, json;

@@ -1,7 +1,8 @@
-/* A command of the command line: one file each (cmd_*.c), one row in the table of main.c. */
+/* A command of the command line: in a cmd_*.c, one row in the table of main.c. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
+#include <signal.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -46,5 +47,9 @@ int report(const struct invocation *invocation, const struct err *err);
 
 /* Prints what a command takes, from its rows. */
 void print_help(const struct subcommand *command);
+
+/* Listens for SIGINT and SIGTERM: the first one sets the flag that is returned to its number, the second one ends the
+ * process. Thread: before others start. */
+const volatile sig_atomic_t *interrupt_listen(void);
 
 #endif

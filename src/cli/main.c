@@ -1,13 +1,21 @@
 /* sluice: the table of commands, and what is common to all: arguments, configuration, errors, exit codes. */
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
+#include "base/err.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
-#include "cli/places.h"
+
+#define SYSTEM_CONFIG "/etc/sluice/sluice.json"
+#define DEFAULT_MODEL "sluice-mini-en"
 
 static const struct subcommand *const commands[] = {
     &command_serve,       &command_submit,
@@ -42,6 +50,23 @@ int report(const struct invocation *invocation, const struct err *err)
 {
     fprintf(stderr, "sluice %s: %s\n", invocation->command->name, err->message);
     return status_exit_code(err->status);
+}
+
+/* A handler has no argument of its own, so the flag is the one variable here that belongs to the whole process. */
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+const volatile sig_atomic_t *interrupt_listen(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* reads are interrupted */
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return &caught;
 }
 
 /* A command's name is one word or two ("bench engine"): finds the one that the words begin with, and says how many of
@@ -97,13 +122,34 @@ static int unknown_command(int count, char **words)
     return EX_USAGE;
 }
 
+/* Finds the model that comes with Sluice: ../share/sluice/models beside the program's folder when installed, else
+ * config/models of the source tree that it was built from. A model that is nowhere is no error yet: the path where it
+ * would be installed is returned.
+ * Owns: the caller frees `*out` with free(). Errors: STATUS_NO_MEMORY. */
+static enum status default_model(char **out, struct err *err)
+{
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = '\0';
+    struct buffer installed = {0};
+    buffer_format(&installed, "%s/share/sluice/models/" DEFAULT_MODEL, dirname(dirname(self)));
+    const char *in_source = SLUICE_SOURCE_DIR "/config/models/" DEFAULT_MODEL;
+    if (buffer_ok(&installed)) {
+        bool use_source = access(installed.data, F_OK) != 0 && access(in_source, F_OK) == 0;
+        *out = strdup(use_source ? in_source : installed.data);
+    }
+    bool ok = buffer_ok(&installed) && *out != NULL;
+    buffer_free(&installed);
+    return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the path of the model");
+}
+
 /* File and environment; flags are in already and win by their rank. */
 static enum status load_config(struct invocation *invocation, const char *path, struct err *err)
 {
     if (path == NULL)
         path = getenv("SLUICE_CONFIG");
-    if (path == NULL && access(PLACES_SYSTEM_CONFIG, F_OK) == 0)
-        path = PLACES_SYSTEM_CONFIG;
+    if (path == NULL && access(SYSTEM_CONFIG, F_OK) == 0)
+        path = SYSTEM_CONFIG;
     enum status status = STATUS_OK;
     if (path != NULL) {
         status = config_read(&invocation->config, path, err);
@@ -114,7 +160,7 @@ static enum status load_config(struct invocation *invocation, const char *path, 
     if (status == STATUS_OK)
         status = config_environment(&invocation->config, err);
     if (status == STATUS_OK && invocation->config.model == NULL)
-        status = places_model(&invocation->config.model, err);
+        status = default_model(&invocation->config.model, err);
     if (status == STATUS_OK)
         status = config_pick_queue(&invocation->config, err);
     if (status == STATUS_OK)

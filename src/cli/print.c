@@ -1,6 +1,17 @@
 #include "cli/print.h"
 
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
 #include "base/utf8.h"
+#include "model/model.h"
+#include "work/reply.h"
 
 /* Length of the printable UTF-8 sequence at the front, 0 when there is none. C1 controls (C2 80..9F) are not printable.
  */
@@ -48,4 +59,189 @@ void print_bytes(FILE *to, const char *bytes, size_t length)
         }
         at += size;
     }
+}
+
+#define DAY_MS UINT64_C(86400000)
+
+static const struct {
+    const char *unit;
+    uint64_t ms;
+} units[] = {{"d", DAY_MS}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+
+enum { UNITS = sizeof units / sizeof units[0] };
+
+bool span_parse(const char *text, uint64_t *ms)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12)
+        return false;
+    uint64_t number = strtoull(text, &end, 10);
+    for (int i = 0; i < UNITS; i++)
+        if (strcmp(end, units[i].unit) == 0 && number <= 3650 * DAY_MS / units[i].ms) {
+            *ms = number * units[i].ms;
+            return true;
+        }
+    return false;
+}
+
+bool span_is(const char *text)
+{
+    uint64_t ms;
+    return span_parse(text, &ms);
+}
+
+const char *span_format(uint64_t ms, char text[SPAN_TEXT])
+{
+    int i = 0;
+    while (i + 1 < UNITS && ms < 2 * units[i].ms)
+        i++;
+    snprintf(text, SPAN_TEXT, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
+    return text;
+}
+
+/* Shapes: floats [count] f32, little-endian bytes. */
+static enum status print_floats(FILE *to, const char *floats, size_t count, size_t row, struct err *err)
+{
+    fputs(row > 0 ? "[[" : "[", to);
+    for (size_t i = 0; i < count; i++) {
+        float number;
+        memcpy(&number, floats + i * sizeof number, sizeof number);
+        if (!isfinite(number))
+            return err_set(err, STATUS_BAD_INPUT, "the embedding has a value that is not finite");
+        char text[REPLY_FLOAT_MAX];
+        const char *between = i == 0 ? "" : row > 0 && i % row == 0 ? "],[" : ",";
+        fprintf(to, "%s%.*s", between, (int)reply_put_float(text, number), text);
+    }
+    fputs(row > 0 ? "]]" : "]", to);
+    return STATUS_OK;
+}
+
+static void decode_halves(const struct resp_value *value, struct buffer *floats)
+{
+    struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = value->bytes, .elements = value->length / 2};
+    char *to = buffer_reserve(floats, halves.elements * sizeof(float));
+    if (to == NULL)
+        return;
+    tensor_read_f32(&halves, 0, halves.elements, (float *)(void *)to);
+    floats->length += halves.elements * sizeof(float);
+}
+
+/* False when a letter is not of the alphabet, or the padding is wrong. */
+static bool decode_base64(const struct resp_value *value, struct buffer *floats)
+{
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t length = value->length;
+    uint32_t bits = 0, count = 0;
+    for (int padding = 0; padding < 2 && length > 0 && value->bytes[length - 1] == '='; padding++)
+        length--;
+    for (size_t i = 0; i < length; i++) {
+        const char *at = value->bytes[i] == '\0' ? NULL : strchr(alphabet, value->bytes[i]);
+        if (at == NULL)
+            return false;
+        bits = bits << 6 | (uint32_t)(at - alphabet);
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            unsigned char byte = (unsigned char)(bits >> count);
+            buffer_append(floats, &byte, 1);
+        }
+    }
+    return value->length % 4 == 0;
+}
+
+static bool is_json_array(const struct resp_value *value)
+{
+    return value->bytes[0] == '[' && strspn(value->bytes, "[]0123456789+-.eE, ") == value->length;
+}
+
+/* Floats of one text in a reply to several; 0 in a reply to one. */
+static size_t floats_per_text(const struct resp_value *reply)
+{
+    const struct resp_value *count = resp_field(reply, "count"), *dim = resp_field(reply, "dim");
+    return count == NULL || dim == NULL || dim->bytes == NULL ? 0 : strtoul(dim->bytes, NULL, 10);
+}
+
+enum status embedding_print(FILE *to, const struct resp_value *reply, const struct resp_value *value, struct err *err)
+{
+    const struct resp_value *named = resp_field(reply, "encoding");
+    const char *encoding = named == NULL || named->bytes == NULL ? "json" : named->bytes;
+    struct buffer floats = {0};
+    if (strcmp(encoding, "json") == 0 && is_json_array(value)) {
+        fwrite(value->bytes, 1, value->length, to);
+        return STATUS_OK;
+    }
+    bool understood = true;
+    if (strcmp(encoding, "f32") == 0)
+        buffer_append(&floats, value->bytes, value->length);
+    else if (strcmp(encoding, "f16") == 0 && value->length % 2 == 0)
+        decode_halves(value, &floats);
+    else if (strcmp(encoding, "base64") == 0)
+        understood = decode_base64(value, &floats);
+    else
+        understood = false;
+    enum status status = STATUS_OK;
+    if (!buffer_ok(&floats))
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for an embedding");
+    else if (!understood || floats.length % sizeof(float) != 0)
+        status = err_set(err, STATUS_BAD_INPUT, "the embedding is not what its encoding %.20s says", encoding);
+    else
+        status = print_floats(to, floats.data, floats.length / sizeof(float), floats_per_text(reply), err);
+    buffer_free(&floats);
+    return status;
+}
+
+bool reply_is_final(const struct resp_value *reply)
+{
+    const struct resp_value *status = resp_field(reply, "status");
+    return status != NULL &&
+           (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
+}
+
+static bool is_number(const struct resp_value *value)
+{
+    static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",       "truncated",
+                                         "attempts", "count",  "retryable", "index",      "retry_after_ms"};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (resp_equals(value, counts[i]))
+            return true;
+    return false;
+}
+
+/* Whether it may stand unquoted: digits with at most one point between them. */
+static bool is_plain_number(const struct resp_value *value)
+{
+    size_t points = 0;
+    for (size_t i = 0; i < value->length; i++) {
+        points += value->bytes[i] == '.';
+        if (!isdigit((unsigned char)value->bytes[i]) && (value->bytes[i] != '.' || i == 0 || i + 1 == value->length))
+            return false;
+    }
+    bool leading_zero = value->length > 1 && value->bytes[0] == '0' && value->bytes[1] != '.';
+    return value->length > 0 && points <= 1 && !leading_zero;
+}
+
+enum status reply_print(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
+{
+    fputs("{\"id\":", to);
+    print_json_string(to, id, strlen(id));
+    for (size_t i = 0; i + 1 < reply->count; i += 2) {
+        const struct resp_value *name = &reply->items[i], *value = &reply->items[i + 1];
+        bool embedding = resp_equals(name, "embedding");
+        if (name->bytes == NULL || value->bytes == NULL || (!embedding && !utf8_valid(value->bytes, value->length)))
+            return err_set(err, STATUS_BAD_INPUT, "%s: this is not a reply of Sluice", id);
+        if (resp_equals(name, "id"))
+            continue;
+        putc(',', to);
+        print_json_string(to, name->bytes, name->length);
+        putc(':', to);
+        enum status status = embedding ? embedding_print(to, reply, value, err) : STATUS_OK;
+        if (status != STATUS_OK)
+            return err_prefix(err, "%s", id);
+        if (!embedding && is_number(name) && is_plain_number(value))
+            fwrite(value->bytes, 1, value->length, to);
+        else if (!embedding)
+            print_json_string(to, value->bytes, value->length);
+    }
+    fputs("}\n", to);
+    return STATUS_OK;
 }

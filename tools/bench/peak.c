@@ -10,7 +10,7 @@
 #include "bench/engine.h"
 #include "bench/numbers.h"
 #include "bench/passes.h"
-#include "cli/bench.h"
+#include "cli/cmd_bench.h"
 #include "engine/cpu/gemm_onednn.h"
 #include "serve/devices.h"
 #include "serve/start.h"
@@ -169,7 +169,7 @@ static void close_product(struct product *product)
         dnnl_primitive_destroy(product->primitive);
 }
 
-static void close(void *of)
+static void end(void *of)
 {
     struct state *state = of;
     if (state == NULL)
@@ -212,7 +212,7 @@ static enum status measure_length(struct bench *bench, unsigned threads, uint32_
     struct peak yardstick = {bench->model, engine_precision(bench->engine)};
     rows = rows == 0 ? 1 : rows;
     enum status status = passes_open_even(&passes, bench->engine, bench->model, rows, length, err);
-    struct turns engine = passes_turns(&passes), bare = {open, turn, close, &yardstick};
+    struct turns engine = passes_turns(&passes), bare = {open, turn, end, &yardstick};
     double best = 0, peak = 0, rate;
     for (int64_t round = 0; round < options->rounds && status == STATUS_OK; round++) {
         status = turns_measure(&engine, threads, round_ns, &rate, err);

@@ -21,8 +21,7 @@
 #include "bench/numbers.h"
 #include "bench/sample.h"
 #include "ceiling.h"
-#include "cli/bench.h"
-#include "cli/interrupt.h"
+#include "cli/cmd_bench.h"
 #include "serve/start.h"
 
 enum { SILENCE_MS = 60000 };

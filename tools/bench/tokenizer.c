@@ -7,7 +7,7 @@
 #include "bench/process.h"
 #include "bench/sample.h"
 #include "bench/texts.h"
-#include "cli/bench.h"
+#include "cli/cmd_bench.h"
 #include "serve/start.h"
 
 enum { MADE_TEXTS = 2000 };

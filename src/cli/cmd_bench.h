@@ -1,6 +1,6 @@
 /* What the commands `bench ...` have in common: a table on the terminal, and JSON where --json says. */
-#ifndef CLI_BENCH_H
-#define CLI_BENCH_H
+#ifndef CLI_CMD_BENCH_H
+#define CLI_CMD_BENCH_H
 
 #include "bench/sheet.h"
 #include "cli/command.h"

@@ -1,0 +1,156 @@
+#include "cli/cmd_bench.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "bench/ab.h"
+#include "bench/e2e.h"
+#include "bench/engine.h"
+
+/* As given, or NULL. */
+static const char *json_of(const struct invocation *invocation)
+{
+    const struct subcommand *command = invocation->command;
+    for (size_t i = 0; i < command->own_count; i++)
+        if (strcmp(command->own[i].key, "json") == 0)
+            return *(char *const *)((const char *)invocation->own + command->own[i].offset);
+    return NULL;
+}
+
+int bench_run(struct invocation *invocation)
+{
+    const char *json = json_of(invocation);
+    struct sheet sheet;
+    struct err err;
+    log_setup(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
+    signal(SIGPIPE, SIG_IGN);
+    sheet_begin(&sheet, invocation->command->name + strlen("bench "),
+                json != NULL && strcmp(json, "-") == 0 ? NULL : stdout);
+    enum status status = invocation->command->measure(invocation, &sheet, &err);
+    if (status == STATUS_OK)
+        status = sheet_end(&sheet, json, &err);
+    sheet_free(&sheet);
+    return status == STATUS_OK ? EX_OK : report(invocation, &err);
+}
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_engine_options, name)
+
+static const char *const gelus[] = {"fast", "exact", NULL};
+
+/* clang-format off */
+static const struct setting engine_settings[] = {
+    {OWN(tokens, SETTING_TEXT), .fallback = "16,32,64,128,256", .most = 256, .value = "LIST", .help = "lengths of texts, in tokens"},
+    {OWN(batch_tokens, SETTING_INTEGER), .fallback = "4096", .least = 1, .most = 1 << 20, .value = "N", .help = "tokens of a batch"},
+    {OWN(round_ms, SETTING_INTEGER), .fallback = "300", .least = 1, .most = 60000, .value = "N", .help = "how long to measure each figure"},
+    {OWN(rounds, SETTING_INTEGER), .fallback = "3", .least = 1, .most = 100, .value = "N", .help = "so often; the best counts"},
+    {OWN(graphs, SETTING_SWITCH), .fallback = "true", .help = "a GPU runs passes of a size that it has seen as CUDA graphs"},
+    {OWN(gelu, SETTING_CHOICE), .fallback = "fast", .choices = gelus, .value = "WORD", .help = "exact: GELU in its erf form on a GPU, too"},
+    BENCH_JSON(struct bench_engine_options),
+};
+/* clang-format on */
+
+static enum status measure_engine(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+{
+    return bench_engine(&invocation->config, invocation->own, sheet, err);
+}
+
+const struct subcommand command_bench_engine = {
+    .name = "bench engine",
+    .bit = FOR_BENCH,
+    .summary = "Measure the model by itself: tokens/s, latency",
+    .explanation =
+        "batches: texts of one length in full batches, on one thread and on all of them.\n"
+        "mixed: 32 texts of 6 to 200 tokens as one batch, packed and padded, and one by one.\n"
+        "passes: on one thread, of one text and of about 1,024 tokens, and of a short text with all threads' help.\n"
+        "cost: how well the calibration of a daemon's start predicts their medians.",
+    .own = engine_settings,
+    .own_count = sizeof engine_settings / sizeof engine_settings[0],
+    .own_size = sizeof(struct bench_engine_options),
+    .run = bench_run,
+    .measure = measure_engine,
+};
+
+#undef OWN
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_e2e_options, name)
+
+/* clang-format off */
+static const struct setting e2e_settings[] = {
+    {OWN(tokens, SETTING_TEXT), .fallback = "16,64,256", .most = 256, .value = "LIST", .help = "lengths of texts, in tokens; 0 for mixed ones"},
+    {OWN(input, SETTING_TEXT), .most = 4096, .value = "FILE", .help = "in place of made-up texts: one per line"},
+    {OWN(rate, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 100000, .value = "N", .help = "also a run with so many requests per second, at random times"},
+    {OWN(duration_ms, SETTING_INTEGER), .fallback = "3000", .least = 10, .most = 3600000, .value = "N", .help = "how long each run sends requests"},
+    {OWN(outstanding, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1 << 20, .value = "N", .help = "requests that always wait in a full run; 0 = by their length"},
+    {OWN(alone, SETTING_SWITCH), .fallback = "true", .help = "also with batches of one text, and the ratio"},
+    {OWN(appendonly, SETTING_SWITCH), .fallback = "false", .help = "the Redis that is started writes its append-only file"},
+    BENCH_JSON(struct bench_e2e_options),
+};
+/* clang-format on */
+
+static enum status measure_e2e(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+{
+    return bench_e2e(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
+}
+
+const struct subcommand command_bench_e2e = {
+    .name = "bench e2e",
+    .bit = FOR_SERVE,
+    .summary = "Measure from XADD to the reply, through Redis and a daemon",
+    .explanation =
+        "Each run has a daemon of its own, with the settings below, and a queue of its own that is deleted "
+        "afterwards.\n"
+        "Redis is the one of --redis, or one that is started for it. `full` runs keep so many requests waiting that\n"
+        "the daemon is never idle; `random` ones send at --rate whatever comes back, and latency counts from when a\n"
+        "request was to be sent. Batching off is --max-batch-rows 1. CPU us: the daemon's processor time for a text.",
+    .own = e2e_settings,
+    .own_count = sizeof e2e_settings / sizeof e2e_settings[0],
+    .own_size = sizeof(struct bench_e2e_options),
+    .run = bench_run,
+    .measure = measure_e2e,
+};
+
+#undef OWN
+
+#define OWN(name, kind) .key = #name, .type = (kind), .offset = offsetof(struct bench_ab_options, name)
+
+/* clang-format off */
+static const struct setting ab_settings[] = {
+    {OWN(ways, SETTING_TEXT), .fallback = "off,fifo,sorted,packed", .most = 64, .value = "LIST", .help = "which ways to batch"},
+    {OWN(windows, SETTING_TEXT), .fallback = "0,5,50", .most = 256, .value = "LIST", .help = "ms to wait for more texts; 0 = while the engine is busy"},
+    {OWN(loads, SETTING_TEXT), .fallback = "20,50,80,95", .most = 256, .value = "LIST", .help = "percent of what packed batches can do"},
+    {OWN(tokens, SETTING_INTEGER), .fallback = "0", .least = 0, .most = 1 << 20, .value = "N", .help = "length of the texts; 0 = mixed"},
+    {OWN(input, SETTING_TEXT), .most = 4096, .value = "FILE", .help = "in place of made-up texts: one per line"},
+    {OWN(fixed_rows, SETTING_INTEGER), .fallback = "32", .least = 1, .most = 1024, .value = "N", .help = "texts of a full batch that is padded"},
+    {OWN(burst, SETTING_INTEGER), .fallback = "32", .least = 1, .most = 100000, .value = "N", .help = "requests that come at once in bursts"},
+    {OWN(burst_load, SETTING_INTEGER), .fallback = "50", .least = 0, .most = 1000, .value = "N", .help = "their load in percent; 0 = no bursts"},
+    {OWN(duration_ms, SETTING_INTEGER), .fallback = "2000", .least = 10, .most = 3600000, .value = "N", .help = "how long each run sends requests"},
+    {OWN(price_per_hour, SETTING_TEXT), .fallback = "1", .most = 32, .value = "N", .help = "of the machine, for the cost of 1,000 requests"},
+    BENCH_JSON(struct bench_ab_options),
+};
+/* clang-format on */
+
+static enum status measure_ab(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+{
+    return bench_ab(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
+}
+
+const struct subcommand command_bench_ab = {
+    .name = "bench ab",
+    .bit = FOR_SERVE,
+    .summary = "Compare ways to batch: texts/s, latency, padding and cost at the same arrivals",
+    .explanation =
+        "off: one text at a time. fifo: fixed batches of the texts as they come, padded to the longest. sorted: the\n"
+        "same of texts of similar length. packed: what the daemon does. Loads are percent of what packed batches\n"
+        "without a window can do, which is measured first: all ways get the same requests at the same times, at\n"
+        "random (a Poisson process) and in bursts. Latency counts from when a request was to be sent.",
+    .own = ab_settings,
+    .own_count = sizeof ab_settings / sizeof ab_settings[0],
+    .own_size = sizeof(struct bench_ab_options),
+    .run = bench_run,
+    .measure = measure_ab,
+};
+
+#undef OWN
