@@ -26,7 +26,6 @@ struct table {
 struct dedup {
     struct table tables[TABLES];
     uint64_t count, most;
-    bool full;
 };
 
 enum status dedup_open(uint64_t most_rows, struct dedup **out, struct err *err)
@@ -115,7 +114,6 @@ void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
     struct table *table = &dedup->tables[hash.low % TABLES];
     struct slot *slot = table->slots == NULL ? NULL : slot_of(table, hash.high, tag_of(hash));
     if (slot == NULL || slot->value == 0) {
-        dedup->full = dedup->full || dedup->count >= dedup->most;
         if (dedup->count >= dedup->most || entry.row >> ROW_BITS != 0)
             return;
         bool crowded = table->slots == NULL || table->count >= table->mask - table->mask / 8;
@@ -127,14 +125,4 @@ void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry)
         dedup->count++;
     }
     *slot = (struct slot){hash.high, value_of(hash, entry)};
-}
-
-uint64_t dedup_count(const struct dedup *dedup)
-{
-    return dedup->count;
-}
-
-bool dedup_is_full(const struct dedup *dedup)
-{
-    return dedup->full;
 }

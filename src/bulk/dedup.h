@@ -5,7 +5,6 @@
 #ifndef BULK_DEDUP_H
 #define BULK_DEDUP_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -37,11 +36,5 @@ struct dedup_entry dedup_find(const struct dedup *dedup, struct hash hash);
 
 /* Sets what is known of a text. When there is no room, or no memory, it is not known: nothing else changes. */
 void dedup_put(struct dedup *dedup, struct hash hash, struct dedup_entry entry);
-
-/* How many texts are known. */
-uint64_t dedup_count(const struct dedup *dedup);
-
-/* Whether a text had to be left out. */
-bool dedup_is_full(const struct dedup *dedup);
 
 #endif

@@ -19,8 +19,8 @@ struct bulk_batch {
     struct err err;
     uint32_t tokens;
     uint32_t failed; /* pieces with a code: see batch_fail */
-    uint32_t asks;   /* of bulk/remote: requests of it that are not finished */
-    void *own;       /* of bulk/local: the batch that serve/compute has */
+    bool halve;      /* nothing of it was computed, and each half alone may be */
+    void *own;       /* the local executor's: the batch that serve/compute has */
 };
 
 /* Puts the vector of one of the batch's pieces in its place, or gives it a code when it is none that files can hold;

@@ -330,11 +330,11 @@ static enum status plan(struct job *job, bool *worked, struct err *err)
 }
 
 /* Puts a batch of the first of these pieces; how many it has taken. */
-static uint32_t submit(struct job *job, struct look *window, uint32_t first, uint32_t left)
+static uint32_t submit(struct job *job, struct look *window, uint32_t first, uint32_t left, uint32_t most_weight)
 {
     const struct job_options *options = job->options;
     struct bulk_batch *batch = job->free_batches[--job->free_count];
-    uint32_t count = look_batch(window, first, left, job->batch_tokens, options->batch_rows);
+    uint32_t count = look_batch(window, first, left, most_weight, options->batch_rows);
     *batch = (struct bulk_batch){.pieces = window->order + first,
                                  .count = count,
                                  .dim = options->dim,
@@ -348,7 +348,8 @@ static uint32_t submit(struct job *job, struct look *window, uint32_t first, uin
 static void submit_again(struct job *job)
 {
     struct again *again = &job->again[job->again_count - 1];
-    uint32_t count = submit(job, again->window, again->first, again->count);
+    uint32_t most = again->most_weight < job->batch_tokens ? again->most_weight : job->batch_tokens;
+    uint32_t count = submit(job, again->window, again->first, again->count, most);
     again->first += count;
     again->count -= count;
     if (again->count > 0)
@@ -373,7 +374,8 @@ static enum status submit_rows(struct job *job, bool *worked, struct err *err)
         if (job->again_count > 0)
             submit_again(job);
         else
-            window->submitted += submit(job, window, window->submitted, window->order_count - window->submitted);
+            window->submitted += submit(job, window, window->submitted, window->order_count - window->submitted,
+                                        job->batch_tokens);
         *worked = true;
     }
     return STATUS_OK;
@@ -413,11 +415,13 @@ static void settle(struct job *job, const struct look *window, struct unit *unit
         dedup_put(job->dedup, unit->hash, (struct dedup_entry){unit->number, unit->code});
 }
 
-/* Its pieces are computed in batches of half its size, as are all that come later: what did not fit once would not fit
- * again. The window still counts it, until the last of its pieces is put. */
-static enum status put_aside(struct job *job, const struct bulk_batch *batch, uint32_t first, struct err *err)
+/* Its pieces are computed in batches of half its size. Where memory ran out all later batches are as small: what did
+ * not fit once would not fit again. The window still counts this one, until the last of its pieces is put. */
+static enum status put_aside(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
-    uint64_t half = look_weight(batch->window, first, batch->count) / 2;
+    const struct look *window = batch->window;
+    uint32_t first = (uint32_t)(batch->pieces - window->order);
+    uint32_t half = (uint32_t)(look_weight(batch->window, first, batch->count) / 2);
     if (job->again_count == job->again_room) {
         uint32_t room = job->again_room + job->batch_count;
         struct again *bigger = realloc(job->again, room * sizeof *bigger);
@@ -426,43 +430,43 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, ui
         job->again = bigger;
         job->again_room = room;
     }
-    job->batch_tokens = half < job->batch_tokens ? (uint32_t)half : job->batch_tokens;
-    job->again[job->again_count++] = (struct again){batch->window, first, batch->count};
-    job->progress.too_large++;
+    if (!batch->halve) {
+        job->batch_tokens = half < job->batch_tokens ? half : job->batch_tokens;
+        job->progress.too_large++;
+    }
+    for (uint32_t i = 0; i < batch->count; i++)
+        batch->pieces[i]->code = ROW_OK; /* some may have been refused before */
+    job->again[job->again_count++] = (struct again){batch->window, first, batch->count, half};
     return STATUS_OK;
 }
 
-static enum status look_for_failures(const struct job *job, const struct bulk_batch *batch, struct err *err)
-{
-    for (uint32_t i = 0; job->options->strict && batch->failed > 0 && i < batch->count; i++)
-        if (batch->pieces[i]->code != ROW_OK)
-            return fail_strictly(batch->pieces[i]->unit->document, batch->pieces[i]->code, err);
-    return STATUS_OK;
-}
-
-/* Rows are counted here; each one is looked at where its turn is in the order of the input, which is the order in
- * memory, or when it is written before that. */
 static enum status take_batch(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
     struct look *window = batch->window;
-    uint32_t first = (uint32_t)(batch->pieces - window->order), rows = batch->count;
-    if (batch->status == STATUS_NO_MEMORY && batch->count > 1)
-        return put_aside(job, batch, first, err);
+    uint32_t rows = 0;
+    if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1)
+        return put_aside(job, batch, err);
     window->batches_out--;
     if (batch->status != STATUS_OK) {
         *err = batch->err;
         return batch->status;
     }
-    TRY(look_computed(window, first, batch->count, err));
-    if (window->several)
-        rows = look_note(window);
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const struct piece *piece = batch->pieces[i];
+        if (piece->code != ROW_OK && job->options->strict)
+            return fail_strictly(piece->unit->document, piece->code, err);
+        if (--piece->unit->pieces_left > 0)
+            continue;
+        settle(job, window, piece->unit);
+        rows++;
+    }
     if (window->since_ns == 0)
         window->since_ns = clock_now_ns();
     job->progress.rows += rows;
     job->progress.here += rows;
     job->progress.computed += rows;
     job->progress.tokens += batch->tokens;
-    return look_for_failures(job, batch, err);
+    return STATUS_OK;
 }
 
 static enum status take_computed(struct job *job, bool *worked, struct err *err)
@@ -560,10 +564,6 @@ static enum status write_due(struct job *job, bool all, struct err *err)
         struct look *window = &job->windows[i % WINDOWS];
         if (!all && !is_due(job, window, now_ns))
             continue;
-        look_note(window);
-        for (uint32_t u = 0; u < window->unit_count; u++)
-            if (window->units[u].state == UNIT_TODO && window->units[u].pieces_left == 0)
-                settle(job, window, &window->units[u]);
         TRY(put_runs(job, window, 0, window->unit_count, false, err));
         window->since_ns = 0;
     }
@@ -804,8 +804,6 @@ static enum status finish_unit(struct job *job, struct look *window, struct unit
 {
     if (unit->state == UNIT_KEPT)
         return STATUS_OK;
-    if (unit->state == UNIT_TODO)
-        settle(job, window, unit);
     if (unit->state == UNIT_DONE || unit->state == UNIT_STORED)
         job->at.computed++;
     if (unit->state == UNIT_COPY)
@@ -825,19 +823,6 @@ static enum status put_checkpoint(struct job *job, struct err *err)
     job->checkpoint = job->at;
     job->checkpoint_waits = job->journal != NULL;
     return STATUS_OK;
-}
-
-/* Where one file holds everything: it is hashed as far as it is final, once its length is known. */
-static void advance_sum(struct job *job)
-{
-    const struct output *output = job->options->output;
-    bool single = output->kind == OUTPUT_NPY || output->kind == OUTPUT_RAW;
-    if (!single || job->retry != NULL || job->journal == NULL || !job->ended || job->planned < job->read)
-        return;
-    if (job->sum == NULL)
-        job->sum = sum_open(job->store, job->next_row, job->options->wake_fd);
-    if (job->sum != NULL)
-        sum_advance(job->sum, job->at.rows);
 }
 
 static enum status finish_rows(struct job *job, bool *worked, struct err *err)
@@ -862,7 +847,6 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
     job->at.digest = window->end_digest;
     job->at.tokens = job->progress.tokens;
     TRY(put_checkpoint(job, err));
-    advance_sum(job);
     look_reset(window, &job->idle);
     job->finished++;
     return STATUS_OK;
@@ -896,7 +880,7 @@ static enum status end_retry(struct job *job, struct err *err)
         TRY(tail_flush(&job->tails[i], err));
     TRY(job_retry_end(job, err));
     TRY(store_sync(job->store, err));
-    TRY(manifest_write(job->options, job->store, &job->at, NULL, err));
+    TRY(manifest_write(job->options, job->store, &job->at, err));
     return job_retry_settle(output, job->at.failed, err);
 }
 
@@ -917,9 +901,7 @@ static enum status end_job(struct job *job, struct err *err)
     TRY(commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0)
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
-    char hex[SUM_HEX_BYTES] = "";
-    bool hashed = job->sum != NULL && job->next_row == job->at.rows && sum_end(job->sum, hex);
-    TRY(manifest_write(job->options, job->store, &job->at, hashed ? hex : NULL, err));
+    TRY(manifest_write(job->options, job->store, &job->at, err));
     return remove_job(job, err);
 }
 
@@ -951,7 +933,6 @@ static void close_job(struct job *job)
     commit_close(job);
     job_retry_close(job);
     source_close(job->source);
-    sum_close(job->sum);
     store_close(job->store);
     journal_close(job->journal);
     dedup_close(job->dedup);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <openssl/evp.h>
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -277,69 +278,64 @@ enum status journal_write(struct journal *journal, const struct checkpoint *chec
 
 /* JSON for people and programs; only what a later run needs is read back. */
 
-enum { MANIFEST_MAX_BYTES = 64 << 20 };
+enum { MANIFEST_MAX_BYTES = 64 << 20, SHA256_HEX_BYTES = 2 * EVP_MAX_MD_SIZE + 1 };
 
-static enum status hash_fd(int fd, const char *path, char *hex, uint64_t *size, struct err *err)
+/* Shapes: hex [SHA256_HEX_BYTES], written. */
+static enum status sha256_file(const char *path, char *hex, uint64_t *size, struct err *err)
 {
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, "cannot open %s", path);
     char *piece = malloc(PIECE_BYTES);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     bool good = piece != NULL && context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    enum status status = STATUS_OK;
     ssize_t got = good ? 1 : 0;
-    for (*size = 0; good && got > 0;) {
-        got = read(fd, piece, PIECE_BYTES);
-        if (got < 0 && errno == EINTR)
-            got = 1;
-        else if (got > 0)
+    for (*size = 0; good && got > 0; *size += got > 0 ? (uint64_t)got : 0) {
+        do
+            got = read(fd, piece, PIECE_BYTES);
+        while (got < 0 && errno == EINTR);
+        if (got < 0)
+            status = err_set_errno(err, "cannot read %s", path);
+        else
             good = EVP_DigestUpdate(context, piece, (size_t)got) == 1;
-        *size += got > 0 ? (uint64_t)got : 0;
     }
-    enum status status = got < 0 ? err_set_errno(err, "cannot read %s", path) : STATUS_OK;
-    good = good && sum_hex(context, hex);
+    good = good && EVP_DigestFinal_ex(context, digest, &length) == 1;
+    for (unsigned i = 0; i < length; i++)
+        snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
     EVP_MD_CTX_free(context);
     free(piece);
+    close(fd);
     return status != STATUS_OK || good ? status : err_set(err, STATUS_NO_MEMORY, "no memory to hash %s", path);
 }
 
 /* One element of `files`: {"name":…,"rows":…,"bytes":…,"sha256":…}. */
-static enum status hash_file(const char *path, char *hex, uint64_t *size, struct err *err)
+static enum status put_file(struct buffer *to, const char *path, uint64_t rows, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set_errno(err, "cannot open %s", path);
-    enum status status = hash_fd(fd, path, hex, size, err);
-    close(fd);
-    return status;
-}
-
-static void put_file(struct buffer *to, const char *path, uint64_t rows, uint64_t size, const char *hex)
-{
+    char hex[SHA256_HEX_BYTES] = "";
+    uint64_t size = 0;
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    TRY(sha256_file(path, hex, &size, err));
     buffer_string(to, to->data[to->length - 1] == '[' ? "\n    {\"name\": " : ",\n    {\"name\": ");
     json_put_string(to, name, strlen(name));
     buffer_format(to, ", \"rows\": %llu, \"bytes\": %llu, \"sha256\": \"%s\"}", (unsigned long long)rows,
                   (unsigned long long)size, hex);
+    return STATUS_OK;
 }
 
 static enum status put_files(struct buffer *to, const struct job_options *options, const struct store *store,
-                             uint64_t rows, const char *sum, struct err *err)
+                             uint64_t rows, struct err *err)
 {
-    char hex[SUM_HEX_BYTES] = "";
-    uint64_t size;
     const struct output *output = options->output;
     buffer_string(to, "  \"files\": [");
-    if (output->kind == OUTPUT_JSONL) {
-        TRY(hash_file(output->path, hex, &size, err));
-        put_file(to, output->path, rows, size, hex);
-    } else if (sum != NULL) {
-        put_file(to, output->path, rows, store_file_bytes(store, rows, 0), sum);
-    }
-    for (uint64_t i = 0; output->kind != OUTPUT_JSONL && sum == NULL && i < store_files(store, rows); i++) {
-        char name[PATH_MAX], path[2 * PATH_MAX];
-        store_file_name(store, i, name, sizeof name);
-        bool below = output->kind == OUTPUT_SHARDS;
-        snprintf(path, sizeof path, "%s%s%s", below ? output->path : "", below ? "/" : "", name);
-        TRY(hash_file(path, hex, &size, err));
-        put_file(to, path, store_file_rows(store, rows, i), size, hex);
+    if (output->kind == OUTPUT_JSONL)
+        TRY(put_file(to, output->path, rows, err));
+    for (uint64_t i = 0; output->kind != OUTPUT_JSONL && i < store_files(store, rows); i++) {
+        char path[2 * PATH_MAX];
+        store_file_path(store, i, path, sizeof path);
+        TRY(put_file(to, path, store_file_rows(store, rows, i), err));
     }
     buffer_string(to, "\n  ],\n");
     return STATUS_OK;
@@ -360,7 +356,7 @@ static void put_terms(struct buffer *to, const char *terms)
 }
 
 static enum status make(struct buffer *to, const struct job_options *options, const struct store *store,
-                        const struct checkpoint *at, const char *sum, struct err *err)
+                        const struct checkpoint *at, struct err *err)
 {
     buffer_format(to, "{\n  \"sluice\": \"" SLUICE_VERSION "\",\n  %s,\n", options->facts);
     buffer_format(to, "  \"rows\": %llu,\n  \"documents\": %llu,\n", (unsigned long long)at->rows,
@@ -369,7 +365,7 @@ static enum status make(struct buffer *to, const struct job_options *options, co
                   (unsigned long long)at->computed, (unsigned long long)at->copied, (unsigned long long)at->failed);
     buffer_format(to, "  \"input\": \"%016llx%016llx\",\n", (unsigned long long)at->digest.high,
                   (unsigned long long)at->digest.low);
-    TRY(put_files(to, options, store, at->rows, sum, err));
+    TRY(put_files(to, options, store, at->rows, err));
     put_terms(to, options->terms);
     buffer_string(to, "  \"format\": 1\n}\n");
     return buffer_ok(to) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the manifest");
@@ -391,10 +387,10 @@ static enum status write_durably(const char *path, const struct buffer *text, st
 }
 
 enum status manifest_write(const struct job_options *options, const struct store *store, const struct checkpoint *at,
-                           const char *sum, struct err *err)
+                           struct err *err)
 {
     struct buffer text = {0};
-    enum status status = make(&text, options, store, at, sum, err);
+    enum status status = make(&text, options, store, at, err);
     if (status == STATUS_OK)
         status = write_durably(options->output->manifest, &text, err);
     buffer_free(&text);

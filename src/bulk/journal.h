@@ -90,10 +90,9 @@ MUST_CHECK enum status journal_write(struct journal *journal, const struct check
 /* The manifest: that a job is finished, what it was agreed on, and what it gave. Written last. */
 
 /* Hashes the files of the output and writes the manifest in one step (a new file that takes the old one's name).
- * `store` is the output's, or the scratch of JSON lines; `sum` is that of its only file, in hex, or NULL. Errors:
- * STATUS_IO and others of files; STATUS_NO_MEMORY. */
+ * `store` is the output's, or the scratch of JSON lines. Errors: STATUS_IO and others of files; STATUS_NO_MEMORY. */
 MUST_CHECK enum status manifest_write(const struct job_options *options, const struct store *store,
-                                      const struct checkpoint *at, const char *sum, struct err *err);
+                                      const struct checkpoint *at, struct err *err);
 
 /* What a manifest tells a later run of the same job. */
 struct manifest {

@@ -69,10 +69,10 @@ enum status look_count(struct look *window, uint64_t first_row, enum numbering n
     return STATUS_OK;
 }
 
-/* A piece while it is sorted: looking at the piece itself each time would be looking all over memory. */
+/* A piece while it is sorted. */
 struct weighed {
     struct piece *piece;
-    uint32_t weight;
+    uint32_t weight, at; /* at: as it was read */
 };
 
 static uint32_t weight(const struct piece *piece)
@@ -109,45 +109,29 @@ static enum status place(struct look *window, struct unit *unit, uint32_t dim, s
     float *to = several ? unit->parts : look_vector(window, unit, dim);
     for (uint32_t p = 0; p < unit->piece_count; p++, to += dim)
         unit->pieces[p].vector = to;
-    window->several = window->several || several;
     return STATUS_OK;
 }
 
-/* One pass of a sort by a byte of the weight, the largest first; those of one byte stay as they are. */
-static void sort_pass(const struct weighed *from, struct weighed *to, uint32_t count, int shift)
+static int longest_first(const void *left, const void *right)
 {
-    uint32_t starts[257] = {0};
-    for (uint32_t i = 0; i < count; i++)
-        starts[256 - (from[i].weight >> shift & 255)]++;
-    for (int i = 1; i <= 256; i++)
-        starts[i] += starts[i - 1];
-    for (uint32_t i = 0; i < count; i++)
-        to[starts[255 - (from[i].weight >> shift & 255)]++] = from[i];
+    const struct weighed *a = left, *b = right;
+    return a->weight != b->weight ? (a->weight < b->weight) - (a->weight > b->weight) : (a->at > b->at) - (a->at < b->at);
 }
 
-/* Byte by byte, and only as many as the longest has: texts have hundreds of tokens, or a million bytes. */
 static enum status sort(struct look *window, struct err *err)
 {
-    uint32_t count = window->order_count, most = 0;
-    struct weighed *from = malloc((size_t)2 * count * sizeof *from), *to = from == NULL ? NULL : from + count;
-    if (from == NULL)
+    uint32_t count = window->order_count;
+    struct weighed *all = malloc(count * sizeof *all);
+    if (all == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory to sort %u texts", count);
-    struct weighed *block = from;
+    for (uint32_t i = 0; i < count; i++)
+        all[i] = (struct weighed){window->order[i], weight(window->order[i]), i};
+    qsort(all, count, sizeof *all, longest_first);
     for (uint32_t i = 0; i < count; i++) {
-        from[i] = (struct weighed){window->order[i], weight(window->order[i])};
-        most = from[i].weight > most ? from[i].weight : most;
+        window->order[i] = all[i].piece;
+        window->weights[i] = all[i].weight;
     }
-    for (int shift = 0; shift < 32 && most >> shift > 0; shift += 8) {
-        sort_pass(from, to, count, shift);
-        struct weighed *other = from;
-        from = to;
-        to = other;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        window->order[i] = from[i].piece;
-        window->weights[i] = from[i].weight;
-    }
-    free(block);
+    free(all);
     return STATUS_OK;
 }
 
@@ -158,7 +142,6 @@ enum status look_order(struct look *window, uint32_t dim, struct err *err)
         pieces += window->units[i].state == UNIT_TODO ? window->units[i].piece_count : 0;
     TRY(make_room(window, pieces, dim, err));
     window->order_count = 0;
-    window->several = false;
     for (uint32_t i = 0; i < window->unit_count; i++) {
         struct unit *unit = &window->units[i];
         if (unit->state != UNIT_TODO)
@@ -188,30 +171,6 @@ uint64_t look_weight(const struct look *window, uint32_t first, uint32_t count)
     return sum;
 }
 
-enum status look_computed(struct look *window, uint32_t first, uint32_t count, struct err *err)
-{
-    if (window->computed_count == window->computed_room) {
-        uint32_t room = window->computed_room == 0 ? 256 : 2 * window->computed_room;
-        struct look_range *bigger = realloc(window->computed, room * sizeof *bigger);
-        if (bigger == NULL)
-            return err_set(err, STATUS_NO_MEMORY, "no memory to remember %u texts", count);
-        window->computed = bigger;
-        window->computed_room = room;
-    }
-    window->computed[window->computed_count++] = (struct look_range){first, count};
-    return STATUS_OK;
-}
-
-uint32_t look_note(struct look *window)
-{
-    uint32_t complete = 0;
-    for (uint32_t r = 0; r < window->computed_count; r++)
-        for (uint32_t i = 0; i < window->computed[r].count; i++)
-            complete += --window->order[window->computed[r].first + i]->unit->pieces_left == 0;
-    window->computed_count = 0;
-    return complete;
-}
-
 float *look_vector(const struct look *window, const struct unit *unit, uint32_t dim)
 {
     return window->vectors + (size_t)(unit - window->units) * dim;
@@ -239,8 +198,6 @@ void look_reset(struct look *window, struct slice **idle)
                             .order = window->order,
                             .weights = window->weights,
                             .order_room = window->order_room,
-                            .computed = window->computed,
-                            .computed_room = window->computed_room,
                             .vectors = window->vectors,
                             .vectors_room = window->vectors_room};
 }
@@ -257,7 +214,6 @@ void look_free(struct look *window)
     free(window->units);
     free(window->order);
     free(window->weights);
-    free(window->computed);
     free(window->vectors);
 }
 

@@ -117,7 +117,7 @@ struct unit {
     uint64_t origin;
     struct piece *pieces; /* [piece_count], more than one when their mean is the vector; none when it failed at once */
     uint32_t piece_count;
-    uint32_t pieces_left; /* to be computed, as far as look_note has been told */
+    uint32_t pieces_left; /* to be computed */
     bool here;            /* its vector is in the window (too) */
     float *parts;         /* [piece_count, dim] the vectors of several pieces */
 };
@@ -138,10 +138,7 @@ struct look {
     uint32_t order_count, order_room;
     uint32_t submitted; /* of them */
     uint32_t batches_out;
-    struct look_range *computed; /* [computed_count] of them: not noted yet */
-    uint32_t computed_count, computed_room;
     uint64_t since_ns; /* when the first vector came that is not written; 0: there is none */
-    bool several;      /* some units have several pieces */
     uint32_t finished; /* of the units */
     float *vectors;    /* [unit_count, dim] */
     size_t vectors_room;
@@ -149,11 +146,6 @@ struct look {
     /* At its end. */
     uint64_t end_documents, end_bytes; /* of the input */
     struct hash end_digest;
-};
-
-/* Pieces that stand side by side in the order. */
-struct look_range {
-    uint32_t first, count;
 };
 
 /* Puts a slice behind the others. */
@@ -177,13 +169,6 @@ uint32_t look_batch(const struct look *window, uint32_t first, uint32_t count, u
 
 /* What so many pieces from `first` on weigh. */
 uint64_t look_weight(const struct look *window, uint32_t first, uint32_t count);
-
-/* So many pieces from `first` on in the order have been computed. Errors: STATUS_NO_MEMORY. */
-MUST_CHECK enum status look_computed(struct look *window, uint32_t first, uint32_t count, struct err *err);
-
-/* Counts what was computed off its units' pieces; how many units now are complete that were not. It looks at each of
- * them, all over memory, which is why that waits until somebody wants to know. */
-uint32_t look_note(struct look *window);
 
 /* Where a unit's vector is in the window. Shapes: [dim]. */
 float *look_vector(const struct look *window, const struct unit *unit, uint32_t dim);

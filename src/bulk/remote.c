@@ -1,16 +1,571 @@
-/* The two ends of the executor: what the job calls, and the thread's connection to Redis. */
+/* A fixed number of slots, each for a batch on its way. The job's thread fills FREE slots and empties DONE ones; all
+ * other states belong to the thread that talks to Redis. */
 #include "bulk/remote.h"
 
+#include <math.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include "base/clock.h"
-#include "bulk/remote_state.h"
+#include "bulk/input/json.h"
+#include "io/client.h"
 
-enum { TIMEOUT_MS = 5000, DOWN_MS = 60000, PAUSE_MS = 200 };
-/* How long after a stop answers are waited for. */
-enum { STOP_MS = 5000 };
+/* How many requests are out: as few as keep the workers busy, so that little waits and others of the same class have
+ * their turn. */
+enum { OUT_FIRST = 8, OUT_LEAST = 4, OUT_MOST = 64 };
+
+enum { TIMEOUT_MS = 5000, DOWN_MS = 60000, PAUSE_MS = 200, BLOCK_MS = 20, LOOK_MS = 1000, STOP_MS = 5000 };
+enum { PIPELINE = 16, WORDS_MAX = 24, KEY_MAX = 256, ID_MAX = 64 };
+enum { TRIES = 5, AGAIN_MS = 1000 };
+
+enum slot_state {
+    SLOT_FREE,
+    SLOT_PUT,    /* by the job */
+    SLOT_NEW,    /* sent when it is due, unless its reply is there */
+    SLOT_SENT,   /* nothing is known of it */
+    SLOT_LOOKED, /* its reply is to be read: it has ended, or it may have */
+    SLOT_DONE,
+};
+
+/* A batch as a request. */
+struct slot {
+    atomic_int state; /* enum slot_state */
+    struct bulk_batch *batch;
+    uint32_t rows[REMOTE_BATCH_ROWS], count; /* of the batch: those that have neither vector nor code */
+    uint64_t due_ms;                         /* SLOT_NEW: not before */
+    uint64_t sent_ms;
+    unsigned failures;
+    unsigned repeats; /* how often it was sent again because Redis seemed to have forgotten it */
+    char id[ID_MAX];
+};
+
+struct remote {
+    struct executor executor; /* first */
+    struct remote_options options;
+    pthread_t thread;
+    atomic_bool closing, stopping; /* stopping: the job's thread has seen `stop`, which only it may read */
+    atomic_uint out, limit;        /* batches */
+    struct slot slots[OUT_MOST];
+
+    /* The thread's. */
+    struct client *client;                             /* NULL: not connected */
+    uint64_t down_ms, looked_ms, heard_ms, stopped_ms; /* 0: not */
+    char cursor[64];                                   /* of the results stream; empty: nothing was sent yet */
+    uint64_t slowest_ms;                               /* that a request of this job has taken */
+    char published[32];                                /* when the queue's figures were, by its own clock */
+    uint64_t published_ms;                             /* by ours */
+};
+
+/* The fields of a reply that are asked for, in this order. */
+enum field {
+    STATUS_FIELD, CODE, MESSAGE, INDEX, RETRYABLE, RETRY_AFTER, DIM, TOKENS, COUNT, EMBEDDING, MODEL, REVISION, PRECISION,
+    FIELDS
+};
+
+static uint64_t number_of(const struct resp_value *value)
+{
+    return value->bytes == NULL ? 0 : strtoull(value->bytes, NULL, 10);
+}
+
+/* --- What is said to Redis. Each sends a command whose answer the caller receives. --- */
+
+static enum status send_request(const struct remote_options *options, struct client *client, enum request_class class,
+                                const char *id, const struct buffer *inputs, struct err *err)
+{
+    char stream[KEY_MAX];
+    bool notify = class == CLASS_LOW;
+    snprintf(stream, sizeof stream, "sluice:{%s}:%s", options->queue, class_streams[class]);
+    const char *words[WORDS_MAX] = {"XADD", stream, "*", "id", id, "inputs", inputs->data, "encoding", "f32", "ttl"};
+    size_t lengths[WORDS_MAX], count = 10;
+    words[count++] = notify ? "3600" : "60";
+    if (notify) {
+        words[count++] = "notify";
+        words[count++] = "stream:bulk";
+    }
+    if (options->prompt != NULL || options->prefix != NULL) {
+        words[count++] = options->prompt != NULL ? "prompt" : "prefix";
+        words[count++] = options->prompt != NULL ? options->prompt : options->prefix;
+    }
+    if (!buffer_ok(inputs)) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the texts of a request");
+    }
+    for (size_t i = 0; i < count; i++) {
+        lengths[i] = words[i] == inputs->data ? inputs->length : strlen(words[i]);
+    }
+    return client_send(client, count, words, lengths, 0, err);
+}
+
+static enum status send_slot(const struct remote *remote, const struct slot *slot, struct err *err)
+{
+    struct buffer inputs = {0};
+    for (uint32_t i = 0; i < slot->count; i++) {
+        const struct row *row = &slot->batch->pieces[slot->rows[i]]->row;
+        buffer_string(&inputs, i == 0 ? "[" : ",");
+        json_put_string(&inputs, row->text, row->text_bytes);
+    }
+    buffer_string(&inputs, "]");
+    enum status status = send_request(&remote->options, remote->client, CLASS_LOW, slot->id, &inputs, err);
+    buffer_free(&inputs);
+    return status;
+}
+
+static enum status ask_reply(const struct remote_options *options, struct client *client, const char *id,
+                             struct err *err)
+{
+    char key[KEY_MAX];
+    snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
+    const char *const words[] = {"HMGET",          key,     "status", "code",  "message",   "index", "retryable",
+                                 "retry_after_ms", "dim",   "tokens", "count", "embedding", "model", "revision",
+                                 "precision"};
+    _Static_assert(sizeof words / sizeof words[0] == FIELDS + 2, "a word for each field");
+    return client_send(client, FIELDS + 2, words, NULL, 0, err);
+}
+
+static enum status forget_reply(const struct remote_options *options, struct client *client, const char *id,
+                                struct err *err)
+{
+    char key[KEY_MAX];
+    snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
+    return client_send(client, 2, (const char *const[]){"UNLINK", key}, NULL, 0, err);
+}
+
+/* --- What becomes of a batch --- */
+
+/* Names a request by job and content. */
+static void name_slot(const struct remote *remote, struct slot *slot)
+{
+    struct hash hashes[REMOTE_BATCH_ROWS];
+    for (uint32_t i = 0; i < slot->count; i++) {
+        hashes[i] = slot->batch->pieces[slot->rows[i]]->hash;
+    }
+    XXH128_hash_t hash = XXH3_128bits(hashes, slot->count * sizeof hashes[0]);
+    snprintf(slot->id, sizeof slot->id, "bulk:%016llx:%016llx%016llx", (unsigned long long)remote->options.job,
+             (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+}
+
+static void give_back(const struct remote *remote, struct slot *slot)
+{
+    uint64_t one = 1;
+    atomic_store(&slot->state, SLOT_DONE);
+    if (write(remote->options.wake_fd, &one, sizeof one) < 0) {
+        return; /* the job looks now and then anyway */
+    }
+}
+
+static bool is_out(const struct slot *slot)
+{
+    int state = atomic_load(&slot->state);
+    return state == SLOT_NEW || state == SLOT_SENT || state == SLOT_LOOKED;
+}
+
+static void fail_all(struct remote *remote, enum status status, const char *message)
+{
+    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+        if (is_out(slot)) {
+            slot->batch->status = err_set(&slot->batch->err, status, "%s", message);
+            give_back(remote, slot);
+        }
+    }
+}
+
+/* Makes requests of the batches that were put. */
+static void take_put(struct remote *remote)
+{
+    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+        if (atomic_load(&slot->state) != SLOT_PUT) {
+            continue;
+        }
+        slot->count = slot->batch->count;
+        slot->due_ms = slot->sent_ms = 0;
+        slot->failures = slot->repeats = 0;
+        for (uint32_t i = 0; i < slot->count; i++) {
+            slot->rows[i] = i;
+        }
+        name_slot(remote, slot);
+        atomic_store(&slot->state, SLOT_NEW);
+    }
+}
+
+/* What a reply means for its request. */
+enum effect {
+    OPEN,  /* no reply yet */
+    AGAIN, /* SLOT_NEW again: without a row that cannot be computed, or later */
+    ENDED, /* vectors or codes are in place, or the batch says why not */
+};
+
+static enum effect stop(struct slot *slot, enum status status, const char *why, const struct resp_value *more)
+{
+    slot->batch->status = err_set(&slot->batch->err, status, "the queue %s%s%.200s", why, more == NULL ? "" : ": ",
+                                  more == NULL || more->bytes == NULL ? "" : more->bytes);
+    return ENDED;
+}
+
+static enum effect again(struct slot *slot, uint64_t due_ms)
+{
+    atomic_store(&slot->state, SLOT_NEW);
+    slot->due_ms = due_ms;
+    return AGAIN;
+}
+
+static enum effect take_vectors(struct slot *slot, const struct resp_value *items, uint32_t dim)
+{
+    size_t row_bytes = dim * sizeof(float);
+    if (number_of(&items[DIM]) != dim) {
+        return stop(slot, STATUS_BAD_INPUT, "answers with vectors of another dimension", &items[DIM]);
+    }
+    if (number_of(&items[COUNT]) != slot->count || items[EMBEDDING].bytes == NULL ||
+        items[EMBEDDING].length != slot->count * row_bytes) {
+        return stop(slot, STATUS_INTERNAL, "answered with a reply that is not what was asked for", NULL);
+    }
+    for (uint32_t i = 0; i < slot->count; i++) {
+        batch_put_vector(slot->batch, slot->batch->pieces[slot->rows[i]], items[EMBEDDING].bytes + i * row_bytes,
+                         false);
+    }
+    slot->batch->tokens += (uint32_t)number_of(&items[TOKENS]);
+    return ENDED;
+}
+
+/* One row cannot be computed; the others can. */
+static enum effect drop_row(const struct remote *remote, struct slot *slot, uint32_t i, const struct resp_value *code)
+{
+    batch_fail(slot->batch, slot->batch->pieces[slot->rows[i]],
+               resp_equals(code, "non_finite") ? ROW_NON_FINITE : ROW_REFUSED);
+    slot->count--;
+    memmove(slot->rows + i, slot->rows + i + 1, (slot->count - i) * sizeof slot->rows[0]);
+    if (slot->count == 0) {
+        return ENDED;
+    }
+    name_slot(remote, slot);
+    return again(slot, 0);
+}
+
+static bool any_of(const struct resp_value *code, const char *const *names)
+{
+    while (*names != NULL && !resp_equals(code, *names)) {
+        names++;
+    }
+    return *names != NULL;
+}
+
+/* More waits than need be. */
+static void shrink(struct remote *remote)
+{
+    unsigned limit = atomic_load(&remote->limit) / 2;
+    atomic_store(&remote->limit, limit > OUT_LEAST ? limit : OUT_LEAST);
+}
+
+static enum effect take_error(struct remote *remote, struct slot *slot, const struct resp_value *items,
+                               uint64_t now_ms)
+{
+    static const char *const together[] = {"too_large", "too_many_inputs", "poison", NULL};
+    static const char *const row[] = {"too_long", "too_large", "bad_utf8", "non_finite", "poison", NULL};
+    const struct resp_value *code = &items[CODE];
+    uint64_t index = number_of(&items[INDEX]);
+    if (resp_equals(code, "queue_full")) {
+        uint64_t wait_ms = number_of(&items[RETRY_AFTER]);
+        shrink(remote);
+        return again(slot, now_ms + (wait_ms > AGAIN_MS ? wait_ms : AGAIN_MS));
+    }
+    if (items[INDEX].bytes != NULL && index < slot->count && any_of(code, row)) {
+        return drop_row(remote, slot, (uint32_t)index, code);
+    }
+    if (slot->count > 1 && any_of(code, together)) {
+        slot->batch->halve = true;
+        return ENDED;
+    }
+    if (slot->count == 1 && any_of(code, row)) {
+        return drop_row(remote, slot, 0, code);
+    }
+    bool retryable = resp_equals(&items[RETRYABLE], "1");
+    if (retryable && ++slot->failures < TRIES) {
+        return again(slot, now_ms + AGAIN_MS * slot->failures);
+    }
+    return stop(slot, retryable ? STATUS_UNAVAILABLE : STATUS_BAD_INPUT, "answered with an error", &items[MESSAGE]);
+}
+
+static enum effect take_reply(struct remote *remote, struct slot *slot, const struct resp_value *reply,
+                               uint64_t now_ms)
+{
+    if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
+        return stop(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);
+    }
+    const struct resp_value *items = reply->items;
+    if (resp_equals(&items[STATUS_FIELD], "done")) {
+        return take_vectors(slot, items, remote->options.dim);
+    }
+    if (resp_equals(&items[STATUS_FIELD], "error")) {
+        return take_error(remote, slot, items, now_ms);
+    }
+    if (resp_equals(&items[STATUS_FIELD], "cancelled")) {
+        return stop(slot, STATUS_UNAVAILABLE, "has cancelled a request of this job", NULL);
+    }
+    return OPEN;
+}
+
+/* --- The loop of the thread --- */
+
+/* Reads the replies of up to PIPELINE requests; those that have none and were not sent are sent. */
+static enum status look_some(struct remote *remote, struct slot *const *some, unsigned count, struct err *err)
+{
+    const struct resp_value *reply;
+    struct client *client = remote->client;
+    char ended[PIPELINE][ID_MAX];
+    struct slot *unsent[PIPELINE];
+    unsigned ended_count = 0, unsent_count = 0;
+    uint64_t now_ms = clock_now_ms();
+    for (unsigned i = 0; i < count; i++) {
+        TRY(ask_reply(&remote->options, client, some[i]->id, err));
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct slot *slot = some[i];
+        TRY(client_receive(client, &reply, err));
+        memcpy(ended[ended_count], slot->id, ID_MAX);
+        enum effect effect = take_reply(remote, slot, reply, now_ms);
+        if (effect == OPEN && atomic_load(&slot->state) == SLOT_NEW) {
+            unsent[unsent_count++] = slot;
+        } else if (effect == OPEN) {
+            atomic_store(&slot->state, SLOT_SENT);
+        } else {
+            uint64_t took_ms = slot->sent_ms > 0 ? now_ms - slot->sent_ms : 0;
+            ended_count++;
+            remote->heard_ms = now_ms;
+            remote->slowest_ms -= remote->slowest_ms / 16; /* an outage is forgotten again */
+            remote->slowest_ms = took_ms > remote->slowest_ms ? took_ms : remote->slowest_ms;
+        }
+        if (effect == ENDED) {
+            give_back(remote, slot);
+        }
+    }
+    for (unsigned i = 0; i < unsent_count; i++) {
+        TRY(send_slot(remote, unsent[i], err));
+    }
+    for (unsigned i = 0; i < ended_count; i++) {
+        TRY(forget_reply(&remote->options, client, ended[i], err));
+    }
+    for (unsigned i = 0; i < unsent_count; i++) {
+        TRY(client_receive(client, &reply, err));
+        if (remote->cursor[0] == '\0' && reply->bytes != NULL) { /* notices are not older than the first request */
+            snprintf(remote->cursor, sizeof remote->cursor, "%llu-0", (unsigned long long)number_of(reply) - 1);
+        }
+        atomic_store(&unsent[i]->state, SLOT_SENT);
+        unsent[i]->sent_ms = now_ms;
+    }
+    for (unsigned i = 0; i < ended_count; i++) {
+        TRY(client_receive(client, &reply, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status look(struct remote *remote, struct err *err)
+{
+    for (unsigned count = PIPELINE; count == PIPELINE;) {
+        struct slot *some[PIPELINE];
+        uint64_t now_ms = clock_now_ms();
+        count = 0;
+        for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST && count < PIPELINE; slot++) {
+            int state = atomic_load(&slot->state);
+            if (state == SLOT_LOOKED || (state == SLOT_NEW && slot->due_ms <= now_ms)) {
+                some[count++] = slot;
+            }
+        }
+        if (count > 0) {
+            TRY(look_some(remote, some, count, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Waits a moment for ends of requests: entries of `id status entry`. */
+static enum status listen(struct remote *remote, struct err *err)
+{
+    char key[KEY_MAX], block[16];
+    snprintf(key, sizeof key, "sluice:{%s}:results:bulk", remote->options.queue);
+    snprintf(block, sizeof block, "%d", (int)BLOCK_MS);
+    const char *const words[] = {"XREAD", "COUNT", "1000", "BLOCK", block, "STREAMS", key, remote->cursor};
+    const struct resp_value *reply;
+    TRY(client_send(remote->client, 8, words, NULL, BLOCK_MS, err));
+    TRY(client_receive(remote->client, &reply, err));
+    if (reply->type != RESP_ARRAY || reply->count == 0 || reply->items[0].count != 2) {
+        return STATUS_OK;
+    }
+    const struct resp_value *entries = &reply->items[0].items[1];
+    for (size_t i = 0; i < entries->count; i++) {
+        const struct resp_value *entry = &entries->items[i];
+        if (entry->count != 2 || entry->items[0].bytes == NULL) {
+            continue;
+        }
+        snprintf(remote->cursor, sizeof remote->cursor, "%.60s", entry->items[0].bytes);
+        const struct resp_value *fields = &entry->items[1];
+        for (struct slot *slot = remote->slots; fields->count >= 2 && slot < remote->slots + OUT_MOST; slot++) {
+            if (atomic_load(&slot->state) == SLOT_SENT && resp_equals(&fields->items[1], slot->id)) {
+                atomic_store(&slot->state, SLOT_LOOKED);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Whether a worker is there: it publishes each second. */
+static bool is_fresh(struct remote *remote, const struct resp_value *published, uint64_t now_ms)
+{
+    enum { STALE_MS = 5000 };
+    if (published->bytes == NULL) {
+        return false;
+    }
+    if (!resp_equals(published, remote->published)) {
+        snprintf(remote->published, sizeof remote->published, "%s", published->bytes);
+        remote->published_ms = now_ms;
+    }
+    return now_ms - remote->published_ms < STALE_MS;
+}
+
+/* Sends again what should have ended long ago. A producer's rights do not cover the stream, so that after FLUSHALL, or
+ * a restart that lost the last second, silence is the only sign. While anything of this job ends, the workers are at
+ * it; and while as much waits as this job has asked for, it may be all of that (of a queue that is paused). What is
+ * sent again in vain is computed twice and does no other harm: so each time that takes twice as long. */
+static void resend_forgotten(struct remote *remote, uint64_t waiting, uint64_t wait_ms, uint64_t now_ms)
+{
+    enum { FORGOTTEN_MS = 5000, WAITING_FACTOR = 16, REPEATS_MAX = 10 };
+    uint64_t patience_ms = FORGOTTEN_MS + REMOTE_BATCH_ROWS * wait_ms + 2 * remote->slowest_ms;
+    patience_ms *= waiting >= atomic_load(&remote->out) ? WAITING_FACTOR : 1;
+    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+        uint64_t since_ms = slot->sent_ms > remote->heard_ms ? slot->sent_ms : remote->heard_ms;
+        int state = atomic_load(&slot->state);
+        if ((state == SLOT_SENT || state == SLOT_LOOKED) && now_ms - since_ms >= patience_ms << slot->repeats) {
+            atomic_store(&slot->state, SLOT_NEW); /* its reply is looked for before it is sent */
+            slot->repeats += slot->repeats < REPEATS_MAX;
+        }
+    }
+}
+
+/* Once a second: all replies are to be looked at, and the figures that the workers publish in `meta` (entries that
+ * nobody has read, and how long one that came now would wait) say how many requests are to be out. */
+static enum status look_around(struct remote *remote, uint64_t now_ms, struct err *err)
+{
+    char key[KEY_MAX];
+    const struct resp_value *reply;
+    const char *const words[] = {"HMGET", key, "depth_low", "wait_ms_low", "published_at"};
+    remote->looked_ms = now_ms;
+    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+        if (atomic_load(&slot->state) == SLOT_SENT) {
+            atomic_store(&slot->state, SLOT_LOOKED);
+        }
+    }
+    snprintf(key, sizeof key, "sluice:{%s}:meta", remote->options.queue);
+    TRY(client_command(remote->client, 5, words, NULL, &reply, err));
+    if (reply->type != RESP_ARRAY || reply->count != 3) {
+        return STATUS_OK;
+    }
+    const struct resp_value *depth = &reply->items[0], *wait = &reply->items[1], *published = &reply->items[2];
+    uint64_t waiting = number_of(depth);
+    unsigned limit = atomic_load(&remote->limit);
+    if (waiting <= limit / 4 && atomic_load(&remote->out) >= limit) { /* the workers have read all that there were */
+        atomic_store(&remote->limit, 2 * limit < OUT_MOST ? 2 * limit : OUT_MOST);
+    } else if (waiting > limit + (unsigned)OUT_MOST) {
+        shrink(remote);
+    }
+    bool works = wait->bytes != NULL && wait->bytes[0] != '-'; /* -1: nobody does */
+    if (is_fresh(remote, published, now_ms) && works) {
+        resend_forgotten(remote, waiting, number_of(wait), now_ms);
+    }
+    return STATUS_OK;
+}
+
+/* Sends what is to be sent, takes what has come, and waits a moment for more. */
+static enum status turn(struct remote *remote, struct err *err)
+{
+    TRY(look(remote, err));
+    uint64_t now_ms = clock_now_ms();
+    if (now_ms - remote->looked_ms >= LOOK_MS) {
+        TRY(look_around(remote, now_ms, err));
+    }
+    if (remote->cursor[0] != '\0') {
+        return listen(remote, err);
+    }
+    poll(NULL, 0, BLOCK_MS);
+    return STATUS_OK;
+}
+
+/* The connection is gone: what Redis has got of the requests is not known. */
+static void lose(struct remote *remote)
+{
+    client_close(remote->client);
+    remote->client = NULL;
+    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+        if (atomic_load(&slot->state) == SLOT_LOOKED) {
+            atomic_store(&slot->state, SLOT_SENT);
+        }
+    }
+}
+
+static bool connect_again(struct remote *remote, struct err *err)
+{
+    uint64_t now_ms = clock_now_ms();
+    if (remote->down_ms == 0) {
+        remote->down_ms = now_ms;
+    }
+    enum status status = client_open(remote->options.address, TIMEOUT_MS, &remote->client, err);
+    if (status == STATUS_OK) {
+        remote->down_ms = 0;
+        remote->looked_ms = 0;
+        remote->heard_ms = clock_now_ms();
+        return true;
+    }
+    remote->client = NULL;
+    if (status == STATUS_DENIED || status == STATUS_NO_MEMORY || now_ms - remote->down_ms > DOWN_MS) {
+        fail_all(remote, status, err->message);
+    }
+    poll(NULL, 0, PAUSE_MS);
+    return false;
+}
+
+/* Ctrl-C: replies that come soon are taken, others are there when the job resumes. */
+static void look_at_stop(struct remote *remote)
+{
+    if (!atomic_load(&remote->stopping)) {
+        return;
+    }
+    uint64_t now_ms = clock_now_ms();
+    if (remote->stopped_ms == 0) {
+        remote->stopped_ms = now_ms;
+    }
+    if (now_ms - remote->stopped_ms > STOP_MS) {
+        fail_all(remote, STATUS_UNAVAILABLE, "stopped before the queue had answered everything");
+    }
+}
+
+static void *run(void *context)
+{
+    struct remote *remote = context;
+    struct err err;
+    while (!atomic_load(&remote->closing)) {
+        take_put(remote);
+        look_at_stop(remote);
+        if (remote->client == NULL && !connect_again(remote, &err)) {
+            continue;
+        }
+        enum status status = turn(remote, &err);
+        if (status == STATUS_OK) {
+            continue;
+        }
+        lose(remote);
+        poll(NULL, 0, PAUSE_MS);
+        if (status == STATUS_DENIED || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY) {
+            fail_all(remote, status, err.message);
+        }
+    }
+    client_close(remote->client);
+    return NULL;
+}
+
+/* --- The executor, for the job's thread --- */
 
 static bool remote_has_room(const struct executor *executor)
 {
@@ -21,90 +576,29 @@ static bool remote_has_room(const struct executor *executor)
 static void remote_put(struct executor *executor, struct bulk_batch *batch)
 {
     struct remote *remote = (struct remote *)executor;
+    struct slot *slot = remote->slots;
+    while (atomic_load(&slot->state) != SLOT_FREE) { /* there is one: no more than OUT_MOST are out */
+        slot++;
+    }
     atomic_fetch_add(&remote->out, 1);
-    pthread_mutex_lock(&remote->lock);
-    remote->inbox[remote->in_count++] = batch;
-    pthread_mutex_unlock(&remote->lock);
+    slot->batch = batch;
+    atomic_store(&slot->state, SLOT_PUT);
 }
 
 static struct bulk_batch *remote_take(struct executor *executor)
 {
     struct remote *remote = (struct remote *)executor;
-    struct bulk_batch *batch = NULL;
-    if (remote->options.stop != NULL && *remote->options.stop != 0)
+    if (remote->options.stop != NULL && *remote->options.stop != 0) {
         atomic_store(&remote->stopping, true);
-    pthread_mutex_lock(&remote->lock);
-    if (remote->out_count > 0) {
-        batch = remote->outbox[0];
-        memmove(remote->outbox, remote->outbox + 1, --remote->out_count * sizeof(struct bulk_batch *));
     }
-    pthread_mutex_unlock(&remote->lock);
-    if (batch == NULL)
-        return NULL;
-    atomic_fetch_sub(&remote->out, 1);
-    return batch;
-}
-
-/* The connection is gone: what Redis has got of the requests is not known. */
-static void lose(struct remote *remote)
-{
-    client_close(remote->client);
-    remote->client = NULL;
-    for (struct ask *ask = remote->asks; ask != NULL; ask = ask->next)
-        if (ask->state == ASK_LOOKED)
-            ask->state = ASK_SENT;
-}
-
-static bool connect_again(struct remote *remote, struct err *err)
-{
-    uint64_t now_ms = clock_now_ms();
-    if (remote->down_ms == 0)
-        remote->down_ms = now_ms;
-    enum status status = client_open(remote->options.address, TIMEOUT_MS, &remote->client, err);
-    if (status == STATUS_OK) {
-        remote->down_ms = 0;
-        remote->looked_ms = 0;
-        remote->heard_ms = clock_now_ms();
-        return true;
+    for (struct slot *slot = remote->slots; slot < remote->slots + OUT_MOST; slot++) {
+        if (atomic_load(&slot->state) == SLOT_DONE) {
+            atomic_fetch_sub(&remote->out, 1);
+            struct bulk_batch *batch = slot->batch;
+            atomic_store(&slot->state, SLOT_FREE);
+            return batch;
+        }
     }
-    remote->client = NULL;
-    if (status == STATUS_DENIED || status == STATUS_NO_MEMORY || now_ms - remote->down_ms > DOWN_MS)
-        remote_fail_all(remote, status, err->message);
-    poll(NULL, 0, PAUSE_MS);
-    return false;
-}
-
-/* Ctrl-C: answers that come soon are taken, others are there when the job goes on. */
-static void look_at_stop(struct remote *remote)
-{
-    if (!atomic_load(&remote->stopping))
-        return;
-    uint64_t now_ms = clock_now_ms();
-    if (remote->stopped_ms == 0)
-        remote->stopped_ms = now_ms;
-    if (now_ms - remote->stopped_ms > STOP_MS)
-        remote_fail_all(remote, STATUS_UNAVAILABLE, "stopped before the queue had answered everything");
-}
-
-static void *serve(void *context)
-{
-    struct remote *remote = context;
-    struct err err;
-    while (!atomic_load(&remote->closing)) {
-        remote_take_inbox(remote);
-        look_at_stop(remote);
-        if (remote->client == NULL && !connect_again(remote, &err))
-            continue;
-        enum status status = remote_turn(remote, &err);
-        if (status == STATUS_OK)
-            continue;
-        lose(remote);
-        poll(NULL, 0, PAUSE_MS);
-        if (status == STATUS_DENIED || status == STATUS_INTERNAL || status == STATUS_NO_MEMORY)
-            remote_fail_all(remote, status, err.message);
-    }
-    remote_fail_all(remote, STATUS_UNAVAILABLE, "stopped");
-    client_close(remote->client);
     return NULL;
 }
 
@@ -113,7 +607,6 @@ static void remote_close(struct executor *executor)
     struct remote *remote = (struct remote *)executor;
     atomic_store(&remote->closing, true);
     pthread_join(remote->thread, NULL);
-    pthread_mutex_destroy(&remote->lock);
     free(remote);
 }
 
@@ -122,17 +615,98 @@ static const struct executor_ops remote_ops = {remote_has_room, remote_put, remo
 enum status remote_open(const struct remote_options *options, struct executor **out, struct err *err)
 {
     struct remote *remote = calloc(1, sizeof *remote);
-    if (remote == NULL)
+    if (remote == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for the executor");
-    remote->executor = (struct executor){.ops = &remote_ops, .batches = REMOTE_MOST};
+    }
+    remote->executor = (struct executor){.ops = &remote_ops, .batches = OUT_MOST};
     remote->options = *options;
-    atomic_init(&remote->limit, REMOTE_FIRST);
-    pthread_mutex_init(&remote->lock, NULL);
-    if (pthread_create(&remote->thread, NULL, serve, remote) != 0) {
-        pthread_mutex_destroy(&remote->lock);
+    atomic_init(&remote->limit, OUT_FIRST);
+    if (pthread_create(&remote->thread, NULL, run, remote) != 0) {
         free(remote);
         return err_set(err, STATUS_IO, "cannot start a thread");
     }
     *out = &remote->executor;
     return STATUS_OK;
+}
+
+/* --- The probe: a queue's `meta` says which model it has, but not its dimension; the first reply does. --- */
+
+static void copy(const struct resp_value *value, const char *otherwise, char *to, size_t size)
+{
+    snprintf(to, size, "%s", value->bytes == NULL ? otherwise : value->bytes);
+}
+
+static enum status read_facts(const struct resp_value *items, const char *queue, struct remote_facts *out,
+                              struct err *err)
+{
+    uint64_t dim = number_of(&items[DIM]);
+    if (dim == 0 || dim > 1 << 16 || items[EMBEDDING].length != dim * sizeof(float)) {
+        return err_set(err, STATUS_INTERNAL, "queue %s answered with a reply that is no vector", queue);
+    }
+    double square = 0;
+    for (uint64_t i = 0; i < dim; i++) {
+        float value;
+        memcpy(&value, items[EMBEDDING].bytes + i * sizeof value, sizeof value);
+        square += (double)value * (double)value;
+    }
+    out->dim = (uint32_t)dim;
+    out->normalized = fabs(square - 1) < 1e-3;
+    copy(&items[MODEL], "", out->model, sizeof out->model);
+    copy(&items[REVISION], "", out->revision, sizeof out->revision);
+    copy(&items[PRECISION], "f32", out->precision, sizeof out->precision);
+    return STATUS_OK;
+}
+
+static enum status probe(const struct remote_options *options, struct client *client, struct remote_facts *out,
+                         struct err *err)
+{
+    enum { ANSWER_MS = 60000 };
+    char key[KEY_MAX], id[ID_MAX], text[] = "[\"sluice\"]";
+    uint64_t random;
+    const struct resp_value *reply;
+    struct buffer inputs = {.data = text, .length = sizeof text - 1};
+    snprintf(key, sizeof key, "sluice:{%s}:meta", options->queue);
+    TRY(client_command(client, 3, (const char *const[]){"HMGET", key, "model_id"}, NULL, &reply, err));
+    if (reply->type != RESP_ARRAY || reply->count != 1 || reply->items[0].bytes == NULL) {
+        return err_set(err, STATUS_UNAVAILABLE, "queue %s has no model yet: no worker has ever joined it",
+                       options->queue);
+    }
+    copy(&reply->items[0], "", out->model_id, sizeof out->model_id);
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return err_set_errno(err, "no random number to be had");
+    }
+    snprintf(id, sizeof id, "bulk:probe:%016llx", (unsigned long long)random);
+    TRY(send_request(options, client, CLASS_NORMAL, id, &inputs, err));
+    TRY(client_receive(client, &reply, err));
+    uint64_t begin_ms = clock_now_ms();
+    while (clock_now_ms() - begin_ms < ANSWER_MS && (options->stop == NULL || *options->stop == 0)) {
+        TRY(ask_reply(options, client, id, err));
+        TRY(client_receive(client, &reply, err));
+        if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
+            return err_set(err, STATUS_INTERNAL, "HMGET answered in an unknown shape");
+        }
+        if (resp_equals(&reply->items[STATUS_FIELD], "done")) {
+            TRY(read_facts(reply->items, options->queue, out, err));
+            TRY(forget_reply(options, client, id, err));
+            return client_receive(client, &reply, err);
+        }
+        if (resp_equals(&reply->items[STATUS_FIELD], "error")) {
+            const char *message = reply->items[MESSAGE].bytes;
+            return err_set(err, STATUS_BAD_INPUT, "queue %s answered with an error: %.200s", options->queue,
+                           message == NULL ? "" : message);
+        }
+        poll(NULL, 0, BLOCK_MS);
+    }
+    return err_set(err, STATUS_UNAVAILABLE, "no answer from queue %s; is a daemon running? (sluice workers)",
+                   options->queue);
+}
+
+enum status remote_probe(const struct remote_options *options, struct remote_facts *out, struct err *err)
+{
+    struct client *client;
+    *out = (struct remote_facts){0};
+    TRY(client_open(options->address, TIMEOUT_MS, &client, err));
+    enum status status = probe(options, client, out, err);
+    client_close(client);
+    return status;
 }

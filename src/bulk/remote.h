@@ -1,9 +1,9 @@
-/* The executor behind a queue: batches become requests of low priority, and the workers of the queue compute them.
+/* The executor behind a queue: each batch is a request of low priority, and the workers of the queue compute it.
  *
- * One thread of its own talks to Redis. It sends a bounded number of requests, hears of their ends on the results
- * stream `bulk`, and also looks at all of them once a second, so that a lost notice costs a second and no row. A
- * request has an id that says job and content: asked again, after a reconnect or by a job that was killed and goes on,
- * it can only give the same vectors, and a reply that is there already is taken. */
+ * One thread of its own talks to Redis. It keeps a bounded number of requests out, hears of their ends on the results
+ * stream `bulk`, and also looks at all replies once a second, so that a lost notice costs a second and no row. A
+ * request's id names job and content: sent again, after a reconnect or by a job that resumes, it can only give the same
+ * vectors, and a reply that is there already is taken. */
 #ifndef BULK_REMOTE_H
 #define BULK_REMOTE_H
 
@@ -25,16 +25,17 @@ struct remote_options {
     const struct address *address; /* these four must outlive it */
     const char *queue;
     const char *prompt, *prefix; /* for every request; NULL: the model's own */
-    uint64_t job;                /* what the ids of requests begin with: no two jobs at a time may have the same */
+    uint64_t job;                /* ids of requests begin with it: no two jobs at a time may share it */
     uint32_t dim;
     int wake_fd;
-    const volatile sig_atomic_t *stop; /* once it is not 0, answers are waited for a few seconds only; may be NULL */
+    const volatile sig_atomic_t *stop; /* once it is not 0, replies are waited for a few seconds only; may be NULL */
 };
 
+/* Bounds of a batch; without token ids a text weighs its bytes. */
 enum { REMOTE_BATCH_ROWS = 64, REMOTE_BATCH_BYTES = 256 << 10 };
 
-/* Asks the queue for a vector. Errors: those of client_open; STATUS_UNAVAILABLE when no worker answers within a
- * minute or `stop` was set, STATUS_BAD_INPUT when the answer is an error. */
+/* Asks the queue for a vector. Errors: those of client_open; STATUS_UNAVAILABLE when no worker replies within a minute
+ * or `stop` was set, STATUS_BAD_INPUT when the reply is an error. */
 MUST_CHECK enum status remote_probe(const struct remote_options *options, struct remote_facts *out, struct err *err);
 
 /* Starts the thread; it connects by itself, and again after a loss. Owns: the caller ends it with ops->close.

@@ -329,19 +329,6 @@ static enum status open_tails(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-/* The hashes on record are compared with those of this run. */
-static enum status take_seed(struct job *job, struct err *err)
-{
-    if (job->seeded) {
-        return STATUS_OK;
-    }
-    if (dedup_count(job->dedup) > 0) {
-        job->preparer.seed = 0; /* the journal is of a version that had none */
-        return STATUS_OK;
-    }
-    return journal_put_seed(job->journal, job->preparer.seed, err);
-}
-
 static enum status open_journal(struct job *job, struct err *err)
 {
     const struct job_options *options = job->options;
@@ -366,7 +353,8 @@ static enum status open_journal(struct job *job, struct err *err)
         TRY(journal_put_terms(job->journal, options->terms, strlen(options->terms), err));
         TRY(journal_write(job->journal, NULL, err));
     }
-    TRY(take_seed(job, err));
+    if (!job->seeded)
+        TRY(journal_put_seed(job->journal, job->preparer.seed, err));
     if (job->recent.length > 0)
         qsort(job->recent.data, job->recent.length / sizeof(struct done), sizeof(struct done), by_row);
     return STATUS_OK;

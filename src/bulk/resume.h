@@ -21,10 +21,11 @@ _Static_assert((int)TAILS <= (int)JOURNAL_TAILS, "a checkpoint has room for all"
 struct commit;
 struct retry;
 
-/* Pieces of a batch that was too large for the memory there is: they wait to be computed in smaller ones. */
+/* Pieces of a batch that was too large, or that a queue wants in halves: they wait to be computed in smaller ones. */
 struct again {
     struct look *window;
     uint32_t first, count; /* in the window's order */
+    uint32_t most_weight;  /* of a batch of them */
 };
 
 /* A job while it runs. */
@@ -36,7 +37,6 @@ struct job {
     struct preparer preparer; /* that of the options, with this job's seed */
     bool seeded;              /* the seed is that of the journal */
     struct dedup *dedup;
-    struct sum *sum;         /* of the output's only file, once its length is known */
     struct store *store;     /* NULL: the windows keep their vectors */
     struct journal *journal; /* NULL: nothing is to be gone on with */
     struct tail tails[TAILS];

@@ -9,13 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "bulk/output/npy.h"
 #include "model/model.h"
-#include "serve/crew.h"
 #include "work/reply.h"
 
 enum { BLOCK_BYTES = 1 << 16 };
@@ -38,12 +36,11 @@ struct store {
 
 static enum status failed(const struct store *store, uint64_t file, const char *what, struct err *err)
 {
-    char name[PATH_MAX];
+    char path[PATH_MAX];
     int code = errno;
-    store_file_name(store, file, name, sizeof name);
+    store_file_path(store, file, path, sizeof path);
     errno = code;
-    const char *folder = store->options.kind == STORE_SHARDS ? store->options.path : "";
-    return err_set_errno(err, "cannot %s %s%s%s", what, folder, folder[0] != '\0' ? "/" : "", name);
+    return err_set_errno(err, "cannot %s %s", what, path);
 }
 
 void store_close(struct store *store)
@@ -64,10 +61,10 @@ uint64_t store_files(const struct store *store, uint64_t rows)
     return rows / store->file_rows + (rows % store->file_rows != 0);
 }
 
-void store_file_name(const struct store *store, uint64_t file, char *to, size_t size)
+void store_file_path(const struct store *store, uint64_t file, char *to, size_t size)
 {
     if (store->options.kind == STORE_SHARDS)
-        snprintf(to, size, "vectors-%05llu.npy", (unsigned long long)file);
+        snprintf(to, size, "%s/vectors-%05llu.npy", store->options.path, (unsigned long long)file);
     else
         snprintf(to, size, "%s", store->options.path);
 }
@@ -78,11 +75,6 @@ uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file
         return rows;
     uint64_t before = file * store->file_rows;
     return rows - before < store->file_rows ? rows - before : store->file_rows;
-}
-
-uint64_t store_file_bytes(const struct store *store, uint64_t rows, uint64_t file)
-{
-    return store->header_bytes + store_file_rows(store, rows, file) * store->row_bytes;
 }
 
 static enum status write_at(const struct store *store, const struct open_file *file, const char *bytes, size_t length,
@@ -99,20 +91,14 @@ static enum status write_at(const struct store *store, const struct open_file *f
     return STATUS_OK;
 }
 
-size_t store_header(const struct store *store, uint64_t rows, char *to)
-{
-    if (store->header_bytes > 0)
-        npy_header(to, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
-    return store->header_bytes;
-}
-
 static enum status put_header(const struct store *store, struct open_file *file, uint64_t rows, struct err *err)
 {
     char header[NPY_HEADER_BYTES];
     if (store->header_bytes == 0)
         return STATUS_OK;
+    npy_header(header, store->options.element == ELEMENT_F16 ? "<f2" : "<f4", rows, store->options.dim);
     file->dirty = true;
-    return write_at(store, file, header, store_header(store, rows, header), 0, err);
+    return write_at(store, file, header, sizeof header, 0, err);
 }
 
 static enum status close_oldest(struct store *store, struct open_file **out, struct err *err)
@@ -141,10 +127,9 @@ static enum status find_file(struct store *store, uint64_t number, struct open_f
             return STATUS_OK;
         }
     }
-    char name[PATH_MAX], path[2 * PATH_MAX];
-    store_file_name(store, number, name, sizeof name);
+    char path[PATH_MAX];
     bool below = store->options.kind == STORE_SHARDS;
-    snprintf(path, sizeof path, "%s%s%s", below ? store->options.path : "", below ? "/" : "", name);
+    store_file_path(store, number, path, sizeof path);
     TRY(close_oldest(store, out, err));
     int fd;
     TRY(file_make(path, O_RDWR, &fd, err));
@@ -253,16 +238,16 @@ enum status store_get(struct store *store, uint64_t row, float *vector, struct e
 enum status store_check(struct store *store, uint64_t row, struct err *err)
 {
     struct open_file *file;
-    char name[PATH_MAX];
+    char path[PATH_MAX];
     TRY(find_file(store, row / store->file_rows, &file, err));
     off_t size = lseek(file->fd, 0, SEEK_END);
     if (size < 0)
         return failed(store, file->number, "read", err);
     if ((uint64_t)size >= store->header_bytes + (row % store->file_rows + 1) * store->row_bytes)
         return STATUS_OK;
-    store_file_name(store, file->number, name, sizeof name);
+    store_file_path(store, file->number, path, sizeof path);
     return err_set(err, STATUS_BAD_INPUT, "%s is not as this job left it: vectors are gone; --overwrite begins again",
-                   name);
+                   path);
 }
 
 enum status store_dirty(struct store *store, int *fds, unsigned *count, struct err *err)
@@ -307,122 +292,4 @@ enum status store_finish(struct store *store, uint64_t rows, struct err *err)
         TRY(put_header(store, file, store_file_rows(store, rows, number), err));
     }
     return store_sync(store, err);
-}
-
-/* A crew of one thread, which takes stretches of the file in their order. */
-
-enum { PIECE_BYTES = 1 << 20, STRETCHES = 4 };
-
-/* Bytes of the file that are final. */
-struct stretch {
-    uint64_t from, to;
-};
-
-struct sum {
-    const struct store *store;
-    uint64_t rows;   /* of the whole file */
-    uint64_t handed; /* bytes that were given to the thread, or wait in `next` */
-    struct crew *crew;
-    struct stretch stretches[STRETCHES]; /* in turn */
-    unsigned next;
-
-    /* The thread's. */
-    int fd;
-    EVP_MD_CTX *context;
-    char *piece;
-    bool broken;
-};
-
-bool sum_hex(EVP_MD_CTX *context, char *hex)
-{
-    unsigned char sum[EVP_MAX_MD_SIZE];
-    unsigned length = 0;
-    bool good = EVP_DigestFinal_ex(context, sum, &length) == 1;
-    for (unsigned i = 0; i < length; i++)
-        snprintf(hex + (size_t)2 * i, 3, "%02x", sum[i]);
-    return good;
-}
-
-/* Thread: the sum's. */
-static void hash(void *context, void *item)
-{
-    struct sum *sum = context;
-    const struct stretch *stretch = item;
-    for (uint64_t at = stretch->from; at < stretch->to && !sum->broken;) {
-        uint64_t left = stretch->to - at;
-        ssize_t got = pread(sum->fd, sum->piece, left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, (off_t)at);
-        sum->broken = got <= 0 || EVP_DigestUpdate(sum->context, sum->piece, (size_t)got) != 1;
-        at += got > 0 ? (uint64_t)got : 0;
-    }
-}
-
-static bool begin(struct sum *sum, int wake_fd)
-{
-    char path[4096], header[NPY_HEADER_BYTES];
-    struct err ignored;
-    void *contexts[] = {sum};
-    struct crew_options options = {
-        .name = "sum", .threads = 1, .capacity = STRETCHES, .wake_fd = wake_fd, .work = hash, .contexts = contexts};
-    store_file_name(sum->store, 0, path, sizeof path);
-    sum->fd = open(path, O_RDONLY | O_CLOEXEC);
-    sum->context = EVP_MD_CTX_new();
-    sum->piece = malloc(PIECE_BYTES);
-    sum->handed = store_header(sum->store, sum->rows, header);
-    return sum->fd >= 0 && sum->context != NULL && sum->piece != NULL &&
-           EVP_DigestInit_ex(sum->context, EVP_sha256(), NULL) == 1 &&
-           EVP_DigestUpdate(sum->context, header, sum->handed) == 1 &&
-           crew_open(&options, &sum->crew, &ignored) == STATUS_OK;
-}
-
-struct sum *sum_open(const struct store *store, uint64_t rows, int wake_fd)
-{
-    struct sum *sum = calloc(1, sizeof *sum);
-    if (sum == NULL)
-        return NULL;
-    sum->store = store;
-    sum->rows = rows;
-    sum->fd = -1;
-    if (begin(sum, wake_fd))
-        return sum;
-    sum_close(sum);
-    return NULL;
-}
-
-void sum_advance(struct sum *sum, uint64_t rows)
-{
-    uint64_t to = rows == 0 ? sum->handed : store_file_bytes(sum->store, rows, 0);
-    while (crew_take(sum->crew) != NULL)
-        continue;
-    if (to == sum->handed || crew_out(sum->crew) == STRETCHES)
-        return; /* the next one will be longer */
-    struct stretch *stretch = &sum->stretches[sum->next++ % STRETCHES];
-    *stretch = (struct stretch){sum->handed, to};
-    sum->handed = to;
-    crew_put(sum->crew, stretch);
-}
-
-bool sum_end(struct sum *sum, char *hex)
-{
-    struct stat info;
-    while (crew_wait(sum->crew) != NULL)
-        continue;
-    sum_advance(sum, sum->rows);
-    while (crew_wait(sum->crew) != NULL)
-        continue;
-    bool whole = fstat(sum->fd, &info) == 0 && (uint64_t)info.st_size == sum->handed;
-    return whole && !sum->broken && sum_hex(sum->context, hex);
-}
-
-void sum_close(struct sum *sum)
-{
-    if (sum == NULL)
-        return;
-    if (sum->crew != NULL)
-        crew_stop(sum->crew);
-    crew_free(sum->crew);
-    if (sum->fd >= 0)
-        close(sum->fd);
-    EVP_MD_CTX_free(sum->context);
-    free(sum->piece);
-    free(sum);
 }

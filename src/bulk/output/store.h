@@ -2,7 +2,6 @@
 #ifndef BULK_OUTPUT_STORE_H
 #define BULK_OUTPUT_STORE_H
 
-#include <openssl/evp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,42 +63,13 @@ MUST_CHECK enum status store_sync(struct store *store, struct err *err);
 /* Ends the files: their headers tell of `rows` rows in all. Errors: STATUS_IO. */
 MUST_CHECK enum status store_finish(struct store *store, uint64_t rows, struct err *err);
 
-/* The head of a file of so many rows, as store_finish writes it; how long it is. Shapes: to [NPY_HEADER_BYTES]. */
-size_t store_header(const struct store *store, uint64_t rows, char *to);
-
 /* How many files so many rows are in. */
 uint64_t store_files(const struct store *store, uint64_t rows);
 
-/* The name of a file: below the folder, or the path itself. Shapes: to [size], cut there. */
-void store_file_name(const struct store *store, uint64_t file, char *to, size_t size);
+/* The path of a file. Shapes: to [size], cut there. */
+void store_file_path(const struct store *store, uint64_t file, char *to, size_t size);
 
-/* How many of so many rows a file has, and how many bytes it is long then. */
+/* How many of so many rows a file has. */
 uint64_t store_file_rows(const struct store *store, uint64_t rows, uint64_t file);
-uint64_t store_file_bytes(const struct store *store, uint64_t rows, uint64_t file);
-
-/* The SHA-256 of a file of vectors, begun while its last windows are still computed: hashing a large file takes
- * seconds, and would otherwise be all that a machine of many cores does at the end of a job. */
-
-enum { SUM_HEX_BYTES = 2 * EVP_MAX_MD_SIZE + 1 };
-
-struct sum;
-
-/* Starts a thread for the only file of `store`, which will have `rows` rows; their number stands at the beginning of
- * the file, which is why it must be known. NULL when there is no memory or no thread for it. Owns: the caller ends it
- * with sum_close. */
-struct sum *sum_open(const struct store *store, uint64_t rows, int wake_fd);
-
-/* The rows before this one are as they will stay: they are hashed when the thread comes to it. */
-void sum_advance(struct sum *sum, uint64_t rows);
-
-/* Waits for the thread, when all rows are final. False when the file could not be read, or is longer than it should be:
- * then who asks has to look himself. Shapes: hex [SUM_HEX_BYTES], written. */
-bool sum_end(struct sum *sum, char *hex);
-
-/* Ends the thread. NULL is allowed. */
-void sum_close(struct sum *sum);
-
-/* A digest as hex digits; false when OpenSSL has no memory for it. Shapes: hex [SUM_HEX_BYTES], written. */
-bool sum_hex(EVP_MD_CTX *context, char *hex);
 
 #endif

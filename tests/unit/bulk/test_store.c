@@ -44,7 +44,6 @@ static void shards(void **state)
     assert_int_equal(store_file_rows(store, ROWS, 0), 4);
     assert_int_equal(store_file_rows(store, ROWS, 12), 2);
     assert_int_equal(size_of("vectors-00012.npy"), NPY_HEADER_BYTES + 2 * 3 * 4);
-    assert_int_equal(size_of("vectors-00012.npy"), store_file_bytes(store, ROWS, 12));
     for (uint64_t row = 0; row < ROWS; row++) {
         float vector[3];
         assert_int_equal(store_get(store, row, vector, &err), STATUS_OK);
@@ -141,8 +140,6 @@ static void equal_texts_are_found(void **state)
         assert_true(dedup_find(dedup, hash_of(i)).row == DEDUP_NONE);
         dedup_put(dedup, hash_of(i), (struct dedup_entry){.row = i * 5});
     }
-    assert_int_equal(dedup_count(dedup), 100000);
-    assert_true(dedup_is_full(dedup));
     for (uint64_t i = 0; i < 120000; i++)
         assert_true(dedup_find(dedup, hash_of(i)).row == (i < 100000 ? i * 5 : DEDUP_NONE));
     dedup_put(dedup, hash_of(7), (struct dedup_entry){0, ROW_NON_FINITE}); /* what is known can be changed */
