@@ -434,7 +434,7 @@ enum status source_read_json(struct source *source, struct document *out, bool *
 }
 
 /* The file is broken, and not a record of it: what is behind the quote cannot be told apart. */
-static enum status fail_quote(const struct source *source, uint64_t line, struct csv_place quote, const char *what,
+static enum status fail_quote(const struct source *source, uint64_t line, struct csv_position quote, const char *what,
                               struct err *err)
 {
     return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the quote at column %llu %s",
@@ -442,57 +442,53 @@ static enum status fail_quote(const struct source *source, uint64_t line, struct
                    (unsigned long long)quote.column, what);
 }
 
-/* Drops a record that is too long to be held. */
-static enum status skip_record(struct source *source, char separator, struct record *out, struct err *err)
-{
-    static char nothing[1];
-    struct reader *reader = &source->reader;
-    struct csv_skip skip = {0};
-    *out = (struct record){.bytes = nothing, .line = reader->line + 1, .too_large = true};
-    for (;;) {
-        struct record ahead = reader_ahead(reader);
-        uint64_t lines = skip.here.line;
-        size_t used = csv_skip(&skip, ahead.bytes, ahead.length, separator);
-        reader_take(reader, used, skip.here.line - lines);
-        if (skip.state == CSV_BROKEN) {
-            return fail_quote(source, out->line, skip.quote,
-                              "is closed too far away, and a letter stands behind the closing one", err);
-        }
-        if (skip.state == CSV_DONE || (reader->ended && skip.state != CSV_QUOTED)) {
-            return STATUS_OK;
-        }
-        if (reader->ended) {
-            return fail_quote(source, out->line, skip.quote, "is never closed", err);
-        }
-        TRY(reader_more(reader, err));
-    }
-}
-
-/* One record of CSV ahead in the reader, whole; `*length` 0 at the end of the file. */
-static enum status find_record(struct source *source, char separator, struct record *out, struct csv_record *found,
+/* The next record, without its line end; its length is 0 at the end of the file. What is too long is scanned and
+ * dropped. `*broken`: the column of a letter behind a closing quote, 0 if there is none; the record is then its line. */
+static enum status next_record(struct source *source, char separator, struct record *out, size_t *broken,
                                struct err *err)
 {
     struct reader *reader = &source->reader;
-    *found = (struct csv_record){0};
+    struct csv_scan scan = {0};
+    size_t held = 0, scanned = 0, most = reader->limit + 2; /* with its line end */
+    uint64_t line = reader->line + 1, taken = 0;
+    *broken = 0;
     for (;;) {
-        *out = reader_ahead(reader);
-        if (reader->ended && out->length == 0)
-            return STATUS_OK;
-        size_t most = reader->limit + 2; /* with its line end: what is made of a record does not depend on pieces */
-        bool all = out->length <= most;
-        if (csv_find(out->bytes, all ? out->length : most, all && reader->ended, separator, found)) {
-            if (found->open)
-                return fail_quote(source, out->line, found->quote, "is never closed", err);
-            reader_take(reader, found->length, found->lines);
-            out->length = found->content;
-            out->too_large = found->content > reader->limit;
-            if (out->length > 0 || found->broken)
-                return STATUS_OK;
-            continue; /* an empty line */
+        struct record ahead = reader_ahead(reader);
+        size_t left = ahead.length - held;
+        size_t used = left == 0 ? 0 : csv_scan(&scan, ahead.bytes + held, left, separator);
+        held += used;
+        scanned += used;
+        if (scan.state == CSV_BROKEN && scanned > most) {
+            return fail_quote(source, line, scan.quote,
+                              "is closed too far away, and a letter stands behind the closing one", err);
         }
-        if (!all)
-            return skip_record(source, separator, out, err);
-        TRY(reader_more(reader, err));
+        if (scan.state == CSV_BROKEN) {
+            *broken = scanned;
+            return reader_line(reader, out, err);
+        }
+        if (scan.state != CSV_DONE && !reader->ended && scanned > most) {
+            reader_take(reader, held, scan.here.line - taken);
+            taken = scan.here.line;
+            held = 0;
+        }
+        if (scan.state != CSV_DONE && !reader->ended) {
+            TRY(reader_more(reader, err));
+            continue;
+        }
+        if (scan.state == CSV_QUOTED) {
+            return fail_quote(source, line, scan.quote, "is never closed", err);
+        }
+        *out = ahead;
+        out->line = line;
+        out->length = csv_content(ahead.bytes, held);
+        out->too_large = scanned > most || out->length > reader->limit;
+        reader_take(reader, held, scan.here.line - taken);
+        if (out->length > 0 || out->too_large || scan.state != CSV_DONE) {
+            return STATUS_OK;
+        }
+        scan = (struct csv_scan){0}; /* an empty line */
+        held = scanned = taken = 0;
+        line = reader->line + 1;
     }
 }
 
@@ -556,16 +552,15 @@ static enum status make_row(struct source *source, struct document *out, struct 
 }
 
 /* A field that is passed on must be UTF-8, too: it becomes JSON. */
-static bool check_record(struct source *source, const struct record *record, const struct csv_record *found,
-                         struct document *out)
+static bool check_record(struct source *source, const struct record *record, size_t broken, struct document *out)
 {
     size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
-    if (!record->too_large && !found->broken && valid == record->length)
+    if (!record->too_large && broken == 0 && valid == record->length)
         return true;
     if (record->too_large)
         source_fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
-    else if (found->broken)
-        source_fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", found->column);
+    else if (broken > 0)
+        source_fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", broken);
     else
         source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
     return false;
@@ -576,12 +571,12 @@ enum status source_read_csv(struct source *source, struct document *out, bool *f
     char separator = source->format == FORMAT_TSV ? '\t' : ',';
     for (;;) {
         struct record record;
-        struct csv_record end;
-        TRY(find_record(source, separator, &record, &end, err));
+        size_t broken;
+        TRY(next_record(source, separator, &record, &broken, err));
         *found = record.length > 0 || record.too_large;
         out->line = record.line;
         bool header = source->column_count == 0 && !source->options.headerless;
-        if (!*found || (!check_record(source, &record, &end, out) && !header))
+        if (!*found || (!check_record(source, &record, broken, out) && !header))
             return STATUS_OK;
         if (out->code != ROW_OK)
             return err_set(err, STATUS_BAD_INPUT, "%s line %llu: the header: %.*s", source->file.path,
