@@ -120,14 +120,14 @@ enum outcome {
 
 /* What a script said of one request; set by io/ with the answer to settle, defer, cancel or charge. */
 enum verdict {
-    VERDICT_DONE,             /* settled, parked, charged; the cancel found its request */
-    VERDICT_NOTHING,          /* lua/cancel: there is nothing to cancel; the cancel has ended */
-    VERDICT_LATE,             /* somebody else finished it or owns it: forget it */
-    VERDICT_GONE,             /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
-    VERDICT_NOT_ITS_NAME,     /* `_id` was a forgery; nothing was changed: request_disown, then once more */
-    VERDICT_LATER_FULL,       /* lua/defer: too many wait for their time; nothing was changed: queue_full */
-    VERDICT_AGAIN,            /* could not be done now (TRYAGAIN, a full Redis); repeat later */
-    VERDICT_ALONE,            /* lua/charge: another worker's run of it is open, so it is for no group; not changed */
+    VERDICT_DONE,         /* settled, parked, charged; the cancel found its request */
+    VERDICT_NOTHING,      /* lua/cancel: there is nothing to cancel; the cancel has ended */
+    VERDICT_LATE,         /* somebody else finished it or owns it: forget it */
+    VERDICT_GONE,         /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
+    VERDICT_NOT_ITS_NAME, /* `_id` was a forgery; nothing was changed: request_disown, then once more */
+    VERDICT_LATER_FULL,   /* lua/defer: too many wait for their time; nothing was changed: queue_full */
+    VERDICT_AGAIN,        /* could not be done now (TRYAGAIN, a full Redis); repeat later */
+    VERDICT_ALONE,        /* lua/charge: another worker's run of it is open, so it is for no group; not changed */
 };
 
 /* One text of a request: what batches are made of. */
@@ -232,7 +232,7 @@ struct request {
     size_t bytes;       /* memory that this request holds or will hold, at most: what credit counts */
     size_t work_bytes;  /* of them, what it takes from its preparing on: ids, vectors, reply */
     bool begun;         /* by held_begin */
-    size_t reply_bytes; /* what Redis will keep of it, estimated when it is begun: worker_tight.c */
+    size_t reply_bytes; /* what Redis will keep of it, estimated when it is begun: worker_admission.c */
     uint32_t tokens;    /* likewise: estimated from the text until it is tokenised */
 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "work/worker_stages.h"
+#include "work/worker_internal.h"
 
 /* --- pace: how fast batches are, learnt from those that have run, and what follows from it: how long the next one may
  * be, which rows cannot wait for the one after it, and what is said of our speed --- */
@@ -21,7 +21,8 @@ static bool hurries(const struct worker *worker, const struct request *request)
     return request->class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
 }
 
-void pace_arrived(struct worker *worker, const struct request *request)
+/* A request is to be prepared: whether anybody is online is known from these. */
+static void pace_arrived(struct worker *worker, const struct request *request)
 {
     if (hurries(worker, request))
         worker->hurry_at = worker->now;
@@ -37,7 +38,9 @@ bool pace_is_online(const struct worker *worker)
     return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
 }
 
-bool pace_is_hurried(const struct worker *worker)
+/* Whether requests are about that are in a hurry: one of class high, or that is to start within seconds, came of late.
+ */
+static bool pace_is_hurried(const struct worker *worker)
 {
     return worker->hurry_at != 0 && worker->now - worker->hurry_at < ONLINE_MS * NS_PER_MS;
 }
@@ -59,7 +62,8 @@ void pace_open(struct worker *worker)
     pace_second(worker);
 }
 
-void pace_computed(struct worker *worker, const struct batch *batch)
+/* A batch has come back: one more to know the engine's speed and the usual row by, where it ran well. */
+static void pace_computed(struct worker *worker, const struct batch *batch)
 {
     struct cost_shape *mean = &worker->mean_row;
     if (batch->started_ns == 0 || batch->finished_ns < batch->started_ns || batch->status != STATUS_OK)
@@ -121,7 +125,8 @@ static struct cost_shape next_shape(const struct worker *worker, const struct wi
     return (struct cost_shape){tokens * part, squares * part, false};
 }
 
-void pace_limits(const struct worker *worker, struct window_limits *limits)
+/* Adds the limits of time to those of size. `limits->tokens` and `limits->now_ms` are set. */
+static void pace_limits(const struct worker *worker, struct window_limits *limits)
 {
     enum { MARGIN_MS = 2 };
     limits->cost = &worker->cost;
@@ -237,7 +242,8 @@ void rows_go(struct worker *worker, const struct batch *batch)
     }
 }
 
-void rows_uncut(struct worker *worker, struct row *row)
+/* Puts a row for which no batch could be made back into the window, with its twins. */
+static void rows_uncut(struct worker *worker, struct row *row)
 {
     for (struct row *twin = row->twins, *next; twin != NULL; twin = next) {
         next = twin->twins;
@@ -295,7 +301,7 @@ static int younger_first(const void *left, const void *right)
 }
 
 /* In order of age; twins wait on their own again, behind them. */
-void rows_back(struct worker *worker, struct batch *batch)
+static void rows_back(struct worker *worker, struct batch *batch)
 {
     if (batch == NULL)
         return;
@@ -416,7 +422,8 @@ static void other_half(struct worker *worker, struct batch *other, bool known)
     batch_free(other);
 }
 
-void rows_returned(struct worker *worker, struct batch *batch)
+/* A batch has run: hands out vectors, or finds the guilty row in halves. Owns: ends the batch. */
+static void rows_returned(struct worker *worker, struct batch *batch)
 {
     struct batch *other = batch->other;
     bool good =
@@ -431,7 +438,8 @@ void rows_returned(struct worker *worker, struct batch *batch)
     batch_free(batch);
 }
 
-bool rows_unwanted(struct worker *worker, struct batch *batch)
+/* Whether all requests of a batch have failed otherwise, so that it need not run. Owns: then ends the batch. */
+static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++)
         for (const struct row *row = batch->rows[i]; row != NULL; row = row->twins)
@@ -740,14 +748,6 @@ void compute_accept(struct worker *worker, struct request *request)
 {
     pace_arrived(worker, request);
     request_list_push(&worker->to_prepare[request->class], request);
-}
-
-bool compute_waits(const struct worker *worker)
-{
-    bool waits = worker->window.rows > 0;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        waits |= worker->to_prepare[class].first != NULL;
-    return waits;
 }
 
 /* Takes back all that has not started. Who has rows out follows when the last of them is back. */

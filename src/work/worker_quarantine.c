@@ -10,7 +10,7 @@
  * of its workers (struct alone), does nothing else, not even read. If the process dies now, it is known whose run it
  * was. Three such deaths make it poison. Groups wait until all these are through. */
 #include "base/clock.h"
-#include "work/worker_stages.h"
+#include "work/worker_internal.h"
 
 bool lonely_is(const struct worker *worker, const struct request *request)
 {
@@ -24,7 +24,8 @@ static void charged(struct worker *worker, struct request *request)
     request->urgent = request->on_record = false;
 }
 
-void lonely_leave(struct worker *worker, struct request *request)
+/* If this request is the suspect, or a member of the group, it is no longer: the next one may be chosen. */
+static void lonely_leave(struct worker *worker, struct request *request)
 {
     worker->grouped -= request->grouped;
     worker->grouped_low -= request->grouped && request->class == CLASS_LOW;

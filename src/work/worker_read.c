@@ -4,7 +4,7 @@
  * as were asked for, so a busy queue never waits and an idle one costs one call in two seconds. Each class has a
  * credit of its own; a class without room is left out, and a read that blocks without it is ended when it has room. */
 #include "base/clock.h"
-#include "work/worker_stages.h"
+#include "work/worker_internal.h"
 
 enum { UNBLOCK_AGAIN_MS = 100, READ_BYTES = 4 << 20, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
 

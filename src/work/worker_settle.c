@@ -4,7 +4,7 @@
  * connection broke, the script is repeated: its gate makes that harmless. */
 #include "base/clock.h"
 #include "base/random.h"
-#include "work/worker_stages.h"
+#include "work/worker_internal.h"
 
 enum {
     AGAIN_CAP_MS = 10 * 1000, /* between two tries of what Redis refuses */

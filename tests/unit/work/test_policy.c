@@ -1,7 +1,7 @@
 /* Retry or bury, how long to wait, and the token budget after a batch that did not fit. */
 #include "harness.h"
 
-#include "work/worker_stages.h"
+#include "work/worker_internal.h"
 
 static struct policy policy_of(uint64_t seed)
 {
