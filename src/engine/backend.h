@@ -1,9 +1,9 @@
-/* What a device must be able to do. A backend is one file and one row of the table in backend.c.
+/* What a device must be able to do. A backend is one file and a row of the table in backend.c.
  *
- * The words are those of the forward pass (encoder.c); a backend decides how they map on its device: it may fuse what
- * follows into a product, and it may only enqueue work until wait. A workspace is one thread's memory on the device;
- * the ops of one pass are called on it in the order of the forward pass, embed to submit. An op that fails ends its
- * pass: nobody submits or waits for it, and the workspace is ready for the next one. */
+ * The ops are those of the forward pass (encoder.c). A backend may fuse what follows into a product, and it may only
+ * enqueue work until wait. A workspace is one thread's memory on the device; the ops of a pass are called on it in the
+ * order of the forward pass, embed to submit. An op that fails ends its pass: nobody submits or waits for it, and the
+ * workspace is ready for the next one. */
 #ifndef ENGINE_BACKEND_H
 #define ENGINE_BACKEND_H
 
@@ -30,7 +30,7 @@ struct backend {
     const struct model *model;
     enum precision precision; /* never PRECISION_AUTO */
     size_t weight_bytes;      /* on the device */
-    char device[200];         /* what it computes on, and how, in words: where they are the same, times are alike */
+    char device[200];         /* in words: where they are the same, times are alike */
     unsigned slots; /* passes of a workspace that may be submitted and not waited for; 1 to BACKEND_SLOTS_MAX */
 };
 
@@ -39,7 +39,7 @@ enum { BACKEND_SLOTS_MAX = 4 };
 struct backend_workspace;
 struct parallel_for;
 
-/* What a pass may be: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
+/* The limits of a pass: whole rows of up to so many elements, or one longer row alone; and at most so many rows. */
 struct pass_limits {
     uint32_t tokens, rows;
 };
@@ -84,9 +84,9 @@ struct backend_ops {
 
     /* Thread: workspaces of one backend may be opened, run and closed side by side. */
     enum status (*workspace_open)(struct backend *backend, struct backend_workspace **out, struct err *err);
-    /* What encoder_join does; NULL where nobody can help. */
+    /* As encoder_join; NULL where nobody can help. */
     enum status (*workspace_join)(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err);
-    /* Whether helpers could have a part in the pass that was begun last; NULL where nobody can help. */
+    /* Whether helpers could take part in the last pass begun; NULL where there are none. */
     bool (*helped)(const struct backend_workspace *workspace);
     void (*workspace_close)(struct backend_workspace *workspace);
     /* Asked before every pass: a workspace that had to give memory back takes less from then on. */

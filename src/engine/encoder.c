@@ -1,11 +1,11 @@
-/* The forward pass: one for every backend, over rows packed or padded.
+/* The forward pass, the same for every backend, over packed or padded rows.
  *
- * A batch is cut at row bounds into passes that suit the device: on the CPU, few enough tokens for the activations to
- * stay in the cache of a core. Rows are handed on as they lie, so that padding, where a planner asks for it, costs what
- * padding costs. Everything that a batch could have wrong is checked before anything is computed.
+ * A batch is cut at row boundaries into passes that suit the device; on the CPU, so few tokens that the activations
+ * stay in a core's cache. Rows are passed on where they are, so padding costs what it costs. Everything that may be
+ * wrong with a batch is checked before anything is computed.
  *
- * A device may have several passes on the way. They come back in the order in which they were submitted, so both the
- * batches that are out and their passes are rings. */
+ * A device may have several passes under way. They come back in the order of their submission, so batches and passes
+ * are rings. */
 #include "engine/encoder.h"
 
 #include <assert.h>
@@ -78,7 +78,7 @@ static enum status check_batch(const struct model *model, const struct engine_ba
     return STATUS_OK;
 }
 
-/* Where the place of a row ends: at the next row's start, so that a gap belongs to the row before it. */
+/* Where the room of a row ends: at the next row's start, so a gap belongs to the row before it. */
 static uint32_t place_end(const struct engine_batch *batch, uint32_t row)
 {
     return row + 1 < batch->rows ? batch->start[row + 1] : batch->extent;
@@ -145,7 +145,7 @@ static void land_pass(struct encoder *encoder)
     encoder->passes_out--;
 }
 
-/* Begins all passes of a batch; what goes wrong is kept there. */
+/* Begins all passes of a batch, and keeps the first error there. */
 static void begin(struct encoder *encoder, struct batch_in_flight *in_flight)
 {
     const struct engine_batch *batch = in_flight->batch;
@@ -184,7 +184,7 @@ enum status encoder_put(struct encoder *encoder, const struct engine_batch *batc
     return STATUS_OK;
 }
 
-/* The row's vector, from a pass of its own in a wider precision. */
+/* Computes the row's vector alone in a wider precision. */
 static enum status run_again(struct encoder *encoder, const struct engine_batch *batch, uint32_t row, struct err *err)
 {
     struct pass pass = {
@@ -199,8 +199,8 @@ static enum status run_again(struct encoder *encoder, const struct engine_batch 
     return precision_fallback_row(&encoder->engine->fallback, encoder->backend, &encoder->fallback, &pass, err);
 }
 
-/* Takes care of rows that are not finite, and normalises the others. STATUS_NON_FINITE ends it last: then all other
- * rows are as they should be. */
+/* Runs rows that are not finite again, and normalises the others. With STATUS_NON_FINITE all other rows are finished.
+ */
 static enum status finish_rows(struct encoder *encoder, const struct engine_batch *batch, struct err *err)
 {
     uint32_t dim = encoder->backend->model->dim;

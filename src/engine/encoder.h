@@ -1,5 +1,5 @@
-/* What engine.c, encoder.c and fallback.c share: an engine is an open backend, and the way to wider ones; an encoder is
- * a workspace of it, and the batches that are out. */
+/* What engine.c, encoder.c and precision_fallback.c share: an engine is an open backend and its wider ones; an encoder
+ * is a workspace of it and the batches that are out. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
 
@@ -8,7 +8,7 @@
 
 struct engine {
     struct backend *backend;
-    bool normalize; /* what a pass has pooled, to length 1 */
+    bool normalize; /* scale vectors to length 1 */
     struct precision_fallback fallback;
     struct backend_counters counters;
     struct err passed_over;
@@ -37,8 +37,8 @@ struct encoder {
     unsigned first_pass, passes_out;
 };
 
-/* Begins one pass on a backend's workspace: all ops from embed to submit, with that pause, or NULL. Errors: that of the
- * op that failed; the workspace is ready for the next pass then. */
+/* Begins one pass: calls all ops from embed to submit, with that pause, or NULL. Errors: that of the op that failed;
+ * the workspace is then ready for the next pass. */
 MUST_CHECK enum status encoder_enqueue(const struct backend *backend, struct backend_workspace *workspace,
                                        const struct pass *pass, const struct encoder_pause *pause, struct err *err);
 

@@ -1,7 +1,7 @@
-/* The engine: batches of token ids in, vectors out. What work/ and serve/ see of it, whatever the device.
+/* The engine turns batches of token ids into vectors, whatever the device.
  *
- * An engine holds the weights in its backend's own layout, once, read-only. An encoder is one compute thread's scratch
- * beside it: open as many as there are threads. */
+ * An engine holds the weights once, read-only, in its backend's own layout. An encoder is the memory that one compute
+ * thread works in: open one for each. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -61,8 +61,8 @@ void engine_close(struct engine *engine);
  * backend has one, and opens any number. Errors: STATUS_UNSUPPORTED (no such backend here). */
 MUST_CHECK enum status engine_devices(const char *backend, enum precision precision, unsigned *count, struct err *err);
 
-/* Which backend an engine would have here: its row's name. `passed_over`, which may be NULL: why "auto" takes no better
- * one; its message is "" when it takes the best, or has no choice. Errors: as engine_devices. */
+/* Which backend an engine would have here: its name in the table. `passed_over`, which may be NULL, gets the reason why
+ * "auto" takes no better one; its message is "" if it takes the best, or has no choice. Errors: as engine_devices. */
 MUST_CHECK enum status engine_find(const char *backend, enum precision precision, const char **name,
                                    struct err *passed_over, struct err *err);
 
@@ -75,7 +75,7 @@ const char *engine_passed_over(const struct engine *engine);
 /* What it computes on, and how, in words. */
 const char *engine_device(const struct engine *engine);
 
-/* How large batches may be where nobody says: larger ones gain nothing. */
+/* The default batch size: larger batches gain nothing. */
 struct batch_size {
     uint32_t tokens, rows;
 };
@@ -89,7 +89,7 @@ MUST_CHECK enum status engine_default_batch(const char *backend, enum precision 
 /* What it computes in: never PRECISION_AUTO. */
 enum precision engine_precision(const struct engine *engine);
 
-/* What the weights take on the device. */
+/* The bytes of the weights on the device. */
 size_t engine_weight_bytes(const struct engine *engine);
 
 /* What a precision is called: "auto", "f32", "bf16", "f16", "int8". */
@@ -109,7 +109,7 @@ struct engine_counters {
     uint64_t halvings;        /* CUDA: how often a pass was halved before its memory could be reserved */
 };
 
-/* How it stands now, of all its encoders together. Thread: any. */
+/* The counters of all its encoders together. Thread: any. */
 struct engine_counters engine_counters(struct engine *engine);
 
 /* The compute threads that this process should run: what affinity and the cgroup CPU quota allow, at least 1. */
@@ -127,14 +127,13 @@ void encoder_close(struct encoder *encoder);
  * Owns: the helpers must outlive the encoder. Errors: STATUS_NO_MEMORY; the encoder goes on alone. */
 MUST_CHECK enum status encoder_join(struct encoder *encoder, struct parallel_for *parallel, struct err *err);
 
-/* What the calling thread does before every layer of a pass, so that it can let others go first; `wait` NULL: nothing.
- */
+/* Called before every layer of a pass, so that the thread can let others go first. `wait` NULL: not called. */
 struct encoder_pause {
     void (*wait)(void *context);
     void *context;
 };
 
-/* Sets an encoder's pause, while no batch is out. What is run again in a wider precision has none. */
+/* Sets an encoder's pause while no batch is out. A row that is run again in a wider precision has none. */
 void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause);
 
 /* Runs one forward pass. A row's vector has the same bits alone or in any batch, packed or padded (CPU backend).
@@ -145,18 +144,18 @@ void encoder_set_pause(struct encoder *encoder, struct encoder_pause pause);
 MUST_CHECK enum status encoder_run(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 
 /* The same in two steps, so that a device computes one batch while the next one is copied to it. encoder_put checks a
- * batch and begins it; encoder_take waits for the oldest one that was put and says how it ended. Every error belongs to
- * the batch of that call: after one of encoder_put, STATUS_BAD_INPUT, that batch is not out.
- * Up to encoder_slots batches may be out; a CPU has one slot and computes in encoder_put.
- * Owns: a batch and all that it points to stay as they are until it is taken. Errors and Thread: as encoder_run. */
+ * batch and begins it; encoder_take waits for the oldest batch and says how it ended. An error belongs to the batch of
+ * that call; a batch that encoder_put refuses (STATUS_BAD_INPUT) is not out. Up to encoder_slots batches may be out; a
+ * CPU has one slot and computes in encoder_put. Owns: a batch and all that it points to must not change until it is
+ * taken. Errors and Thread: as encoder_run. */
 unsigned encoder_slots(const struct engine *engine);
 MUST_CHECK enum status encoder_put(struct encoder *encoder, const struct engine_batch *batch, struct err *err);
 MUST_CHECK enum status encoder_take(struct encoder *encoder, struct err *err);
 
-/* Batches that were put and not taken. */
+/* The number of batches that were put and not yet taken. */
 unsigned encoder_out(const struct encoder *encoder);
 
-/* Whether helpers could have a part in all passes of the batch that was taken last: then it took less. */
+/* Whether helpers could take part in all passes of the batch that was taken last: then it took less time. */
 bool encoder_helped(const struct encoder *encoder);
 
 #endif

@@ -1,8 +1,8 @@
-/* Rows that f16 cannot hold: each is run again alone in bf16, and if that is not enough in f32.
+/* Rows whose vector is not finite in f16 are run again alone in bf16, and then in f32.
  *
- * Nothing sticks: the next batch runs in f16 again, so that a text's vector does not depend on what a process did
- * before. The wider engines are opened when they are first needed, from the model's files, and then kept: they are the
- * same backend on the same device, with room for one row. */
+ * No state is kept: the next batch runs in f16 again, so a text's vector does not depend on what the process did
+ * before. The wider engines are opened from the model's files when they are first needed, and then kept: the same
+ * backend on the same device, with room for one row. */
 #ifndef ENGINE_PRECISION_FALLBACK_H
 #define ENGINE_PRECISION_FALLBACK_H
 
@@ -15,9 +15,9 @@ enum { FALLBACK_STEPS = 2 }; /* bf16, f32 */
 /* One for each engine, shared by its encoders. */
 struct precision_fallback {
     struct engine_options options; /* as the engine was opened */
-    pthread_mutex_t lock;          /* around steps: who needs one first opens it, the others wait */
+    pthread_mutex_t lock;          /* for steps: the first to need one opens it, the others wait */
     struct fallback_step {
-        struct model *again; /* the model's weights, when they had to be read again; its bytes are given back */
+        struct model *again; /* the model, if its weights had to be read again; they are released */
         struct backend *backend;
     } steps[FALLBACK_STEPS];
     atomic_uint_fast64_t rescued[FALLBACK_STEPS], lost;

@@ -1,21 +1,20 @@
-/* The CPU backend, one thread per workspace, which others may help with short passes (cpu_stream.h). Matrix products
- * are oneDNN's (cpu_matmul.h), everything between them is our own vector code (cpu_kernels.h); where the processor has
- * tile registers and the model's sizes suit them, products run on those, in bf16 (struct cpu_tiles) with attention, and
- * in f32 by whole numbers (cpu_digits.h), because what follows a product then costs next to nothing.
+/* The CPU backend: one compute thread per workspace, and helpers for short passes (parallel_for.h). gemm.h says which
+ * products there are; what has no kernel there is oneDNN's (gemm_onednn.h), and everything between products is
+ * kernels.h's.
  *
- * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. Bias and
- * what follows a product are done by the pass over memory that comes next anyway: the activation after the intermediate
- * product, the normalisation after the two that end in a residual, attention after queries, keys and values. */
+ * Activations stay f32 from end to end; in bf16 only the operands of a product are rounded. The pass over memory that
+ * comes next anyway adds bias and what follows: the activation behind the intermediate product, the normalisation
+ * behind the two that end in a residual, attention behind queries, keys and values. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/cpu/workspace.h"
 
-/* Words that are asked for ahead of their turn. */
+/* Word embeddings are prefetched so many tokens ahead. */
 enum { WORDS_AHEAD = 4 };
 
-/* Tokens times heads that a chunk of attention has at least. */
+/* A chunk of attention has at least so many tokens times heads. */
 enum { LEAST_HEAD_TOKENS = 48, LEAST_HEAD_TOKENS_TILES = 192 };
 
 static enum status cpu_devices(unsigned *count, struct err *err)
@@ -55,7 +54,7 @@ static void find_model(char *out, size_t size)
     }
 }
 
-/* In int8 it is also said how many layers that is, as their time depends on it. */
+/* In int8 the words include the number of such layers, because the time depends on it. */
 static void describe(struct cpu_weights *weights)
 {
     char kernels[60];
@@ -102,13 +101,12 @@ static bool cpu_helped(const struct backend_workspace *workspace)
     return workspace->helped;
 }
 
-/* --- the four products of a layer, each with what its kernels do on the way ------------------------------------------
- */
+/* --- the four products of a layer, each with what its kernels do on the way --- */
 
 /* The largest weight, in elements, that stays in a second-level cache beside a strip of rows. */
 enum { STRIP_WEIGHTS = 3 << 18 };
 
-/* What a chunk has at least: of a product on tiles that many outputs, of a normalisation that many rows. */
+/* The least size of a chunk: outputs of a product, rows of a normalisation. */
 enum { LEAST_OUTPUTS = 64, LEAST_ROWS = 8 };
 
 static bool ends_in_residual(enum linear_site site)
@@ -121,7 +119,7 @@ static enum norm_site norm_behind(enum linear_site site)
     return site == LINEAR_OUTPUT ? NORM_OUTPUT : NORM_ATTENTION;
 }
 
-/* What a product reads that is not in int8. */
+/* What a product reads, unless it is in int8 or split. */
 static const void *input_of(const struct backend_workspace *workspace, enum linear_site site)
 {
     bool half = workspace->context.bf16;
@@ -134,7 +132,7 @@ static const void *input_of(const struct backend_workspace *workspace, enum line
     return half ? (const void *)workspace->hidden16 : workspace->hidden;
 }
 
-/* The rows of `hidden` as the next product wants them. */
+/* Splits rows of `hidden` for the next product, if that is split_f32. */
 static void split_hidden(struct backend_workspace *workspace, uint32_t first, uint32_t last)
 {
     const struct cpu_weights *weights = workspace->weights;
@@ -203,7 +201,7 @@ static struct gemm_job job_of(struct backend_workspace *workspace, uint32_t laye
     return job;
 }
 
-/* A chunk of outputs: so many panels. */
+/* A chunk is some panels of outputs. */
 static void gemm_chunk(void *context, unsigned thread, unsigned chunk)
 {
     (void)thread;
@@ -224,8 +222,8 @@ static enum status gemm_all(struct backend_workspace *workspace, uint32_t layer,
     return cpu_do(&step, gemm_chunk, err);
 }
 
-/* Strip by strip where a strip can pass the whole weight in the second-level cache: then its sums are normalised while
- * they are there. */
+/* Works strip by strip where the whole weight stays in the second-level cache: each strip's sums are then normalised
+ * while they are in the cache. */
 static void tiles_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     struct gemm_job job = job_of(workspace, layer, site);
@@ -275,7 +273,7 @@ static enum status split_product(struct backend_workspace *workspace, uint32_t l
 
 /* ---- by oneDNN ---- */
 
-/* The product that comes next, if it is oneDNN's too. */
+/* The next product's weights, if oneDNN computes that one too. */
 static struct onednn_prefetch prefetch_behind(const struct cpu_weights *weights, uint32_t layer, enum linear_site site,
                                               unsigned thread)
 {
@@ -409,11 +407,10 @@ static enum status cpu_product_norm(struct backend_workspace *workspace, uint32_
     return STATUS_OK;
 }
 
-/* --- the forward pass ----------------------------------------------------------------------------------------------
- */
+/* --- the forward pass --- */
 
-/* Asks for the word of a row's token ahead of time: words lie anywhere in the embeddings, so each would wait for
- * memory. */
+/* Prefetches the embedding of a row's token. Embeddings lie anywhere in a large table, so each would wait for memory.
+ */
 static void ask_word(const struct cpu_weights *weights, const struct pass *pass, uint32_t row, uint32_t token)
 {
     if (token >= pass->length[row]) {
@@ -434,7 +431,11 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     (void)err;
     const struct cpu_weights *weights = workspace->weights;
     uint32_t width = weights->backend.model->hidden;
-    onednn_single_thread();
+    if (!workspace->has_run || !pthread_equal(workspace->runner, pthread_self())) {
+        onednn_single_thread();
+        workspace->runner = pthread_self();
+        workspace->has_run = true;
+    }
     workspace->pass = pass;
     workspace->helped = workspace->parallel && parallel_for_enter(workspace->parallel, pass->extent <= HELPED_TOKENS);
     for (uint32_t r = 0; r < pass->rows; r++) {
@@ -454,7 +455,7 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
     return STATUS_OK;
 }
 
-/* Ends the pass: nobody helps with it any more. */
+/* Ends the pass and gives the helpers back. */
 static void end_pass(struct backend_workspace *workspace)
 {
     if (workspace->parallel) {

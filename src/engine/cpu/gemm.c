@@ -4,8 +4,7 @@
 #include <dnnl.h>
 #include <math.h>
 
-/* --- the table ------------------------------------------------------------------------------------------------------
- */
+/* --- the table --- */
 
 static bool runs_always(void)
 {
@@ -60,8 +59,7 @@ const struct instruction_set *instruction_set_pick(void)
     return set;
 }
 
-/* --- packing in int8 ------------------------------------------------------------------------------------------------
- */
+/* --- packing in int8 --- */
 
 /* Where input i of output o stands in the packed weight. */
 static size_t packed_at(const struct gemm_weight *weight, uint32_t o, uint32_t i)
@@ -77,15 +75,15 @@ static float nearest(float value)
     return value + shift - shift;
 }
 
-enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, in the order in which they go one way */
+enum { BINS = 128 }; /* of remainders from -1/2 to 1/2, ordered by how far they go one way */
 
 static int bin_of(float value, int way)
 {
     return (int)(((value - nearest(value)) * (float)way + 0.5f) * BINS);
 }
 
-/* Moves the few weights whose remainders go furthest one way on to the next number that way, so that the remainders of
- * an output come to less than one step. Returns what that adds to the sum of its weights. */
+/* Rounds the few weights with the largest remainders to the other neighbour, so that the rounding errors of an output
+ * add up to less than one step. Returns the change in the sum of its weights. */
 static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const float *from, float inverse)
 {
     uint32_t bins[BINS + 1] = {0};
@@ -97,7 +95,7 @@ static int32_t cancel_remainders(struct gemm_weight *weight, uint32_t o, const f
     for (uint32_t i = 0; i < weight->inputs; i++) {
         bins[bin_of(from[i] * inverse, way)]++;
     }
-    int edge = BINS; /* all of later bins move, and `more` of this one */
+    int edge = BINS; /* all weights in later bins move, and `more` of this one */
     uint32_t more = (uint32_t)nearest(fabsf(sum));
     for (; edge > BINS / 2 && more > bins[edge]; edge--) {
         more -= bins[edge];
@@ -160,8 +158,7 @@ static void int8_pack(struct gemm_weight *weight, const float *from, bool one_si
     }
 }
 
-/* --- packing --------------------------------------------------------------------------------------------------------
- */
+/* --- packing --- */
 
 static struct gemm_weight empty_weight(uint32_t outputs, uint32_t inputs)
 {

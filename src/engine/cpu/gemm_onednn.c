@@ -12,18 +12,18 @@
 enum {
     BUCKETS_MAX = 16,
     BLOCK_OUTPUTS = 192, /* the most outputs of a block */
-    PANEL_INPUTS = 768,  /* the most inputs that are summed at once; block by panel is 0.6 MB of f32 */
+    PANEL_INPUTS = 768,  /* the most inputs summed by one primitive; block by panel is 0.6 MB of f32 */
 };
 
-/* Rows up to which a product of our own is faster than oneDNN's, where the weights come from memory. */
+/* Up to so many rows, with weights from memory, our own product is faster than oneDNN's. */
 enum { FEW_ROWS = 32 };
 
-/* Where a packed part has its strips, in floats: from an input to the next, and from a strip to the next. */
+/* The strides of strips in a packed part, in floats. */
 struct few_layout {
     size_t input_stride, strip_stride;
 };
 
-/* The steps that make a product: the first panel writes, the others add. */
+/* The first panel of inputs writes the product; the others add to it. */
 enum step_kind { STEP_FIRST, STEP_ADD, STEP_KINDS };
 
 struct onednn_device {
@@ -48,8 +48,8 @@ struct onednn_gemm {
     bool usable[BUCKETS_MAX];
     size_t scratch_bytes;
     struct few_layout few_layout;
-    uint32_t few_inputs; /* that it sums at once, before they are added to the others: as oneDNN does */
-    void (*few_rows)(const struct strip_job *job); /* computes up to FEW_ROWS rows instead; NULL: oneDNN does */
+    uint32_t few_inputs;                           /* summed before they are added to the other sums, as oneDNN does */
+    void (*few_rows)(const struct strip_job *job); /* computes up to FEW_ROWS rows; NULL: oneDNN does */
 };
 
 struct onednn_weights {
@@ -58,7 +58,7 @@ struct onednn_weights {
     dnnl_memory_t memory[]; /* [blocks, panels] */
 };
 
-/* A thread's memory handles for one shape; their pointers are set before every run. */
+/* A thread's memory handles for one shape; each run sets their pointers. */
 struct runner_shape {
     const struct onednn_gemm *gemm;
     dnnl_memory_t from[STEP_KINDS][BUCKETS_MAX], to[STEP_KINDS][BUCKETS_MAX];
@@ -72,8 +72,7 @@ struct onednn_runner {
     struct runner_shape *shapes;
 };
 
-/* --- devices and shapes --------------------------------------------------------------------------------------------
- */
+/* --- devices and shapes --- */
 
 static enum status onednn_check(dnnl_status_t status, const char *what, struct err *err)
 {
@@ -160,7 +159,7 @@ static enum status describe(const struct onednn_gemm *gemm, struct step *step, u
                         err);
 }
 
-/* User scratchpad, and for steps that add: the product is added to what stands in the output. */
+/* The caller provides the scratchpad; steps that add do so to what the output holds. */
 static enum status make_attributes(bool adds, dnnl_primitive_attr_t attributes, struct err *err)
 {
     dnnl_post_ops_t post_ops = NULL;
@@ -178,8 +177,7 @@ static enum status make_attributes(bool adds, dnnl_primitive_attr_t attributes, 
     return status;
 }
 
-/* The weight's layout is oneDNN's choice for the largest bucket of the first step, and that same layout for all others.
- */
+/* oneDNN chooses the weight's layout for the largest bucket of the first step; all others take that layout. */
 static enum status compile_with(struct onednn_gemm *gemm, struct step *step, uint32_t bucket, bool choose,
                                 const_dnnl_primitive_attr_t attributes, struct err *err)
 {
@@ -221,8 +219,7 @@ static enum status compile(struct onednn_gemm *gemm, enum step_kind kind, uint32
     return status;
 }
 
-/* The largest bucket first: it chooses the layout, and it must work. A smaller one that cannot be had is done without.
- */
+/* Compiles the largest bucket first: it chooses the layout, and it must work. Smaller ones may be missing. */
 static enum status compile_all(struct onednn_gemm *gemm, struct err *err)
 {
     uint32_t last = ONEDNN_ROWS / gemm->bucket_rows - 1;
@@ -239,7 +236,7 @@ static enum status compile_all(struct onednn_gemm *gemm, struct err *err)
     return STATUS_OK;
 }
 
-/* The fewest equal parts of at most `most` each; 1 for a size that has none of at least a third of that. */
+/* The fewest equal parts of at most `most` each; 1 if that needs parts of less than a third of `most`. */
 static uint32_t equal_parts(uint32_t size, uint32_t most)
 {
     for (uint32_t parts = (size + most - 1) / most; size / parts >= most / 3; parts++) {
@@ -250,8 +247,7 @@ static uint32_t equal_parts(uint32_t size, uint32_t most)
     return 1;
 }
 
-/* --- packed weights ------------------------------------------------------------------------------------------------
- */
+/* --- packed weights --- */
 
 static enum status reorder(const struct onednn_gemm *gemm, const dnnl_memory_desc_t *plain, const float *from,
                            dnnl_memory_t to, struct err *err)
@@ -356,11 +352,10 @@ enum status onednn_plain(uint32_t rows, uint32_t outputs, uint32_t inputs, const
                         err);
 }
 
-/* --- few rows, past oneDNN: see gemm_few_rows.inc -------------------------------------------------------------------
- */
+/* --- few rows, past oneDNN: see gemm_few_rows.inc --- */
 
-/* What oneDNN packs a weight into: either strips of 64 outputs, in a strip the inputs one after the other (it says so
- * in two levels, 16 inputs of 64 outputs), or the inputs one after the other with all outputs. */
+/* Recognises the layout that oneDNN chose: either strips of 64 outputs, each with one input after the other (described
+ * in two levels, 16 inputs of 64 outputs), or one input after the other with all outputs. */
 static struct few_layout layout_of(const struct onednn_gemm *gemm)
 {
     enum { STEP = 16 };
@@ -399,7 +394,7 @@ static const float *strip_at(const struct onednn_gemm *gemm, const struct onednn
            input % gemm->panel_inputs * gemm->few_layout.input_stride;
 }
 
-/* What a thread will want behind a strip: the one beside it, or its first one of the next product. */
+/* What a thread will want after a strip: its neighbour, or its first strip of the next product. */
 static void look_ahead(const struct onednn_gemm *gemm, const struct onednn_weights *weights, uint32_t strip,
                        const struct onednn_prefetch *prefetch, struct strip_job *job)
 {
@@ -438,8 +433,7 @@ static void onednn_few_rows_run(const struct onednn_gemm *gemm, const struct one
     }
 }
 
-/* --- running -------------------------------------------------------------------------------------------------------
- */
+/* --- running --- */
 
 static enum status make_handles(struct onednn_device *device, struct runner_shape *shape, struct err *err)
 {
@@ -562,7 +556,7 @@ struct onednn_cut onednn_cut(const struct onednn_gemm *gemm, uint32_t rows)
     return (struct onednn_cut){gemm->blocks, gemm->block_outputs};
 }
 
-/* The rows of one call are shared out evenly over as few primitives as they need. */
+/* Shares the rows out evenly over as few primitives as possible. */
 enum status onednn_run(struct onednn_runner *runner, const struct onednn_gemm *gemm,
                        const struct onednn_weights *weights, uint32_t block, const struct onednn_prefetch *prefetch,
                        uint32_t rows, const void *from, float *to, struct err *err)
@@ -593,12 +587,12 @@ enum status onednn_run(struct onednn_runner *runner, const struct onednn_gemm *g
     return onednn_check(dnnl_stream_wait(runner->stream), "gemm", err);
 }
 
-/* --- the check of bits ----------------------------------------------------------------------------------------------
- * The promise behind bit-identical vectors, checked on the machine at hand: a row's product does not depend on how many
- * rows are computed with it, nor on its place among them.
+/* --- the check of bits ---
+ * Vectors promise the same bits in any batch. This checks on the machine at hand that a row's product does not depend
+ * on how many rows are computed with it, nor on its position among them.
  *
  * The rows of the input repeat after CHECK_ROWS; every row of every bucket's product must have the bits of the row with
- * the same input in the largest bucket. The product is kept in f32, where another order of summation shows. */
+ * the same input in the largest bucket. The product is f32, where another order of summation shows. */
 
 enum { CHECK_ROWS = 5 };
 
@@ -653,7 +647,7 @@ static bool same_bits(const struct onednn_gemm *gemm, const float *reference, co
     return true;
 }
 
-/* What few rows gave: the whole product's rows, or strip by strip. */
+/* The same for the product of few rows, which is written contiguously or strip by strip. */
 static bool few_same_bits(const struct onednn_gemm *gemm, const float *reference, const float *product, uint32_t rows)
 {
     if (gemm->contiguous) {
@@ -687,8 +681,8 @@ static bool few_rows_right(const struct onednn_gemm *gemm, const struct shape_ch
     return true;
 }
 
-/* The same for the product of few rows, which is done without where it differs. How many inputs oneDNN sums at once,
- * trying shows. */
+/* The same for the product of few rows, which is not used where it differs. How many inputs oneDNN sums at once is
+ * found by trying. */
 static void check_few_rows(struct onednn_gemm *gemm, const struct shape_check *c, const float *reference,
                            float *product)
 {
@@ -758,8 +752,7 @@ static enum status onednn_check_bits(struct onednn_gemm *gemm, struct err *err)
     return status;
 }
 
-/* --- opening a shape -----------------------------------------------------------------------------------------------
- */
+/* --- opening a shape --- */
 
 enum status onednn_open(struct onednn_device *device, uint32_t outputs, uint32_t inputs, enum precision precision,
                         bool contiguous, struct onednn_gemm **out, struct err *err)

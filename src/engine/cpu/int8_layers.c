@@ -8,8 +8,7 @@
 #include "base/system.h"
 #include "engine/cpu/parallel_for.h"
 
-/* --- the ops of a layer ---------------------------------------------------------------------------------------------
- */
+/* --- the ops of a layer --- */
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -118,8 +117,7 @@ void int8_pass_norm(struct int8_space *space, const struct cpu_weights *weights,
     weights->set->int8->add_norm(&job);
 }
 
-/* --- which layers ----------------------------------------------------------------------------------------------------
- */
+/* --- which layers --- */
 
 enum {
     TRIAL_ROWS = INT8_BLOCK,              /* tokens */
@@ -128,8 +126,8 @@ enum {
     TRIAL_ROOM = TRIAL_ROWS + INT8_BLOCK, /* rows of a buffer of int8's */
 };
 
-/* The mean of 1 - cosine that passes. Of the texts that were measured (docs/measurements/engine.md) the worst were up
- * to 1.7 times as far off, and a cosine of 0.9995 is what they should have. */
+/* The largest mean of 1 - cosine that passes. Of the texts that were measured (docs/measurements/engine.md) the worst
+ * were up to 1.7 times as far off; their cosine should be 0.9995 or better. */
 static const double ERROR_MOST = 2.8e-4;
 
 struct int8_trial {
@@ -172,8 +170,7 @@ static size_t lay_out(struct int8_trial *trial, char *block)
     return used + int8_space_lay_out(&trial->space, model, TRIAL_ROOM, memory_part(block, &used, 0));
 }
 
-/* --- in f32 --------------------------------------------------------------------------------------------------------
- */
+/* --- in f32 --- */
 
 /* Tokens from all over the vocabulary. */
 static void embed(struct int8_trial *trial)
@@ -199,7 +196,7 @@ static enum status multiply(struct int8_trial *trial, const struct linear *linea
     return STATUS_OK;
 }
 
-/* One layer, in which each token attends to itself: its context is its value. */
+/* Runs one layer in f32. Each token attends to itself alone, so its context is its value. */
 static enum status run_exact(struct int8_trial *trial, uint32_t layer, struct err *err)
 {
     const struct cpu_weights *weights = trial->weights;
@@ -268,8 +265,7 @@ void int8_trial_close(struct int8_trial *trial)
     free(trial);
 }
 
-/* --- in int8 -------------------------------------------------------------------------------------------------------
- */
+/* --- in int8 --- */
 
 static void run_linear(struct int8_trial *trial, uint32_t layer, enum linear_site site)
 {
@@ -277,7 +273,7 @@ static void run_linear(struct int8_trial *trial, uint32_t layer, enum linear_sit
     int8_pass_linear(&trial->space, trial->weights, &trial->work, layer, site);
 }
 
-/* Attention to oneself. */
+/* Attention of each token to itself alone. */
 static void keep_values(struct int8_trial *trial, uint32_t layer)
 {
     const struct int8_work *work = &trial->work;

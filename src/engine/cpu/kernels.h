@@ -1,8 +1,8 @@
-/* The CPU backend's own vector code: all that happens between two matrix products, one pass over memory each.
+/* The CPU backend's vector code for everything between two matrix products, with one pass over memory each.
  *
- * One body (cpu_kernels_body.h) is compiled several times for different instruction sets; kernels_pick chooses at run
- * time. No function's arithmetic for a row depends on the rows around it, so that a text's bits never depend on its
- * batch mates; they may depend on the machine. */
+ * One body (kernels.inc) is compiled for several instruction sets (isa_*.c); gemm.c chooses at run time. A row's
+ * arithmetic never depends on the rows around it, so a text's bits do not depend on its batch mates; they may depend on
+ * the machine. */
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
@@ -13,7 +13,7 @@
 
 #include "model/model.h"
 
-/* Where activations go: as f32, as bf16, or both; what is NULL is not written. */
+/* Where activations go: as f32, as bf16, or both. NULL is not written. */
 struct activations {
     float *f32;
     uint16_t *bf16;
@@ -30,9 +30,10 @@ struct attention_job {
     uint32_t length, heads, head_dim;
     uint32_t first_head, last_head; /* those computed */
     float scale;
-    const float *qkv;      /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
-    const float *bias;     /* [3 * heads * head_dim] */
-    const uint16_t *qkv16; /* instead of both, for attention16: the same in bf16, with bias; 31 more rows are read */
+    const float *qkv;  /* [length, 3 * heads * head_dim]: queries, keys, values, without their bias */
+    const float *bias; /* [3 * heads * head_dim] */
+    const uint16_t
+        *qkv16; /* for gemm_bf16.attention, instead of both: the same in bf16 with bias; 31 more rows are read */
     struct activations context; /* [length, heads * head_dim]: exactly one of the two is written */
     float *scratch;             /* [attention_scratch(length, head_dim)], 64-byte aligned */
 };

@@ -1,6 +1,6 @@
-/* A step's chunks are claimed by one word: the step's number, and the first and the end of the chunks that are left.
- * Who claims one has compared the step's number as well, so that a helper that looked at an older step goes away
- * empty-handed, and what the step consists of is read behind the claim only: it stays until all chunks are done. */
+/* Threads claim chunks through one atomic word: the step's number, and the first and the end of the chunks that are
+ * left. A claim compares the step's number too, so a helper that has seen an older step gets nothing; and the step is
+ * read only after the claim, when it can no longer change until all its chunks are done. */
 #include "engine/cpu/parallel_for.h"
 
 #include <assert.h>
@@ -18,9 +18,9 @@
 #include "engine/cpu/gemm_onednn.h"
 
 enum {
-    SPIN_NS = 100000,    /* a helper that has found no chunk for so long goes to sleep */
+    SPIN_NS = 100000,    /* a helper that finds no chunk for so long goes to sleep */
     SPINS_A_LOOK = 32,   /* between two looks at the clock */
-    SPINS_A_YIELD = 4096 /* of an owner that waits for a helper, which may have lost its core */
+    SPINS_A_YIELD = 4096 /* of an owner waiting for a helper that may have lost its core */
 };
 
 enum { CHUNK_BITS = 16, CHUNKS_MAX = (1 << CHUNK_BITS) - 1, LINE = 64 };
@@ -33,15 +33,15 @@ struct helper {
 
 struct parallel_for {
     unsigned cores, threads;
-    atomic_uint computing; /* computations that are on */
+    atomic_uint computing; /* computations under way */
     atomic_bool owned;
 
-    _Alignas(LINE) atomic_uint_fast64_t ticket; /* the step's number, the end and the first of what is left */
+    _Alignas(LINE) atomic_uint_fast64_t ticket; /* the step's number; the end and the first of the chunks left */
     struct parallel_step step;
     uint32_t number;
     _Alignas(LINE) atomic_uint done; /* chunks, by helpers */
 
-    _Alignas(LINE) pthread_mutex_t lock; /* of what follows, though `asleep` is looked at without */
+    _Alignas(LINE) pthread_mutex_t lock; /* for what follows; `asleep` is also read without it */
     pthread_cond_t called, settled;
     uint64_t calls;
     atomic_uint asleep; /* helpers that nobody has called */
@@ -58,7 +58,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Whether there is a core for this thread beside all who compute. */
+/* Whether a core is left for this helper beside all computations. */
 static bool has_core(const struct parallel_for *parallel, unsigned thread)
 {
     return thread + atomic_load_explicit(&parallel->computing, memory_order_relaxed) <= parallel->cores;
@@ -84,7 +84,7 @@ static bool claim(struct parallel_for *parallel, unsigned thread, unsigned *chun
 
 /* ---- helpers ---- */
 
-/* Helps until the computation ends, its core is wanted or nothing has come for a while. */
+/* Helps until the computation ends, a computation wants this core, or no chunk has come for a while. */
 static void help(struct parallel_for *parallel, unsigned thread)
 {
     uint64_t since = clock_now_ns();
@@ -129,7 +129,7 @@ static void *helper_main(void *argument)
     return NULL;
 }
 
-/* A helper that is just about to fall asleep may miss this; the next step calls again. */
+/* A helper that is about to fall asleep may miss this; the next step calls again. */
 static void call(struct parallel_for *parallel)
 {
     if (atomic_load_explicit(&parallel->asleep, memory_order_relaxed) == 0 || !has_core(parallel, 1)) {
@@ -144,7 +144,7 @@ static void call(struct parallel_for *parallel)
 
 /* ---- opening ---- */
 
-/* Signals are for other threads. Helpers are there, asleep, when this returns. */
+/* Blocks signals, which are for other threads. When this returns the helpers exist and sleep. */
 static int start(struct parallel_for *parallel)
 {
     sigset_t all, before;
@@ -269,8 +269,8 @@ void parallel_for_run(struct parallel_for *parallel, const struct parallel_step 
     }
 }
 
-/* ---- how many threads: the affinity mask, cut by the CPU quota of the control group ----
- * (version 2: cpu.max on the way up to the root; version 1: cpu.cfs_quota_us over cpu.cfs_period_us) */
+/* ---- how many threads: the affinity mask, bounded by the CPU quota of the control group (version 2: cpu.max up to the
+ * root; version 1: cpu.cfs_quota_us / cpu.cfs_period_us) ---- */
 
 static unsigned affinity_threads(void)
 {
@@ -320,7 +320,7 @@ static double group_quota(const char *directory)
     return 0;
 }
 
-/* The least quota of a group and those above it, up to `root` itself. */
+/* The least quota of a group and of those above it, up to `root`. */
 static double least_quota(const char *root, const char *group, double least)
 {
     char directory[4096];

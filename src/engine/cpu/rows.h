@@ -1,5 +1,5 @@
-/* Rows of activations over the words of a vec_*.h header, which is included before this one: loads and stores of any
- * width, sums, and the normalisation, whose arithmetic is the same wherever a row is normalised. */
+/* Rows of activations, on the words of a vec_*.h header that is included before: loads and stores of any width, sums,
+ * and LayerNorm, whose arithmetic is the same wherever a row is normalised. */
 #ifndef ENGINE_CPU_ROWS_H
 #define ENGINE_CPU_ROWS_H
 
@@ -9,7 +9,7 @@
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/vec_math.h"
 
-/* The next `left` floats of a row, or VEC of them where there are more; what is missing is 0. */
+/* The next min(left, VEC) floats of a row; the rest of the vector is 0. */
 INLINE vec load_upto(const float *from, uint32_t left)
 {
     return left >= VEC ? vec_load(from) : vec_load_part(from, left);
@@ -26,7 +26,7 @@ INLINE vec load_bf16_upto(const uint16_t *from, uint32_t left)
     return vec_load_bf16(half);
 }
 
-/* The other way: what is behind `left` is not touched. */
+/* Stores the first min(left, VEC) floats. */
 INLINE void store_f32_upto(float *to, vec a, uint32_t left)
 {
     if (left >= VEC) {
@@ -57,7 +57,7 @@ INLINE void store_upto(struct activations to, size_t at, vec a, uint32_t left)
     }
 }
 
-/* Sums of one row, in four vectors so that an addition need not wait for the one before. */
+/* Sums of one row in four vectors, so that an addition need not wait for the one before. */
 struct row_sums {
     vec part[4];
 };
@@ -67,7 +67,7 @@ INLINE struct row_sums no_sums(void)
     return (struct row_sums){{vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)}};
 }
 
-/* Of the first `parts` parts, 1 or 4. */
+/* The total of the first `parts` vectors, 1 or 4. */
 INLINE float total(const struct row_sums *sums, const uint32_t parts)
 {
     if (parts == 1) {
@@ -90,13 +90,12 @@ INLINE float row_add(uint32_t width, const float *product, const float *bias, fl
     return total(&sums, 4) / (float)width;
 }
 
-/* --- LayerNorm: of some rows in step, so that none waits for its own sums; what is done to a row does not depend on
- * how many there are. The counts of rows and of parts of a sum are constants where these are called.
- * ---------------------- */
+/* --- LayerNorm of some rows in step, so that no row waits for its own sums. A row's arithmetic does not depend on how
+ * many there are. `rows` and `parts` are constants at every call. --- */
 
 enum { NORM_ROWS_MAX = 4 };
 
-/* One over the deviation of each row. */
+/* 1 / the standard deviation of each row. */
 INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t width, const float *x, const float *mean,
                         float eps, float *scale)
 {
@@ -123,7 +122,8 @@ INLINE void norm_scales(const uint32_t rows, const uint32_t parts, uint32_t widt
     }
 }
 
-/* Writes the normalised rows where x says, from x.f32; `range`, if it is not NULL, is widened by each row's numbers. */
+/* Writes the normalised rows of x.f32 to wherever x says. A `range` that is not NULL is widened by each row's values.
+ */
 INLINE void norm_write(const uint32_t rows, uint32_t width, const float *mean, const float *scale,
                        const struct norm_weights *norm, struct activations x, struct vec_range *range)
 {

@@ -1,4 +1,4 @@
-/* The vector words of cpu_kernels_body.h in AVX2 with FMA: 8 floats, 16 registers. */
+/* The vector words of kernels.inc and gemm_int8.inc in AVX2 with FMA: 8 floats, 16 registers. */
 #ifndef ENGINE_VEC_AVX2_H
 #define ENGINE_VEC_AVX2_H
 

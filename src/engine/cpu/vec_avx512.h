@@ -1,4 +1,4 @@
-/* The vector words of cpu_kernels_body.h in AVX-512: 16 floats, 32 registers. */
+/* The vector words of kernels.inc and gemm_int8.inc in AVX-512: 16 floats, 32 registers. */
 #ifndef ENGINE_VEC_AVX512_H
 #define ENGINE_VEC_AVX512_H
 
@@ -91,7 +91,7 @@ static inline vec vec_scale(vec a, vec n)
     return _mm512_scalef_ps(a, n);
 }
 
-/* Chooses one of 16 floats by the whole number 0..15 that was added to VEC_PICK. */
+/* Picks one of 16 floats by an integer 0..15 that was added to VEC_PICK. */
 #define VEC_PICK 12582912.0f /* 1.5 * 2^23, so that the number stands in the lowest bits */
 
 static inline vec vec_pick(const float table[16], vec which)
@@ -142,7 +142,7 @@ static inline vec vec_from_s32(const int32_t *from)
     return _mm512_cvtepi32_ps(_mm512_loadu_si512(from));
 }
 
-/* a, or where it is beyond it the limit with the sign of a. */
+/* a, bounded in magnitude by `limit`. */
 static inline vec vec_clamp(vec a, float limit)
 {
     return _mm512_range_ps(a, _mm512_set1_ps(limit), 2); /* the smaller magnitude, with the sign of a */
@@ -159,8 +159,8 @@ static inline void vec_store_two_bf16(uint16_t *to, vec a, vec b)
 #endif
 }
 
-/* The bits of the highest number and of the lowest one: the largest with and without a sign, infinities and NaN among
- * them. Both begin with zero, and where nothing is negative, the lowest is not either. */
+/* The bits of the highest and of the lowest number, as the largest signed and the largest unsigned integer; infinities
+ * and NaN count. Both begin at zero; the lowest stays zero if nothing is negative. */
 struct vec_range {
     __m512i high, low;
 };
@@ -194,7 +194,7 @@ static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
     _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted)));
 }
 
-/* Of two vectors in bf16, in the upper and lower halves of the lanes. */
+/* The same of two vectors in bf16, kept in the upper and lower halves of the lanes. */
 static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint16_t *from)
 {
     __m512i bits = _mm512_loadu_si512(from);
@@ -203,7 +203,7 @@ static inline struct vec_range vec_widen_bf16(struct vec_range range, const uint
     return range;
 }
 
-/* From halves to whole lanes, as vec_widen has them. */
+/* From half lanes to whole ones, as vec_widen keeps them. */
 static inline struct vec_range vec_range_of_bf16(struct vec_range range)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);

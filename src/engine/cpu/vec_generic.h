@@ -1,4 +1,4 @@
-/* The vector words of cpu_kernels_body.h for any machine: 4 floats in the compiler's own vector type. */
+/* The vector words of kernels.inc and gemm_int8.inc for any machine: 4 floats in the compiler's own vector type. */
 #ifndef ENGINE_VEC_GENERIC_H
 #define ENGINE_VEC_GENERIC_H
 

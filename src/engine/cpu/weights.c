@@ -1,4 +1,4 @@
-/* From the model's tensors, in whatever type the file has, to what the CPU backend computes with. */
+/* Converts the model's tensors, whatever their type on disk, to what the CPU backend computes with. */
 #include "engine/cpu/weights.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #include "base/system.h"
 #include "engine/cpu/int8_layers.h"
 
-/* The model's linears of one site: those that share their input are one product, their outputs behind each other. */
+/* The model's linear layers at one site. Those that share an input make one product, with their outputs one after the
+ * other. */
 struct site_linears {
     unsigned count;
     const struct linear *part[3];
@@ -26,7 +27,7 @@ static void copied(const struct cpu_weights *weights, const struct tensor *tenso
     }
 }
 
-/* Vectors are read by whole SIMD registers at most up to their end, so plain malloc's alignment will do. */
+/* Copies a vector of weights. */
 static enum status keep_vector(struct cpu_weights *weights, const struct tensor *tensor, size_t elements, float **out,
                                struct err *err)
 {
@@ -54,8 +55,7 @@ static enum status keep_norm(struct cpu_weights *weights, const struct model *mo
     return STATUS_OK;
 }
 
-/* --- embeddings ----------------------------------------------------------------------------------------------------
- */
+/* --- embeddings --- */
 
 static enum status keep_words16(struct cpu_weights *weights, const struct model *model, struct err *err)
 {
@@ -109,8 +109,7 @@ static enum status keep_embeddings(struct cpu_weights *weights, enum precision p
     return keep_norm(weights, model, &model->embedding_norm, &weights->embedding_norm, err);
 }
 
-/* --- layers --------------------------------------------------------------------------------------------------------
- */
+/* --- layers --- */
 
 static struct site_linears site_linears_of(const struct model *model, uint32_t layer, unsigned site)
 {
@@ -159,10 +158,9 @@ static enum status keep_vectors(struct cpu_weights *weights, uint32_t layer, str
     return keep_norm(weights, model, &from->output_norm, &to->norm[NORM_OUTPUT], err);
 }
 
-/* --- products ------------------------------------------------------------------------------------------------------
- */
+/* --- products --- */
 
-/* The attention's output stays in bf16 where tiles compute it. */
+/* The attention's output product stays in bf16 where there are tiles. */
 static enum gemm_kind kind_of(const struct cpu_weights *weights, uint32_t layer, unsigned site)
 {
     bool bf16 = weights->kind == GEMM_BF16 && site == LINEAR_ATTENTION_OUTPUT;
@@ -222,11 +220,11 @@ static enum status keep_plain_layers(struct cpu_weights *weights, float *plain, 
     return STATUS_OK;
 }
 
-/* Packs a layer in int8, and leaves it so if the trial is content. */
+/* Packs a layer in int8, and keeps it so if the trial passes. */
 static enum status keep_int8(struct cpu_weights *weights, uint32_t layer, struct int8_trial *trial, float *plain,
                              struct err *err)
 {
-    size_t before = weights->packed_used; /* what a layer in another precision is packed over, if it has to be */
+    size_t before = weights->packed_used; /* a layer that fails is packed again from here */
     weights->first_int8_layer = layer;
     TRY(keep_products(weights, layer, plain, err));
     if (int8_trial_passes(trial, layer)) {
@@ -237,7 +235,7 @@ static enum status keep_int8(struct cpu_weights *weights, uint32_t layer, struct
     return STATUS_OK;
 }
 
-/* In int8: as many layers as may be, from the last one on, and the others as they are in bf16 or f32. */
+/* Packs as many layers as possible in int8, from the last one on, and the others in bf16 or f32. */
 static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, struct err *err)
 {
     struct int8_trial *trial;
@@ -260,7 +258,7 @@ static enum status keep_int8_layers(struct cpu_weights *weights, float *plain, s
     return status;
 }
 
-/* Compiles the products of a layer, and makes room for the weights of all. */
+/* Compiles the products of a layer and allocates memory for the weights of all layers. */
 static enum status prepare_products(struct cpu_weights *weights, const struct model *model, enum precision precision,
                                     struct err *err)
 {
@@ -277,7 +275,7 @@ static enum status prepare_products(struct cpu_weights *weights, const struct mo
         size_t int8 = weights->int8 ? packed_bytes(weights, GEMM_INT8, site, outputs, inputs) : 0;
         memory_part(NULL, &bytes, plain > int8 ? plain : int8);
     }
-    bytes *= model->layer_count; /* what is not touched in the end takes no memory */
+    bytes *= model->layer_count; /* pages that are never touched take no memory */
     weights->packed = memory_aligned(bytes);
     return weights->packed ? STATUS_OK : no_memory(bytes, err);
 }
@@ -306,7 +304,7 @@ static enum status keep_layers(struct cpu_weights *weights, const struct model *
     return status;
 }
 
-/* Products on tiles want sizes that suit these. */
+/* Products on tiles need sizes that are multiples of GEMM_MULTIPLE. */
 static enum gemm_kind choose_kind(const struct instruction_set *set, const struct model *model,
                                   enum precision precision)
 {

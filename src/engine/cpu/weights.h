@@ -1,4 +1,4 @@
-/* A model's weights as the CPU backend keeps them: packed once, read-only, shared by all streams. */
+/* A model's weights as the CPU backend keeps them: packed once, read-only, shared by all workspaces. */
 #ifndef ENGINE_CPU_WEIGHTS_H
 #define ENGINE_CPU_WEIGHTS_H
 
@@ -23,9 +23,9 @@ struct cpu_layer {
 struct cpu_weights {
     struct backend backend; /* first: a struct backend of this backend is one of these */
     const struct instruction_set *set;
-    enum gemm_kind kind;       /* of products that are not in int8 */
-    bool int8;                 /* whether there are some */
-    uint32_t first_int8_layer; /* the layers from it on are in int8; layer_count: none */
+    enum gemm_kind kind;       /* of the products outside int8 layers */
+    bool int8;                 /* the precision is int8 */
+    uint32_t first_int8_layer; /* this layer and all later ones are in int8; layer_count: none */
     struct onednn_device *device;
     struct onednn_gemm *shapes[CPU_SHAPES]; /* by enum linear_site; NULL where oneDNN computes nothing */
     float *word;                            /* [vocabulary, hidden], or NULL: */
@@ -33,7 +33,7 @@ struct cpu_weights {
     float *position;                        /* [max_tokens, hidden]: position plus token type 0 */
     struct norm_weights embedding_norm;
     struct cpu_layer *layers; /* [layer_count] */
-    char *packed;             /* what the linears point into */
+    char *packed;             /* the memory behind the packed weights */
     size_t packed_used;
     size_t bytes;
 };
@@ -46,7 +46,8 @@ MUST_CHECK enum status cpu_weights_open(const struct model *model, enum precisio
 /* Frees them. NULL is allowed. */
 void cpu_weights_close(struct cpu_weights *weights);
 
-/* Whether a layer is computed in int8; where the model is, the others are in bf16 on tiles, or without these in f32. */
+/* Whether a layer is computed in int8. In an int8 model the other layers are in bf16 where there are tiles, else in
+ * f32. */
 static inline bool cpu_weights_is_int8(const struct cpu_weights *weights, uint32_t layer)
 {
     return layer >= weights->first_int8_layer;

@@ -1,4 +1,4 @@
-/* See cpu_stream.h. */
+/* See workspace.h. */
 #include "engine/cpu/workspace.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/system.h"
 
-/* Chunks of a step for each thread. */
+/* Chunks of a step for each thread: with a few, all end at about the same time. */
 enum { CHUNKS_PER_THREAD = 4 };
 
 static size_t larger(size_t a, size_t b)
@@ -14,13 +14,13 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* So many rows of a buffer may be written when a pass has `tokens`. */
+/* The rows that buffers need for a pass of `tokens`: oneDNN writes whole multiples of ONEDNN_ROWS. */
 static size_t rows_for(size_t tokens)
 {
     return (tokens + ONEDNN_ROWS - 1) / ONEDNN_ROWS * ONEDNN_ROWS + ONEDNN_ROWS;
 }
 
-/* The floats of one block of the product that goes through its activation block by block. */
+/* The floats of one block of the intermediate product, which is activated block by block. */
 static size_t block_floats(const struct cpu_weights *weights, size_t rows)
 {
     const struct onednn_gemm *shape = weights->shapes[LINEAR_INTERMEDIATE];
@@ -34,7 +34,7 @@ static size_t scratch_bytes(const struct cpu_weights *weights, size_t tokens)
     return sizeof(float) * weights->set->kernels->attention_scratch(longest, model->hidden / model->heads);
 }
 
-/* Lays out what helpers have to themselves, as lay_out does. */
+/* Lays out the helpers' own buffers, as lay_out does. */
 static size_t lay_out_helpers(struct backend_workspace *workspace, unsigned threads, char *block)
 {
     const struct cpu_weights *weights = workspace->weights;
@@ -107,7 +107,7 @@ void cpu_workspace_close(struct backend_workspace *workspace)
     free(workspace);
 }
 
-/* Memory of that size, all zero: what gaps hold is computed with, so it must be finite. */
+/* Allocates zeroed memory: gaps between rows take part in products, so they must be finite. */
 static enum status make_room(size_t bytes, void **out, struct err *err)
 {
     *out = memory_aligned(bytes);
@@ -150,7 +150,7 @@ enum status cpu_workspace_open(struct backend *backend, struct backend_workspace
     return STATUS_OK;
 }
 
-/* Where it fails the workspace goes on alone. */
+/* If it fails, the workspace goes on without helpers. */
 enum status cpu_workspace_join(struct backend_workspace *workspace, struct parallel_for *parallel, struct err *err)
 {
     const struct cpu_weights *weights = workspace->weights;

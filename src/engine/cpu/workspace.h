@@ -1,21 +1,22 @@
-/* A workspace of the CPU backend: the buffers that one compute thread's passes go through, and what each thread that
- * helps with one needs beside them. */
-#ifndef ENGINE_CPU_STREAM_H
-#define ENGINE_CPU_STREAM_H
+/* The memory of one compute thread: the buffers that its passes go through, and what each helper needs of its own. */
+#ifndef ENGINE_CPU_WORKSPACE_H
+#define ENGINE_CPU_WORKSPACE_H
+
+#include <pthread.h>
 
 #include "engine/backend.h"
 #include "engine/cpu/int8_layers.h"
 #include "engine/cpu/parallel_for.h"
 #include "engine/cpu/weights.h"
 
-/* A pass reads all weights once from the third-level cache or memory, so it should have many rows; the activations of
- * these still fit a second-level cache one product at a time. */
+/* A pass reads all weights once from memory or the third-level cache, so it should have many rows; at this size the
+ * activations of one product still fit into a second-level cache. */
 enum { PASS_TOKENS = 512 };
 
-/* The tokens of the largest pass that others help with: one long text. */
+/* Helpers take part in passes of up to so many tokens: one long text. */
 enum { HELPED_TOKENS = 256 };
 
-/* What a thread has to itself. */
+/* What each thread has of its own. */
 struct cpu_thread {
     struct onednn_runner *runner; /* NULL where nothing is oneDNN's */
     float *scratch;               /* attention's */
@@ -23,11 +24,13 @@ struct cpu_thread {
     struct err err;               /* what went wrong in its part of a step */
 };
 
-/* Buffers of activations; a row is a token. What a precision does not need is NULL. */
+/* Buffers of activations, a row for each token. What a precision does not need is NULL. */
 struct backend_workspace {
     const struct cpu_weights *weights;
     const struct pass *pass;
-    void *memory;                    /* behind all that follows */
+    bool has_run; /* and if so, on which thread: its OpenMP runtime knows that it works alone */
+    pthread_t runner;
+    void *memory;                    /* all buffers below lie in it */
     float *hidden;                   /* [rows, hidden] */
     uint16_t *hidden16;              /* [rows, hidden] */
     float *wide;                     /* [rows, 3 hidden] before attention, [rows, intermediate] before the output */
@@ -39,7 +42,7 @@ struct backend_workspace {
     struct int8_space int8;          /* in int8 */
 
     struct parallel_for *parallel; /* NULL: nobody ever helps */
-    bool helped;                   /* with the pass that is on, or was last */
+    bool helped;                   /* in the current or last pass */
     unsigned threads;
     void *helpers_memory; /* behind what helpers have */
     struct cpu_thread thread[PARALLEL_THREADS_MAX];
@@ -51,7 +54,7 @@ MUST_CHECK enum status cpu_workspace_join(struct backend_workspace *workspace, s
                                           struct err *err);
 void cpu_workspace_close(struct backend_workspace *workspace);
 
-/* A row of `hidden`, and of `hidden16` where that is. */
+/* A row of `hidden`, and of `hidden16` if there is one. */
 static inline struct activations cpu_hidden_row(const struct backend_workspace *workspace, size_t row)
 {
     size_t at = row * workspace->weights->backend.model->hidden;
@@ -66,11 +69,11 @@ struct cpu_step {
     unsigned chunks;
 };
 
-/* How many chunks a step of `parts` equal parts is cut into, where a chunk should have `least` of them: 1 when nobody
- * helps, else a few for each thread, so that they end at about the same time. */
+/* How many chunks to cut a step of `parts` equal parts into, with at least `least` parts in each: 1 without helpers,
+ * else a few for each thread, so that all end at about the same time. */
 unsigned cpu_chunks(const struct backend_workspace *workspace, uint32_t parts, uint32_t least);
 
-/* Does a step, alone or with helpers; `chunk` gets it as context. Errors: what the threads met. */
+/* Does a step, alone or with helpers; `step` is the context of `chunk`. Errors: the first that a thread met. */
 MUST_CHECK enum status cpu_do(const struct cpu_step *step,
                               void (*chunk)(void *context, unsigned thread, unsigned chunk), struct err *err);
 
