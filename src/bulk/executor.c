@@ -36,16 +36,16 @@ void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void 
  * memory of one batch is that of the next. */
 
 /* A batch on its way. */
-struct flight {
+struct in_flight {
     struct batch batch; /* as serve/compute sees it */
     struct batch *laid_out;
-    struct flight *next; /* among the idle ones */
+    struct in_flight *next; /* among the idle ones */
 };
 
 struct local {
     struct executor executor; /* first */
     struct compute *compute;
-    struct flight *flights, *idle; /* [executor.batches] */
+    struct in_flight *in_flight, *idle; /* [executor.batches] */
 };
 
 static bool local_has_room(const struct executor *executor)
@@ -57,7 +57,7 @@ static bool local_has_room(const struct executor *executor)
 static enum status begin(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
-    struct flight *flight = bulk->own;
+    struct in_flight *flight = bulk->own;
     struct row **rows = malloc(bulk->count * sizeof *rows);
     for (uint32_t i = 0; rows != NULL && i < bulk->count; i++)
         rows[i] = &bulk->pieces[i]->row;
@@ -73,7 +73,7 @@ static enum status begin(void *owner, struct batch *batch)
 static void end(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
-    struct flight *flight = bulk->own;
+    struct in_flight *flight = bulk->own;
     const struct batch *laid_out = flight->laid_out;
     bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
     for (uint32_t i = 0; computed && i < bulk->count; i++) /* in the order of laying out, which is by length */
@@ -86,9 +86,9 @@ static void end(void *owner, struct batch *batch)
 static void local_put(struct executor *executor, struct bulk_batch *batch)
 {
     struct local *local = (struct local *)executor;
-    struct flight *flight = local->idle;
+    struct in_flight *flight = local->idle;
     local->idle = flight->next;
-    *flight = (struct flight){0};
+    *flight = (struct in_flight){0};
     batch->own = flight;
     compute_put(local->compute, 0, batch, &flight->batch);
 }
@@ -101,7 +101,7 @@ static struct bulk_batch *local_take(struct executor *executor)
     if (batch == NULL)
         return NULL;
     struct bulk_batch *bulk = owner;
-    struct flight *flight = bulk->own;
+    struct in_flight *flight = bulk->own;
     bulk->status = batch->status == STATUS_NON_FINITE ? STATUS_OK : batch->status;
     bulk->err = batch->err;
     bulk->own = NULL;
@@ -114,21 +114,21 @@ static void local_close(struct executor *executor)
 {
     struct local *local = (struct local *)executor;
     compute_close(local->compute);
-    free(local->flights);
+    free(local->in_flight);
     free(local);
 }
 
 static const struct executor_ops local_ops = {local_has_room, local_put, local_take, local_close};
 
-static enum status open_flights(struct local *local, struct err *err)
+static enum status open_in_flight(struct local *local, struct err *err)
 {
     unsigned count = local->executor.batches = compute_state(local->compute).batches;
-    local->flights = calloc(count, sizeof *local->flights);
-    if (local->flights == NULL)
+    local->in_flight = calloc(count, sizeof *local->in_flight);
+    if (local->in_flight == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u batches", count);
     for (unsigned i = 0; i < count; i++) {
-        local->flights[i].next = local->idle;
-        local->idle = &local->flights[i];
+        local->in_flight[i].next = local->idle;
+        local->idle = &local->in_flight[i];
     }
     return STATUS_OK;
 }
@@ -150,7 +150,7 @@ enum status local_open(const struct local_options *options, struct executor **ou
                                       .end = end};
     enum status status = compute_open(&compute, &local->compute, err);
     if (status == STATUS_OK)
-        status = open_flights(local, err);
+        status = open_in_flight(local, err);
     if (status != STATUS_OK) {
         compute_close(local->compute);
         free(local);

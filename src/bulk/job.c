@@ -49,9 +49,9 @@ void job_report(struct job *job, bool must)
     job->options->report(job->options->context, &job->progress);
 }
 
-/* Reading: a slice is filled by the job's thread, prepared by a prep thread, and then waits in its window. */
+/* Reading: a docs is filled by the job's thread, prepared by a prep thread, and then waits in its window. */
 
-enum { SLICES_OUT_MAX = 1024 };
+enum { DOC_BATCHES_OUT_MAX = 1024 };
 
 struct prep_thread {
     const struct preparer *preparer;
@@ -61,7 +61,7 @@ struct prep_thread {
 static void prepare(void *context, void *item)
 {
     struct prep_thread *thread = context;
-    slice_prepare(item, thread->preparer, &thread->scratch);
+    doc_batch_prepare(item, thread->preparer, &thread->scratch);
 }
 
 static enum status prep_open(struct job *job, struct err *err)
@@ -78,7 +78,7 @@ static enum status prep_open(struct job *job, struct err *err)
     }
     struct crew_options crew = {.name = "prep",
                                 .threads = threads,
-                                .capacity = SLICES_OUT_MAX,
+                                .capacity = DOC_BATCHES_OUT_MAX,
                                 .wake_fd = job->options->wake_fd,
                                 .work = prepare,
                                 .contexts = contexts};
@@ -99,21 +99,21 @@ static void prep_close(struct job *job)
     free(job->prep_threads);
 }
 
-static struct look *reading(struct job *job)
+static struct lookahead *reading(struct job *job)
 {
     return &job->windows[job->read % WINDOWS];
 }
 
-static void send_slice(struct job *job)
+static void send_docs(struct job *job)
 {
-    struct slice *slice = job->open_slice;
-    if (slice == NULL)
+    struct doc_batch *docs = job->open_docs;
+    if (docs == NULL)
         return;
-    job->open_slice = NULL;
-    slice->window = reading(job);
-    slice->window->slices_out++;
-    look_push(slice->window, slice);
-    crew_put(job->prep, slice);
+    job->open_docs = NULL;
+    docs->window = reading(job);
+    docs->window->docs_out++;
+    lookahead_push(docs->window, docs);
+    crew_put(job->prep, docs);
 }
 
 /* About how many chunks a document makes, rather too many: a token of a language with few letters has two bytes. */
@@ -126,16 +126,16 @@ static uint64_t count_pieces(const struct job *job, const struct document *docum
 static enum status add(struct job *job, const struct document *document, struct err *err)
 {
     for (bool added = false; !added;) {
-        if (job->open_slice == NULL) {
-            job->open_slice = job->idle != NULL ? job->idle : slice_new();
-            if (job->open_slice == NULL)
+        if (job->open_docs == NULL) {
+            job->open_docs = job->idle != NULL ? job->idle : doc_batch_new();
+            if (job->open_docs == NULL)
                 return err_set(err, STATUS_NO_MEMORY, "no memory to read texts");
             job->idle = job->idle != NULL ? job->idle->next : NULL;
-            job->open_slice->next = NULL;
+            job->open_docs->next = NULL;
         }
-        TRY(slice_add(job->open_slice, document, &added, err));
+        TRY(doc_batch_add(job->open_docs, document, &added, err));
         if (!added)
-            send_slice(job);
+            send_docs(job);
     }
     reading(job)->documents++;
     reading(job)->pieces += count_pieces(job, document);
@@ -167,7 +167,7 @@ static bool is_fatal(struct job *job, const struct document *document)
 
 static bool is_full(struct job *job)
 {
-    const struct look *window = reading(job);
+    const struct lookahead *window = reading(job);
     uint64_t pieces = LOOK_AHEAD_VECTORS_BYTES / (job->options->dim * sizeof(float));
     if (job->options->look_ahead < pieces)
         pieces = job->options->look_ahead;
@@ -178,8 +178,8 @@ static bool is_full(struct job *job)
 /* The window is full, or there is no more. */
 static void close_window(struct job *job)
 {
-    struct look *window = reading(job);
-    send_slice(job);
+    struct lookahead *window = reading(job);
+    send_docs(job);
     window->end_documents = job->progress.documents;
     window->end_bytes = source_read_bytes(job->source);
     window->end_digest = job_digest_now(job);
@@ -221,7 +221,7 @@ static enum status next_document(struct job *job, struct document *out, bool *mo
 static enum status read_documents(struct job *job, bool *worked, struct err *err)
 {
     if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
-        crew_out(job->prep) + 2 >= SLICES_OUT_MAX)
+        crew_out(job->prep) + 2 >= DOC_BATCHES_OUT_MAX)
         return STATUS_OK;
     *worked = true;
     for (int i = 0; i < STEP && !job->ended && !is_full(job); i++) {
@@ -242,12 +242,12 @@ static enum status read_documents(struct job *job, bool *worked, struct err *err
 
 static enum status take_prepared(struct job *job, bool *worked, struct err *err)
 {
-    for (struct slice *slice; (slice = crew_take(job->prep)) != NULL;) {
+    for (struct doc_batch *docs; (docs = crew_take(job->prep)) != NULL;) {
         *worked = true;
-        slice->window->slices_out--;
-        if (slice->status != STATUS_OK) {
-            *err = slice->err;
-            return slice->status;
+        docs->window->docs_out--;
+        if (docs->status != STATUS_OK) {
+            *err = docs->err;
+            return docs->status;
         }
     }
     return STATUS_OK;
@@ -270,71 +270,71 @@ static float job_limit(const struct job *job)
 }
 
 /* A row that an earlier run computed, behind its last checkpoint: the text must be the one that it was then. */
-static enum status check_recent(struct job *job, const struct unit *unit, struct err *err)
+static enum status check_recent(struct job *job, const struct output_row *row, struct err *err)
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
     size_t count = job->recent.length / sizeof *recent;
-    while (job->recent_at < count && recent[job->recent_at].row < unit->number)
+    while (job->recent_at < count && recent[job->recent_at].row < row->number)
         job->recent_at++;
-    if (job->recent_at == count || recent[job->recent_at].row != unit->number ||
-        hash_equal(recent[job->recent_at].hash, unit->hash))
+    if (job->recent_at == count || recent[job->recent_at].row != row->number ||
+        hash_equal(recent[job->recent_at].hash, row->hash))
         return STATUS_OK;
     return err_set(err, STATUS_BAD_INPUT,
                    "%s line %llu: the input has changed since this job began; --overwrite begins again",
-                   unit->document->file, (unsigned long long)unit->document->line);
+                   row->document->file, (unsigned long long)row->document->line);
 }
 
 /* Whether a row is computed, done already, or a copy of an earlier one. */
-static enum status decide(struct job *job, const struct look *window, struct unit *unit, struct err *err)
+static enum status decide(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
 {
-    TRY(job_retry_unit(job, unit, err));
-    if (unit->state != UNIT_TODO)
+    TRY(job_retry_row(job, row, err));
+    if (row->state != STATE_TODO)
         return STATUS_OK;
-    TRY(check_recent(job, unit, err));
-    struct dedup_entry known = dedup_find(job->dedup, unit->hash);
-    bool reachable = known.row != DEDUP_NONE && (job->store != NULL || known.row >= window->units[0].number);
-    if (reachable && known.row == unit->number) {
-        unit->state = UNIT_STORED; /* by an earlier run */
-    } else if (reachable && known.row < unit->number) {
-        unit->state = UNIT_COPY;
-        unit->origin = known.row;
+    TRY(check_recent(job, row, err));
+    struct dedup_entry known = dedup_find(job->dedup, row->hash);
+    bool reachable = known.row != DEDUP_NONE && (job->store != NULL || known.row >= window->rows[0].number);
+    if (reachable && known.row == row->number) {
+        row->state = STATE_STORED; /* by an earlier run */
+    } else if (reachable && known.row < row->number) {
+        row->state = STATE_COPY;
+        row->origin = known.row;
     } else {
-        dedup_put(job->dedup, unit->hash, (struct dedup_entry){.row = unit->number});
+        dedup_put(job->dedup, row->hash, (struct dedup_entry){.row = row->number});
     }
     return STATUS_OK;
 }
 
 static enum status plan(struct job *job, bool *worked, struct err *err)
 {
-    struct look *window = &job->windows[job->planned % WINDOWS];
-    if (job->planned == job->read || window->slices_out > 0 || job->stopping)
+    struct lookahead *window = &job->windows[job->planned % WINDOWS];
+    if (job->planned == job->read || window->docs_out > 0 || job->stopping)
         return STATUS_OK;
     *worked = true;
     enum numbering numbering = !job_has_chunks(job) ? NUMBER_DOCUMENTS
                                : job->retry == NULL ? NUMBER_CHUNKS
                                                     : NUMBER_CHUNKS_AGAIN;
-    TRY(look_count(window, job->next_row, numbering, err));
-    job->next_row += window->unit_count;
-    for (uint32_t i = 0; i < window->unit_count; i++) {
-        if (i + EXPECT < window->unit_count)
-            dedup_expect(job->dedup, window->units[i + EXPECT].hash);
-        TRY(decide(job, window, &window->units[i], err));
-        bool settled = window->units[i].state != UNIT_TODO && window->units[i].state != UNIT_KEPT;
+    TRY(lookahead_make_rows(window, job->next_row, numbering, err));
+    job->next_row += window->row_count;
+    for (uint32_t i = 0; i < window->row_count; i++) {
+        if (i + EXPECT < window->row_count)
+            dedup_expect(job->dedup, window->rows[i + EXPECT].hash);
+        TRY(decide(job, window, &window->rows[i], err));
+        bool settled = window->rows[i].state != STATE_TODO && window->rows[i].state != STATE_KEPT;
         job->progress.rows += settled;
         job->progress.here += settled;
     }
-    TRY(look_order(window, job->options->dim, err));
+    TRY(lookahead_order(window, job->options->dim, err));
     window->planned = true;
     job->planned++;
     return STATUS_OK;
 }
 
 /* Puts a batch of the first of these pieces; how many it has taken. */
-static uint32_t submit(struct job *job, struct look *window, uint32_t first, uint32_t left, uint32_t most_weight)
+static uint32_t submit(struct job *job, struct lookahead *window, uint32_t first, uint32_t left, uint32_t most_weight)
 {
     const struct job_options *options = job->options;
     struct bulk_batch *batch = job->free_batches[--job->free_count];
-    uint32_t count = look_batch(window, first, left, most_weight, options->batch_rows);
+    uint32_t count = lookahead_batch(window, first, left, most_weight, options->batch_rows);
     *batch = (struct bulk_batch){.pieces = window->order + first,
                                  .count = count,
                                  .dim = options->dim,
@@ -347,14 +347,14 @@ static uint32_t submit(struct job *job, struct look *window, uint32_t first, uin
 
 static void submit_again(struct job *job)
 {
-    struct again *again = &job->again[job->again_count - 1];
+    struct resubmit *again = &job->resubmits[job->resubmit_count - 1];
     uint32_t most = again->most_weight < job->batch_tokens ? again->most_weight : job->batch_tokens;
     uint32_t count = submit(job, again->window, again->first, again->count, most);
     again->first += count;
     again->count -= count;
     if (again->count > 0)
         return;
-    job->again_count--;
+    job->resubmit_count--;
     again->window->batches_out--; /* the one that was too large */
 }
 
@@ -362,20 +362,20 @@ static enum status submit_rows(struct job *job, bool *worked, struct err *err)
 {
     (void)err;
     const struct executor *executor = job->options->executor;
-    while (!job->stopping && (job->again_count > 0 || job->submitted < job->planned)) {
-        struct look *window = &job->windows[job->submitted % WINDOWS];
-        if (job->again_count == 0 && window->submitted == window->order_count) {
+    while (!job->stopping && (job->resubmit_count > 0 || job->submitted < job->planned)) {
+        struct lookahead *window = &job->windows[job->submitted % WINDOWS];
+        if (job->resubmit_count == 0 && window->submitted == window->order_count) {
             job->submitted++;
             *worked = true;
             continue;
         }
         if (job->free_count == 0 || !executor->ops->has_room(executor))
             break;
-        if (job->again_count > 0)
+        if (job->resubmit_count > 0)
             submit_again(job);
         else
-            window->submitted += submit(job, window, window->submitted, window->order_count - window->submitted,
-                                        job->batch_tokens);
+            window->submitted +=
+                submit(job, window, window->submitted, window->order_count - window->submitted, job->batch_tokens);
         *worked = true;
     }
     return STATUS_OK;
@@ -387,48 +387,48 @@ static bool has_batches_out(const struct job *job)
 }
 
 /* The mean of the parts, in their order, whatever the order was in which they were computed. */
-static void take_mean(const struct job *job, const struct unit *unit, float *to)
+static void take_mean(const struct job *job, const struct output_row *row, float *to)
 {
     uint32_t dim = job->options->dim;
-    memcpy(to, unit->parts, dim * sizeof(float));
-    for (uint32_t p = 1; p < unit->piece_count; p++)
+    memcpy(to, row->parts, dim * sizeof(float));
+    for (uint32_t p = 1; p < row->piece_count; p++)
         for (uint32_t i = 0; i < dim; i++)
-            to[i] += unit->parts[(size_t)p * dim + i];
+            to[i] += row->parts[(size_t)p * dim + i];
     for (uint32_t i = 0; i < dim; i++)
-        to[i] /= (float)unit->piece_count;
+        to[i] /= (float)row->piece_count;
     if (job->options->normalize)
         vector_normalize(to, dim);
 }
 
-static void settle(struct job *job, const struct look *window, struct unit *unit)
+static void settle(struct job *job, const struct lookahead *window, struct output_row *row)
 {
-    for (uint32_t p = 0; p < unit->piece_count && unit->code == ROW_OK; p++)
-        unit->code = unit->pieces[p].code;
-    if (unit->code == ROW_OK && unit->piece_count > 1) {
-        float *vector = look_vector(window, unit, job->options->dim);
-        take_mean(job, unit, vector);
-        unit->code = vector_check(vector, job->options->dim, job_limit(job));
+    for (uint32_t p = 0; p < row->piece_count && row->code == ROW_OK; p++)
+        row->code = row->pieces[p].code;
+    if (row->code == ROW_OK && row->piece_count > 1) {
+        float *vector = lookahead_vector(window, row, job->options->dim);
+        take_mean(job, row, vector);
+        row->code = vector_check(vector, job->options->dim, job_limit(job));
     }
-    unit->here = unit->code == ROW_OK;
-    unit->state = unit->here ? UNIT_DONE : UNIT_FAILED;
-    if (!unit->here)
-        dedup_put(job->dedup, unit->hash, (struct dedup_entry){unit->number, unit->code});
+    row->here = row->code == ROW_OK;
+    row->state = row->here ? STATE_DONE : STATE_FAILED;
+    if (!row->here)
+        dedup_put(job->dedup, row->hash, (struct dedup_entry){row->number, row->code});
 }
 
 /* Its pieces are computed in batches of half its size. Where memory ran out all later batches are as small: what did
  * not fit once would not fit again. The window still counts this one, until the last of its pieces is put. */
 static enum status put_aside(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
-    const struct look *window = batch->window;
+    const struct lookahead *window = batch->window;
     uint32_t first = (uint32_t)(batch->pieces - window->order);
-    uint32_t half = (uint32_t)(look_weight(batch->window, first, batch->count) / 2);
-    if (job->again_count == job->again_room) {
-        uint32_t room = job->again_room + job->batch_count;
-        struct again *bigger = realloc(job->again, room * sizeof *bigger);
+    uint32_t half = (uint32_t)(lookahead_weight(batch->window, first, batch->count) / 2);
+    if (job->resubmit_count == job->resubmit_room) {
+        uint32_t room = job->resubmit_room + job->batch_count;
+        struct resubmit *bigger = realloc(job->resubmits, room * sizeof *bigger);
         if (bigger == NULL)
             return err_set(err, STATUS_NO_MEMORY, "no memory for %u texts", batch->count);
-        job->again = bigger;
-        job->again_room = room;
+        job->resubmits = bigger;
+        job->resubmit_room = room;
     }
     if (!batch->halve) {
         job->batch_tokens = half < job->batch_tokens ? half : job->batch_tokens;
@@ -436,13 +436,13 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
     }
     for (uint32_t i = 0; i < batch->count; i++)
         batch->pieces[i]->code = ROW_OK; /* some may have been refused before */
-    job->again[job->again_count++] = (struct again){batch->window, first, batch->count, half};
+    job->resubmits[job->resubmit_count++] = (struct resubmit){batch->window, first, batch->count, half};
     return STATUS_OK;
 }
 
 static enum status take_batch(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
-    struct look *window = batch->window;
+    struct lookahead *window = batch->window;
     uint32_t rows = 0;
     if ((batch->status == STATUS_NO_MEMORY || batch->halve) && batch->count > 1)
         return put_aside(job, batch, err);
@@ -454,10 +454,10 @@ static enum status take_batch(struct job *job, const struct bulk_batch *batch, s
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct piece *piece = batch->pieces[i];
         if (piece->code != ROW_OK && job->options->strict)
-            return fail_strictly(piece->unit->document, piece->code, err);
-        if (--piece->unit->pieces_left > 0)
+            return fail_strictly(piece->owner->document, piece->code, err);
+        if (--piece->owner->pieces_left > 0)
             continue;
-        settle(job, window, piece->unit);
+        settle(job, window, piece->owner);
         rows++;
     }
     if (window->since_ns == 0)
@@ -499,37 +499,37 @@ static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
     return wait_ms * NS_PER_MS;
 }
 
-/* A run of units with one behind the other's row. */
-static enum status put_run(struct job *job, struct look *window, uint32_t first, uint32_t count, struct err *err)
+/* A run of rows with one behind the other's row. */
+static enum status put_run(struct job *job, struct lookahead *window, uint32_t first, uint32_t count, struct err *err)
 {
-    struct unit *units = window->units + first;
+    struct output_row *rows = window->rows + first;
     if (count == 0)
         return STATUS_OK;
-    TRY(store_put(job->store, units[0].number, count, look_vector(window, units, job->options->dim), err));
+    TRY(store_put(job->store, rows[0].number, count, lookahead_vector(window, rows, job->options->dim), err));
     for (uint32_t i = 0; i < count; i++) {
-        if (units[i].state == UNIT_DONE && job->journal != NULL)
-            journal_add_done(job->journal, (struct done){units[i].number, units[i].hash});
-        if (units[i].state != UNIT_FAILED)
-            units[i].state = UNIT_STORED;
+        if (rows[i].state == STATE_DONE && job->journal != NULL)
+            journal_add_done(job->journal, (struct done){rows[i].number, rows[i].hash});
+        if (rows[i].state != STATE_FAILED)
+            rows[i].state = STATE_STORED;
     }
     return STATUS_OK;
 }
 
-/* Whether a unit has a vector, or not-a-numbers, in the window that is not in the store; not-a-numbers and copies have
+/* Whether a row has a vector, or not-a-numbers, in the window that is not in the store; not-a-numbers and copies have
  * it only once the window is finished. */
-static bool is_to_write(const struct unit *unit, bool finished)
+static bool is_to_write(const struct output_row *row, bool finished)
 {
-    return unit->state == UNIT_DONE || (finished && (unit->state == UNIT_COPY || unit->state == UNIT_FAILED));
+    return row->state == STATE_DONE || (finished && (row->state == STATE_COPY || row->state == STATE_FAILED));
 }
 
-static enum status put_runs(struct job *job, struct look *window, uint32_t first, uint32_t end, bool finished,
+static enum status put_runs(struct job *job, struct lookahead *window, uint32_t first, uint32_t end, bool finished,
                             struct err *err)
 {
-    const struct unit *units = window->units;
+    const struct output_row *rows = window->rows;
     uint32_t run = first; /* where it begins */
     for (uint32_t i = first; i < end; i++) {
-        bool writes = is_to_write(&units[i], finished);
-        if (writes && (i == run || units[i].number == units[i - 1].number + 1))
+        bool writes = is_to_write(&rows[i], finished);
+        if (writes && (i == run || rows[i].number == rows[i - 1].number + 1))
             continue;
         TRY(put_run(job, window, run, i - run, err));
         run = writes ? i : i + 1;
@@ -537,13 +537,14 @@ static enum status put_runs(struct job *job, struct look *window, uint32_t first
     return put_run(job, window, run, end - run, err);
 }
 
-static enum status write_finished(struct job *job, struct look *window, uint32_t first, uint32_t count, struct err *err)
+static enum status write_finished(struct job *job, struct lookahead *window, uint32_t first, uint32_t count,
+                                  struct err *err)
 {
     window->since_ns = 0;
     return job->store == NULL ? STATUS_OK : put_runs(job, window, first, first + count, true, err);
 }
 
-static bool is_due(const struct job *job, const struct look *window, uint64_t now_ns)
+static bool is_due(const struct job *job, const struct lookahead *window, uint64_t now_ns)
 {
     return window->since_ns != 0 && now_ns - window->since_ns >= wait_ns(job, now_ns);
 }
@@ -561,10 +562,10 @@ static enum status write_due(struct job *job, bool all, struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
     for (uint64_t i = job->finished; job->store != NULL && i < job->planned; i++) {
-        struct look *window = &job->windows[i % WINDOWS];
+        struct lookahead *window = &job->windows[i % WINDOWS];
         if (!all && !is_due(job, window, now_ns))
             continue;
-        TRY(put_runs(job, window, 0, window->unit_count, false, err));
+        TRY(put_runs(job, window, 0, window->row_count, false, err));
         window->since_ns = 0;
     }
     return STATUS_OK;
@@ -577,8 +578,8 @@ static enum status write_due(struct job *job, bool all, struct err *err)
 
 struct commit {
     struct journal *journal;
-    const char *path;                  /* of the output, for messages */
-    int fds[STORE_OPEN_FILES + TAILS]; /* [fd_count], owned: the store may close its own meanwhile */
+    const char *path;                         /* of the output, for messages */
+    int fds[STORE_OPEN_FILES + APPEND_FILES]; /* [fd_count], owned: the store may close its own meanwhile */
     unsigned fd_count;
     bool checkpointed;
     struct checkpoint checkpoint;
@@ -630,10 +631,10 @@ static enum status begin(struct job *job, struct err *err)
     TRY(store_dirty(job->store, commit->fds, &commit->fd_count, err));
     commit->checkpointed = job->checkpoint_waits;
     commit->checkpoint = job->checkpoint;
-    for (int i = 0; i < TAILS && commit->checkpointed; i++) {
-        int fd = job->tails[i].path == NULL ? -1 : dup(job->tails[i].fd);
-        if (job->tails[i].path != NULL && fd < 0)
-            return err_set_errno(err, "cannot write %s", job->tails[i].path);
+    for (int i = 0; i < APPEND_FILES && commit->checkpointed; i++) {
+        int fd = job->files[i].path == NULL ? -1 : dup(job->files[i].fd);
+        if (job->files[i].path != NULL && fd < 0)
+            return err_set_errno(err, "cannot write %s", job->files[i].path);
         if (fd >= 0)
             commit->fds[commit->fd_count++] = fd;
     }
@@ -681,19 +682,19 @@ static void put_id(struct buffer *to, const struct document *document)
 }
 
 /* What a retry has to know of the row stands in front. */
-static void put_failure(struct buffer *to, const struct unit *unit, bool chunks)
+static void put_failure(struct buffer *to, const struct output_row *row, bool chunks)
 {
-    const struct document *document = unit->document;
-    buffer_format(to, "{\"row\":%llu,", (unsigned long long)unit->number);
+    const struct document *document = row->document;
+    buffer_format(to, "{\"row\":%llu,", (unsigned long long)row->number);
     if (chunks)
-        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, unit->chunk);
+        buffer_format(to, "\"document\":%llu,\"chunk\":%u,", (unsigned long long)document->number, row->chunk);
     buffer_string(to, "\"id\":");
     put_id(to, document);
     buffer_string(to, ",\"file\":");
     json_put_string(to, document->file, strlen(document->file));
     buffer_format(to, ",\"line\":%llu,\"code\":\"%s\",\"message\":", (unsigned long long)document->line,
-                  row_code_name(unit->code));
-    const char *text = row_code_text(unit->code);
+                  row_code_name(row->code));
+    const char *text = row_code_text(row->code);
     if (document->code != ROW_OK)
         json_put_string(to, document->message, document->message_bytes);
     else
@@ -718,13 +719,13 @@ static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
 }
 
 /* A row of the JSON lines; `vector` NULL: it failed. */
-static void put_line(const struct job *job, struct buffer *to, const struct unit *unit, const float *vector)
+static void put_line(const struct job *job, struct buffer *to, const struct output_row *row, const float *vector)
 {
     if (!job->options->arrays) {
         buffer_string(to, "{\"id\":");
-        put_id(to, unit->document);
+        put_id(to, row->document);
         if (job_has_chunks(job))
-            buffer_format(to, ",\"chunk\":%u", unit->chunk);
+            buffer_format(to, ",\"chunk\":%u", row->chunk);
         buffer_string(to, ",\"vector\":");
     }
     if (vector != NULL)
@@ -732,93 +733,94 @@ static void put_line(const struct job *job, struct buffer *to, const struct unit
     else
         buffer_string(to, "null");
     if (!job->options->arrays && vector == NULL)
-        buffer_format(to, ",\"error\":\"%s\"", row_code_name(unit->code));
+        buffer_format(to, ",\"error\":\"%s\"", row_code_name(row->code));
     if (!job->options->arrays) {
-        buffer_append(to, unit->document->kept, unit->document->kept_bytes);
+        buffer_append(to, row->document->kept, row->document->kept_bytes);
         buffer_string(to, "}");
     }
     buffer_string(to, "\n");
 }
 
 /* Gives a duplicate the vector of its origin, or its failure. */
-static enum status copy(struct job *job, struct look *window, struct unit *unit, struct err *err)
+static enum status copy(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
-    struct dedup_entry known = dedup_find(job->dedup, unit->hash);
-    if (known.row == unit->origin && known.code != ROW_OK) {
-        unit->state = UNIT_FAILED;
-        unit->code = known.code;
+    struct dedup_entry known = dedup_find(job->dedup, row->hash);
+    if (known.row == row->origin && known.code != ROW_OK) {
+        row->state = STATE_FAILED;
+        row->code = known.code;
         return STATUS_OK;
     }
     job->at.copied++;
     job->progress.copied++;
-    unit->here = true;
+    row->here = true;
     uint32_t dim = job->options->dim;
-    uint64_t at = unit->origin - window->units[0].number; /* beyond all of them if it is in an earlier window */
-    const struct unit *origin = at < window->unit_count ? &window->units[at] : NULL;
-    if (origin == NULL || origin->number != unit->origin || !origin->here)
-        return store_get(job->store, unit->origin, look_vector(window, unit, dim), err);
-    memcpy(look_vector(window, unit, dim), look_vector(window, origin, dim), dim * sizeof(float));
+    uint64_t at = row->origin - window->rows[0].number; /* beyond all of them if it is in an earlier window */
+    const struct output_row *origin = at < window->row_count ? &window->rows[at] : NULL;
+    if (origin == NULL || origin->number != row->origin || !origin->here)
+        return store_get(job->store, row->origin, lookahead_vector(window, row, dim), err);
+    memcpy(lookahead_vector(window, row, dim), lookahead_vector(window, origin, dim), dim * sizeof(float));
     return STATUS_OK;
 }
 
-static void fail(struct job *job, const struct look *window, const struct unit *unit)
+static void fail(struct job *job, const struct lookahead *window, const struct output_row *row)
 {
     const uint32_t nan_bits = 0x7fc00000; /* the same bits on every machine */
-    float *vector = look_vector(window, unit, job->options->dim);
+    float *vector = lookahead_vector(window, row, job->options->dim);
     for (uint32_t i = 0; i < job->options->dim; i++)
         memcpy(&vector[i], &nan_bits, sizeof nan_bits);
     job->at.failed++;
     job->progress.failed++;
-    if (job->tails[TAIL_FAILURES].path != NULL)
-        put_failure(&job->tails[TAIL_FAILURES].pending, unit, job_has_chunks(job));
+    if (job->files[APPEND_FAILURES].path != NULL)
+        put_failure(&job->files[APPEND_FAILURES].pending, row, job_has_chunks(job));
 }
 
-static enum status put_tails(struct job *job, const struct look *window, const struct unit *unit, struct err *err)
+static enum status put_lines(struct job *job, const struct lookahead *window, const struct output_row *row,
+                             struct err *err)
 {
-    struct tail *tails = job->tails;
-    if (tails[TAIL_LINES].path != NULL) {
+    struct append_file *files = job->files;
+    if (files[APPEND_LINES].path != NULL) {
         const float *vector = NULL;
-        if (unit->here) {
-            vector = look_vector(window, unit, job->options->dim);
-        } else if (unit->state == UNIT_STORED) {
-            TRY(store_get(job->store, unit->number, job->vector, err));
+        if (row->here) {
+            vector = lookahead_vector(window, row, job->options->dim);
+        } else if (row->state == STATE_STORED) {
+            TRY(store_get(job->store, row->number, job->vector, err));
             vector = job->vector;
         }
-        TRY(job_retry_line(job, TAIL_LINES, unit->number, err));
-        put_line(job, &tails[TAIL_LINES].pending, unit, vector);
+        TRY(job_retry_line(job, APPEND_LINES, row->number, err));
+        put_line(job, &files[APPEND_LINES].pending, row, vector);
     }
-    if (tails[TAIL_IDS].path != NULL) {
-        TRY(job_retry_line(job, TAIL_IDS, unit->number, err));
-        put_id(&tails[TAIL_IDS].pending, unit->document);
-        buffer_string(&tails[TAIL_IDS].pending, "\n");
+    if (files[APPEND_IDS].path != NULL) {
+        TRY(job_retry_line(job, APPEND_IDS, row->number, err));
+        put_id(&files[APPEND_IDS].pending, row->document);
+        buffer_string(&files[APPEND_IDS].pending, "\n");
     }
-    if (tails[TAIL_DOCUMENTS].path != NULL)
+    if (files[APPEND_DOCUMENTS].path != NULL)
         for (int i = 0; i < 8; i++) {
-            char byte = (char)(unit->document->number >> (8 * i));
-            buffer_append(&tails[TAIL_DOCUMENTS].pending, &byte, 1);
+            char byte = (char)(row->document->number >> (8 * i));
+            buffer_append(&files[APPEND_DOCUMENTS].pending, &byte, 1);
         }
     return STATUS_OK;
 }
 
-static enum status finish_unit(struct job *job, struct look *window, struct unit *unit, struct err *err)
+static enum status finish_row(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
-    if (unit->state == UNIT_KEPT)
+    if (row->state == STATE_KEPT)
         return STATUS_OK;
-    if (unit->state == UNIT_DONE || unit->state == UNIT_STORED)
+    if (row->state == STATE_DONE || row->state == STATE_STORED)
         job->at.computed++;
-    if (unit->state == UNIT_COPY)
-        TRY(copy(job, window, unit, err));
-    if (unit->state == UNIT_FAILED)
-        fail(job, window, unit);
-    return put_tails(job, window, unit, err);
+    if (row->state == STATE_COPY)
+        TRY(copy(job, window, row, err));
+    if (row->state == STATE_FAILED)
+        fail(job, window, row);
+    return put_lines(job, window, row, err);
 }
 
 /* Everything up to here is written; with the next commit it becomes durable, and the checkpoint says so. */
 static enum status put_checkpoint(struct job *job, struct err *err)
 {
-    for (int i = 0; i < TAILS; i++) {
-        TRY(tail_flush(&job->tails[i], err));
-        job->at.tails[i] = job->tails[i].written;
+    for (int i = 0; i < APPEND_FILES; i++) {
+        TRY(append_file_flush(&job->files[i], err));
+        job->at.lengths[i] = job->files[i].written;
     }
     job->checkpoint = job->at;
     job->checkpoint_waits = job->journal != NULL;
@@ -829,25 +831,25 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
 {
     if (job->finished == job->submitted)
         return STATUS_OK;
-    struct look *window = &job->windows[job->finished % WINDOWS];
+    struct lookahead *window = &job->windows[job->finished % WINDOWS];
     if (window->batches_out > 0)
         return STATUS_OK;
     *worked = true;
     uint32_t first = window->finished;
-    for (int i = 0; i < STEP && window->finished < window->unit_count; i++)
-        TRY(finish_unit(job, window, &window->units[window->finished++], err));
+    for (int i = 0; i < STEP && window->finished < window->row_count; i++)
+        TRY(finish_row(job, window, &window->rows[window->finished++], err));
     TRY(write_finished(job, window, first, window->finished - first, err));
-    for (int i = 0; i < TAILS; i++)
-        if (job->tails[i].pending.length > 1 << 20)
-            TRY(tail_flush(&job->tails[i], err));
-    if (window->finished < window->unit_count)
+    for (int i = 0; i < APPEND_FILES; i++)
+        if (job->files[i].pending.length > 1 << 20)
+            TRY(append_file_flush(&job->files[i], err));
+    if (window->finished < window->row_count)
         return STATUS_OK;
     job->at.documents = window->end_documents;
-    job->at.rows = window->units[window->unit_count - 1].number + 1;
+    job->at.rows = window->rows[window->row_count - 1].number + 1;
     job->at.digest = window->end_digest;
     job->at.tokens = job->progress.tokens;
     TRY(put_checkpoint(job, err));
-    look_reset(window, &job->idle);
+    lookahead_reset(window, &job->idle);
     job->finished++;
     return STATUS_OK;
 }
@@ -855,13 +857,13 @@ static enum status finish_rows(struct job *job, bool *worked, struct err *err)
 static enum status patch_documents(struct job *job, struct err *err)
 {
     char header[NPY_HEADER_BYTES];
-    struct tail *tail = &job->tails[TAIL_DOCUMENTS];
-    if (tail->path == NULL)
+    struct append_file *file = &job->files[APPEND_DOCUMENTS];
+    if (file->path == NULL)
         return STATUS_OK;
     npy_header(header, "<u8", job->at.rows, 0);
-    if (pwrite(tail->fd, header, sizeof header, 0) != (ssize_t)sizeof header)
-        return err_set_errno(err, "cannot write %s", tail->path);
-    return tail_sync(tail, err);
+    if (pwrite(file->fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+        return err_set_errno(err, "cannot write %s", file->path);
+    return append_file_sync(file, err);
 }
 
 static enum status remove_job(struct job *job, struct err *err)
@@ -876,8 +878,8 @@ static enum status remove_job(struct job *job, struct err *err)
 static enum status end_retry(struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
-    for (int i = 0; i < TAILS; i++)
-        TRY(tail_flush(&job->tails[i], err));
+    for (int i = 0; i < APPEND_FILES; i++)
+        TRY(append_file_flush(&job->files[i], err));
     TRY(job_retry_end(job, err));
     TRY(store_sync(job->store, err));
     TRY(manifest_write(job->options, job->store, &job->at, err));
@@ -890,8 +892,8 @@ static enum status end_job(struct job *job, struct err *err)
     job_report(job, true);
     if (job->retry != NULL)
         return end_retry(job, err);
-    for (int i = 0; i < TAILS; i++)
-        TRY(tail_flush(&job->tails[i], err));
+    for (int i = 0; i < APPEND_FILES; i++)
+        TRY(append_file_flush(&job->files[i], err));
     if (job->store != NULL)
         TRY(store_finish(job->store, job->at.rows, err));
     TRY(patch_documents(job, err));
@@ -936,15 +938,15 @@ static void close_job(struct job *job)
     store_close(job->store);
     journal_close(job->journal);
     dedup_close(job->dedup);
-    for (int i = 0; i < TAILS; i++)
-        tail_close(&job->tails[i]);
+    for (int i = 0; i < APPEND_FILES; i++)
+        append_file_close(&job->files[i]);
     for (int i = 0; i < WINDOWS; i++)
-        look_free(&job->windows[i]);
-    slice_free(job->open_slice);
+        lookahead_free(&job->windows[i]);
+    doc_batch_free(job->open_docs);
     while (job->idle != NULL) {
-        struct slice *slice = job->idle;
-        job->idle = slice->next;
-        slice_free(slice);
+        struct doc_batch *docs = job->idle;
+        job->idle = docs->next;
+        doc_batch_free(docs);
     }
     XXH3_freeState(job->digest);
     buffer_free(&job->recent);
@@ -952,7 +954,7 @@ static void close_job(struct job *job)
     free(job->vector);
     free(job->batches);
     free(job->free_batches);
-    free(job->again);
+    free(job->resubmits);
 }
 
 static enum status step(struct job *job, bool *worked, struct err *err)
@@ -1080,4 +1082,3 @@ enum status job_run(const struct job_options *options, struct job_result *result
     }
     return grown ? run_pass(options, false, result, &grown, err) : STATUS_OK;
 }
-

@@ -1,6 +1,6 @@
 /* A bulk job: files of texts in, files of vectors out. The whole line, from one thread:
  *
- *     source ► slices ► (prep threads) ► window ► executor ► store ► tails ► checkpoint
+ *     source ► doc batches ► (prep threads) ► window ► executor ► store ► tails ► checkpoint
  *
  * Nothing is lost and nothing is computed twice when it is interrupted, whenever that is: see bulk/journal.h. Memory
  * does not grow with the input, but for what bulk/dedup.h keeps, which is bounded. */

@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-#include <openssl/evp.h>
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -20,7 +20,7 @@
 enum {
     HEAD = 16,
     DONE_BYTES = 24,
-    CHECKPOINT_WORDS = 8 + JOURNAL_TAILS,
+    CHECKPOINT_WORDS = 8 + JOURNAL_FILES,
     CONTENT_MAX = DONE_BYTES * JOURNAL_DONE_MAX,
     PIECE_BYTES = 1 << 20,
 };
@@ -64,7 +64,7 @@ static struct checkpoint read_checkpoint(const char *from)
         words[i] = get_number(from + (size_t)8 * (size_t)i, 8);
     struct checkpoint checkpoint = {words[0], words[1], words[2], words[3], words[4], words[5], {words[6], words[7]},
                                     {0}};
-    memcpy(checkpoint.tails, words + 8, sizeof checkpoint.tails);
+    memcpy(checkpoint.lengths, words + 8, sizeof checkpoint.lengths);
     return checkpoint;
 }
 
@@ -233,8 +233,8 @@ static void put_checkpoint(struct journal *journal, const struct checkpoint *che
 {
     const uint64_t words[CHECKPOINT_WORDS] = {checkpoint->documents,  checkpoint->rows,        checkpoint->computed,
                                               checkpoint->copied,     checkpoint->failed,      checkpoint->tokens,
-                                              checkpoint->digest.low, checkpoint->digest.high, checkpoint->tails[0],
-                                              checkpoint->tails[1],   checkpoint->tails[2],    checkpoint->tails[3]};
+                                              checkpoint->digest.low, checkpoint->digest.high, checkpoint->lengths[0],
+                                              checkpoint->lengths[1], checkpoint->lengths[2],  checkpoint->lengths[3]};
     struct buffer content = {0};
     for (int i = 0; i < CHECKPOINT_WORDS; i++)
         put_number(&content, words[i], 8);

@@ -20,7 +20,7 @@
 #include "bulk/input/document.h"
 #include "bulk/job.h"
 
-enum { JOURNAL_TAILS = 4, JOURNAL_TERMS_MAX = 1 << 16, JOURNAL_DONE_MAX = 4096 };
+enum { JOURNAL_FILES = 4, JOURNAL_TERMS_MAX = 1 << 16, JOURNAL_DONE_MAX = 4096 };
 
 /* How far everything is complete. */
 struct checkpoint {
@@ -28,7 +28,7 @@ struct checkpoint {
     uint64_t computed, copied, failed; /* of the rows */
     uint64_t tokens;                   /* that were computed */
     struct hash digest;                /* of all documents so far */
-    uint64_t tails[JOURNAL_TAILS];     /* the lengths of the files that grow */
+    uint64_t lengths[JOURNAL_FILES];   /* the lengths of the files that grow */
 };
 
 /* A row whose vector is durable, and the text that it is of. */

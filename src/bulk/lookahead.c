@@ -6,65 +6,65 @@
 
 #include "base/system.h"
 
-void look_push(struct look *window, struct slice *slice)
+void lookahead_push(struct lookahead *window, struct doc_batch *docs)
 {
-    slice->next = NULL;
+    docs->next = NULL;
     if (window->last == NULL)
-        window->first = slice;
+        window->first = docs;
     else
-        window->last->next = slice;
-    window->last = slice;
+        window->last->next = docs;
+    window->last = docs;
 }
 
-static uint32_t count_units(const struct look *window, bool chunks)
+static uint32_t count_rows(const struct lookahead *window, bool chunks)
 {
-    uint32_t units = 0;
-    for (const struct slice *slice = window->first; slice != NULL; slice = slice->next)
-        for (uint32_t d = 0; d < slice->count; d++) {
-            uint32_t pieces = slice->first_piece[d + 1] - slice->first_piece[d];
-            units += chunks && pieces > 1 ? pieces : 1;
+    uint32_t rows = 0;
+    for (const struct doc_batch *docs = window->first; docs != NULL; docs = docs->next)
+        for (uint32_t d = 0; d < docs->count; d++) {
+            uint32_t pieces = docs->first_piece[d + 1] - docs->first_piece[d];
+            rows += chunks && pieces > 1 ? pieces : 1;
         }
-    return units;
+    return rows;
 }
 
-/* One unit: `count` pieces from `first` on; none of a failed document. */
-static void add_unit(struct look *window, uint64_t number, const struct document *document, uint32_t chunk,
-                     struct piece *first, uint32_t count)
+/* One row: `count` pieces from `first` on; none of a failed document. */
+static void add_row(struct lookahead *window, uint64_t number, const struct document *document, uint32_t chunk,
+                    struct piece *first, uint32_t count)
 {
-    struct unit *unit = &window->units[window->unit_count++];
-    *unit = (struct unit){.number = number, .document = document, .chunk = chunk};
-    unit->pieces = first;
-    unit->piece_count = unit->pieces_left = count;
-    unit->code = document->code;
-    unit->state = count == 0 ? UNIT_FAILED : UNIT_TODO;
-    unit->hash = count == 1 ? first->hash : document->hash;
+    struct output_row *row = &window->rows[window->row_count++];
+    *row = (struct output_row){.number = number, .document = document, .chunk = chunk};
+    row->pieces = first;
+    row->piece_count = row->pieces_left = count;
+    row->code = document->code;
+    row->state = count == 0 ? STATE_FAILED : STATE_TODO;
+    row->hash = count == 1 ? first->hash : document->hash;
     for (uint32_t i = 0; i < count; i++)
-        first[i].unit = unit;
+        first[i].owner = row;
 }
 
-enum status look_count(struct look *window, uint64_t first_row, enum numbering numbering, struct err *err)
+enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, enum numbering numbering, struct err *err)
 {
     bool chunks = numbering != NUMBER_DOCUMENTS;
-    uint32_t units = count_units(window, chunks);
-    if (units > window->unit_room) {
-        free(window->units);
-        window->units = malloc(units * sizeof *window->units);
-        window->unit_room = window->units == NULL ? 0 : units;
-        if (window->units == NULL)
-            return err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", units);
+    uint32_t rows = count_rows(window, chunks);
+    if (rows > window->row_room) {
+        free(window->rows);
+        window->rows = malloc(rows * sizeof *window->rows);
+        window->row_room = window->rows == NULL ? 0 : rows;
+        if (window->rows == NULL)
+            return err_set(err, STATUS_NO_MEMORY, "no memory for %u rows", rows);
     }
-    window->unit_count = 0;
-    for (struct slice *slice = window->first; slice != NULL; slice = slice->next)
-        for (uint32_t d = 0; d < slice->count; d++) {
-            const struct document *document = &slice->documents[d];
-            struct piece *first = slice->pieces + slice->first_piece[d];
-            uint32_t pieces = slice->first_piece[d + 1] - slice->first_piece[d];
+    window->row_count = 0;
+    for (struct doc_batch *docs = window->first; docs != NULL; docs = docs->next)
+        for (uint32_t d = 0; d < docs->count; d++) {
+            const struct document *document = &docs->documents[d];
+            struct piece *first = docs->pieces + docs->first_piece[d];
+            uint32_t pieces = docs->first_piece[d + 1] - docs->first_piece[d];
             bool apart = chunks && pieces > 1;
             uint64_t number = numbering == NUMBER_DOCUMENTS ? document->number
-                              : numbering == NUMBER_CHUNKS  ? first_row + window->unit_count
+                              : numbering == NUMBER_CHUNKS  ? first_row + window->row_count
                                                             : document->first_row;
             for (uint32_t c = 0; c < (apart ? pieces : 1); c++)
-                add_unit(window, number + c, document, c, first + c, apart ? 1 : pieces);
+                add_row(window, number + c, document, c, first + c, apart ? 1 : pieces);
         }
     return STATUS_OK;
 }
@@ -80,9 +80,9 @@ static uint32_t weight(const struct piece *piece)
     return piece->row.tokens > 0 ? piece->row.tokens : piece->row.text_bytes;
 }
 
-static enum status make_room(struct look *window, uint32_t pieces, uint32_t dim, struct err *err)
+static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t dim, struct err *err)
 {
-    size_t floats = (size_t)window->unit_count * dim;
+    size_t floats = (size_t)window->row_count * dim;
     if (pieces > window->order_room) {
         free(window->order);
         free(window->weights);
@@ -100,25 +100,26 @@ static enum status make_room(struct look *window, uint32_t pieces, uint32_t dim,
     return STATUS_OK;
 }
 
-/* Where the vectors of a unit's pieces go. */
-static enum status place(struct look *window, struct unit *unit, uint32_t dim, struct err *err)
+/* Where the vectors of a row's pieces go. */
+static enum status place(struct lookahead *window, struct output_row *row, uint32_t dim, struct err *err)
 {
-    bool several = unit->piece_count > 1;
-    if (several && (unit->parts = malloc((size_t)unit->piece_count * dim * sizeof(float))) == NULL)
+    bool several = row->piece_count > 1;
+    if (several && (row->parts = malloc((size_t)row->piece_count * dim * sizeof(float))) == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the chunks of a text");
-    float *to = several ? unit->parts : look_vector(window, unit, dim);
-    for (uint32_t p = 0; p < unit->piece_count; p++, to += dim)
-        unit->pieces[p].vector = to;
+    float *to = several ? row->parts : lookahead_vector(window, row, dim);
+    for (uint32_t p = 0; p < row->piece_count; p++, to += dim)
+        row->pieces[p].vector = to;
     return STATUS_OK;
 }
 
 static int longest_first(const void *left, const void *right)
 {
     const struct weighed *a = left, *b = right;
-    return a->weight != b->weight ? (a->weight < b->weight) - (a->weight > b->weight) : (a->at > b->at) - (a->at < b->at);
+    return a->weight != b->weight ? (a->weight < b->weight) - (a->weight > b->weight)
+                                  : (a->at > b->at) - (a->at < b->at);
 }
 
-static enum status sort(struct look *window, struct err *err)
+static enum status sort(struct lookahead *window, struct err *err)
 {
     uint32_t count = window->order_count;
     struct weighed *all = malloc(count * sizeof *all);
@@ -135,25 +136,26 @@ static enum status sort(struct look *window, struct err *err)
     return STATUS_OK;
 }
 
-enum status look_order(struct look *window, uint32_t dim, struct err *err)
+enum status lookahead_order(struct lookahead *window, uint32_t dim, struct err *err)
 {
     uint32_t pieces = 0;
-    for (uint32_t i = 0; i < window->unit_count; i++)
-        pieces += window->units[i].state == UNIT_TODO ? window->units[i].piece_count : 0;
+    for (uint32_t i = 0; i < window->row_count; i++)
+        pieces += window->rows[i].state == STATE_TODO ? window->rows[i].piece_count : 0;
     TRY(make_room(window, pieces, dim, err));
     window->order_count = 0;
-    for (uint32_t i = 0; i < window->unit_count; i++) {
-        struct unit *unit = &window->units[i];
-        if (unit->state != UNIT_TODO)
+    for (uint32_t i = 0; i < window->row_count; i++) {
+        struct output_row *row = &window->rows[i];
+        if (row->state != STATE_TODO)
             continue;
-        TRY(place(window, unit, dim, err));
-        for (uint32_t p = 0; p < unit->piece_count; p++)
-            window->order[window->order_count++] = &unit->pieces[p];
+        TRY(place(window, row, dim, err));
+        for (uint32_t p = 0; p < row->piece_count; p++)
+            window->order[window->order_count++] = &row->pieces[p];
     }
     return pieces > 0 ? sort(window, err) : STATUS_OK;
 }
 
-uint32_t look_batch(const struct look *window, uint32_t first, uint32_t count, uint32_t most_weight, uint32_t most_rows)
+uint32_t lookahead_batch(const struct lookahead *window, uint32_t first, uint32_t count, uint32_t most_weight,
+                         uint32_t most_rows)
 {
     const uint32_t *weights = window->weights + first;
     uint32_t taken = 1;
@@ -163,7 +165,7 @@ uint32_t look_batch(const struct look *window, uint32_t first, uint32_t count, u
     return taken;
 }
 
-uint64_t look_weight(const struct look *window, uint32_t first, uint32_t count)
+uint64_t lookahead_weight(const struct lookahead *window, uint32_t first, uint32_t count)
 {
     uint64_t sum = 0;
     for (uint32_t i = first; i < first + count; i++)
@@ -171,47 +173,47 @@ uint64_t look_weight(const struct look *window, uint32_t first, uint32_t count)
     return sum;
 }
 
-float *look_vector(const struct look *window, const struct unit *unit, uint32_t dim)
+float *lookahead_vector(const struct lookahead *window, const struct output_row *row, uint32_t dim)
 {
-    return window->vectors + (size_t)(unit - window->units) * dim;
+    return window->vectors + (size_t)(row - window->rows) * dim;
 }
 
-static void free_parts(struct look *window)
+static void free_parts(struct lookahead *window)
 {
-    for (uint32_t i = 0; i < window->unit_count; i++)
-        free(window->units[i].parts);
-    window->unit_count = 0;
+    for (uint32_t i = 0; i < window->row_count; i++)
+        free(window->rows[i].parts);
+    window->row_count = 0;
 }
 
-void look_reset(struct look *window, struct slice **idle)
+void lookahead_reset(struct lookahead *window, struct doc_batch **idle)
 {
     free_parts(window);
     while (window->first != NULL) {
-        struct slice *slice = window->first;
-        window->first = slice->next;
-        slice_reset(slice);
-        slice->next = *idle;
-        *idle = slice;
+        struct doc_batch *docs = window->first;
+        window->first = docs->next;
+        doc_batch_reset(docs);
+        docs->next = *idle;
+        *idle = docs;
     }
-    *window = (struct look){.units = window->units,
-                            .unit_room = window->unit_room,
-                            .order = window->order,
-                            .weights = window->weights,
-                            .order_room = window->order_room,
-                            .vectors = window->vectors,
-                            .vectors_room = window->vectors_room};
+    *window = (struct lookahead){.rows = window->rows,
+                                 .row_room = window->row_room,
+                                 .order = window->order,
+                                 .weights = window->weights,
+                                 .order_room = window->order_room,
+                                 .vectors = window->vectors,
+                                 .vectors_room = window->vectors_room};
 }
 
-void look_free(struct look *window)
+void lookahead_free(struct lookahead *window)
 {
-    struct slice *slices = NULL;
-    look_reset(window, &slices);
-    while (slices != NULL) {
-        struct slice *slice = slices;
-        slices = slice->next;
-        slice_free(slice);
+    struct doc_batch *all = NULL;
+    lookahead_reset(window, &all);
+    while (all != NULL) {
+        struct doc_batch *docs = all;
+        all = docs->next;
+        doc_batch_free(docs);
     }
-    free(window->units);
+    free(window->rows);
     free(window->order);
     free(window->weights);
     free(window->vectors);
@@ -219,83 +221,82 @@ void look_free(struct look *window)
 
 /* Room is made once, before the first document, so that pointers into it stay true. */
 
-struct slice *slice_new(void)
+struct doc_batch *doc_batch_new(void)
 {
-    return calloc(1, sizeof(struct slice));
+    return calloc(1, sizeof(struct doc_batch));
 }
 
-void slice_free(struct slice *slice)
+void doc_batch_free(struct doc_batch *docs)
 {
-    if (slice == NULL)
+    if (docs == NULL)
         return;
-    buffer_free(&slice->bytes);
-    buffer_free(&slice->ids);
-    free(slice->pieces);
-    free(slice);
+    buffer_free(&docs->bytes);
+    buffer_free(&docs->ids);
+    free(docs->pieces);
+    free(docs);
 }
 
-void slice_reset(struct slice *slice)
+void doc_batch_reset(struct doc_batch *docs)
 {
-    if (slice->bytes.capacity > 2 * SLICE_BYTES)
-        buffer_free(&slice->bytes);
-    if (slice->ids.capacity > 4 * SLICE_BYTES)
-        buffer_free(&slice->ids);
-    slice->bytes.length = slice->ids.length = 0;
-    slice->next = NULL;
-    slice->file = NULL;
-    slice->count = slice->piece_count = 0;
-    slice->status = STATUS_OK;
+    if (docs->bytes.capacity > 2 * DOC_BATCH_BYTES)
+        buffer_free(&docs->bytes);
+    if (docs->ids.capacity > 4 * DOC_BATCH_BYTES)
+        buffer_free(&docs->ids);
+    docs->bytes.length = docs->ids.length = 0;
+    docs->next = NULL;
+    docs->file = NULL;
+    docs->count = docs->piece_count = 0;
+    docs->status = STATUS_OK;
 }
 
-static const char *copy(struct slice *slice, const char *bytes, size_t length)
+static const char *copy(struct doc_batch *docs, const char *bytes, size_t length)
 {
     if (bytes == NULL)
         return NULL;
-    char *to = slice->bytes.data + slice->bytes.length;
+    char *to = docs->bytes.data + docs->bytes.length;
     memcpy(to, bytes, length);
-    slice->bytes.length += length;
+    docs->bytes.length += length;
     return to;
 }
 
-enum status slice_add(struct slice *slice, const struct document *document, bool *added, struct err *err)
+enum status doc_batch_add(struct doc_batch *docs, const struct document *document, bool *added, struct err *err)
 {
     size_t file_bytes = strlen(document->file) + 1;
-    bool same_file = slice->file != NULL && strcmp(slice->file, document->file) == 0;
+    bool same_file = docs->file != NULL && strcmp(docs->file, document->file) == 0;
     size_t need =
         document->text_bytes + document->id_bytes + document->kept_bytes + document->message_bytes + file_bytes + 1;
-    *added =
-        slice->count == 0 || (slice->count < SLICE_DOCUMENTS && slice->bytes.length + need <= slice->bytes.capacity);
+    *added = docs->count == 0 || (docs->count < DOC_BATCH_MAX && docs->bytes.length + need <= docs->bytes.capacity);
     if (!*added)
         return STATUS_OK;
-    if (slice->count == 0 && buffer_reserve(&slice->bytes, need > SLICE_BYTES ? need : SLICE_BYTES) == NULL)
+    if (docs->count == 0 && buffer_reserve(&docs->bytes, need > DOC_BATCH_BYTES ? need : DOC_BATCH_BYTES) == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a text of %zu bytes", document->text_bytes);
-    struct document *to = &slice->documents[slice->count++];
+    struct document *to = &docs->documents[docs->count++];
     *to = *document;
-    to->text = document->code == ROW_OK ? copy(slice, document->text, document->text_bytes) : NULL;
-    to->id = copy(slice, document->id, document->id_bytes);
-    to->kept = copy(slice, document->kept, document->kept_bytes);
-    to->message = copy(slice, document->message, document->message_bytes);
-    to->file = slice->file = same_file ? slice->file : copy(slice, document->file, file_bytes);
+    to->text = document->code == ROW_OK ? copy(docs, document->text, document->text_bytes) : NULL;
+    to->id = copy(docs, document->id, document->id_bytes);
+    to->kept = copy(docs, document->kept, document->kept_bytes);
+    to->message = copy(docs, document->message, document->message_bytes);
+    to->file = docs->file = same_file ? docs->file : copy(docs, document->file, file_bytes);
     return STATUS_OK;
 }
 
-static struct piece *add_piece(struct slice *slice)
+static struct piece *add_piece(struct doc_batch *docs)
 {
-    if (slice->piece_count == slice->piece_room) {
-        uint32_t room = slice->piece_room == 0 ? SLICE_DOCUMENTS : 2 * slice->piece_room;
-        struct piece *pieces = realloc(slice->pieces, room * sizeof *pieces);
+    if (docs->piece_count == docs->piece_room) {
+        uint32_t room = docs->piece_room == 0 ? DOC_BATCH_MAX : 2 * docs->piece_room;
+        struct piece *pieces = realloc(docs->pieces, room * sizeof *pieces);
         if (pieces == NULL)
             return NULL;
-        slice->pieces = pieces;
-        slice->piece_room = room;
+        docs->pieces = pieces;
+        docs->piece_room = room;
     }
-    struct piece *piece = &slice->pieces[slice->piece_count++];
+    struct piece *piece = &docs->pieces[docs->piece_count++];
     memset(piece, 0, sizeof *piece);
     return piece;
 }
 
 /* Token ids go behind those of the pieces before; where they lie is said in the end, when they move no more. */
-static enum status tokenize(struct slice *slice, const struct preparer *preparer, struct piece *piece,
+static enum status tokenize(struct doc_batch *docs, const struct preparer *preparer, struct piece *piece,
                             struct buffer *scratch, struct err *err)
 {
     const struct model *model = preparer->model;
@@ -304,12 +305,12 @@ static enum status tokenize(struct slice *slice, const struct preparer *preparer
     TRY(model_put_prompt(model, scratch, &text, &length, err));
     size_t bound = tokenizer_bound(model->tokenizer, length);
     uint32_t most = bound < model->max_tokens ? (uint32_t)bound : model->max_tokens;
-    char *to = buffer_reserve(&slice->ids, most * sizeof(int32_t));
+    char *to = buffer_reserve(&docs->ids, most * sizeof(int32_t));
     if (to == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u token ids", most);
     TRY(tokenizer_encode(model->tokenizer, text, length, most, (int32_t *)(void *)to, &piece->row.tokens,
                          &piece->row.truncated, err));
-    slice->ids.length += piece->row.tokens * sizeof(int32_t);
+    docs->ids.length += piece->row.tokens * sizeof(int32_t);
     return STATUS_OK;
 }
 
@@ -319,20 +320,20 @@ static struct hash hash_text(const struct preparer *preparer, const char *text, 
     return (struct hash){hash.low64, hash.high64};
 }
 
-static enum status put_piece(struct slice *slice, const struct preparer *preparer, const struct document *document,
+static enum status put_piece(struct doc_batch *docs, const struct preparer *preparer, const struct document *document,
                              struct chunk chunk, struct buffer *scratch, struct err *err)
 {
-    struct piece *piece = add_piece(slice);
+    struct piece *piece = add_piece(docs);
     if (piece == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the pieces of a text");
     piece->row.text = document->text + chunk.begin;
     piece->row.text_bytes = (uint32_t)(chunk.end - chunk.begin);
     bool whole = piece->row.text_bytes == document->text_bytes;
     piece->hash = whole ? document->hash : hash_text(preparer, piece->row.text, piece->row.text_bytes);
-    return preparer->ids ? tokenize(slice, preparer, piece, scratch, err) : STATUS_OK;
+    return preparer->ids ? tokenize(docs, preparer, piece, scratch, err) : STATUS_OK;
 }
 
-static enum status cut(struct slice *slice, const struct preparer *preparer, const struct document *document,
+static enum status cut(struct doc_batch *docs, const struct preparer *preparer, const struct document *document,
                        struct buffer *scratch, struct err *err)
 {
     struct buffer chunks = {0};
@@ -340,30 +341,30 @@ static enum status cut(struct slice *slice, const struct preparer *preparer, con
         chunk_cut(&preparer->chunking, preparer->model, document->text, document->text_bytes, &chunks, scratch, err);
     const struct chunk *list = (const struct chunk *)(const void *)chunks.data;
     for (size_t i = 0; i < chunks.length / sizeof *list && status == STATUS_OK; i++)
-        status = put_piece(slice, preparer, document, list[i], scratch, err);
+        status = put_piece(docs, preparer, document, list[i], scratch, err);
     buffer_free(&chunks);
     return status;
 }
 
-void slice_prepare(struct slice *slice, const struct preparer *preparer, struct buffer *scratch)
+void doc_batch_prepare(struct doc_batch *docs, const struct preparer *preparer, struct buffer *scratch)
 {
-    for (uint32_t d = 0; d < slice->count && slice->status == STATUS_OK; d++) {
-        struct document *document = &slice->documents[d];
-        slice->first_piece[d] = slice->piece_count;
+    for (uint32_t d = 0; d < docs->count && docs->status == STATUS_OK; d++) {
+        struct document *document = &docs->documents[d];
+        docs->first_piece[d] = docs->piece_count;
         if (document->code != ROW_OK)
             continue;
         document->hash = hash_text(preparer, document->text, document->text_bytes);
         if (preparer->chunking.tokens > 0)
-            slice->status = cut(slice, preparer, document, scratch, &slice->err);
+            docs->status = cut(docs, preparer, document, scratch, &docs->err);
         else
-            slice->status =
-                put_piece(slice, preparer, document, (struct chunk){0, document->text_bytes}, scratch, &slice->err);
+            docs->status =
+                put_piece(docs, preparer, document, (struct chunk){0, document->text_bytes}, scratch, &docs->err);
     }
-    slice->first_piece[slice->count] = slice->piece_count;
-    int32_t *ids = (int32_t *)(void *)slice->ids.data;
-    for (uint32_t i = 0; i < slice->piece_count; i++) {
-        slice->pieces[i].row.ids = ids;
-        ids += slice->pieces[i].row.tokens;
+    docs->first_piece[docs->count] = docs->piece_count;
+    int32_t *ids = (int32_t *)(void *)docs->ids.data;
+    for (uint32_t i = 0; i < docs->piece_count; i++) {
+        docs->pieces[i].row.ids = ids;
+        ids += docs->pieces[i].row.tokens;
     }
 }
 

@@ -65,7 +65,19 @@ struct remote {
 
 /* The fields of a reply that are asked for, in this order. */
 enum field {
-    STATUS_FIELD, CODE, MESSAGE, INDEX, RETRYABLE, RETRY_AFTER, DIM, TOKENS, COUNT, EMBEDDING, MODEL, REVISION, PRECISION,
+    STATUS_FIELD,
+    CODE,
+    MESSAGE,
+    INDEX,
+    RETRYABLE,
+    RETRY_AFTER,
+    DIM,
+    TOKENS,
+    COUNT,
+    EMBEDDING,
+    MODEL,
+    REVISION,
+    PRECISION,
     FIELDS
 };
 
@@ -121,9 +133,9 @@ static enum status ask_reply(const struct remote_options *options, struct client
 {
     char key[KEY_MAX];
     snprintf(key, sizeof key, "sluice:{%s}:reply:%.63s", options->queue, id);
-    const char *const words[] = {"HMGET",          key,     "status", "code",  "message",   "index", "retryable",
-                                 "retry_after_ms", "dim",   "tokens", "count", "embedding", "model", "revision",
-                                 "precision"};
+    const char *const words[] = {"HMGET", key,         "status",         "code",     "message",
+                                 "index", "retryable", "retry_after_ms", "dim",      "tokens",
+                                 "count", "embedding", "model",          "revision", "precision"};
     _Static_assert(sizeof words / sizeof words[0] == FIELDS + 2, "a word for each field");
     return client_send(client, FIELDS + 2, words, NULL, 0, err);
 }
@@ -261,8 +273,7 @@ static void shrink(struct remote *remote)
     atomic_store(&remote->limit, limit > OUT_LEAST ? limit : OUT_LEAST);
 }
 
-static enum effect take_error(struct remote *remote, struct slot *slot, const struct resp_value *items,
-                               uint64_t now_ms)
+static enum effect take_error(struct remote *remote, struct slot *slot, const struct resp_value *items, uint64_t now_ms)
 {
     static const char *const together[] = {"too_large", "too_many_inputs", "poison", NULL};
     static const char *const row[] = {"too_long", "too_large", "bad_utf8", "non_finite", "poison", NULL};
@@ -290,8 +301,7 @@ static enum effect take_error(struct remote *remote, struct slot *slot, const st
     return stop(slot, retryable ? STATUS_UNAVAILABLE : STATUS_BAD_INPUT, "answered with an error", &items[MESSAGE]);
 }
 
-static enum effect take_reply(struct remote *remote, struct slot *slot, const struct resp_value *reply,
-                               uint64_t now_ms)
+static enum effect take_reply(struct remote *remote, struct slot *slot, const struct resp_value *reply, uint64_t now_ms)
 {
     if (reply->type != RESP_ARRAY || reply->count != FIELDS) {
         return stop(slot, STATUS_INTERNAL, "answered HMGET in an unknown shape", NULL);

@@ -143,15 +143,15 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
 }
 
 /* The files of the output that only grow; NULL for those that this job does not have. */
-static void tail_paths(const struct job *job, const char *paths[TAILS])
+static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
 {
     const struct job_options *options = job->options;
     const struct output *output = options->output;
     bool lines = output->kind == OUTPUT_JSONL;
-    paths[TAIL_LINES] = lines ? output->path : NULL;
-    paths[TAIL_FAILURES] = options->plain ? NULL : output->failures;
-    paths[TAIL_IDS] = options->ids && !lines ? output->ids : NULL;
-    paths[TAIL_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
+    paths[APPEND_LINES] = lines ? output->path : NULL;
+    paths[APPEND_FAILURES] = options->plain ? NULL : output->failures;
+    paths[APPEND_IDS] = options->ids && !lines ? output->ids : NULL;
+    paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
 }
 
 static enum status see(void *context, const struct journal_record *record, struct err *err);
@@ -179,15 +179,15 @@ static enum status make_scratch(const struct job *job, struct err *err)
 static enum status unfinish(struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
-    const char *paths[TAILS];
+    const char *paths[APPEND_FILES];
     struct journal *journal = NULL;
     TRY(remove_file(output->journal, err)); /* of a run that was killed just here */
     TRY(file_make_folder(output->job, err));
     TRY(make_scratch(job, err));
-    tail_paths(job, paths);
-    for (int i = 0; i < TAILS; i++) {
+    append_paths(job, paths);
+    for (int i = 0; i < APPEND_FILES; i++) {
         struct stat info;
-        job->at.tails[i] = paths[i] != NULL && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
+        job->at.lengths[i] = paths[i] != NULL && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
     enum status status = journal_open(output->journal, see, job, &journal, err);
     if (status == STATUS_OK) {
@@ -313,14 +313,14 @@ static enum status check_store(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-static enum status open_tails(struct job *job, struct err *err)
+static enum status open_files(struct job *job, struct err *err)
 {
-    const char *paths[TAILS];
-    tail_paths(job, paths);
-    for (int i = 0; i < TAILS; i++)
+    const char *paths[APPEND_FILES];
+    append_paths(job, paths);
+    for (int i = 0; i < APPEND_FILES; i++)
         if (paths[i] != NULL)
-            TRY(tail_open(&job->tails[i], paths[i], job->at.tails[i], err));
-    struct tail *documents = &job->tails[TAIL_DOCUMENTS];
+            TRY(append_file_open(&job->files[i], paths[i], job->at.lengths[i], err));
+    struct append_file *documents = &job->files[APPEND_DOCUMENTS];
     if (documents->path != NULL && documents->written == 0) {
         char header[NPY_HEADER_BYTES];
         npy_header(header, "<u8", 0, 0);
@@ -361,7 +361,7 @@ static enum status open_journal(struct job *job, struct err *err)
 }
 
 /* What an earlier run has done is done. */
-static void take_progress(struct job *job)
+static void restore_progress(struct job *job)
 {
     job->progress.rows = job->at.rows;
     job->progress.failed = job->at.failed;
@@ -387,7 +387,7 @@ enum status job_resume(struct job *job, struct err *err)
         TRY(find_finished(job, &finished, err));
     if (job->retry != NULL)
         return open_store(job, err);
-    take_progress(job);
+    restore_progress(job);
     job->ended = finished;
     if (finished)
         return STATUS_OK;
@@ -395,10 +395,10 @@ enum status job_resume(struct job *job, struct err *err)
         TRY(open_journal(job, err));
     TRY(open_store(job, err));
     TRY(check_store(job, err));
-    TRY(open_tails(job, err));
+    TRY(open_files(job, err));
     if (!options->plain)
         TRY(sync_names(options->output, err));
-    take_progress(job);
+    restore_progress(job);
     job->progress.tokens = job->at.tokens;
     job->next_row = job->at.rows;
     return skip(job, job->at.documents, job->at.digest, err);
@@ -432,10 +432,10 @@ struct listed {
 struct retry {
     struct reader list; /* of failures */
     struct listed next;
-    struct buffer wanted; /* struct listed: of documents with chunks that were read, and not made units of yet */
+    struct buffer wanted; /* struct listed: of documents with chunks that were read, and not made rows of yet */
     size_t wanted_at;
     uint64_t alone; /* the last document that had one row because it was unread, plus 1; 0: none */
-    struct splice splices[TAILS];
+    struct splice splices[APPEND_FILES];
     char *new_list;
     XXH3_state_t *digest; /* of what the input is now */
     struct checkpoint before;
@@ -508,14 +508,14 @@ static enum status splice_open(struct job *job, int number, const char *path, st
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
     TRY(reader_open(&splice->old, splice->path, LINE_MAX_BYTES, NULL, err));
     splice->open = true;
-    return tail_open(&job->tails[number], splice->new_path, 0, err);
+    return append_file_open(&job->files[number], splice->new_path, 0, err);
 }
 
 /* Copies the lines up to that of `row`. */
 static enum status splice_to(struct job *job, int number, uint64_t row, struct err *err)
 {
     struct splice *splice = &job->retry->splices[number];
-    struct buffer *to = &job->tails[number].pending;
+    struct buffer *to = &job->files[number].pending;
     for (; splice->row < row; splice->row++) {
         struct record line;
         TRY(reader_line(&splice->old, &line, err));
@@ -525,7 +525,7 @@ static enum status splice_to(struct job *job, int number, uint64_t row, struct e
         buffer_append(to, line.bytes, line.length);
         buffer_string(to, "\n");
         if (to->length > 1 << 20)
-            TRY(tail_flush(&job->tails[number], err));
+            TRY(append_file_flush(&job->files[number], err));
     }
     return STATUS_OK;
 }
@@ -590,12 +590,12 @@ enum status job_retry_open(struct job *job, struct err *err)
     job->progress.rows = job->at.rows - retry->before.failed;
     TRY(reader_open(&retry->list, output->failures, LINE_MAX_BYTES, NULL, err));
     TRY(next_failure(job, err));
-    TRY(tail_open(&job->tails[TAIL_FAILURES], retry->new_list, 0, err));
+    TRY(append_file_open(&job->files[APPEND_FAILURES], retry->new_list, 0, err));
     if (lines)
         TRY(file_make_folder(output->job, err));
     if (lines)
-        TRY(splice_open(job, TAIL_LINES, output->path, err));
-    return options->ids && !lines ? splice_open(job, TAIL_IDS, output->ids, err) : STATUS_OK;
+        TRY(splice_open(job, APPEND_LINES, output->path, err));
+    return options->ids && !lines ? splice_open(job, APPEND_IDS, output->ids, err) : STATUS_OK;
 }
 
 void job_retry_close(struct job *job)
@@ -604,7 +604,7 @@ void job_retry_close(struct job *job)
     if (retry == NULL)
         return;
     reader_close(&retry->list);
-    for (int i = 0; i < TAILS; i++) {
+    for (int i = 0; i < APPEND_FILES; i++) {
         reader_close(&retry->splices[i].old);
         free(retry->splices[i].path);
         free(retry->splices[i].new_path);
@@ -638,7 +638,7 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
 }
 
-/* The next row of the list that a unit may be; NULL: there is none. */
+/* The next row of the list that a row may be; NULL: there is none. */
 static const struct listed *next_wanted(struct retry *retry)
 {
     if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length)
@@ -647,24 +647,24 @@ static const struct listed *next_wanted(struct retry *retry)
     return retry->wanted.length == 0 ? NULL : &wanted[retry->wanted_at];
 }
 
-enum status job_retry_unit(struct job *job, struct unit *unit, struct err *err)
+enum status job_retry_row(struct job *job, struct output_row *row, struct err *err)
 {
     struct retry *retry = job->retry;
     if (retry == NULL || !job_has_chunks(job))
         return STATUS_OK;
     const struct listed *next = next_wanted(retry);
-    if (unit->chunk > 0 && retry->alone == unit->document->number + 1)
+    if (row->chunk > 0 && retry->alone == row->document->number + 1)
         return err_set(
             err, STATUS_BAD_INPUT,
             "%s line %llu: the document had one row, and now it has several chunks; --overwrite begins again",
-            unit->document->file, (unsigned long long)unit->document->line);
-    if (next == NULL || next->row != unit->number) {
-        unit->state = UNIT_KEPT;
+            row->document->file, (unsigned long long)row->document->line);
+    if (next == NULL || next->row != row->number) {
+        row->state = STATE_KEPT;
         return STATUS_OK;
     }
     retry->wanted_at++;
     if (next->unread)
-        retry->alone = unit->document->number + 1;
+        retry->alone = row->document->number + 1;
     return STATUS_OK;
 }
 
@@ -687,10 +687,10 @@ enum status job_retry_end(struct job *job, struct err *err)
     job->at.documents = retry->before.documents;
     job->at.rows = retry->before.rows;
     job->at.digest = (struct hash){digest.low64, digest.high64};
-    for (int i = 0; i < TAILS; i++) {
+    for (int i = 0; i < APPEND_FILES; i++) {
         if (retry->splices[i].open)
             TRY(splice_to(job, i, job->at.rows, err));
-        TRY(tail_sync(&job->tails[i], err));
+        TRY(append_file_sync(&job->files[i], err));
         if (retry->splices[i].open && rename(retry->splices[i].new_path, retry->splices[i].path) != 0)
             return err_set_errno(err, "cannot write %s", retry->splices[i].path);
     }

@@ -15,15 +15,15 @@
 enum { WINDOWS = 2, LOOK_AHEAD_BYTES = 16 << 20, LOOK_AHEAD_VECTORS_BYTES = 48 << 20, STEP = 256 };
 
 /* The files that only grow, by their place in a checkpoint. */
-enum tail_number { TAIL_LINES, TAIL_FAILURES, TAIL_IDS, TAIL_DOCUMENTS, TAILS };
-_Static_assert((int)TAILS <= (int)JOURNAL_TAILS, "a checkpoint has room for all");
+enum append_number { APPEND_LINES, APPEND_FAILURES, APPEND_IDS, APPEND_DOCUMENTS, APPEND_FILES };
+_Static_assert((int)APPEND_FILES <= (int)JOURNAL_FILES, "a checkpoint has room for all");
 
 struct commit;
 struct retry;
 
 /* Pieces of a batch that was too large, or that a queue wants in halves: they wait to be computed in smaller ones. */
-struct again {
-    struct look *window;
+struct resubmit {
+    struct lookahead *window;
     uint32_t first, count; /* in the window's order */
     uint32_t most_weight;  /* of a batch of them */
 };
@@ -39,19 +39,19 @@ struct job {
     struct dedup *dedup;
     struct store *store;     /* NULL: the windows keep their vectors */
     struct journal *journal; /* NULL: nothing is to be gone on with */
-    struct tail tails[TAILS];
+    struct append_file files[APPEND_FILES];
     float *vector; /* [dim] */
 
     /* Windows take turns; each number says how many have passed a stage: read >= planned >= submitted >= finished. */
-    struct look windows[WINDOWS];
+    struct lookahead windows[WINDOWS];
     uint64_t read, planned, submitted, finished;
-    struct slice *idle;       /* list */
-    struct slice *open_slice; /* is being filled */
+    struct doc_batch *idle;      /* list */
+    struct doc_batch *open_docs; /* is being filled */
     struct bulk_batch *batches, **free_batches;
     uint32_t batch_count, free_count;
-    uint32_t batch_tokens; /* of a batch, at most: fewer once memory ran out */
-    struct again *again;   /* [again_count] */
-    uint32_t again_count, again_room;
+    uint32_t batch_tokens;      /* of a batch, at most: fewer once memory ran out */
+    struct resubmit *resubmits; /* [resubmit_count] */
+    uint32_t resubmit_count, resubmit_room;
 
     XXH3_state_t *digest; /* of the documents that were read */
     uint64_t next_row;    /* of the next window */
@@ -107,10 +107,10 @@ MUST_CHECK enum status job_retry_wants(struct job *job, struct document *documen
 
 /* Units of a wanted document, in their order: those whose rows did not fail are kept. Errors: STATUS_BAD_INPUT when
  * there are more chunks than rows. */
-MUST_CHECK enum status job_retry_unit(struct job *job, struct unit *unit, struct err *err);
+MUST_CHECK enum status job_retry_row(struct job *job, struct output_row *row, struct err *err);
 
 /* Copies the old lines before that of a row, which is to be written next. */
-MUST_CHECK enum status job_retry_line(struct job *job, int tail, uint64_t row, struct err *err);
+MUST_CHECK enum status job_retry_line(struct job *job, int file, uint64_t row, struct err *err);
 
 /* With a retry: ends the files, before the manifest. */
 MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);

@@ -45,7 +45,8 @@ const char *row_code_name(enum row_code code);
  * job that was interrupted lists the same as one that was not. */
 const char *row_code_text(enum row_code code);
 
-/* What one record of the input gives, a text or the reason why there is none. All bytes belong to whoever made it; they live as long as that says. */
+/* What one record of the input gives, a text or the reason why there is none. All bytes belong to whoever made it; they
+ * live as long as that says. */
 struct document {
     uint64_t number;    /* in the job, from 0 */
     uint64_t first_row; /* of its chunks; only set where failed rows are tried again, else 0 */
@@ -65,7 +66,8 @@ struct document {
     struct hash hash; /* of the text; in a prepared slice with the job's seed */
 };
 
-/* --- How the fields of a record become a document: one field, or several in a template; an id; fields to pass on. --- */
+/* --- How the fields of a record become a document: one field, or several in a template; an id; fields to pass on. ---
+ */
 
 enum { RECIPE_FIELDS_MAX = 32, RECIPE_PARTS_MAX = 64, RECIPE_DEPTH_MAX = 16 };
 

@@ -98,12 +98,12 @@ uint64_t source_total_bytes(const struct source *source)
 /* "a/b.jsonl.gz" has the ending ".jsonl". */
 static bool named(const char *path, const char *ending)
 {
-    size_t length = strlen(path), tail = strlen(ending);
+    size_t length = strlen(path), end = strlen(ending);
     if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
         length -= 3;
     else if (length > 4 && strcmp(path + length - 4, ".zst") == 0)
         length -= 4;
-    return length >= tail && memcmp(path + length - tail, ending, tail) == 0;
+    return length >= end && memcmp(path + length - end, ending, end) == 0;
 }
 
 static enum source_format format_of(const struct source *source)
@@ -443,7 +443,8 @@ static enum status fail_quote(const struct source *source, uint64_t line, struct
 }
 
 /* The next record, without its line end; its length is 0 at the end of the file. What is too long is scanned and
- * dropped. `*broken`: the column of a letter behind a closing quote, 0 if there is none; the record is then its line. */
+ * dropped. `*broken`: the column of a letter behind a closing quote, 0 if there is none; the record is then its line.
+ */
 static enum status next_record(struct source *source, char separator, struct record *out, size_t *broken,
                                struct err *err)
 {

@@ -12,8 +12,8 @@
 
 static bool ends_with(const char *path, const char *ending)
 {
-    size_t length = strlen(path), tail = strlen(ending);
-    return length >= tail && strcmp(path + length - tail, ending) == 0;
+    size_t length = strlen(path), end = strlen(ending);
+    return length >= end && strcmp(path + length - end, ending) == 0;
 }
 
 static bool is_folder(const char *path)
@@ -83,57 +83,57 @@ void output_free(struct output *output)
     *output = (struct output){0};
 }
 
-enum status tail_open(struct tail *tail, const char *path, uint64_t length, struct err *err)
+enum status append_file_open(struct append_file *file, const char *path, uint64_t length, struct err *err)
 {
-    *tail = (struct tail){.path = path, .written = length, .standard = strcmp(path, "-") == 0};
-    tail->fd = STDOUT_FILENO;
-    if (tail->standard)
+    *file = (struct append_file){.path = path, .written = length, .standard = strcmp(path, "-") == 0};
+    file->fd = STDOUT_FILENO;
+    if (file->standard)
         return STATUS_OK;
-    enum status status = file_make(path, O_WRONLY, &tail->fd, err);
+    enum status status = file_make(path, O_WRONLY, &file->fd, err);
     if (status != STATUS_OK) {
-        tail->path = NULL;
+        file->path = NULL;
         return status;
     }
-    off_t size = lseek(tail->fd, 0, SEEK_END);
+    off_t size = lseek(file->fd, 0, SEEK_END);
     if (size >= 0 && (uint64_t)size < length)
         return err_set(err, STATUS_BAD_INPUT, "%s is shorter than this job left it", path);
-    if (size < 0 || (ftruncate(tail->fd, (off_t)length) != 0 && errno != EINVAL) || /* EINVAL: a device */
-        lseek(tail->fd, (off_t)length, SEEK_SET) < 0)
+    if (size < 0 || (ftruncate(file->fd, (off_t)length) != 0 && errno != EINVAL) || /* EINVAL: a device */
+        lseek(file->fd, (off_t)length, SEEK_SET) < 0)
         return err_set_errno(err, "cannot write %s", path);
     return STATUS_OK;
 }
 
-void tail_close(struct tail *tail)
+void append_file_close(struct append_file *file)
 {
-    if (tail->path != NULL && !tail->standard)
-        close(tail->fd);
-    buffer_free(&tail->pending);
-    tail->path = NULL;
+    if (file->path != NULL && !file->standard)
+        close(file->fd);
+    buffer_free(&file->pending);
+    file->path = NULL;
 }
 
-enum status tail_flush(struct tail *tail, struct err *err)
+enum status append_file_flush(struct append_file *file, struct err *err)
 {
-    if (tail->path == NULL)
+    if (file->path == NULL)
         return STATUS_OK;
-    if (!buffer_ok(&tail->pending))
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the lines of %s", tail->path);
-    for (size_t done = 0; done < tail->pending.length;) {
-        ssize_t wrote = write(tail->fd, tail->pending.data + done, tail->pending.length - done);
+    if (!buffer_ok(&file->pending))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the lines of %s", file->path);
+    for (size_t done = 0; done < file->pending.length;) {
+        ssize_t wrote = write(file->fd, file->pending.data + done, file->pending.length - done);
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0)
-            return err_set_errno(err, "cannot write %s", tail->standard ? "to standard output" : tail->path);
+            return err_set_errno(err, "cannot write %s", file->standard ? "to standard output" : file->path);
         done += (size_t)wrote;
-        tail->written += (size_t)wrote;
+        file->written += (size_t)wrote;
     }
-    tail->pending.length = 0;
+    file->pending.length = 0;
     return STATUS_OK;
 }
 
-enum status tail_sync(struct tail *tail, struct err *err)
+enum status append_file_sync(struct append_file *file, struct err *err)
 {
-    TRY(tail_flush(tail, err));
-    if (tail->path == NULL || tail->standard || fdatasync(tail->fd) == 0)
+    TRY(append_file_flush(file, err));
+    if (file->path == NULL || file->standard || fdatasync(file->fd) == 0)
         return STATUS_OK;
-    return err_set_errno(err, "cannot write %s", tail->path);
+    return err_set_errno(err, "cannot write %s", file->path);
 }

@@ -37,7 +37,7 @@ void output_free(struct output *output);
  * what an interrupted run had written behind it is cut off. */
 
 /* A file that grows. Zero-initialise for one that is not open. */
-struct tail {
+struct append_file {
     const char *path; /* NULL: it is not open */
     int fd;
     bool standard;         /* standard output: neither cut nor synced */
@@ -46,17 +46,17 @@ struct tail {
 };
 
 /* Opens a file and cuts it at `length`, or standard output for "-". `path` must outlive it.
- * Owns: the caller ends it with tail_close. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO; STATUS_BAD_INPUT when
- * the file is shorter than that. */
-MUST_CHECK enum status tail_open(struct tail *tail, const char *path, uint64_t length, struct err *err);
+ * Owns: the caller ends it with append_file_close. Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO; STATUS_BAD_INPUT
+ * when the file is shorter than that. */
+MUST_CHECK enum status append_file_open(struct append_file *file, const char *path, uint64_t length, struct err *err);
 
 /* Closes the file, unless it is standard output; what is pending is lost. */
-void tail_close(struct tail *tail);
+void append_file_close(struct append_file *file);
 
 /* Writes what is pending; nothing happens to one that is not open. Errors: STATUS_IO, STATUS_NO_MEMORY. */
-MUST_CHECK enum status tail_flush(struct tail *tail, struct err *err);
+MUST_CHECK enum status append_file_flush(struct append_file *file, struct err *err);
 
-/* Likewise, and waits until it would survive a power cut. Errors: as tail_flush. */
-MUST_CHECK enum status tail_sync(struct tail *tail, struct err *err);
+/* Likewise, and waits until it would survive a power cut. Errors: as append_file_flush. */
+MUST_CHECK enum status append_file_sync(struct append_file *file, struct err *err);
 
 #endif

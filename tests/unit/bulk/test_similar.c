@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "bulk/similar.h"
 #include "bulk/output/npy.h"
 #include "bulk/output/store.h"
+#include "bulk/similar.h"
 
 static float noise(uint32_t *seed)
 {

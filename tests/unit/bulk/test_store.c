@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "bulk/dedup.h"
+#include "bulk/output/files.h"
 #include "bulk/output/npy.h"
 #include "bulk/output/store.h"
-#include "bulk/output/files.h"
 
 static uint64_t size_of(const char *name)
 {
@@ -104,24 +104,24 @@ static void headers_have_one_length(void **state)
 static void tails_are_cut(void **state)
 {
     (void)state;
-    struct tail tail;
+    struct append_file file;
     struct err err;
     char path[128];
     snprintf(path, sizeof path, "%s/t", folder);
-    assert_int_equal(tail_open(&tail, path, 0, &err), STATUS_OK);
-    buffer_string(&tail.pending, "hello world");
-    assert_int_equal(tail_sync(&tail, &err), STATUS_OK);
-    assert_int_equal(tail.written, 11);
-    tail_close(&tail);
-    assert_int_equal(tail_open(&tail, path, 5, &err), STATUS_OK);
-    buffer_string(&tail.pending, "!");
-    assert_int_equal(tail_flush(&tail, &err), STATUS_OK);
-    tail_close(&tail);
+    assert_int_equal(append_file_open(&file, path, 0, &err), STATUS_OK);
+    buffer_string(&file.pending, "hello world");
+    assert_int_equal(append_file_sync(&file, &err), STATUS_OK);
+    assert_int_equal(file.written, 11);
+    append_file_close(&file);
+    assert_int_equal(append_file_open(&file, path, 5, &err), STATUS_OK);
+    buffer_string(&file.pending, "!");
+    assert_int_equal(append_file_flush(&file, &err), STATUS_OK);
+    append_file_close(&file);
     assert_int_equal(size_of("t"), 6);
-    assert_int_equal(tail_open(&tail, path, 7, &err), STATUS_BAD_INPUT);
-    tail_close(&tail);
-    assert_int_equal(tail_open(&tail, "/nonexistent/t", 0, &err), STATUS_NOT_FOUND);
-    tail_close(&tail);
+    assert_int_equal(append_file_open(&file, path, 7, &err), STATUS_BAD_INPUT);
+    append_file_close(&file);
+    assert_int_equal(append_file_open(&file, "/nonexistent/t", 0, &err), STATUS_NOT_FOUND);
+    append_file_close(&file);
 }
 
 static struct hash hash_of(uint64_t i)
