@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "bench/numbers.h"
 #include "bench/trial.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 static const char *const way_names[] = {"off", "fifo", "sorted", "packed", NULL};
 enum way { OFF, FIFO, SORTED, PACKED };
@@ -158,7 +158,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
     const struct bench_ab_options *options = bench->options;
     static const struct point best = {.way = PACKED, .window_ms = 0, .load = NAN};
     TRY(parse(bench, err));
-    TRY(start_model(config, &bench->model, err));
+    TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
     if (options->input != NULL)
         TRY(texts_read(options->input, &bench->texts, err));
@@ -183,7 +183,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
 enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
                      const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err)
 {
-    struct bench bench = {.options = options, .sheet = sheet, .threads = start_threads(config)};
+    struct bench bench = {.options = options, .sheet = sheet, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     texts_close(&bench.texts);

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "bench/numbers.h"
 #include "bench/trial.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 struct bench {
     const struct bench_e2e_options *options;
@@ -111,7 +111,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
 {
     const struct bench_e2e_options *options = bench->options;
     TRY(numbers_parse("--tokens", options->input != NULL ? "0" : options->tokens, 0, 1 << 20, &bench->lengths, err));
-    TRY(start_model(config, &bench->model, err));
+    TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
     TRY(stage_open(&bench->stage, config, options->appendonly, stop, err));
     sheet_text(bench->sheet, "model", bench->model->name);
@@ -127,7 +127,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
 enum status bench_e2e(const struct config *config, const struct bench_e2e_options *options,
                       const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err)
 {
-    struct bench bench = {.options = options, .sheet = sheet, .threads = start_threads(config)};
+    struct bench bench = {.options = options, .sheet = sheet, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     if (bench.model != NULL)

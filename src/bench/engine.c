@@ -14,7 +14,7 @@
 #include "engine/cost.h"
 #include "engine/cpu/parallel_for.h"
 #include "serve/devices.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum { MIXED_ROWS = 32, POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024, HELPED_TOKENS = 256, TIMES = 10 };
 
@@ -41,7 +41,7 @@ static enum status open_engine(struct bench *bench, const struct config *config,
     options.no_graphs = !bench->options->graphs;
     options.exact_gelu = bench->options->gelu == 1;
     uint64_t begin = clock_now_ns();
-    TRY(start_model(config, &bench->model, err));
+    TRY(config_model(config, &bench->model, err));
     uint64_t opened = clock_now_ns();
     bench->model->read_once = true;
     TRY(engine_open(bench->model, &options, &bench->engine, err));
@@ -271,7 +271,7 @@ static enum status single_passes(struct bench *bench, struct err *err)
 
 static enum status run(struct bench *bench, const struct config *config, struct err *err)
 {
-    unsigned threads = start_threads(config);
+    unsigned threads = config_threads(config);
     TRY(numbers_parse("--tokens", bench->options->tokens, 1, 1 << 20, &bench->lengths, err));
     TRY(open_engine(bench, config, err));
     for (size_t i = 0; i < bench->lengths.count; i++)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "serve/password.h"
+#include "serve/config.h"
 
 enum { REDIS_START_MS = 10000, CLEAR_KEYS = 1000 };
 
@@ -78,7 +78,7 @@ enum status stage_open(struct stage *stage, const struct config *config, bool ap
     TRY(make_folder(stage, err));
     if (config_source_of(config, "redis") == SOURCE_DEFAULT)
         return start_own(stage, appendonly, err);
-    TRY(password_address(config, &stage->address, err));
+    TRY(config_address(config, &stage->address, err));
     return client_open(&stage->address, STAGE_TIMEOUT_MS, &stage->client, err);
 }
 

@@ -17,7 +17,7 @@
 #include "bulk/output/npy.h"
 #include "bulk/resume.h"
 #include "engine/vector.h"
-#include "serve/crew.h"
+#include "serve/thread_pool.h"
 #include "work/reply.h"
 
 enum { REPORT_MS = 100 };

@@ -14,7 +14,7 @@
 #include "cli/session.h"
 #include "engine/engine.h"
 #include "io/rights.h"
-#include "serve/start.h"
+#include "serve/config.h"
 #include "work/request.h"
 
 /* How bad it is; any FINDING_FAIL makes the exit code one. */
@@ -482,7 +482,7 @@ static void check_model(struct doctor *doctor)
     char pinned[64];
     snprintf(pinned, sizeof pinned, "%s", session_text(reply));
     struct model *model = NULL;
-    if (start_model(doctor->config, &model, &err) != STATUS_OK) {
+    if (config_model(doctor->config, &model, &err) != STATUS_OK) {
         say(doctor, FINDING_WARN, "model", "the queue's is %s, and ours cannot be compared: %s", pinned, err.message);
         return;
     }

@@ -14,8 +14,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "serve/devices.h"
-#include "serve/password.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 /* Rows failed, but the job is finished. */
 enum { EXIT_ROWS_FAILED = 1 };
@@ -107,7 +106,7 @@ static enum status run_job(struct embed_job *job, struct job_result *result, con
 {
     struct job_options *options = &job->job;
     struct progress progress;
-    unsigned threads = start_threads(config);
+    unsigned threads = config_threads(config);
     options->prep_threads = threads < PREP_THREADS_MAX ? threads : PREP_THREADS_MAX;
     progress_start(&progress, (enum progress_style)job->options->progress, options->plain);
     options->report = progress_show;
@@ -124,7 +123,7 @@ static enum status run_locally(struct embed_job *job, struct job_result *result,
 {
     struct job_options *options = &job->job;
     struct local_options local = {.devices = devices,
-                                  .threads = start_threads(config),
+                                  .threads = config_threads(config),
                                   .queued = BATCHES_PER_THREAD,
                                   .wake_fd = options->wake_fd};
     struct batch_size size = batch_size(config, devices_engine(devices, 0));
@@ -155,7 +154,7 @@ static enum status embed_here(struct embed_job *job, struct job_result *result, 
                               struct err *err)
 {
     struct model *model = NULL;
-    TRY(start_model(config, &model, err));
+    TRY(config_model(config, &model, err));
     enum status status = embed_on_devices(job, result, config, model, err);
     model_close(model);
     return status;
@@ -189,9 +188,9 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
 {
     struct address address;
     struct model *model = NULL;
-    if (is_chunked(job) && start_model(config, &model, err) != STATUS_OK)
+    if (is_chunked(job) && config_model(config, &model, err) != STATUS_OK)
         return err_prefix(err, "--chunk cuts with the tokenizer of the queue's model");
-    enum status status = password_address(config, &address, err);
+    enum status status = config_address(config, &address, err);
     if (status != STATUS_OK) {
         model_close(model);
         return status;

@@ -6,7 +6,7 @@
 #include "cli/print.h"
 #include "cli/session.h"
 #include "io/client.h"
-#include "serve/password.h"
+#include "serve/config.h"
 
 enum { TIMEOUT_MS = 5000 };
 
@@ -40,7 +40,7 @@ static int run(struct invocation *invocation)
     }
     struct address address;
     struct client *client = NULL;
-    enum status status = password_address(config, &address, &err);
+    enum status status = config_address(config, &address, &err);
     if (status != STATUS_OK)
         return report(invocation, &err);
     status = client_open(&address, TIMEOUT_MS, &client, &err);

@@ -13,7 +13,7 @@
 #include "cli/print.h"
 #include "engine/encoder.h"
 #include "serve/devices.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, SHOWN_BYTES = 160 };
 
@@ -252,7 +252,7 @@ static enum status run_search(struct search *search, const struct invocation *in
     }
     TRY(output_name(own->vectors, &search->output, err));
     TRY(open_texts(search, invocation, err));
-    TRY(start_model(&invocation->config, &search->model, err));
+    TRY(config_model(&invocation->config, &search->model, err));
     TRY(check_manifest(search, &documents, err));
     TRY(compute_query(search, &invocation->config, err));
     TRY(nearest_open(&search->nearest, search->query, search->model->dim, (uint32_t)own->top, err));

@@ -13,7 +13,7 @@
 #include "cli/print.h"
 #include "cli/session.h"
 #include "io/client.h"
-#include "serve/password.h"
+#include "serve/config.h"
 #include "serve/setting.h"
 #include "work/request.h"
 
@@ -338,7 +338,7 @@ static int run(struct invocation *invocation)
     struct address address;
     if (check_usage(invocation) != EX_OK || !session_is_one(invocation))
         return EX_USAGE;
-    enum status status = password_address(&invocation->config, &address, &err);
+    enum status status = config_address(&invocation->config, &address, &err);
     if (status != STATUS_OK)
         return report(invocation, &err);
     struct submission submission = {.own = invocation->own, .queue = invocation->config.queue};

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/lines.h"
 #include "model/model.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 struct own {
     char *input;
@@ -88,7 +88,7 @@ static int run(struct invocation *invocation)
     struct err err;
     struct model *model = NULL;
     struct lines lines;
-    enum status status = start_model(&invocation->config, &model, &err);
+    enum status status = config_model(&invocation->config, &model, &err);
     if (status != STATUS_OK)
         return report(invocation, &err);
     model_release_weights(model);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "serve/password.h"
+#include "serve/config.h"
 
 static enum status ask_time(struct session *session, struct err *err)
 {
@@ -21,7 +21,7 @@ static enum status ask_time(struct session *session, struct err *err)
 enum status session_open(struct session *session, const struct invocation *invocation, struct err *err)
 {
     *session = (struct session){.queue = invocation->config.queue};
-    TRY(password_address(&invocation->config, &session->address, err));
+    TRY(config_address(&invocation->config, &session->address, err));
     TRY(client_open(&session->address, SESSION_TIMEOUT_MS, &session->client, err));
     return ask_time(session, err);
 }

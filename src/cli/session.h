@@ -19,7 +19,7 @@ struct session {
 };
 
 /* Connects and asks for the time. Owns: the caller ends it with session_close, also after an error.
- * Errors: those of password_address and client_open. */
+ * Errors: those of config_address and client_open. */
 MUST_CHECK enum status session_open(struct session *session, const struct invocation *invocation, struct err *err);
 
 /* Closes the connection; wipes the password. */

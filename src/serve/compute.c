@@ -1,15 +1,168 @@
-/* The owner's side of the threads (serve/compute_thread): it opens them, hands batches over, takes what comes back and
+/* Two halves: a compute thread, which knows its device, an encoder of each engine and the batches that it has in
+ * flight, and decides nothing; and the owner, which opens the threads, hands batches over, takes what comes back and
  * decides. A batch that comes back from a lost device is put once more, in front of all others. */
 #include "serve/compute.h"
 
 #include <assert.h>
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "engine/cpu/parallel_for.h"
-#include "serve/compute_thread.h"
+#include "engine/engine.h"
+#include "serve/thread_pool.h"
+#include "work/batching.h"
+
+/* A device as its threads and the owner see it. */
+struct compute_device {
+    uint32_t number;
+    unsigned threads, slots; /* slots: batches that each thread may have in flight */
+    atomic_bool lost;        /* the threads': set by the first one that is told so */
+    bool given_up;           /* the owner's: set when the first batch says so */
+};
+
+/* A batch on its way through the threads: the item of their crew. */
+struct compute_job {
+    struct batch *batch;
+    unsigned engine;
+    void *owner;
+    struct compute_device *device; /* that it comes back from */
+    struct compute_job *next;      /* among the owner's idle ones, or those that a thread has in flight */
+};
+
+/* A thread. Its opener names the first six; the rest is zero before thread_open. */
+struct compute_thread {
+    struct compute_device *device;
+    bool spare;                          /* runs in spare time */
+    const atomic_uint *ordinary, *begun; /* batches not for spare time: that are out, and that ever were */
+    enum status (*begin)(void *owner, struct batch *batch);
+    void (*end)(void *owner, struct batch *batch); /* both as in struct compute_options */
+    struct encoder **encoders;                     /* [engine_count] */
+    unsigned engine_count;
+    struct compute_job *first, *last; /* in flight, the oldest first */
+    unsigned in_flight;
+    uint64_t free_ns;    /* when the last one came back */
+    uint64_t went_on_ns; /* when the last batch was begun, or in spare time the last layer */
+    unsigned begun_then; /* in spare time: what had been begun by the last look */
+};
+
+/* A thread begins batches until its device's slots are full or nothing waits, and then ends the oldest one: so the
+ * device always has the next batch at hand while the thread waits for this one. */
+
+enum { LOOK_NS = 200 * 1000 };
+
+/* A nice thread leaves its core to whoever wakes up there, but a core that it is on does not count as idle when the
+ * kernel looks where to put them: they are put on the core of an ordinary batch, in whose middle they then are. So it
+ * goes away itself while there is such a batch, and looks now and then whether there still is. And as no gap between
+ * such batches is known to last, it takes only half of the time while they come. */
+static void make_way(void *context)
+{
+    struct compute_thread *thread = context;
+    const struct timespec look = {.tv_nsec = LOOK_NS};
+    unsigned begun = atomic_load_explicit(thread->begun, memory_order_relaxed);
+    uint64_t now = clock_now_ns(), end = now + COMPUTE_WAY_NS, rested = now;
+    if (begun != thread->begun_then)
+        rested += now - thread->went_on_ns;
+    thread->begun_then = begun;
+    while ((atomic_load_explicit(thread->ordinary, memory_order_relaxed) > 0 || now < rested) && now < end) {
+        nanosleep(&look, NULL);
+        now = clock_now_ns();
+    }
+    thread->went_on_ns = now;
+}
+
+static enum status thread_open(struct compute_thread *thread, struct engine *const *engines, unsigned engine_count,
+                               struct parallel_for *parallel, struct err *err)
+{
+    thread->encoders = calloc(engine_count, sizeof(struct encoder *));
+    if (thread->encoders == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the encoders of a compute thread");
+    thread->engine_count = engine_count;
+    for (unsigned i = 0; i < engine_count; i++)
+        TRY(encoder_open(engines[i], &thread->encoders[i], err));
+    for (unsigned i = 0; i < engine_count && thread->spare; i++)
+        encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
+    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->spare; i++)
+        TRY(encoder_join(thread->encoders[i], parallel, err));
+    return STATUS_OK;
+}
+
+static void thread_close(struct compute_thread *thread)
+{
+    for (unsigned i = 0; i < thread->engine_count; i++)
+        encoder_close(thread->encoders[i]);
+    free(thread->encoders);
+}
+
+static void finish(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job, enum status status)
+{
+    struct batch *batch = job->batch;
+    batch->status = status;
+    batch->finished_ns = clock_now_ns();
+    if (batch->started_ns < thread->free_ns) /* it waited for the one before it */
+        batch->started_ns = thread->free_ns;
+    thread->free_ns = batch->finished_ns;
+    if (status == STATUS_DEVICE_LOST) {
+        atomic_store(&thread->device->lost, true);
+        crew_leave(seat);
+    }
+    if (thread->end != NULL)
+        thread->end(job->owner, batch);
+    job->device = thread->device;
+    crew_finish(seat, job);
+}
+
+static void begin(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job)
+{
+    struct batch *batch = job->batch;
+    batch->started_ns = thread->went_on_ns = clock_now_ns();
+    enum status status = thread->begin == NULL ? STATUS_OK : thread->begin(job->owner, batch);
+    if (status == STATUS_OK)
+        status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
+    if (status != STATUS_OK) {
+        finish(thread, seat, job, status);
+        return;
+    }
+    job->next = NULL;
+    if (thread->in_flight++ == 0)
+        thread->first = job;
+    else
+        thread->last->next = job;
+    thread->last = job;
+}
+
+static void end_oldest(struct compute_thread *thread, struct crew_seat *seat)
+{
+    struct compute_job *job = thread->first;
+    thread->first = job->next;
+    thread->in_flight--;
+    enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
+    job->batch->helped = encoder_helped(thread->encoders[job->engine]);
+    finish(thread, seat, job, status);
+}
+
+static void thread_serve(void *context, struct crew_seat *seat)
+{
+    struct compute_thread *thread = context;
+    const struct compute_device *device = thread->device;
+    if (thread->spare)
+        priority_spare();
+    for (;;) {
+        bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
+        struct compute_job *job = more ? crew_next(seat) : NULL;
+        if (job != NULL)
+            begin(thread, seat, job);
+        else if (thread->in_flight > 0)
+            end_oldest(thread, seat);
+        else
+            return;
+    }
+}
 
 struct compute {
     struct crew *crew, *spare_crew; /* spare_crew: NULL where there is none */
@@ -104,7 +257,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
                                       .begin = options->begin,
                                       .end = options->end};
     compute->contexts[at] = thread;
-    return compute_thread_open(thread, device->engines, compute->engine_count, compute->parallel, err);
+    return thread_open(thread, device->engines, compute->engine_count, compute->parallel, err);
 }
 
 /* A device that is lost here is left out, with what was opened on it; the others go on. */
@@ -118,7 +271,7 @@ static enum status open_device(struct compute *compute, const struct compute_opt
     if (status != STATUS_DEVICE_LOST)
         return status;
     while (compute->thread_count > first)
-        compute_thread_close(&compute->threads[--compute->thread_count]);
+        thread_close(&compute->threads[--compute->thread_count]);
     give_up(compute, own, err->message);
     return STATUS_OK;
 }
@@ -146,7 +299,7 @@ static enum status open_threads(struct compute *compute, const struct compute_op
                                 .capacity = compute->state.batches,
                                 .wake_fd = options->wake_fd,
                                 .wake_below = options->wake_below,
-                                .serve = compute_thread_serve,
+                                .serve = thread_serve,
                                 .contexts = compute->contexts};
     TRY(crew_open(&crew, &compute->crew, err));
     if (compute->spare_count == 0)
@@ -170,7 +323,7 @@ static void release(struct compute *compute)
     crew_free(compute->crew);
     crew_free(compute->spare_crew);
     for (unsigned i = 0; i < compute->thread_count; i++)
-        compute_thread_close(&compute->threads[i]);
+        thread_close(&compute->threads[i]);
     parallel_for_close(compute->parallel);
     free(compute->devices);
     free(compute->threads);

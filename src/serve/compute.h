@@ -23,6 +23,11 @@
 
 struct compute;
 
+/* In spare time a thread waits before every layer while batches that are not for it are out, and where others have been
+ * begun since the last look for as long as the layer before took; but no longer than this, so that its own ends, too.
+ */
+enum { COMPUTE_WAY_NS = 5000000 };
+
 /* What to compute on, and how much may be on its way. */
 struct compute_options {
     const struct device *devices; /* [device_count]; their engines must outlive the threads */

@@ -2,11 +2,16 @@
  * here, its paragraph in config/sluice.json (a test holds the three together). */
 #include "serve/config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "serve/device_list.h"
+#include "base/file.h"
+#include "engine/engine.h"
+#include "io/tls.h"
+#include "model/json.h"
 
 #define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* each queue of a daemon may have its own */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
@@ -221,4 +226,435 @@ const char *config_source_name(enum config_source source)
 {
     static const char *const names[] = {"default", "file", "environment", "flag"};
     return names[source];
+}
+
+/* ---- the configuration file ----
+ *
+ * JSON with comments. Comments are blanked in place, so that positions stay true; the rest is
+ * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that stands there twice). */
+
+static unsigned line_of(const char *bytes, size_t at)
+{
+    unsigned line = 1;
+    for (size_t i = 0; i < at; i++)
+        line += bytes[i] == '\n';
+    return line;
+}
+
+/* Returns where the string that begins at `at` ends; an unfinished one ends with the file (JSON will say so). */
+static size_t skip_string(const char *bytes, size_t length, size_t at)
+{
+    for (at++; at < length && bytes[at] != '"'; at++)
+        at += bytes[at] == '\\';
+    return at + 1;
+}
+
+/* Returns where the comment that begins at `at` ends, or 0 for a block comment without its end. */
+static size_t skip_comment(const char *bytes, size_t length, size_t at)
+{
+    if (bytes[at + 1] == '/') {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        return end == NULL ? length : (size_t)(end - bytes);
+    }
+    for (at += 2; at + 1 < length; at++)
+        if (bytes[at] == '*' && bytes[at + 1] == '/')
+            return at + 2;
+    return 0;
+}
+
+/* Turns comments outside strings into spaces; line ends stay. */
+static enum status blank_comments(char *bytes, size_t length, const char *name, struct err *err)
+{
+    for (size_t at = 0; at < length;) {
+        bool comment = bytes[at] == '/' && at + 1 < length && (bytes[at + 1] == '/' || bytes[at + 1] == '*');
+        if (!comment) {
+            at = bytes[at] == '"' ? skip_string(bytes, length, at) : at + 1;
+            continue;
+        }
+        size_t end = skip_comment(bytes, length, at);
+        if (end == 0)
+            return err_set(err, STATUS_BAD_INPUT, "%s line %u: a comment without its closing */", name,
+                           line_of(bytes, at));
+        for (; at < end; at++)
+            bytes[at] = bytes[at] == '\n' ? '\n' : ' ';
+    }
+    return STATUS_OK;
+}
+
+static enum status wrong_type(const struct setting *setting, const char *where, struct err *err)
+{
+    char takes[256];
+    setting_describe(setting, takes, sizeof takes);
+    return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
+}
+
+/* Room for numbers of the file as text. */
+struct number_text {
+    char text[256];
+};
+
+static bool is_whole(const cJSON *item)
+{
+    return cJSON_IsNumber(item) && fabs(item->valuedouble) < 9007199254740992.0 &&
+           item->valuedouble == floor(item->valuedouble);
+}
+
+/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, and for more than there is room for. */
+static const char *numbers_text(const cJSON *item, struct number_text *number)
+{
+    size_t used = 0;
+    const cJSON *first = cJSON_IsArray(item) ? item->child : item;
+    number->text[0] = '\0';
+    for (const cJSON *at = first; at != NULL && used < sizeof number->text;
+         at = cJSON_IsArray(item) ? at->next : NULL) {
+        if (!is_whole(at))
+            return NULL;
+        used += (size_t)snprintf(number->text + used, sizeof number->text - used, "%s%.0f", at == first ? "" : ",",
+                                 at->valuedouble);
+    }
+    return used < sizeof number->text ? number->text : NULL;
+}
+
+/* The text of a member's value, so that one parser checks every source; NULL for a null, which counts as absent. */
+static enum status member_text(const struct setting *setting, const cJSON *item, const char *where,
+                               struct number_text *number, const char **text, struct err *err)
+{
+    *text = NULL;
+    bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
+    if (cJSON_IsNull(item) && setting->type == SETTING_TEXT)
+        return STATUS_OK;
+    bool is_auto = setting->automatic && cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
+    if ((cJSON_IsString(item) && wants_string) || is_auto)
+        *text = item->valuestring;
+    else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH)
+        *text = cJSON_IsTrue(item) ? "true" : "false";
+    else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item)))
+        *text = numbers_text(item, number);
+    return *text == NULL ? wrong_type(setting, where, err) : STATUS_OK;
+}
+
+static enum status find_setting(const char *key, const char *name, const struct setting **out, struct err *err)
+{
+    *out = setting_find(table, SETTINGS, key);
+    if (*out == NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name, key,
+                       setting_nearest(table, SETTINGS, key)->key);
+    return STATUS_OK;
+}
+
+/* One member of an entry of `queues`: checked in a configuration that is thrown away, and kept as text. */
+static enum status parse_queue_member(struct config_queue *queue, const cJSON *item, const char *name, struct err *err)
+{
+    const struct setting *setting;
+    const char *text;
+    struct number_text number;
+    TRY(find_setting(item->string, name, &setting, err));
+    char where[512];
+    snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
+    if ((setting->commands & FOR_QUEUES) == 0)
+        return err_set(err, STATUS_BAD_INPUT, "%s is the same for all queues of a daemon", where);
+    TRY(member_text(setting, item, where, &number, &text, err));
+    struct config scratch = {0};
+    enum status status = text == NULL ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
+    config_free(&scratch);
+    if (status != STATUS_OK || text == NULL)
+        return status;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
+    queue->values[setting - table] = copy;
+    return STATUS_OK;
+}
+
+static enum status parse_queue(struct config_queues *queues, const cJSON *object, const char *file, struct err *err)
+{
+    char name[256];
+    size_t number = queues->count++;
+    snprintf(name, sizeof name, "%.200s: \"queues\"[%zu]", file, number);
+    if (!cJSON_IsObject(object))
+        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) TRY(parse_queue_member(&queues->items[number], item, name, err));
+    const char *queue = config_queue_value(queues, number, "queue");
+    if (queue == NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name);
+    for (size_t i = 0; i < number; i++)
+        if (strcmp(config_queue_value(queues, i, "queue"), queue) == 0)
+            return err_set(err, STATUS_BAD_INPUT, "%s: the queue %s stands there twice", name, queue);
+    return STATUS_OK;
+}
+
+/* The file's `queues`. */
+static enum status parse_queues(struct config *config, const cJSON *array, const char *file, struct err *err)
+{
+    int count = cJSON_GetArraySize(array);
+    if (!cJSON_IsArray(array) || count > CONFIG_QUEUES_MAX)
+        return err_set(err, STATUS_BAD_INPUT, "%s: \"queues\" must be an array of at most %d objects", file,
+                       CONFIG_QUEUES_MAX);
+    if (count == 0)
+        return STATUS_OK;
+    config->queues.items = calloc((size_t)count, sizeof(struct config_queue));
+    if (config->queues.items == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count);
+    const cJSON *object;
+    cJSON_ArrayForEach(object, array) TRY(parse_queue(&config->queues, object, file, err));
+    config->sources[setting_find(table, SETTINGS, "queues") - table] = SOURCE_FILE;
+    return STATUS_OK;
+}
+
+static enum status parse_object(struct config *config, const cJSON *object, const char *name, struct err *err)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object)
+    {
+        const struct setting *setting;
+        TRY(find_setting(item->string, name, &setting, err));
+        if (setting->type == SETTING_LIST) {
+            TRY(parse_queues(config, item, name, err));
+            continue;
+        }
+        char where[256];
+        const char *text;
+        struct number_text number;
+        snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
+        TRY(member_text(setting, item, where, &number, &text, err));
+        if (text != NULL)
+            TRY(config_set(config, setting, text, SOURCE_FILE, where, err));
+    }
+    return STATUS_OK;
+}
+
+enum status config_parse(struct config *config, char *bytes, size_t length, const char *name, struct err *err)
+{
+    if (length > CONFIG_FILE_MAX_BYTES)
+        return err_set(err, STATUS_BAD_INPUT, "%s has more than %d bytes", name, CONFIG_FILE_MAX_BYTES);
+    enum status status = blank_comments(bytes, length, name, err);
+    if (status != STATUS_OK)
+        return status;
+    cJSON *root;
+    status = json_parse(bytes, length, name, &root, err);
+    if (status != STATUS_OK)
+        return status;
+    if (cJSON_IsObject(root))
+        status = parse_object(config, root, name, err);
+    else
+        status = err_set(err, STATUS_BAD_INPUT, "%s must hold one JSON object", name);
+    cJSON_Delete(root);
+    return status;
+}
+
+enum status config_read(struct config *config, const char *path, struct err *err)
+{
+    struct buffer bytes = {0};
+    enum status status = file_read(path, CONFIG_FILE_MAX_BYTES, &bytes, err);
+    if (status == STATUS_OK)
+        status = config_parse(config, bytes.data, bytes.length, path, err);
+    buffer_free(&bytes);
+    return status;
+}
+
+/* ---- configurations made from a configuration: one for each queue of a daemon, a new one on reload ---- */
+
+enum status config_pick_queue(struct config *config, struct err *err)
+{
+    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT)
+        return STATUS_OK;
+    char *first = strdup(config_queue_value(&config->queues, 0, "queue"));
+    if (first == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the name of a queue");
+    free(config->queue);
+    config->queue = first;
+    return STATUS_OK;
+}
+
+/* All settings of `config`, with those of an entry of `queues` over them. */
+static enum status derive(const struct config *config, const struct config_queue *queue, struct config *out,
+                          struct err *err)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out->sources, config->sources, sizeof out->sources);
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const char *text = queue == NULL ? NULL : queue->values[i];
+        if (text == NULL) {
+            TRY(setting_copy(&table[i], config, out, err));
+        } else {
+            TRY(setting_parse(&table[i], text, table[i].key, out, err));
+            out->sources[i] = SOURCE_FILE;
+        }
+    }
+    /* What an entry says stands against what all queues have in common: a prompt of its own replaces their prefix. */
+    const char *own_prompt = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prompt") - table];
+    const char *own_prefix = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prefix") - table];
+    char **replaced = own_prompt != NULL && own_prefix == NULL   ? &out->prefix
+                      : own_prefix != NULL && own_prompt == NULL ? &out->prompt
+                                                                 : NULL;
+    if (replaced != NULL) {
+        free(*replaced);
+        *replaced = NULL;
+    }
+    return config_check(out, err) == STATUS_OK ? STATUS_OK : err_prefix(err, "queue %s", out->queue);
+}
+
+enum status config_split(const struct config *config, struct config **out, size_t *count, struct err *err)
+{
+    const struct config_queues *queues = &config->queues;
+    bool picked = queues->count > 0 && config_source_of(config, "queue") > SOURCE_FILE;
+    size_t most = queues->count == 0 || picked ? 1 : queues->count;
+    struct config *items = calloc(most, sizeof *items);
+    if (items == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most);
+    size_t made = 0;
+    enum status status = queues->count == 0 ? derive(config, NULL, &items[made++], err) : STATUS_OK;
+    for (size_t i = 0; i < queues->count && status == STATUS_OK; i++)
+        if (!picked || strcmp(config_queue_value(queues, i, "queue"), config->queue) == 0)
+            status = derive(config, &queues->items[i], &items[made++], err);
+    if (status == STATUS_OK && made == 0)
+        status = err_set(err, STATUS_BAD_INPUT, "the configuration file lists `queues`, and %s is none of them",
+                         config->queue);
+    if (status == STATUS_OK) {
+        *out = items;
+        *count = made;
+        return STATUS_OK;
+    }
+    while (made > 0)
+        config_free(&items[--made]);
+    free(items);
+    return status;
+}
+
+enum status config_reload(const struct config *old, const char *path, struct config *out, struct err *err)
+{
+    TRY(config_init(out, err));
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (old->sources[i] > SOURCE_FILE) {
+            TRY(setting_copy(&table[i], old, out, err));
+            out->sources[i] = old->sources[i];
+        }
+    if (path != NULL)
+        TRY(config_read(out, path, err));
+    if (out->model == NULL && old->model != NULL && config_source_of(old, "model") == SOURCE_DEFAULT)
+        TRY(setting_copy(setting_find(table, SETTINGS, "model"), old, out, err));
+    TRY(config_pick_queue(out, err));
+    return config_check(out, err);
+}
+
+/* ---- what a configuration names: the Redis address, the model, threads, devices ---- */
+
+enum { PASSWORD_FILE_MAX_BYTES = 4096 };
+
+typedef enum status set_password_fn(struct address *address, const char *password, struct err *err);
+
+static enum status set_redis_password(struct address *address, const char *password, struct err *err)
+{
+    return address_set_login(address, NULL, password, err);
+}
+
+static enum status set_sentinel_password(struct address *address, const char *password, struct err *err)
+{
+    return address_set_sentinel_password(address, password, err);
+}
+
+static enum status apply_file(const char *path, const char *key, set_password_fn *set, struct address *address,
+                              struct err *err)
+{
+    struct buffer text = {0};
+    enum status status = file_read(path, PASSWORD_FILE_MAX_BYTES, &text, err);
+    if (status == STATUS_OK) {
+        text.data[strcspn(text.data, "\r\n")] = '\0';
+        status = text.data[0] == '\0' ? err_set(err, STATUS_BAD_INPUT, "%s: its first line is empty", path)
+                                      : set(address, text.data, err);
+        explicit_bzero(text.data, text.length);
+    }
+    buffer_free(&text);
+    return status == STATUS_OK ? status : err_prefix(err, "%s", key);
+}
+
+static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)
+{
+    if (config->redis_password_file != NULL)
+        TRY(apply_file(config->redis_password_file, "redis_password_file", set_redis_password, address, err));
+    else if (config->redis_password != NULL)
+        TRY(set_redis_password(address, config->redis_password, err));
+    if (config->sentinel_password == NULL && config->sentinel_password_file == NULL)
+        return STATUS_OK;
+    if (address->master == NULL)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "a Sentinel password is set, but redis is not a redis+sentinel:// address");
+    if (config->sentinel_password_file != NULL)
+        return apply_file(config->sentinel_password_file, "sentinel_password_file", set_sentinel_password, address,
+                          err);
+    return set_sentinel_password(address, config->sentinel_password, err);
+}
+
+static enum status apply_tls(const struct config *config, struct address *address, struct err *err)
+{
+    struct tls_options options = {config->tls_ca_file, config->tls_cert_file, config->tls_key_file};
+    if (address->encrypted)
+        return tls_open(&options, &address->tls, err);
+    if (options.ca_file != NULL || options.cert_file != NULL)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s is set, but redis is not a rediss:// address: nothing would be encrypted",
+                       options.ca_file != NULL ? "tls_ca_file" : "tls_cert_file");
+    return STATUS_OK;
+}
+
+enum status config_address(const struct config *config, struct address *out, struct err *err)
+{
+    *out = (struct address){0};
+    enum status status = address_parse(config->redis, out, err);
+    if (status != STATUS_OK)
+        return err_prefix(err, "redis");
+    status = apply_passwords(config, out, err);
+    if (status == STATUS_OK)
+        status = apply_tls(config, out, err);
+    if (status != STATUS_OK)
+        address_free(out);
+    return status;
+}
+
+enum status config_model(const struct config *config, struct model **out, struct err *err)
+{
+    struct model_options options = {.pooling = (enum pooling)config->pooling,
+                                    .max_tokens = (uint32_t)config->max_tokens,
+                                    .prompt = config->prompt,
+                                    .prefix = config->prefix};
+    if (access(config->model, F_OK) != 0)
+        return err_set_errno(err, "no model at %s (--model names a sentence-transformers directory)", config->model);
+    return model_open(config->model, &options, out, err);
+}
+
+unsigned config_threads(const struct config *config)
+{
+    return config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
+}
+
+/* Written so that what is accepted is what is printed: no spaces, no signs, no empty places. */
+
+enum { NUMBER_DIGITS = 4 };
+
+/* Takes a number at *text and moves it behind. */
+static bool parse_number(const char **text, uint32_t *number)
+{
+    size_t digits = strspn(*text, "0123456789");
+    *number = 0;
+    for (size_t i = 0; i < digits && i < NUMBER_DIGITS; i++)
+        *number = *number * 10 + (uint32_t)((*text)[i] - '0');
+    *text += digits;
+    return digits >= 1 && digits <= NUMBER_DIGITS;
+}
+
+bool device_list_parse(const char *text, struct device_list *list)
+{
+    *list = (struct device_list){.all = strcmp(text, "all") == 0};
+    if (list->all)
+        return true;
+    for (;; text++) {
+        if (list->count == DEVICES_MAX || !parse_number(&text, &list->numbers[list->count]))
+            return false;
+        list->count++;
+        if (*text == '\0')
+            return true;
+        if (*text != ',')
+            return false;
+    }
 }

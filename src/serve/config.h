@@ -2,6 +2,11 @@
 #ifndef SERVE_CONFIG_H
 #define SERVE_CONFIG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "io/address.h"
+#include "model/model.h"
 #include "serve/setting.h"
 
 /* Who takes a setting. `sluice config` takes all of them. */
@@ -133,5 +138,32 @@ MUST_CHECK enum status config_check(const struct config *config, struct err *err
 
 /* What a source is called: "default", "file", "environment", "flag". */
 const char *config_source_name(enum config_source source);
+
+/* Reads the address that `redis` names and puts the configured password into it (redis_password, or the first line of
+ * redis_password_file), over one in the URL; likewise the sentinels' password and the TLS files. A setting that such an
+ * address has no use for is refused: who set tls_ca_file believes that the connection is encrypted.
+ * Owns: the caller ends `out` with address_free. Errors: those of address_parse, file_read and tls_open;
+ * STATUS_BAD_INPUT (an empty password file, a setting without use), STATUS_NO_MEMORY; `out` is then empty. */
+MUST_CHECK enum status config_address(const struct config *config, struct address *out, struct err *err);
+
+/* Opens the configured model; an error says what to do when it is not there.
+ * Owns: the caller ends it with model_close. Errors: those of model_open. */
+MUST_CHECK enum status config_model(const struct config *config, struct model **out, struct err *err);
+
+/* How many compute threads to run on a CPU: the configured number, else what this process may use. */
+unsigned config_threads(const struct config *config);
+
+enum { DEVICES_MAX = 32 };
+
+/* The devices that `device` names: by number, or all that there are. */
+struct device_list {
+    bool all;
+    unsigned count; /* 0 for all */
+    uint32_t numbers[DEVICES_MAX];
+};
+
+/* Reads "all", a number, or numbers with commas between them; the same number may stand there twice. False for anything
+ * else, and for more than DEVICES_MAX numbers. */
+bool device_list_parse(const char *text, struct device_list *list);
 
 #endif

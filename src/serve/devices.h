@@ -7,7 +7,6 @@
 
 #include "engine/engine.h"
 #include "serve/config.h"
-#include "serve/device_list.h"
 
 /* One device with its engines. */
 struct device {

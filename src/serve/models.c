@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "engine/cost.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err)
 {
@@ -64,7 +64,7 @@ static void calibrate(const struct models *models, unsigned number, struct cost 
 {
     const struct config *config = models->items[number].config;
     const struct cost_source of = {devices_engine(&models->devices, number), models->items[number].model,
-                                   start_threads(config)};
+                                   config_threads(config)};
     char directory[CACHE_PATH_BYTES];
     struct err err = {0};
     cache_directory(config->cache_dir, directory);
@@ -91,7 +91,7 @@ enum status models_find(struct models *models, const struct config *config, unsi
             return STATUS_OK;
         }
     unsigned at = models->count;
-    enum status status = start_model(config, &models->items[at].model, err);
+    enum status status = config_model(config, &models->items[at].model, err);
     if (status != STATUS_OK)
         return status;
     models->items[at].config = config;

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "serve/crew.h"
+#include "serve/thread_pool.h"
 #include "work/prepare.h"
 #include "work/reply.h"
 

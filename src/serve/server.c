@@ -2,11 +2,11 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "serve/password.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum { DUMP_MOST = 1000 }; /* lines of SIGUSR2 for each queue */
 
@@ -84,6 +84,68 @@ static void on_step(void *context)
         if (server->lanes[i].deadline_ns < deadline_ns)
             deadline_ns = server->lanes[i].deadline_ns;
     loop_set_deadline(server->loop, deadline_ns);
+}
+
+/* ---- SIGHUP: the configuration is read and checked whole before any of it counts ---- */
+
+/* Names each setting of a queue that differs and cannot change while the daemon runs. */
+static void name_fixed(const struct config *now, const struct config *wanted)
+{
+    size_t count;
+    const struct setting *table = config_settings(&count);
+    for (size_t i = 0; i < count; i++)
+        if (!table[i].live && !setting_equal(&table[i], now, wanted))
+            log_warn("reload_needs_restart", log_str("queue", now->queue), log_str("setting", table[i].key));
+}
+
+static const struct config *find_queue(const struct config *configs, size_t count, const char *queue)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(configs[i].queue, queue) == 0)
+            return &configs[i];
+    return NULL;
+}
+
+/* Tunes every lane that is still in the configuration. */
+static enum status take_over(struct server *server, const struct config *configs, size_t count, struct err *err)
+{
+    bool same_queues = count == server->lane_count;
+    for (size_t i = 0; i < server->lane_count; i++) {
+        struct lane *lane = &server->lanes[i];
+        const struct config *wanted = find_queue(configs, count, lane->config->queue);
+        same_queues &= wanted != NULL;
+        if (wanted == NULL)
+            continue;
+        name_fixed(lane->config, wanted);
+        TRY(lane_tune(lane, wanted, err));
+    }
+    if (!same_queues)
+        log_warn("reload_needs_restart", log_str("setting", "queues"));
+    return STATUS_OK;
+}
+
+static void reload(struct server *server)
+{
+    struct config fresh;
+    struct config *configs = NULL;
+    size_t count = 0;
+    struct err err;
+    enum status status = config_reload(server->config, server->config_path, &fresh, &err);
+    if (status == STATUS_OK)
+        status = config_split(&fresh, &configs, &count, &err);
+    if (status == STATUS_OK)
+        status = take_over(server, configs, count, &err);
+    if (status == STATUS_OK) {
+        log_info("reloaded", log_str("file", server->config_path));
+        log_set_level((enum log_level)fresh.log_level);
+    } else {
+        log_error("reload_refused", log_str("message", err.message),
+                  log_str("effect", "the settings stay as they were"));
+    }
+    for (size_t i = 0; i < count; i++)
+        config_free(&configs[i]);
+    free(configs);
+    config_free(&fresh);
 }
 
 /* ---- callbacks of the loop ---- */
@@ -174,7 +236,7 @@ static void on_signal(void *context, int number)
             lane_log_held(&server->lanes[i], DUMP_MOST);
         break;
     case SIGHUP:
-        server_reload(server);
+        reload(server);
         break;
     default:
         drain(server, number);
@@ -193,7 +255,7 @@ static void on_period(void *context)
 
 static enum status open_configs(struct server *server, struct err *err)
 {
-    TRY(password_address(server->config, &server->address, err));
+    TRY(config_address(server->config, &server->address, err));
     TRY(config_split(server->config, &server->configs, &server->lane_count, err));
     server->lanes = calloc(server->lane_count, sizeof(struct lane));
     if (server->lanes == NULL)
@@ -234,9 +296,9 @@ static enum status open_threads(struct server *server, struct err *err)
     struct compute_options compute = {.devices = server->models.devices.items,
                                       .device_count = server->models.devices.count,
                                       .engine_count = server->models.count,
-                                      .threads = start_threads(config),
+                                      .threads = config_threads(config),
                                       .queued = 1,
-                                      .spare = (start_threads(config) + 1) / 2,
+                                      .spare = (config_threads(config) + 1) / 2,
                                       .wake_fd = wake_fd};
     TRY(compute_open(&compute, &server->compute, err));
     server->devices_lost = compute_state(server->compute).devices_lost;

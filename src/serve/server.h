@@ -19,7 +19,7 @@
 #include "serve/prep.h"
 #include "serve/shares.h"
 
-/* Lives in the frame of the serve command; only server.c and reload.c look inside. */
+/* Lives in the frame of the serve command; only server.c looks inside. */
 struct server {
     const struct config *config;
     const char *config_path; /* of the file, for a reload; NULL for none */
@@ -57,9 +57,5 @@ MUST_CHECK enum status server_run(struct server *server);
 
 /* Ends the threads, the lanes and all that was opened; what is unfinished stays pending in Redis. */
 void server_close(struct server *server);
-
-/* SIGHUP: reads the configuration again and takes over what may change while it runs; names in the log what may not.
- * A configuration that is wrong changes nothing. */
-void server_reload(struct server *server);
 
 #endif

@@ -13,7 +13,7 @@
 #include "cli/cmd_bench.h"
 #include "engine/cpu/gemm_onednn.h"
 #include "serve/devices.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 
@@ -241,11 +241,11 @@ static enum status measure_length(struct bench *bench, unsigned threads, uint32_
 static enum status run(struct bench *bench, const struct config *config, struct err *err)
 {
     struct engine_options options = devices_options(config, false);
-    unsigned threads = start_threads(config);
+    unsigned threads = config_threads(config);
     threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
     options.backend = "cpu";
     TRY(numbers_parse("--tokens", bench->options->tokens, 1, 1 << 20, &bench->lengths, err));
-    TRY(start_model(config, &bench->model, err));
+    TRY(config_model(config, &bench->model, err));
     TRY(engine_open(bench->model, &options, &bench->engine, err));
     sheet_text(bench->sheet, "model", bench->model->name);
     sheet_text(bench->sheet, "precision", precision_name(engine_precision(bench->engine)));

@@ -22,7 +22,7 @@
 #include "bench/sample.h"
 #include "ceiling.h"
 #include "cli/cmd_bench.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum { SILENCE_MS = 60000 };
 
@@ -347,7 +347,7 @@ static enum status run(struct bench *bench, struct err *err)
     TRY(numbers_parse_words("--encodings", options->encodings, encodings, &bench->encodings, err));
     if (options->depths != NULL)
         TRY(numbers_parse("--depths", options->depths, 1, 100000000, &bench->depths, err));
-    TRY(start_model(bench->config, &bench->model, err));
+    TRY(config_model(bench->config, &bench->model, err));
     model_release_weights(bench->model);
     sheet_number(bench->sheet, "floats", bench->model->dim, 0);
     sheet_text(bench->sheet, "append_only_file", options->appendonly ? "everysec" : "off");

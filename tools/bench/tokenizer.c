@@ -8,7 +8,7 @@
 #include "bench/sample.h"
 #include "bench/texts.h"
 #include "cli/cmd_bench.h"
-#include "serve/start.h"
+#include "serve/config.h"
 
 enum { MADE_TEXTS = 2000 };
 
@@ -165,7 +165,7 @@ static enum status run(struct bench *bench, const struct config *config, struct 
                        struct err *err)
 {
     const struct bench_tokenizer_options *options = bench->options;
-    TRY(start_model(config, &bench->model, err));
+    TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
     uint32_t limit = bench->model->max_tokens, kept = (uint32_t)options->document_tokens;
     if (options->input != NULL)

@@ -13,7 +13,6 @@
 #include "engine/backend.h"
 #include "idle_ops.h"
 #include "serve/compute.h"
-#include "serve/compute_thread.h"
 
 enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
 

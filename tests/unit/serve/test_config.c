@@ -7,7 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
-#include "serve/device_list.h"
+#include "serve/config.h"
 
 static void defaults_are_in_range(void **state)
 {

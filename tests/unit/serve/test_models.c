@@ -5,8 +5,8 @@
 
 #include "engine/cost.h"
 #include "model_builder.h"
+#include "serve/config.h"
 #include "serve/models.h"
-#include "serve/start.h"
 
 static struct config config_for(const char *directory)
 {
@@ -159,7 +159,7 @@ static void a_kept_calibration_is_used(void **state)
         const struct cost *cost = &models.items[number].cost;
         assert_true(again ? memcmp(cost->terms, kept.terms, sizeof kept.terms) == 0 : cost->terms[1] < 1e11);
         const struct cost_source of = {devices_engine(&models.devices, number), models.items[number].model,
-                                       start_threads(&config)};
+                                       config_threads(&config)};
         assert_int_equal(cost_remember(folder, &of, &kept, &err), STATUS_OK);
         models_close(&models);
         config_free(&config);

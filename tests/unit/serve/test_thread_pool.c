@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "serve/crew.h"
+#include "serve/thread_pool.h"
 
 struct item {
     unsigned number, square, worked;

@@ -1,6 +1,6 @@
 /* The queue is a ring under a mutex, beside the count of what each seat holds: both are looked at together, so that an
  * item never goes to one thread while another one that has less is about to take it. */
-#include "serve/crew.h"
+#include "serve/thread_pool.h"
 
 #include <assert.h>
 #include <errno.h>

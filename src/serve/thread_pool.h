@@ -7,8 +7,8 @@
  *
  * A thread may hold several items at once. The next item is always for the seat that holds least: no thread lays in
  * stock while another one is idle. */
-#ifndef SERVE_CREW_H
-#define SERVE_CREW_H
+#ifndef SERVE_THREAD_POOL_H
+#define SERVE_THREAD_POOL_H
 
 #include <stddef.h>
 
