@@ -35,7 +35,7 @@ cudaError_t kernel_enqueue(const struct kernel_queue *queue, void (*kernel)(KERN
     const void *handle = reinterpret_cast<const void *>(kernel);
     void *arguments[] = {const_cast<Args *>(args)};
     KERNEL_KNOW(handle, sizeof *args);
-    return queue->launch(handle, grid, block, arguments, shared_bytes, queue->stream);
+    return queue->launch(handle, grid, block, arguments, shared_bytes, queue->cuda_stream);
 }
 
 inline uint32_t ceil_div(uint32_t a, uint32_t b)

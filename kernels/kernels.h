@@ -25,12 +25,12 @@ extern "C" {
 
 /* cudaLaunchKernel's signature, so that it can stand here itself. */
 typedef cudaError_t kernel_launch_fn(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
-                                     cudaStream_t stream);
+                                     cudaStream_t cuda_stream);
 
 /* Where a launcher enqueues. */
 struct kernel_queue {
     kernel_launch_fn *launch;
-    cudaStream_t stream;
+    cudaStream_t cuda_stream;
     uint32_t multiprocessors; /* of the device: the size of a persistent grid */
     uint32_t capability;      /* 10 * major + minor, e.g. 90 */
 };
@@ -96,11 +96,11 @@ struct kernel_embed_norm_args {
     uint32_t positions;
     float epsilon;
     struct kernel_ragged ragged;
-    const void *word;   /* [vocabulary, hidden] type */
-    const void *place;  /* [positions, hidden] type: position and token type 0, summed */
-    const float *gain;  /* [hidden] */
-    const float *shift; /* [hidden] */
-    void *to;           /* [bound, hidden] type, written */
+    const void *word;     /* [vocabulary, hidden] type */
+    const void *position; /* [positions, hidden] type: position and token type 0, summed */
+    const float *gain;    /* [hidden] */
+    const float *shift;   /* [hidden] */
+    void *to;             /* [bound, hidden] type, written */
 };
 cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args);
 

@@ -178,14 +178,14 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struc
         position = 0;
     struct row_part<WARPS, CHUNKS> x;
     row_load(&x, static_cast<const T *>(a.word) + static_cast<size_t>(id) * a.hidden, a.hidden);
-    row_add(&x, static_cast<const T *>(a.place) + static_cast<size_t>(position) * a.hidden, a.hidden);
+    row_add(&x, static_cast<const T *>(a.position) + static_cast<size_t>(position) * a.hidden, a.hidden);
     row_normalize(&x, a.hidden, a.epsilon, a.gain, a.shift);
     row_store(x, static_cast<T *>(a.to) + static_cast<size_t>(token) * a.hidden, a.hidden);
 }
 
 extern "C" cudaError_t kernel_embed_norm(const struct kernel_queue *queue, const struct kernel_embed_norm_args *args)
 {
-    const void *matrices[] = {args->word, args->place, args->gain, args->shift, args->to};
+    const void *matrices[] = {args->word, args->position, args->gain, args->shift, args->to};
     if (!row_does(args->hidden, args->bound, matrices) || args->vocabulary == 0 || args->positions == 0)
         return cudaErrorInvalidValue;
     void (*kernel)(KERNEL_PARAMETER(struct kernel_embed_norm_args)) = nullptr;

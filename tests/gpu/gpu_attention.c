@@ -206,7 +206,7 @@ static int by_size(const void *a, const void *b)
 static double measure(const struct attention_case *c, const struct rows *rows, const struct theirs *theirs,
                       __typeof__(&kernel_attention) ours)
 {
-    const cudaStream_t stream = device_queue()->stream;
+    const cudaStream_t stream = device_queue()->cuda_stream;
     float times[ROUNDS];
     cudaEvent_t begin, end;
     must(cudaEventCreate(&begin), "an event");
@@ -253,7 +253,7 @@ static enum status theirs_open(const struct attention_case *c, const struct rows
                                struct err *err)
 {
     struct cudnn_options options = {
-        .stream = device_queue()->stream,
+        .stream = device_queue()->cuda_stream,
         .type = c->type,
         .heads = c->heads,
         .head_dim = c->head_dim,

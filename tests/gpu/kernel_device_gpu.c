@@ -27,7 +27,7 @@ const struct kernel_queue *device_queue(void)
     must(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
     must(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-    must(cudaStreamCreateWithFlags(&queue.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    must(cudaStreamCreateWithFlags(&queue.cuda_stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     queue.multiprocessors = (uint32_t)multiprocessors;
     queue.capability = (uint32_t)(10 * major + minor);
     queue.launch = cudaLaunchKernel;
@@ -61,5 +61,5 @@ void device_read(void *to, const void *device, size_t bytes)
 void device_sync(void)
 {
     must(cudaGetLastError(), "a launch");
-    must(cudaStreamSynchronize(device_queue()->stream), "a kernel");
+    must(cudaStreamSynchronize(device_queue()->cuda_stream), "a kernel");
 }

@@ -139,7 +139,7 @@ enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct 
     return STATUS_OK;
 }
 
-enum status cuda_device_look(const struct cuda_api *api, int number, struct cuda_device *out, struct err *err)
+enum status cuda_device_query(const struct cuda_api *api, int number, struct cuda_device *out, struct err *err)
 {
     uint32_t count;
     TRY(cuda_device_count(api, &count, err));

@@ -117,8 +117,8 @@ MUST_CHECK enum status cuda_device_count(const struct cuda_api *api, uint32_t *o
 
 /* Describes one GPU. Errors: STATUS_BAD_INPUT (no such number), STATUS_UNSUPPORTED (too old for the kernels),
  * STATUS_DEVICE_LOST. */
-MUST_CHECK enum status cuda_device_look(const struct cuda_api *api, int number, struct cuda_device *out,
-                                        struct err *err);
+MUST_CHECK enum status cuda_device_query(const struct cuda_api *api, int number, struct cuda_device *out,
+                                         struct err *err);
 
 /* What a call's answer means to us, with `what` in the message ("copying a batch").
  * Errors: STATUS_NO_MEMORY; STATUS_DEVICE_LOST for what no later call on the device recovers from; STATUS_UNSUPPORTED

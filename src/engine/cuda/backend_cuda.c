@@ -17,9 +17,9 @@ static enum status cuda_devices(unsigned *count, struct err *err)
     TRY(cuda_api_real(&api, err));
     TRY(cuda_device_count(api, &found, err));
     *count = found;
-    enum status status = cuda_device_look(api, 0, &device, err);
+    enum status status = cuda_device_query(api, 0, &device, err);
     for (uint32_t i = 1; i < found && status == STATUS_UNSUPPORTED; i++)
-        if (cuda_device_look(api, (int)i, &device, NULL) == STATUS_OK)
+        if (cuda_device_query(api, (int)i, &device, NULL) == STATUS_OK)
             status = STATUS_OK;
     return status;
 }
@@ -41,19 +41,19 @@ static enum kernel_type type_of(enum precision precision)
 static void choose_activation(struct cuda_backend *cuda, const struct engine_options *options)
 {
     bool exact = options->exact_gelu || options->precision == PRECISION_F32;
-    cuda->activation_after = GEMM_BIAS_GELU;
+    cuda->activation_epilogue = CUDA_EPILOGUE_BIAS_GELU;
     switch (cuda->backend.model->activation) {
     case ACTIVATION_GELU_ERF:
         cuda->activation = KERNEL_GELU_ERF;
         if (exact)
-            cuda->activation_after = GEMM_ALONE;
+            cuda->activation_epilogue = CUDA_EPILOGUE_NONE;
         break;
     case ACTIVATION_GELU_TANH:
         cuda->activation = KERNEL_GELU_TANH;
         break;
     case ACTIVATION_RELU:
         cuda->activation = KERNEL_RELU;
-        cuda->activation_after = GEMM_BIAS_RELU;
+        cuda->activation_epilogue = CUDA_EPILOGUE_BIAS_RELU;
         break;
     }
 }
@@ -73,7 +73,7 @@ static enum status make_plan(struct cuda_backend *cuda, const struct engine_opti
         .batch_tokens = options->batch_tokens,
         .batch_rows = options->batch_rows,
         .weight_bytes = cuda_weights_bytes(cuda->backend.model, type),
-        .workspace_bytes = gemm_workspace_bytes(&cuda->device),
+        .workspace_bytes = cuda_gemm_workspace_bytes(&cuda->device),
         .available_bytes = (size_t)((double)free_bytes * share),
     };
     return cuda_plan_make(&cuda->request, &cuda->plan, err);
@@ -85,7 +85,7 @@ static void cuda_close(struct backend *backend)
     if (cuda->weights.memory != NULL)
         (void)cuda->api->cudaSetDevice(cuda->device.number);
     if (cuda->gemm != NULL)
-        gemm_close(cuda->gemm);
+        cuda_gemm_close(cuda->gemm);
     cuda_weights_close(cuda->api, &cuda->weights);
     free(cuda);
 }
@@ -96,7 +96,7 @@ static void describe(struct cuda_backend *cuda)
     snprintf(cuda->backend.device, sizeof cuda->backend.device, "%.80s, driver %d, cublaslt %zu, %s, gelu %s",
              cuda->device.name, cuda->device.driver, cuda->device.cublaslt,
              cuda->request.graphs > 0 ? "graphs" : "no graphs",
-             cuda->activation_after == GEMM_ALONE ? "exact" : "fast");
+             cuda->activation_epilogue == CUDA_EPILOGUE_NONE ? "exact" : "fast");
 }
 
 static enum status fill(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
@@ -108,15 +108,15 @@ static enum status fill(struct cuda_backend *cuda, const struct engine_options *
     if (options->device >= count)
         return err_set(err, STATUS_UNSUPPORTED, "there is no GPU %u: they are numbered 0 to %u", options->device,
                        count - 1);
-    TRY(cuda_device_look(cuda->api, (int)options->device, &cuda->device, err));
+    TRY(cuda_device_query(cuda->api, (int)options->device, &cuda->device, err));
     TRY(cuda_select(cuda, err));
     choose_activation(cuda, options);
     TRY(make_plan(cuda, options, err));
     describe(cuda);
     TRY(cuda_weights_open(cuda->api, model, type, &cuda->weights, err));
     cuda->backend.weight_bytes = cuda->weights.bytes;
-    struct gemm_options gemm = {.api = cuda->api, .device = &cuda->device, .candidates = options->candidates};
-    return gemm_open(&gemm, &cuda->gemm, err);
+    struct cuda_gemm_options gemm = {.api = cuda->api, .device = &cuda->device, .candidates = options->candidates};
+    return cuda_gemm_open(&gemm, &cuda->gemm, err);
 }
 
 static enum status cuda_open(const struct model *model, const struct engine_options *options, struct backend **out,
@@ -140,56 +140,56 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
 
 /* --- streams --- */
 
-static void cuda_encoder_close(struct backend_workspace *stream)
+static void cuda_workspace_close(struct backend_workspace *workspace)
 {
-    if (stream == NULL)
+    if (!workspace)
         return;
-    (void)stream->cuda->api->cudaSetDevice(stream->cuda->device.number);
-    if (stream->device.memory != NULL)
-        cuda_pass_forget(stream);
-    cuda_graphs_close(&stream->graphs);
-    if (stream->runner != NULL)
-        gemm_runner_close(stream->runner);
-    cuda_stream_close(&stream->device);
-    free(stream->ops);
-    free(stream);
+    (void)workspace->cuda->api->cudaSetDevice(workspace->cuda->device.number);
+    if (workspace->memory.device != NULL)
+        cuda_pass_abort(workspace);
+    cuda_graphs_close(&workspace->graphs);
+    if (workspace->runner != NULL)
+        cuda_gemm_runner_close(workspace->runner);
+    cuda_memory_close(&workspace->memory);
+    free(workspace->ops);
+    free(workspace);
 }
 
-static enum status stream_fill(struct backend_workspace *stream, struct err *err)
+static enum status workspace_fill(struct backend_workspace *workspace, struct err *err)
 {
-    struct cuda_backend *cuda = stream->cuda;
-    stream->ops = calloc(CUDA_PASS_OPS(cuda->backend.model->layer_count), sizeof *stream->ops);
-    if (stream->ops == NULL) {
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a CUDA stream");
+    struct cuda_backend *cuda = workspace->cuda;
+    workspace->ops = calloc(CUDA_PASS_OPS(cuda->backend.model->layer_count), sizeof *workspace->ops);
+    if (workspace->ops == NULL) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU");
     }
     TRY(cuda_select(cuda, err));
-    TRY(cuda_stream_open(cuda->api, &cuda->request, &cuda->plan, &stream->device, err));
-    atomic_fetch_add(&cuda->backend.counters->halvings, stream->device.plan.halvings);
-    stream->queue = (struct kernel_queue){.launch = cuda->api->cudaLaunchKernel,
-                                          .stream = stream->device.compute,
-                                          .multiprocessors = cuda->device.multiprocessors,
-                                          .capability = cuda->device.capability};
-    stream->graphs = (struct cuda_graphs){.api = cuda->api, .most = cuda->request.graphs};
-    return gemm_runner_open(cuda->gemm, &stream->queue, &stream->runner, err);
+    TRY(cuda_memory_open(cuda->api, &cuda->request, &cuda->plan, &workspace->memory, err));
+    atomic_fetch_add(&cuda->backend.counters->halvings, workspace->memory.plan.halvings);
+    workspace->queue = (struct kernel_queue){.launch = cuda->api->cudaLaunchKernel,
+                                             .cuda_stream = workspace->memory.compute,
+                                             .multiprocessors = cuda->device.multiprocessors,
+                                             .capability = cuda->device.capability};
+    workspace->graphs = (struct cuda_graphs){.api = cuda->api, .most = cuda->request.graphs};
+    return cuda_gemm_runner_open(cuda->gemm, &workspace->queue, &workspace->runner, err);
 }
 
-static enum status cuda_encoder_open(struct backend *backend, struct backend_workspace **out, struct err *err)
+static enum status cuda_workspace_open(struct backend *backend, struct backend_workspace **out, struct err *err)
 {
-    struct backend_workspace *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for a CUDA stream");
-    stream->cuda = (struct cuda_backend *)backend;
-    enum status status = stream_fill(stream, err);
+    struct backend_workspace *workspace = calloc(1, sizeof *workspace);
+    if (!workspace)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a workspace on the GPU");
+    workspace->cuda = (struct cuda_backend *)backend;
+    enum status status = workspace_fill(workspace, err);
     if (status == STATUS_OK)
-        *out = stream;
+        *out = workspace;
     else
-        cuda_encoder_close(stream);
+        cuda_workspace_close(workspace);
     return status;
 }
 
-static struct pass_limits cuda_limits(const struct backend_workspace *stream)
+static struct pass_limits cuda_limits(const struct backend_workspace *workspace)
 {
-    return (struct pass_limits){.tokens = stream->device.plan.tokens, .rows = stream->device.plan.rows};
+    return (struct pass_limits){.tokens = workspace->memory.plan.tokens, .rows = workspace->memory.plan.rows};
 }
 
 const struct backend_ops backend_cuda = {
@@ -199,8 +199,8 @@ const struct backend_ops backend_cuda = {
     .choose = cuda_choose,
     .open = cuda_open,
     .close = cuda_close,
-    .workspace_open = cuda_encoder_open,
-    .workspace_close = cuda_encoder_close,
+    .workspace_open = cuda_workspace_open,
+    .workspace_close = cuda_workspace_close,
     .limits = cuda_limits,
     .embed = cuda_pass_embed,
     .linear = cuda_pass_linear,

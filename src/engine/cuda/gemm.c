@@ -11,18 +11,18 @@
 #include "base/log.h"
 
 struct gemm_key {
-    struct gemm_shape shape;
+    struct cuda_gemm_shape shape;
     uint32_t rows;
 };
 
 /* What was found for a product. */
 struct gemm_pick {
     struct gemm_key key;
-    bool plain; /* no algorithm of cuBLASLt's works */
+    bool by_gemm_ex; /* no algorithm of cuBLASLt's works */
     cublasLtMatmulAlgo_t algorithm;
 };
 
-struct gemm {
+struct cuda_gemm {
     const struct cuda_api *api;
     uint32_t candidates;
     size_t workspace_bytes;
@@ -32,22 +32,22 @@ struct gemm {
     size_t count, room;
 };
 
-struct gemm_plan {
+struct cuda_gemm_plan {
     struct gemm_key key;
-    bool plain; /* by cublasGemmEx; what follows is of no use then */
+    bool by_gemm_ex; /* by cublasGemmEx; what follows is of no use then */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight, from, to;
     cublasLtMatmulAlgo_t algorithm;
 };
 
-struct gemm_runner {
-    struct gemm *gemm;
+struct cuda_gemm_runner {
+    struct cuda_gemm *gemm;
     struct kernel_queue queue;
     cublasLtHandle_t lt;
     cublasHandle_t blas; /* NULL until a plain plan is made */
     void *workspace;
-    cudaEvent_t begin, end;   /* for timing */
-    struct gemm_plan **plans; /* sorted by key; each on its own, so that it stays where it is */
+    cudaEvent_t begin, end;        /* for timing */
+    struct cuda_gemm_plan **plans; /* sorted by key; each on its own, so that it stays where it is */
     size_t count;
     size_t room;
 };
@@ -60,20 +60,20 @@ static cudaDataType_t data_type(enum kernel_type type)
 
 /* Puts the bias into the plan's description; it is another one for each layer. The heuristics look at it too: at how it
  * is aligned. */
-static cublasStatus_t set_bias(const struct gemm_runner *runner, const struct gemm_plan *plan,
-                               const struct gemm_operands *operands)
+static cublasStatus_t set_bias(const struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
+                               const struct cuda_gemm_operands *operands)
 {
-    if (plan->key.shape.after == GEMM_ALONE)
+    if (plan->key.shape.epilogue == CUDA_EPILOGUE_NONE)
         return CUBLAS_STATUS_SUCCESS;
     return runner->gemm->api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                              &operands->bias, sizeof operands->bias);
 }
 
 /* Enqueues a plan's product by cuBLASLt with the given algorithm. */
-static cublasStatus_t multiply(struct gemm_runner *runner, const struct gemm_plan *plan,
-                               const cublasLtMatmulAlgo_t *algorithm, const struct gemm_operands *operands)
+static cublasStatus_t multiply(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
+                               const cublasLtMatmulAlgo_t *algorithm, const struct cuda_gemm_operands *operands)
 {
-    const bool adds = plan->key.shape.after == GEMM_BIAS_RESIDUAL;
+    const bool adds = plan->key.shape.epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL;
     const float alpha = 1.0f;
     const float beta = adds ? 1.0f : 0.0f;
     const void *added = adds ? operands->residual : operands->to;
@@ -83,7 +83,7 @@ static cublasStatus_t multiply(struct gemm_runner *runner, const struct gemm_pla
     return runner->gemm->api->cublasLtMatmul(runner->lt, plan->desc, &alpha, operands->weight, plan->weight,
                                              operands->from, plan->from, &beta, added, plan->to, operands->to, plan->to,
                                              algorithm, runner->workspace, runner->gemm->workspace_bytes,
-                                             runner->queue.stream);
+                                             runner->queue.cuda_stream);
 }
 
 /* --- timing --- */
@@ -107,23 +107,23 @@ static const float far_behind = 1.3f; /* times the fastest's time, */
 static const float noise_ms = 0.005f; /* and this much more: by that an event may be wrong */
 static const float clearly = 0.98f;   /* of another's time */
 
-struct race {
-    struct gemm_runner *runner;
-    const struct gemm_plan *plan;
-    const struct gemm_operands *operands;
+struct tuning {
+    struct cuda_gemm_runner *runner;
+    const struct cuda_gemm_plan *plan;
+    const struct cuda_gemm_operands *operands;
     cublasLtMatmulHeuristicResult_t candidates[CANDIDATES_MAX];
-    bool out[CANDIDATES_MAX];              /* it does not work, or is far behind */
+    bool dropped[CANDIDATES_MAX];          /* it does not work, or is far behind */
     float best_ms[CANDIDATES_MAX];         /* of one product; FLT_MAX: not measured yet */
     cudaGraphExec_t graph[CANDIDATES_MAX]; /* of `launches` products; NULL: they are launched one by one */
     int count, launches;
 };
 
 /* Asks for algorithms that keep whole sums in f32 and fit our workspace. */
-static cublasStatus_t offer(struct race *race, cublasLtMatmulPreference_t preference)
+static cublasStatus_t ask_heuristics(struct tuning *tuning, cublasLtMatmulPreference_t preference)
 {
-    const struct gemm *gemm = race->runner->gemm;
+    const struct cuda_gemm *gemm = tuning->runner->gemm;
     const struct cuda_api *api = gemm->api;
-    const struct gemm_plan *plan = race->plan;
+    const struct cuda_gemm_plan *plan = tuning->plan;
     uint64_t workspace_bytes = gemm->workspace_bytes;
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int wanted = gemm->candidates < CANDIDATES_MAX ? (int)gemm->candidates : CANDIDATES_MAX;
@@ -133,25 +133,25 @@ static cublasStatus_t offer(struct race *race, cublasLtMatmulPreference_t prefer
         answer = api->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                            &reductions, sizeof reductions);
     if (answer == CUBLAS_STATUS_SUCCESS)
-        answer = api->cublasLtMatmulAlgoGetHeuristic(race->runner->lt, plan->desc, plan->weight, plan->from, plan->to,
-                                                     plan->to, preference, wanted, race->candidates, &race->count);
+        answer = api->cublasLtMatmulAlgoGetHeuristic(tuning->runner->lt, plan->desc, plan->weight, plan->from, plan->to,
+                                                     plan->to, preference, wanted, tuning->candidates, &tuning->count);
     if (answer != CUBLAS_STATUS_NOT_SUPPORTED)
         return answer;
-    race->count = 0; /* nothing is offered */
+    tuning->count = 0; /* nothing is offered */
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static enum status collect(struct race *race, struct err *err)
+static enum status collect(struct tuning *tuning, struct err *err)
 {
-    const struct cuda_api *api = race->runner->gemm->api;
+    const struct cuda_api *api = tuning->runner->gemm->api;
     cublasLtMatmulPreference_t preference;
     TRY(cuda_blas_check(api, api->cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms", err));
-    cublasStatus_t answer = offer(race, preference);
+    cublasStatus_t answer = ask_heuristics(tuning, preference);
     api->cublasLtMatmulPreferenceDestroy(preference);
     TRY(cuda_blas_check(api, answer, "asking for algorithms", err));
-    for (int i = 0; i < race->count; i++) {
-        race->out[i] = race->candidates[i].state != CUBLAS_STATUS_SUCCESS;
-        race->best_ms[i] = FLT_MAX;
+    for (int i = 0; i < tuning->count; i++) {
+        tuning->dropped[i] = tuning->candidates[i].state != CUBLAS_STATUS_SUCCESS;
+        tuning->best_ms[i] = FLT_MAX;
     }
     return STATUS_OK;
 }
@@ -162,77 +162,77 @@ static bool ends_it(enum status status)
 }
 
 /* Enqueues a candidate, by its graph if it has one. One that fails is out, unless the device or its memory failed. */
-static enum status enqueue(struct race *race, int candidate, int launches, struct err *err)
+static enum status enqueue(struct tuning *tuning, int candidate, int launches, struct err *err)
 {
     static const char what[] = "timing a product";
-    struct gemm_runner *runner = race->runner;
+    struct cuda_gemm_runner *runner = tuning->runner;
     const struct cuda_api *api = runner->gemm->api;
     cublasStatus_t answer = CUBLAS_STATUS_SUCCESS;
     enum status status = STATUS_OK;
-    if (race->graph[candidate]) {
-        status = cuda_check(api, api->cudaGraphLaunch(race->graph[candidate], runner->queue.stream), what, err);
-        race->out[candidate] = status != STATUS_OK;
+    if (tuning->graph[candidate]) {
+        status = cuda_check(api, api->cudaGraphLaunch(tuning->graph[candidate], runner->queue.cuda_stream), what, err);
+        tuning->dropped[candidate] = status != STATUS_OK;
         return ends_it(status) ? status : STATUS_OK;
     }
     for (int i = 0; i < launches && answer == CUBLAS_STATUS_SUCCESS; i++) {
-        answer = multiply(runner, race->plan, &race->candidates[candidate].algo, race->operands);
+        answer = multiply(runner, tuning->plan, &tuning->candidates[candidate].algo, tuning->operands);
     }
-    race->out[candidate] = answer != CUBLAS_STATUS_SUCCESS;
+    tuning->dropped[candidate] = answer != CUBLAS_STATUS_SUCCESS;
     status = cuda_blas_check(api, answer, what, err);
     return ends_it(status) ? status : STATUS_OK;
 }
 
 /* Runs a candidate some times between two events. */
-static enum status run(struct race *race, int candidate, int launches, float *one_ms, struct err *err)
+static enum status run(struct tuning *tuning, int candidate, int launches, float *one_ms, struct err *err)
 {
     static const char what[] = "timing a product";
-    struct gemm_runner *runner = race->runner;
+    struct cuda_gemm_runner *runner = tuning->runner;
     const struct cuda_api *api = runner->gemm->api;
-    cudaStream_t stream = runner->queue.stream;
-    TRY(cuda_check(api, api->cudaEventRecord(runner->begin, stream), what, err));
-    enum status status = enqueue(race, candidate, launches, err);
-    TRY(cuda_check(api, api->cudaEventRecord(runner->end, stream), what, err));
+    cudaStream_t cuda_stream = runner->queue.cuda_stream;
+    TRY(cuda_check(api, api->cudaEventRecord(runner->begin, cuda_stream), what, err));
+    enum status status = enqueue(tuning, candidate, launches, err);
+    TRY(cuda_check(api, api->cudaEventRecord(runner->end, cuda_stream), what, err));
     TRY(cuda_check(api, api->cudaEventSynchronize(runner->end), what, err));
     TRY(cuda_check(api, api->cudaEventElapsedTime(one_ms, runner->begin, runner->end), what, err));
     *one_ms /= (float)launches;
     return status;
 }
 
-static enum status measure(struct race *race, int candidate, int launches, struct err *err)
+static enum status measure(struct tuning *tuning, int candidate, int launches, struct err *err)
 {
     float ms = FLT_MAX;
-    TRY(run(race, candidate, launches, &ms, err));
-    if (ms < race->best_ms[candidate])
-        race->best_ms[candidate] = ms;
+    TRY(run(tuning, candidate, launches, &ms, err));
+    if (ms < tuning->best_ms[candidate])
+        tuning->best_ms[candidate] = ms;
     return STATUS_OK;
 }
 
-static float least(const struct race *race)
+static float least_ms(const struct tuning *tuning)
 {
     float ms = FLT_MAX;
-    for (int i = 0; i < race->count; i++)
-        ms = !race->out[i] && race->best_ms[i] < ms ? race->best_ms[i] : ms;
+    for (int i = 0; i < tuning->count; i++)
+        ms = !tuning->dropped[i] && tuning->best_ms[i] < ms ? tuning->best_ms[i] : ms;
     return ms;
 }
 
 /* Makes a graph of a candidate's launches. */
-static enum status capture(struct race *race, int candidate, struct err *err)
+static enum status capture(struct tuning *tuning, int candidate, struct err *err)
 {
     static const char what[] = "capturing a product";
-    struct gemm_runner *runner = race->runner;
+    struct cuda_gemm_runner *runner = tuning->runner;
     const struct cuda_api *api = runner->gemm->api;
-    cudaStream_t stream = runner->queue.stream;
+    cudaStream_t cuda_stream = runner->queue.cuda_stream;
     cudaGraph_t graph = NULL;
-    TRY(cuda_check(api, api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), what, err));
-    enum status status = enqueue(race, candidate, race->launches, err);
+    TRY(cuda_check(api, api->cudaStreamBeginCapture(cuda_stream, cudaStreamCaptureModeThreadLocal), what, err));
+    enum status status = enqueue(tuning, candidate, tuning->launches, err);
     enum status ended =
-        cuda_check(api, api->cudaStreamEndCapture(stream, &graph), what, status == STATUS_OK ? err : NULL);
+        cuda_check(api, api->cudaStreamEndCapture(cuda_stream, &graph), what, status == STATUS_OK ? err : NULL);
     status = status == STATUS_OK ? ended : status;
     if (status == STATUS_OK) {
-        status = cuda_check(api, api->cudaGraphInstantiate(&race->graph[candidate], graph, 0), what, err);
+        status = cuda_check(api, api->cudaGraphInstantiate(&tuning->graph[candidate], graph, 0), what, err);
     }
     if (status != STATUS_OK) {
-        race->graph[candidate] = NULL;
+        tuning->graph[candidate] = NULL;
     }
     if (graph) {
         (void)api->cudaGraphDestroy(graph);
@@ -240,91 +240,91 @@ static enum status capture(struct race *race, int candidate, struct err *err)
     return status;
 }
 
-static void drop_graphs(struct race *race)
+static void drop_graphs(struct tuning *tuning)
 {
-    for (int i = 0; i < race->count; i++) {
-        if (race->graph[i]) {
-            (void)race->runner->gemm->api->cudaGraphExecDestroy(race->graph[i]);
+    for (int i = 0; i < tuning->count; i++) {
+        if (tuning->graph[i]) {
+            (void)tuning->runner->gemm->api->cudaGraphExecDestroy(tuning->graph[i]);
         }
-        race->graph[i] = NULL;
+        tuning->graph[i] = NULL;
     }
 }
 
 /* One that cannot be captured is out, as it would be of no use in a pass's graph; where that is all of them, they are
  * launched one by one. */
-static enum status capture_all(struct race *race, struct err *err)
+static enum status capture_all(struct tuning *tuning, struct err *err)
 {
     bool fails[CANDIDATES_MAX] = {false}, captured = false;
-    for (int i = 0; i < race->count; i++) {
-        if (race->out[i]) {
+    for (int i = 0; i < tuning->count; i++) {
+        if (tuning->dropped[i]) {
             continue;
         }
-        enum status status = capture(race, i, err);
+        enum status status = capture(tuning, i, err);
         if (ends_it(status)) {
             return status;
         }
-        fails[i] = race->graph[i] == NULL;
-        captured = captured || race->graph[i] != NULL;
+        fails[i] = tuning->graph[i] == NULL;
+        captured = captured || tuning->graph[i] != NULL;
     }
-    for (int i = 0; i < race->count; i++) {
-        race->out[i] = fails[i] ? captured : race->out[i];
+    for (int i = 0; i < tuning->count; i++) {
+        tuning->dropped[i] = fails[i] ? captured : tuning->dropped[i];
     }
     return STATUS_OK;
 }
 
-static int left(const struct race *race)
+static int left(const struct tuning *tuning)
 {
     int count = 0;
-    for (int i = 0; i < race->count; i++) {
-        count += !race->out[i];
+    for (int i = 0; i < tuning->count; i++) {
+        count += !tuning->dropped[i];
     }
     return count;
 }
 
-static enum status last_rounds(struct race *race, struct err *err)
+static enum status last_rounds(struct tuning *tuning, struct err *err)
 {
-    TRY(capture_all(race, err));
+    TRY(capture_all(tuning, err));
     for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < race->count; i++) {
-            if (!race->out[i]) {
-                TRY(measure(race, i, race->launches, err));
+        for (int i = 0; i < tuning->count; i++) {
+            if (!tuning->dropped[i]) {
+                TRY(measure(tuning, i, tuning->launches, err));
             }
         }
     }
     return STATUS_OK;
 }
 
-static enum status hold(struct race *race, struct err *err)
+static enum status tune(struct tuning *tuning, struct err *err)
 {
-    for (int i = 0; i < race->count; i++) {
+    for (int i = 0; i < tuning->count; i++) {
         float unmeasured;
-        if (!race->out[i])
-            TRY(run(race, i, 1, &unmeasured, err));
-        if (!race->out[i])
-            TRY(measure(race, i, 1, err));
+        if (!tuning->dropped[i])
+            TRY(run(tuning, i, 1, &unmeasured, err));
+        if (!tuning->dropped[i])
+            TRY(measure(tuning, i, 1, err));
     }
-    float bound_ms = least(race) * far_behind + noise_ms;
-    float launches = round_ms / (least(race) + 1e-6f);
-    race->launches = (int)(launches > LAUNCHES_MAX ? LAUNCHES_MAX : launches < 1.0f ? 1.0f : launches);
-    for (int i = 0; i < race->count; i++)
-        race->out[i] = race->out[i] || race->best_ms[i] > bound_ms;
-    if (left(race) < 2) {
+    float bound_ms = least_ms(tuning) * far_behind + noise_ms;
+    float launches = round_ms / (least_ms(tuning) + 1e-6f);
+    tuning->launches = (int)(launches > LAUNCHES_MAX ? LAUNCHES_MAX : launches < 1.0f ? 1.0f : launches);
+    for (int i = 0; i < tuning->count; i++)
+        tuning->dropped[i] = tuning->dropped[i] || tuning->best_ms[i] > bound_ms;
+    if (left(tuning) < 2) {
         return STATUS_OK;
     }
-    for (int i = 0; i < race->count; i++) {
-        race->best_ms[i] = FLT_MAX; /* with its launch; from here on without */
+    for (int i = 0; i < tuning->count; i++) {
+        tuning->best_ms[i] = FLT_MAX; /* with its launch; from here on without */
     }
-    enum status status = last_rounds(race, err);
-    drop_graphs(race);
+    enum status status = last_rounds(tuning, err);
+    drop_graphs(tuning);
     return status;
 }
 
 /* The first candidate that none after it beats clearly; -1: none works. */
-static int winner(const struct race *race)
+static int fastest(const struct tuning *tuning)
 {
     int best = -1;
-    for (int i = 0; i < race->count; i++) {
-        if (!race->out[i] && (best < 0 || race->best_ms[i] < clearly * race->best_ms[best]))
+    for (int i = 0; i < tuning->count; i++) {
+        if (!tuning->dropped[i] && (best < 0 || tuning->best_ms[i] < clearly * tuning->best_ms[best]))
             best = i;
     }
     return best;
@@ -332,50 +332,51 @@ static int winner(const struct race *race)
 
 /* Finds the fastest of what the heuristics offer for the plan; a plain pick when none of that works.
  * Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY, STATUS_INTERNAL. */
-static enum status time_algorithms(struct gemm_runner *runner, const struct gemm_plan *plan,
-                                   const struct gemm_operands *operands, struct gemm_pick *out, struct err *err)
+static enum status choose_algorithm(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
+                                    const struct cuda_gemm_operands *operands, struct gemm_pick *out, struct err *err)
 {
-    struct race race = {.runner = runner, .plan = plan, .operands = operands};
+    struct tuning tuning = {.runner = runner, .plan = plan, .operands = operands};
     bool timed = runner->gemm->candidates > 1;
-    TRY(collect(&race, err));
+    TRY(collect(&tuning, err));
     if (timed)
-        TRY(hold(&race, err));
-    int best = winner(&race);
-    out->plain = best < 0;
-    if (!out->plain) {
-        out->algorithm = race.candidates[best].algo;
+        TRY(tune(&tuning, err));
+    int best = fastest(&tuning);
+    out->by_gemm_ex = best < 0;
+    if (!out->by_gemm_ex) {
+        out->algorithm = tuning.candidates[best].algo;
     }
     log_debug("gemm_timed", log_int("outputs", plan->key.shape.outputs), log_int("inputs", plan->key.shape.inputs),
-              log_int("rows", plan->key.rows), log_int("after", plan->key.shape.after), log_int("chosen", best),
-              log_int("of", race.count), log_int("ns", timed && best >= 0 ? (int64_t)(race.best_ms[best] * 1e6f) : 0));
+              log_int("rows", plan->key.rows), log_int("epilogue", plan->key.shape.epilogue), log_int("chosen", best),
+              log_int("of", tuning.count),
+              log_int("ns", timed && best >= 0 ? (int64_t)(tuning.best_ms[best] * 1e6f) : 0));
     return STATUS_OK;
 }
 
 /* --- what one device knows --- */
 
-size_t gemm_workspace_bytes(const struct cuda_device *device)
+size_t cuda_gemm_workspace_bytes(const struct cuda_device *device)
 {
     size_t wanted =
         device->capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20; /* what NVIDIA advises, and a little */
-    size_t share = device->memory_bytes / 256 / GEMM_ALIGNMENT * GEMM_ALIGNMENT;
+    size_t share = device->memory_bytes / 256 / CUDA_GEMM_ALIGNMENT * CUDA_GEMM_ALIGNMENT;
     return share < wanted ? share : wanted;
 }
 
-enum status gemm_open(const struct gemm_options *options, struct gemm **out, struct err *err)
+enum status cuda_gemm_open(const struct cuda_gemm_options *options, struct cuda_gemm **out, struct err *err)
 {
-    struct gemm *gemm = calloc(1, sizeof *gemm);
+    struct cuda_gemm *gemm = calloc(1, sizeof *gemm);
     if (!gemm) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
     }
     gemm->api = options->api;
     gemm->candidates = options->candidates == 0 ? DEFAULT_CANDIDATES : options->candidates;
-    gemm->workspace_bytes = gemm_workspace_bytes(options->device);
+    gemm->workspace_bytes = cuda_gemm_workspace_bytes(options->device);
     pthread_mutex_init(&gemm->mutex, NULL);
     *out = gemm;
     return STATUS_OK;
 }
 
-void gemm_close(struct gemm *gemm)
+void cuda_gemm_close(struct cuda_gemm *gemm)
 {
     if (!gemm) {
         return;
@@ -395,14 +396,14 @@ static int compare(uint32_t a, uint32_t b)
 static int compare_keys(const struct gemm_key *a, const struct gemm_key *b)
 {
     int order = compare(a->shape.type, b->shape.type);
-    order = order != 0 ? order : compare(a->shape.after, b->shape.after);
+    order = order != 0 ? order : compare(a->shape.epilogue, b->shape.epilogue);
     order = order != 0 ? order : compare(a->shape.outputs, b->shape.outputs);
     order = order != 0 ? order : compare(a->shape.inputs, b->shape.inputs);
     return order != 0 ? order : compare(a->rows, b->rows);
 }
 
 /* Where the key's pick is, or would stand. The mutex is held. */
-static size_t pick_place(const struct gemm *gemm, const struct gemm_key *key)
+static size_t pick_index(const struct cuda_gemm *gemm, const struct gemm_key *key)
 {
     size_t low = 0, high = gemm->count;
     while (low < high) {
@@ -416,20 +417,20 @@ static size_t pick_place(const struct gemm *gemm, const struct gemm_key *key)
     return low;
 }
 
-static bool find_pick(struct gemm *gemm, const struct gemm_key *key, struct gemm_pick *out)
+static bool find_pick(struct cuda_gemm *gemm, const struct gemm_key *key, struct gemm_pick *out)
 {
     pthread_mutex_lock(&gemm->mutex);
-    size_t place = pick_place(gemm, key);
-    bool found = place < gemm->count && compare_keys(&gemm->picks[place].key, key) == 0;
+    size_t index = pick_index(gemm, key);
+    bool found = index < gemm->count && compare_keys(&gemm->picks[index].key, key) == 0;
     if (found) {
-        *out = gemm->picks[place];
+        *out = gemm->picks[index];
     }
     pthread_mutex_unlock(&gemm->mutex);
     return found;
 }
 
 /* The mutex is held. */
-static enum status insert_pick(struct gemm *gemm, size_t place, const struct gemm_pick *pick, struct err *err)
+static enum status insert_pick(struct cuda_gemm *gemm, size_t index, const struct gemm_pick *pick, struct err *err)
 {
     if (gemm->count == gemm->room) {
         size_t room = gemm->room * 2 + 64;
@@ -440,22 +441,22 @@ static enum status insert_pick(struct gemm *gemm, size_t place, const struct gem
         gemm->picks = picks;
         gemm->room = room;
     }
-    memmove(&gemm->picks[place + 1], &gemm->picks[place], (gemm->count - place) * sizeof *pick);
-    gemm->picks[place] = *pick;
+    memmove(&gemm->picks[index + 1], &gemm->picks[index], (gemm->count - index) * sizeof *pick);
+    gemm->picks[index] = *pick;
     gemm->count++;
     return STATUS_OK;
 }
 
 /* Stores what one runner has found, unless another was faster: all must use the same. */
-static enum status store_pick(struct gemm *gemm, struct gemm_pick *pick, struct err *err)
+static enum status store_pick(struct cuda_gemm *gemm, struct gemm_pick *pick, struct err *err)
 {
     enum status status = STATUS_OK;
     pthread_mutex_lock(&gemm->mutex);
-    size_t place = pick_place(gemm, &pick->key);
-    if (place < gemm->count && compare_keys(&gemm->picks[place].key, &pick->key) == 0) {
-        *pick = gemm->picks[place];
+    size_t index = pick_index(gemm, &pick->key);
+    if (index < gemm->count && compare_keys(&gemm->picks[index].key, &pick->key) == 0) {
+        *pick = gemm->picks[index];
     } else {
-        status = insert_pick(gemm, place, pick, err);
+        status = insert_pick(gemm, index, pick, err);
     }
     pthread_mutex_unlock(&gemm->mutex);
     return status;
@@ -463,11 +464,11 @@ static enum status store_pick(struct gemm *gemm, struct gemm_pick *pick, struct 
 
 /* --- runners --- */
 
-enum status gemm_runner_open(struct gemm *gemm, const struct kernel_queue *queue, struct gemm_runner **out,
-                             struct err *err)
+enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_queue *queue,
+                                  struct cuda_gemm_runner **out, struct err *err)
 {
     const struct cuda_api *api = gemm->api;
-    struct gemm_runner *runner = calloc(1, sizeof *runner);
+    struct cuda_gemm_runner *runner = calloc(1, sizeof *runner);
     if (runner == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
     runner->gemm = gemm;
@@ -482,14 +483,14 @@ enum status gemm_runner_open(struct gemm *gemm, const struct kernel_queue *queue
     if (status == STATUS_OK)
         status = cuda_check(api, api->cudaEventCreateWithFlags(&runner->end, cudaEventDefault), "making an event", err);
     if (status != STATUS_OK) {
-        gemm_runner_close(runner);
+        cuda_gemm_runner_close(runner);
         return status;
     }
     *out = runner;
     return STATUS_OK;
 }
 
-static void plan_close(const struct cuda_api *api, struct gemm_plan *plan)
+static void plan_close(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 {
     if (plan->desc != NULL)
         api->cublasLtMatmulDescDestroy(plan->desc);
@@ -502,7 +503,7 @@ static void plan_close(const struct cuda_api *api, struct gemm_plan *plan)
     free(plan);
 }
 
-void gemm_runner_close(struct gemm_runner *runner)
+void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
 {
     if (runner == NULL)
         return;
@@ -526,14 +527,16 @@ void gemm_runner_close(struct gemm_runner *runner)
 /* --- plans --- */
 
 /* cuBLASLt counts columns first: our row-major [rows, n] is its n x rows, and a product is weight^T * from. */
-static cublasStatus_t describe(const struct cuda_api *api, struct gemm_plan *plan)
+static cublasStatus_t describe(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 {
     static const cublasLtEpilogue_t epilogues[] = {
-        [GEMM_ALONE] = CUBLASLT_EPILOGUE_DEFAULT,       [GEMM_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [GEMM_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_BIAS, [GEMM_BIAS_RELU] = CUBLASLT_EPILOGUE_RELU_BIAS,
-        [GEMM_BIAS_RESIDUAL] = CUBLASLT_EPILOGUE_BIAS,
+        [CUDA_EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
+        [CUDA_EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [CUDA_EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_BIAS,
+        [CUDA_EPILOGUE_BIAS_RELU] = CUBLASLT_EPILOGUE_RELU_BIAS,
+        [CUDA_EPILOGUE_BIAS_RESIDUAL] = CUBLASLT_EPILOGUE_BIAS,
     };
-    const struct gemm_shape *shape = &plan->key.shape;
+    const struct cuda_gemm_shape *shape = &plan->key.shape;
     cudaDataType_t type = data_type(shape->type);
     cublasOperation_t transposed = CUBLAS_OP_T;
     cublasStatus_t answer = api->cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -542,7 +545,7 @@ static cublasStatus_t describe(const struct cuda_api *api, struct gemm_plan *pla
                                                      sizeof transposed);
     if (answer == CUBLAS_STATUS_SUCCESS)
         answer = api->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                                     &epilogues[shape->after], sizeof epilogues[0]);
+                                                     &epilogues[shape->epilogue], sizeof epilogues[0]);
     if (answer == CUBLAS_STATUS_SUCCESS)
         answer = api->cublasLtMatrixLayoutCreate(&plan->weight, type, shape->inputs, shape->outputs, shape->inputs);
     if (answer == CUBLAS_STATUS_SUCCESS)
@@ -553,10 +556,10 @@ static cublasStatus_t describe(const struct cuda_api *api, struct gemm_plan *pla
 }
 
 /* cuBLAS as the plain products need it: our workspace, so that nothing is allocated in a capture, and whole sums. */
-static cublasStatus_t set_up_blas(const struct gemm_runner *runner)
+static cublasStatus_t set_up_blas(const struct cuda_gemm_runner *runner)
 {
     const struct cuda_api *api = runner->gemm->api;
-    cublasStatus_t answer = api->cublasSetStream_v2(runner->blas, runner->queue.stream);
+    cublasStatus_t answer = api->cublasSetStream_v2(runner->blas, runner->queue.cuda_stream);
     if (answer == CUBLAS_STATUS_SUCCESS)
         answer = api->cublasSetWorkspace_v2(runner->blas, runner->workspace, runner->gemm->workspace_bytes);
     if (answer == CUBLAS_STATUS_SUCCESS)
@@ -564,7 +567,7 @@ static cublasStatus_t set_up_blas(const struct gemm_runner *runner)
     return answer;
 }
 
-static enum status open_blas(struct gemm_runner *runner, struct err *err)
+static enum status open_blas(struct cuda_gemm_runner *runner, struct err *err)
 {
     const struct cuda_api *api = runner->gemm->api;
     if (runner->blas != NULL)
@@ -581,24 +584,24 @@ static enum status open_blas(struct gemm_runner *runner, struct err *err)
 }
 
 /* Finds the plan's algorithm: the one that is known, else the fastest; where there is none, cublasGemmEx's. */
-static enum status choose(struct gemm_runner *runner, struct gemm_plan *plan, const struct gemm_operands *operands,
-                          struct err *err)
+static enum status choose(struct cuda_gemm_runner *runner, struct cuda_gemm_plan *plan,
+                          const struct cuda_gemm_operands *operands, struct err *err)
 {
     TRY(cuda_blas_check(runner->gemm->api, set_bias(runner, plan, operands), "setting a bias", err));
     struct gemm_pick pick = {.key = plan->key};
     if (!find_pick(runner->gemm, &plan->key, &pick)) {
-        TRY(time_algorithms(runner, plan, operands, &pick, err));
+        TRY(choose_algorithm(runner, plan, operands, &pick, err));
         TRY(store_pick(runner->gemm, &pick, err));
     }
     plan->algorithm = pick.algorithm;
-    plan->plain = pick.plain;
-    return plan->plain ? open_blas(runner, err) : STATUS_OK;
+    plan->by_gemm_ex = pick.by_gemm_ex;
+    return plan->by_gemm_ex ? open_blas(runner, err) : STATUS_OK;
 }
 
-static enum status make_plan(struct gemm_runner *runner, const struct gemm_key *key,
-                             const struct gemm_operands *operands, struct gemm_plan **out, struct err *err)
+static enum status make_plan(struct cuda_gemm_runner *runner, const struct gemm_key *key,
+                             const struct cuda_gemm_operands *operands, struct cuda_gemm_plan **out, struct err *err)
 {
-    struct gemm_plan *plan = calloc(1, sizeof *plan);
+    struct cuda_gemm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for a matrix product");
     plan->key = *key;
@@ -617,7 +620,7 @@ static enum status make_plan(struct gemm_runner *runner, const struct gemm_key *
 }
 
 /* Where the key's plan is, or would stand. */
-static size_t place_of(const struct gemm_runner *runner, const struct gemm_key *key)
+static size_t plan_index(const struct cuda_gemm_runner *runner, const struct gemm_key *key)
 {
     size_t low = 0;
     size_t high = runner->count;
@@ -631,27 +634,29 @@ static size_t place_of(const struct gemm_runner *runner, const struct gemm_key *
     return low;
 }
 
-enum status gemm_prepare(struct gemm_runner *runner, const struct gemm_shape *shape, uint32_t rows,
-                         const struct gemm_operands *operands, const struct gemm_plan **out, struct err *err)
+enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda_gemm_shape *shape, uint32_t rows,
+                              const struct cuda_gemm_operands *operands, const struct cuda_gemm_plan **out,
+                              struct err *err)
 {
     const struct gemm_key key = {*shape, rows};
-    size_t place = place_of(runner, &key);
-    if (place < runner->count && compare_keys(&runner->plans[place]->key, &key) == 0) {
-        *out = runner->plans[place];
+    size_t index = plan_index(runner, &key);
+    if (index < runner->count && compare_keys(&runner->plans[index]->key, &key) == 0) {
+        *out = runner->plans[index];
         return STATUS_OK;
     }
     if (runner->count == runner->room) {
         size_t room = runner->room * 2 + 16;
-        struct gemm_plan **plans = realloc(runner->plans, room * sizeof(struct gemm_plan *));
+        struct cuda_gemm_plan **plans = realloc(runner->plans, room * sizeof(struct cuda_gemm_plan *));
         if (plans == NULL)
             return err_set(err, STATUS_NO_MEMORY, "no memory for matrix products");
         runner->plans = plans;
         runner->room = room;
     }
-    struct gemm_plan *plan = NULL;
+    struct cuda_gemm_plan *plan = NULL;
     TRY(make_plan(runner, &key, operands, &plan, err));
-    memmove(&runner->plans[place + 1], &runner->plans[place], (runner->count - place) * sizeof(struct gemm_plan *));
-    runner->plans[place] = plan;
+    memmove(&runner->plans[index + 1], &runner->plans[index],
+            (runner->count - index) * sizeof(struct cuda_gemm_plan *));
+    runner->plans[index] = plan;
     runner->count++;
     *out = plan;
     return STATUS_OK;
@@ -659,17 +664,19 @@ enum status gemm_prepare(struct gemm_runner *runner, const struct gemm_shape *sh
 
 /* --- running --- */
 
-static enum kernel_activation activation_of(enum gemm_after after)
+static enum kernel_activation activation_of(enum cuda_epilogue epilogue)
 {
-    return after == GEMM_BIAS_GELU ? KERNEL_GELU_TANH : after == GEMM_BIAS_RELU ? KERNEL_RELU : KERNEL_IDENTITY;
+    return epilogue == CUDA_EPILOGUE_BIAS_GELU   ? KERNEL_GELU_TANH
+           : epilogue == CUDA_EPILOGUE_BIAS_RELU ? KERNEL_RELU
+                                                 : KERNEL_IDENTITY;
 }
 
-static enum status add_bias(struct gemm_runner *runner, const struct gemm_plan *plan,
-                            const struct gemm_operands *operands, struct err *err)
+static enum status add_bias(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
+                            const struct cuda_gemm_operands *operands, struct err *err)
 {
     const struct kernel_activate_args args = {
         .type = plan->key.shape.type,
-        .activation = activation_of(plan->key.shape.after),
+        .activation = activation_of(plan->key.shape.epilogue),
         .bound = plan->key.rows,
         .width = plan->key.shape.outputs,
         .count = operands->count,
@@ -680,20 +687,20 @@ static enum status add_bias(struct gemm_runner *runner, const struct gemm_plan *
 }
 
 /* The product is rounded to its type once more than in one step, before the bias is added. */
-static enum status multiply_plainly(struct gemm_runner *runner, const struct gemm_plan *plan,
-                                    const struct gemm_operands *operands, struct err *err)
+static enum status multiply_by_gemm_ex(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
+                                       const struct cuda_gemm_operands *operands, struct err *err)
 {
     const struct cuda_api *api = runner->gemm->api;
-    const struct gemm_shape *shape = &plan->key.shape;
+    const struct cuda_gemm_shape *shape = &plan->key.shape;
     const cudaDataType_t type = data_type(shape->type);
-    const bool adds = shape->after == GEMM_BIAS_RESIDUAL;
+    const bool adds = shape->epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL;
     const float alpha = 1.0f;
     const float beta = adds ? 1.0f : 0.0f;
     if (adds && operands->residual != operands->to)
         TRY(cuda_check(api,
                        api->cudaMemcpyAsync(operands->to, operands->residual,
                                             (size_t)plan->key.rows * shape->outputs * kernel_type_bytes(shape->type),
-                                            cudaMemcpyDeviceToDevice, runner->queue.stream),
+                                            cudaMemcpyDeviceToDevice, runner->queue.cuda_stream),
                        "copying a residual", err));
     TRY(cuda_blas_check(api,
                         api->cublasGemmEx(runner->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)shape->outputs,
@@ -702,7 +709,7 @@ static enum status multiply_plainly(struct gemm_runner *runner, const struct gem
                                           operands->to, type, (int)shape->outputs, CUBLAS_COMPUTE_32F,
                                           CUBLAS_GEMM_DEFAULT),
                         "a plain product", err));
-    return shape->after == GEMM_ALONE ? STATUS_OK : add_bias(runner, plan, operands, err);
+    return shape->epilogue == CUDA_EPILOGUE_NONE ? STATUS_OK : add_bias(runner, plan, operands, err);
 }
 
 static bool is_aligned(const void *address, uintptr_t to)
@@ -710,15 +717,16 @@ static bool is_aligned(const void *address, uintptr_t to)
     return (uintptr_t)address % to == 0;
 }
 
-enum status gemm_run(struct gemm_runner *runner, const struct gemm_plan *plan, const struct gemm_operands *operands,
-                     struct err *err)
+enum status cuda_gemm_run(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
+                          const struct cuda_gemm_operands *operands, struct err *err)
 {
-    assert(is_aligned(operands->from, GEMM_ALIGNMENT) && is_aligned(operands->weight, GEMM_ALIGNMENT));
-    assert(is_aligned(operands->to, GEMM_ALIGNMENT));
-    assert(plan->key.shape.after != GEMM_BIAS_RESIDUAL || is_aligned(operands->residual, GEMM_ALIGNMENT));
-    assert(plan->key.shape.after == GEMM_ALONE || is_aligned(operands->bias, GEMM_BIAS_ALIGNMENT));
-    if (plan->plain)
-        return multiply_plainly(runner, plan, operands, err);
+    assert(is_aligned(operands->from, CUDA_GEMM_ALIGNMENT) && is_aligned(operands->weight, CUDA_GEMM_ALIGNMENT));
+    assert(is_aligned(operands->to, CUDA_GEMM_ALIGNMENT));
+    assert(plan->key.shape.epilogue != CUDA_EPILOGUE_BIAS_RESIDUAL ||
+           is_aligned(operands->residual, CUDA_GEMM_ALIGNMENT));
+    assert(plan->key.shape.epilogue == CUDA_EPILOGUE_NONE || is_aligned(operands->bias, CUDA_GEMM_BIAS_ALIGNMENT));
+    if (plan->by_gemm_ex)
+        return multiply_by_gemm_ex(runner, plan, operands, err);
     cublasStatus_t answer = multiply(runner, plan, &plan->algorithm, operands);
     return cuda_blas_check(runner->gemm->api, answer, "a product", err);
 }

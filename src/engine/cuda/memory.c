@@ -113,26 +113,26 @@ static size_t output_bytes(uint32_t rows, uint32_t dim)
     return (size_t)rows * dim * sizeof(float);
 }
 
-static struct cuda_places lay_out(const struct cuda_plan_request *request, uint32_t tokens, uint32_t rows)
+static struct cuda_offsets lay_out(const struct cuda_plan_request *request, uint32_t tokens, uint32_t rows)
 {
     const struct model *model = request->model;
     size_t element = request->element_bytes, used = 0, hidden = element * model->hidden;
     size_t wide = larger(3 * hidden, element * model->intermediate_size);
     size_t ragged = cuda_ragged_layout(tokens, rows).bytes;
-    struct cuda_places places = {
+    struct cuda_offsets offsets = {
         .x = part(&used, tokens * hidden),
         .y = part(&used, tokens * hidden),
         .wide = part(&used, tokens * wide),
     };
-    places.first = part(&used, model->pooling == POOLING_CLS ? rows * hidden : 0);
-    places.ragged = part(&used, ragged);
+    offsets.first = part(&used, model->pooling == POOLING_CLS ? rows * hidden : 0);
+    offsets.ragged = part(&used, ragged);
     for (unsigned slot = 0; slot < request->slots; slot++) {
-        places.slot_ragged[slot] = part(&used, ragged);
-        places.slot_output[slot] = part(&used, output_bytes(rows, model->dim));
-        places.slot_finite[slot] = part(&used, rows * sizeof(uint32_t));
+        offsets.slot_ragged[slot] = part(&used, ragged);
+        offsets.slot_output[slot] = part(&used, output_bytes(rows, model->dim));
+        offsets.slot_finite[slot] = part(&used, rows * sizeof(uint32_t));
     }
-    places.bytes = used;
-    return places;
+    offsets.bytes = used;
+    return offsets;
 }
 
 static void fill(const struct cuda_plan_request *request, struct cuda_plan *plan)
@@ -141,11 +141,11 @@ static void fill(const struct cuda_plan_request *request, struct cuda_plan *plan
     size_t graph = CUDA_GRAPH_BYTES + (size_t)request->model->layer_count * CUDA_GRAPH_LAYER_BYTES;
     plan->rows = rows < plan->tokens ? rows : plan->tokens;
     plan->dim = request->model->dim;
-    plan->places = lay_out(request, plan->tokens, plan->rows);
+    plan->offsets = lay_out(request, plan->tokens, plan->rows);
     plan->ragged_bytes = aligned(cuda_ragged_layout(plan->tokens, plan->rows).bytes);
     plan->pinned_bytes = request->slots * (plan->ragged_bytes + aligned(output_bytes(plan->rows, plan->dim)));
     plan->graph_bytes = request->graphs * graph;
-    plan->total_bytes = request->weight_bytes + plan->places.bytes + request->workspace_bytes + plan->graph_bytes;
+    plan->total_bytes = request->weight_bytes + plan->offsets.bytes + request->workspace_bytes + plan->graph_bytes;
 }
 
 enum status cuda_plan_halve(const struct cuda_plan_request *request, struct cuda_plan *plan, struct err *err)
@@ -156,7 +156,7 @@ enum status cuda_plan_halve(const struct cuda_plan_request *request, struct cuda
                        "no device memory for one text of %u tokens: it takes %zu MiB (weights %zu, activations %zu), "
                        "and %zu may be taken",
                        request->model->max_tokens, plan->total_bytes >> 20, request->weight_bytes >> 20,
-                       plan->places.bytes >> 20, request->available_bytes >> 20);
+                       plan->offsets.bytes >> 20, request->available_bytes >> 20);
     uint32_t half = cuda_bucket_tokens(plan->tokens / 2);
     plan->tokens = half > least ? half : least;
     plan->halvings++;
@@ -184,57 +184,57 @@ enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_
  * because one that sleeps is woken late. */
 enum { POLL_NS = 1000000 };
 
-static enum status check(const struct cuda_stream *stream, cudaError_t answer, const char *what, struct err *err)
+static enum status check(const struct cuda_memory *memory, cudaError_t answer, const char *what, struct err *err)
 {
-    return cuda_check(stream->api, answer, what, err);
+    return cuda_check(memory->api, answer, what, err);
 }
 
 /* --- open and close --- */
 
-static enum status reserve(struct cuda_stream *stream, struct err *err)
+static enum status reserve(struct cuda_memory *memory, struct err *err)
 {
-    const struct cuda_api *api = stream->api;
-    void *memory;
-    TRY(check(stream, api->cudaMalloc(&memory, stream->plan.places.bytes), "memory for a pass", err));
-    stream->memory = memory;
-    TRY(check(stream, api->cudaHostAlloc(&memory, stream->plan.pinned_bytes, cudaHostAllocDefault),
+    const struct cuda_api *api = memory->api;
+    void *block;
+    TRY(check(memory, api->cudaMalloc(&block, memory->plan.offsets.bytes), "memory for a pass", err));
+    memory->device = block;
+    TRY(check(memory, api->cudaHostAlloc(&block, memory->plan.pinned_bytes, cudaHostAllocDefault),
               "pinned memory for a pass", err));
-    stream->pinned = memory;
+    memory->pinned = block;
     return STATUS_OK;
 }
 
-static void give_back(struct cuda_stream *stream)
+static void give_back(struct cuda_memory *memory)
 {
-    if (stream->memory != NULL)
-        (void)stream->api->cudaFree(stream->memory);
-    if (stream->pinned != NULL)
-        (void)stream->api->cudaFreeHost(stream->pinned);
-    stream->memory = stream->pinned = NULL;
+    if (memory->device != NULL)
+        (void)memory->api->cudaFree(memory->device);
+    if (memory->pinned != NULL)
+        (void)memory->api->cudaFreeHost(memory->pinned);
+    memory->device = memory->pinned = NULL;
 }
 
-static void place_slots(struct cuda_stream *stream)
+static void place_slots(struct cuda_memory *memory)
 {
-    const struct cuda_plan *plan = &stream->plan;
+    const struct cuda_plan *plan = &memory->plan;
     for (unsigned i = 0; i < CUDA_SLOTS; i++) {
-        struct cuda_slot *slot = &stream->slots[i];
-        slot->ragged = stream->memory + plan->places.slot_ragged[i];
-        slot->output = (float *)(void *)(stream->memory + plan->places.slot_output[i]);
-        slot->finite = (uint32_t *)(void *)(stream->memory + plan->places.slot_finite[i]);
-        char *pinned = stream->pinned + plan->pinned_bytes / CUDA_SLOTS * i;
+        struct cuda_slot *slot = &memory->slots[i];
+        slot->ragged = memory->device + plan->offsets.slot_ragged[i];
+        slot->output = (float *)(void *)(memory->device + plan->offsets.slot_output[i]);
+        slot->finite = (uint32_t *)(void *)(memory->device + plan->offsets.slot_finite[i]);
+        char *pinned = memory->pinned + plan->pinned_bytes / CUDA_SLOTS * i;
         slot->ragged_host = pinned;
         slot->output_host = (float *)(void *)(pinned + plan->ragged_bytes);
     }
 }
 
-static enum status make_events(struct cuda_stream *stream, struct err *err)
+static enum status make_events(struct cuda_memory *memory, struct err *err)
 {
-    const struct cuda_api *api = stream->api;
+    const struct cuda_api *api = memory->api;
     static const char what[] = "events of a stream";
     for (unsigned i = 0; i < CUDA_SLOTS; i++) {
-        struct cuda_slot *slot = &stream->slots[i];
-        TRY(check(stream, api->cudaEventCreateWithFlags(&slot->arrived, cudaEventDisableTiming), what, err));
-        TRY(check(stream, api->cudaEventCreateWithFlags(&slot->computed, cudaEventDisableTiming), what, err));
-        TRY(check(stream,
+        struct cuda_slot *slot = &memory->slots[i];
+        TRY(check(memory, api->cudaEventCreateWithFlags(&slot->arrived, cudaEventDisableTiming), what, err));
+        TRY(check(memory, api->cudaEventCreateWithFlags(&slot->computed, cudaEventDisableTiming), what, err));
+        TRY(check(memory,
                   api->cudaEventCreateWithFlags(&slot->delivered, cudaEventDisableTiming | cudaEventBlockingSync), what,
                   err));
     }
@@ -242,44 +242,44 @@ static enum status make_events(struct cuda_stream *stream, struct err *err)
 }
 
 /* What gaps hold is computed with, so memory starts as zeros. */
-static enum status make_all(struct cuda_stream *stream, const struct cuda_plan_request *request, struct err *err)
+static enum status make_all(struct cuda_memory *memory, const struct cuda_plan_request *request, struct err *err)
 {
-    const struct cuda_api *api = stream->api;
+    const struct cuda_api *api = memory->api;
     static const char what[] = "opening a stream";
     enum status status;
-    while ((status = reserve(stream, err)) == STATUS_NO_MEMORY) {
-        give_back(stream);
-        TRY(cuda_plan_halve(request, &stream->plan, err));
+    while ((status = reserve(memory, err)) == STATUS_NO_MEMORY) {
+        give_back(memory);
+        TRY(cuda_plan_halve(request, &memory->plan, err));
     }
     TRY(status);
-    place_slots(stream);
-    TRY(check(stream, api->cudaStreamCreateWithFlags(&stream->in, cudaStreamNonBlocking), what, err));
-    TRY(check(stream, api->cudaStreamCreateWithFlags(&stream->compute, cudaStreamNonBlocking), what, err));
-    TRY(check(stream, api->cudaStreamCreateWithFlags(&stream->out, cudaStreamNonBlocking), what, err));
-    TRY(make_events(stream, err));
-    TRY(check(stream, api->cudaMemsetAsync(stream->memory, 0, stream->plan.places.bytes, stream->compute), what, err));
-    return check(stream, api->cudaStreamSynchronize(stream->compute), what, err);
+    place_slots(memory);
+    TRY(check(memory, api->cudaStreamCreateWithFlags(&memory->in, cudaStreamNonBlocking), what, err));
+    TRY(check(memory, api->cudaStreamCreateWithFlags(&memory->compute, cudaStreamNonBlocking), what, err));
+    TRY(check(memory, api->cudaStreamCreateWithFlags(&memory->out, cudaStreamNonBlocking), what, err));
+    TRY(make_events(memory, err));
+    TRY(check(memory, api->cudaMemsetAsync(memory->device, 0, memory->plan.offsets.bytes, memory->compute), what, err));
+    return check(memory, api->cudaStreamSynchronize(memory->compute), what, err);
 }
 
-enum status cuda_stream_open(const struct cuda_api *api, const struct cuda_plan_request *request,
-                             const struct cuda_plan *plan, struct cuda_stream *out, struct err *err)
+enum status cuda_memory_open(const struct cuda_api *api, const struct cuda_plan_request *request,
+                             const struct cuda_plan *plan, struct cuda_memory *out, struct err *err)
 {
-    *out = (struct cuda_stream){.api = api, .plan = *plan};
+    *out = (struct cuda_memory){.api = api, .plan = *plan};
     enum status status = make_all(out, request, err);
     if (status != STATUS_OK)
-        cuda_stream_close(out);
+        cuda_memory_close(out);
     return status;
 }
 
-void cuda_stream_close(struct cuda_stream *stream)
+void cuda_memory_close(struct cuda_memory *memory)
 {
-    const struct cuda_api *api = stream->api;
-    cudaStream_t *const streams[] = {&stream->in, &stream->compute, &stream->out};
+    const struct cuda_api *api = memory->api;
+    cudaStream_t *const streams[] = {&memory->in, &memory->compute, &memory->out};
     for (int i = 0; i < 3; i++)
         if (*streams[i] != NULL)
             (void)api->cudaStreamSynchronize(*streams[i]);
     for (unsigned i = 0; i < CUDA_SLOTS; i++) {
-        const cudaEvent_t events[] = {stream->slots[i].arrived, stream->slots[i].computed, stream->slots[i].delivered};
+        const cudaEvent_t events[] = {memory->slots[i].arrived, memory->slots[i].computed, memory->slots[i].delivered};
         for (int e = 0; e < 3; e++)
             if (events[e] != NULL)
                 (void)api->cudaEventDestroy(events[e]);
@@ -287,82 +287,82 @@ void cuda_stream_close(struct cuda_stream *stream)
     for (int i = 0; i < 3; i++)
         if (*streams[i] != NULL)
             (void)api->cudaStreamDestroy(*streams[i]);
-    give_back(stream);
-    *stream = (struct cuda_stream){0};
+    give_back(memory);
+    *memory = (struct cuda_memory){0};
 }
 
 /* --- passes --- */
 
-enum status cuda_stream_drain(struct cuda_stream *stream, struct err *err)
+enum status cuda_memory_drain(struct cuda_memory *memory, struct err *err)
 {
     static const char what[] = "waiting for a stream";
-    TRY(check(stream, stream->api->cudaStreamSynchronize(stream->in), what, err));
-    TRY(check(stream, stream->api->cudaStreamSynchronize(stream->compute), what, err));
-    return check(stream, stream->api->cudaStreamSynchronize(stream->out), what, err);
+    TRY(check(memory, memory->api->cudaStreamSynchronize(memory->in), what, err));
+    TRY(check(memory, memory->api->cudaStreamSynchronize(memory->compute), what, err));
+    return check(memory, memory->api->cudaStreamSynchronize(memory->out), what, err);
 }
 
-struct cuda_slot *cuda_stream_slot(struct cuda_stream *stream)
+struct cuda_slot *cuda_memory_slot(struct cuda_memory *memory)
 {
-    assert(stream->waiting < CUDA_SLOTS);
-    return &stream->slots[(stream->first + stream->waiting) % CUDA_SLOTS];
+    assert(memory->waiting < CUDA_SLOTS);
+    return &memory->slots[(memory->first + memory->waiting) % CUDA_SLOTS];
 }
 
-enum status cuda_stream_bring(struct cuda_stream *stream, struct cuda_slot *slot,
-                              const struct cuda_ragged_layout *layout, const struct pass *pass, struct err *err)
+enum status cuda_memory_copy_in(struct cuda_memory *memory, struct cuda_slot *slot,
+                                const struct cuda_ragged_layout *layout, const struct pass *pass, struct err *err)
 {
-    const struct cuda_api *api = stream->api;
+    const struct cuda_api *api = memory->api;
     static const char what[] = "copying a batch to the device";
-    void *place = stream->memory + stream->plan.places.ragged;
+    void *block = memory->device + memory->plan.offsets.ragged;
     size_t bytes = cuda_ragged_fill(layout, pass, slot->ragged_host);
     slot->pass = pass;
-    TRY(check(stream, api->cudaMemcpyAsync(slot->ragged, slot->ragged_host, bytes, cudaMemcpyHostToDevice, stream->in),
+    TRY(check(memory, api->cudaMemcpyAsync(slot->ragged, slot->ragged_host, bytes, cudaMemcpyHostToDevice, memory->in),
               what, err));
-    TRY(check(stream, api->cudaEventRecord(slot->arrived, stream->in), what, err));
-    TRY(check(stream, api->cudaStreamWaitEvent(stream->compute, slot->arrived, 0), what, err));
-    return check(stream, api->cudaMemcpyAsync(place, slot->ragged, bytes, cudaMemcpyDeviceToDevice, stream->compute),
+    TRY(check(memory, api->cudaEventRecord(slot->arrived, memory->in), what, err));
+    TRY(check(memory, api->cudaStreamWaitEvent(memory->compute, slot->arrived, 0), what, err));
+    return check(memory, api->cudaMemcpyAsync(block, slot->ragged, bytes, cudaMemcpyDeviceToDevice, memory->compute),
                  what, err);
 }
 
-enum status cuda_stream_deliver(struct cuda_stream *stream, struct cuda_slot *slot, struct err *err)
+enum status cuda_memory_copy_out(struct cuda_memory *memory, struct cuda_slot *slot, struct err *err)
 {
-    const struct cuda_api *api = stream->api;
+    const struct cuda_api *api = memory->api;
     static const char what[] = "copying vectors from the device";
-    size_t bytes = (size_t)slot->pass->rows * stream->plan.dim * sizeof(float);
-    TRY(check(stream, api->cudaEventRecord(slot->computed, stream->compute), what, err));
-    TRY(check(stream, api->cudaStreamWaitEvent(stream->out, slot->computed, 0), what, err));
-    TRY(check(stream, api->cudaMemcpyAsync(slot->output_host, slot->output, bytes, cudaMemcpyDeviceToHost, stream->out),
+    size_t bytes = (size_t)slot->pass->rows * memory->plan.dim * sizeof(float);
+    TRY(check(memory, api->cudaEventRecord(slot->computed, memory->compute), what, err));
+    TRY(check(memory, api->cudaStreamWaitEvent(memory->out, slot->computed, 0), what, err));
+    TRY(check(memory, api->cudaMemcpyAsync(slot->output_host, slot->output, bytes, cudaMemcpyDeviceToHost, memory->out),
               what, err));
-    TRY(check(stream, api->cudaEventRecord(slot->delivered, stream->out), what, err));
-    stream->waiting++;
+    TRY(check(memory, api->cudaEventRecord(slot->delivered, memory->out), what, err));
+    memory->waiting++;
     return STATUS_OK;
 }
 
-static enum status await(const struct cuda_stream *stream, cudaEvent_t event, struct err *err)
+static enum status await(const struct cuda_memory *memory, cudaEvent_t event, struct err *err)
 {
     static const char what[] = "waiting for a batch";
     uint64_t until_ns = clock_now_ns() + POLL_NS;
     cudaError_t answer;
     do
-        answer = stream->api->cudaEventQuery(event);
+        answer = memory->api->cudaEventQuery(event);
     while (answer == cudaErrorNotReady && clock_now_ns() < until_ns);
     if (answer == cudaErrorNotReady)
-        answer = stream->api->cudaEventSynchronize(event);
-    return check(stream, answer, what, err);
+        answer = memory->api->cudaEventSynchronize(event);
+    return check(memory, answer, what, err);
 }
 
-void cuda_stream_skip(struct cuda_stream *stream)
+void cuda_memory_skip(struct cuda_memory *memory)
 {
-    assert(stream->waiting > 0);
-    stream->first = (stream->first + 1) % CUDA_SLOTS;
-    stream->waiting--;
+    assert(memory->waiting > 0);
+    memory->first = (memory->first + 1) % CUDA_SLOTS;
+    memory->waiting--;
 }
 
-enum status cuda_stream_wait(struct cuda_stream *stream, struct err *err)
+enum status cuda_memory_wait(struct cuda_memory *memory, struct err *err)
 {
-    const struct cuda_slot *slot = &stream->slots[stream->first];
-    enum status status = await(stream, slot->delivered, err);
+    const struct cuda_slot *slot = &memory->slots[memory->first];
+    enum status status = await(memory, slot->delivered, err);
     if (status == STATUS_OK)
-        memcpy(slot->pass->output, slot->output_host, (size_t)slot->pass->rows * stream->plan.dim * sizeof(float));
-    cuda_stream_skip(stream);
+        memcpy(slot->pass->output, slot->output_host, (size_t)slot->pass->rows * memory->plan.dim * sizeof(float));
+    cuda_memory_skip(memory);
     return status;
 }

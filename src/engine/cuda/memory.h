@@ -25,7 +25,7 @@
  * copy brings a batch to the device.
  *
  * Where things lie depends on the bucket alone (tokens, rows), not on the pass: a graph that was captured for a bucket
- * finds every later pass of it in the same places. Tiles come last, since there are far fewer than there might be. */
+ * finds every later pass of it in the same offsets. Tiles come last, since there are far fewer than there might be. */
 
 /* Units: bytes from the block's start. */
 struct cuda_ragged_layout {
@@ -60,7 +60,7 @@ enum {
 };
 
 /* Where a stream's buffers lie in its one block of device memory. Units: bytes from its start. */
-struct cuda_places {
+struct cuda_offsets {
     size_t x;      /* [tokens, hidden], the residual stream */
     size_t y;      /* [tokens, hidden], what attention gives */
     size_t wide;   /* [tokens, 3 hidden], then [tokens, intermediate]; or for first tokens only [tokens, 2 hidden]
@@ -86,7 +86,7 @@ struct cuda_plan {
     uint32_t tokens; /* of a pass, a bucket; at least the model's longest text */
     uint32_t rows;   /* of a pass; at most tokens */
     uint32_t dim;    /* of a vector */
-    struct cuda_places places;
+    struct cuda_offsets offsets;
     size_t ragged_bytes; /* of the largest block of a batch */
     size_t pinned_bytes; /* of host memory, for all slots: a block and the vectors */
     size_t graph_bytes;
@@ -123,41 +123,41 @@ struct cuda_slot {
     cudaEvent_t arrived, computed, delivered;
 };
 
-struct cuda_stream {
+struct cuda_memory {
     const struct cuda_api *api;
     struct cuda_plan plan;
     cudaStream_t in, compute, out;
-    char *memory, *pinned;
+    char *device, *pinned;
     struct cuda_slot slots[CUDA_SLOTS];
     unsigned first, waiting; /* slots that are delivered and not waited for, oldest first */
 };
 
 /* Makes all of it for a plan; while memory does not suffice, for half the plan.
- * Owns: the caller ends it with cuda_stream_close. */
-MUST_CHECK enum status cuda_stream_open(const struct cuda_api *api, const struct cuda_plan_request *request,
-                                        const struct cuda_plan *plan, struct cuda_stream *out, struct err *err);
+ * Owns: the caller ends it with cuda_memory_close. */
+MUST_CHECK enum status cuda_memory_open(const struct cuda_api *api, const struct cuda_plan_request *request,
+                                        const struct cuda_plan *plan, struct cuda_memory *out, struct err *err);
 
 /* Waits for what still runs, unless the device is lost. A stream that is all zero may be closed. */
-void cuda_stream_close(struct cuda_stream *stream);
+void cuda_memory_close(struct cuda_memory *memory);
 
 /* Waits until nothing is on its way, so that any buffer may be written again. */
-MUST_CHECK enum status cuda_stream_drain(struct cuda_stream *stream, struct err *err);
+MUST_CHECK enum status cuda_memory_drain(struct cuda_memory *memory, struct err *err);
 
 /* The slot of the next pass; there must be a free one. */
-struct cuda_slot *cuda_stream_slot(struct cuda_stream *stream);
+struct cuda_slot *cuda_memory_slot(struct cuda_memory *memory);
 
-/* Brings a pass to the device: what is enqueued on `compute` from here on finds it in plan.places.ragged. */
-MUST_CHECK enum status cuda_stream_bring(struct cuda_stream *stream, struct cuda_slot *slot,
-                                         const struct cuda_ragged_layout *layout, const struct pass *pass,
-                                         struct err *err);
+/* Brings a pass to the device: what is enqueued on `compute` from here on finds it in plan.offsets.ragged. */
+MUST_CHECK enum status cuda_memory_copy_in(struct cuda_memory *memory, struct cuda_slot *slot,
+                                           const struct cuda_ragged_layout *layout, const struct pass *pass,
+                                           struct err *err);
 
 /* Sends a slot's vectors back once `compute` has done what was enqueued so far; the slot now waits. */
-MUST_CHECK enum status cuda_stream_deliver(struct cuda_stream *stream, struct cuda_slot *slot, struct err *err);
+MUST_CHECK enum status cuda_memory_copy_out(struct cuda_memory *memory, struct cuda_slot *slot, struct err *err);
 
 /* Waits for the oldest slot and writes its pass's output. The slot is free then, whatever the status. */
-MUST_CHECK enum status cuda_stream_wait(struct cuda_stream *stream, struct err *err);
+MUST_CHECK enum status cuda_memory_wait(struct cuda_memory *memory, struct err *err);
 
 /* Frees that slot without waiting, when the device is lost. */
-void cuda_stream_skip(struct cuda_stream *stream);
+void cuda_memory_skip(struct cuda_memory *memory);
 
 #endif

@@ -5,9 +5,10 @@
 
 #include "base/log.h"
 
-static enum status check(const struct backend_workspace *stream, cudaError_t answer, const char *what, struct err *err)
+static enum status check(const struct backend_workspace *workspace, cudaError_t answer, const char *what,
+                         struct err *err)
 {
-    return cuda_check(stream->cuda->api, answer, what, err);
+    return cuda_check(workspace->cuda->api, answer, what, err);
 }
 
 /* --- graphs --- */
@@ -62,7 +63,7 @@ static enum status find_or_add_bucket(struct cuda_graphs *graphs, uint32_t token
     return STATUS_OK;
 }
 
-static struct cuda_bucket *oldest(const struct cuda_graphs *graphs)
+static struct cuda_bucket *least_recent(const struct cuda_graphs *graphs)
 {
     struct cuda_bucket *found = NULL;
     for (size_t i = 0; i < graphs->count; i++) {
@@ -73,26 +74,26 @@ static struct cuda_bucket *oldest(const struct cuda_graphs *graphs)
     return found;
 }
 
-static enum status make_room(struct cuda_graphs *graphs, cudaStream_t stream, uint64_t running, struct err *err)
+static enum status make_room(struct cuda_graphs *graphs, cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
     const struct cuda_api *api = graphs->api;
     if (graphs->graphs < graphs->most)
         return STATUS_OK;
-    struct cuda_bucket *goes = oldest(graphs);
-    if (goes->last_pass >= running)
-        TRY(cuda_check(api, api->cudaStreamSynchronize(stream), "waiting for a graph", err));
-    destroy(graphs, goes);
+    struct cuda_bucket *evicted = least_recent(graphs);
+    if (evicted->last_pass >= running)
+        TRY(cuda_check(api, api->cudaStreamSynchronize(cuda_stream), "waiting for a graph", err));
+    destroy(graphs, evicted);
     return STATUS_OK;
 }
 
 static enum status instantiate(struct cuda_graphs *graphs, struct cuda_bucket *bucket, cudaGraph_t captured,
-                               cudaStream_t stream, struct err *err)
+                               cudaStream_t cuda_stream, struct err *err)
 {
     const struct cuda_api *api = graphs->api;
     static const char what[] = "making a graph";
     enum status status = cuda_check(api, api->cudaGraphInstantiate(&bucket->graph, captured, 0), what, err);
     if (status == STATUS_NO_MEMORY && graphs->graphs > 0) {
-        TRY(cuda_check(api, api->cudaStreamSynchronize(stream), "waiting for graphs", err));
+        TRY(cuda_check(api, api->cudaStreamSynchronize(cuda_stream), "waiting for graphs", err));
         bucket->graph = NULL;
         cuda_graphs_drop(graphs);
         status = cuda_check(api, api->cudaGraphInstantiate(&bucket->graph, captured, 0), what, err);
@@ -108,11 +109,11 @@ static enum status instantiate(struct cuda_graphs *graphs, struct cuda_bucket *b
  * when the device has no memory for one more, by all. A graph of pass `running` or a later one may still run on
  * `stream`, which is then waited for. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_INTERNAL. */
 static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bucket, cudaGraph_t captured,
-                              cudaStream_t stream, uint64_t running, struct err *err)
+                              cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
-    enum status status = make_room(graphs, stream, running, err);
+    enum status status = make_room(graphs, cuda_stream, running, err);
     if (status == STATUS_OK)
-        status = instantiate(graphs, bucket, captured, stream, err);
+        status = instantiate(graphs, bucket, captured, cuda_stream, err);
     (void)graphs->api->cudaGraphDestroy(captured);
     return status;
 }
@@ -124,19 +125,19 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
  * first token of each row is needed: these are gathered into `first`, and the layer runs on them instead of on all
  * tokens, but for keys and values. */
 
-static const struct model *model_of(const struct backend_workspace *stream)
+static const struct model *model_of(const struct backend_workspace *workspace)
 {
-    return stream->cuda->backend.model;
+    return workspace->cuda->backend.model;
 }
 
-static bool first_tokens_only(const struct backend_workspace *stream, uint32_t layer)
+static bool first_tokens_only(const struct backend_workspace *workspace, uint32_t layer)
 {
-    return cuda_first_tokens_only(model_of(stream), layer);
+    return cuda_first_tokens_only(model_of(workspace), layer);
 }
 
-static void *place(const struct backend_workspace *stream, size_t at)
+static void *at_offset(const struct backend_workspace *workspace, size_t at)
 {
-    return stream->device.memory + at;
+    return workspace->memory.device + at;
 }
 
 /* A matrix with its number of rows: as it is launched for, and as it is in this pass, on the device. */
@@ -146,105 +147,106 @@ struct extent {
     const uint32_t *count;
 };
 
-static struct extent all_tokens(const struct backend_workspace *stream)
+static struct extent all_tokens(const struct backend_workspace *workspace)
 {
-    return (struct extent){place(stream, stream->device.plan.places.x), stream->bucket->tokens,
-                           stream->ragged.counts + KERNEL_COUNT_TOKENS};
+    return (struct extent){at_offset(workspace, workspace->memory.plan.offsets.x), workspace->bucket->tokens,
+                           workspace->ragged.counts + KERNEL_COUNT_TOKENS};
 }
 
-static struct extent first_tokens(const struct backend_workspace *stream)
+static struct extent first_tokens(const struct backend_workspace *workspace)
 {
-    return (struct extent){place(stream, stream->device.plan.places.first), stream->bucket->rows,
-                           stream->ragged.counts + KERNEL_COUNT_ROWS};
+    return (struct extent){at_offset(workspace, workspace->memory.plan.offsets.first), workspace->bucket->rows,
+                           workspace->ragged.counts + KERNEL_COUNT_ROWS};
 }
 
 /* What the layer's ops work on, but for its keys and values. */
-static struct extent extent_of(const struct backend_workspace *stream, uint32_t layer)
+static struct extent extent_of(const struct backend_workspace *workspace, uint32_t layer)
 {
-    return first_tokens_only(stream, layer) ? first_tokens(stream) : all_tokens(stream);
+    return first_tokens_only(workspace, layer) ? first_tokens(workspace) : all_tokens(workspace);
 }
 
 /* --- plans --- */
 
-struct product {
-    struct gemm_shape shape;
-    struct gemm_operands operands;
+struct gemm_args {
+    struct cuda_gemm_shape shape;
+    struct cuda_gemm_operands operands;
     uint32_t rows;
 };
 
 /* Where a layer for first tokens only has its queries: behind the keys and values, at most as many. */
-static void *queries_of(const struct backend_workspace *stream)
+static void *queries_of(const struct backend_workspace *workspace)
 {
-    size_t token = kernel_type_bytes(stream->cuda->weights.type) * model_of(stream)->hidden;
-    return place(stream, stream->device.plan.places.wide + 2 * token * stream->bucket->tokens);
+    size_t token = kernel_type_bytes(workspace->cuda->weights.type) * model_of(workspace)->hidden;
+    return at_offset(workspace, workspace->memory.plan.offsets.wide + 2 * token * workspace->bucket->tokens);
 }
 
 /* The queries of such a layer, out of what product_of says of any. */
-static void narrow_to_queries(const struct backend_workspace *stream, struct product *product)
+static void narrow_to_queries(const struct backend_workspace *workspace, struct gemm_args *args)
 {
-    product->shape.outputs = model_of(stream)->hidden;
-    product->operands.to = queries_of(stream);
+    args->shape.outputs = model_of(workspace)->hidden;
+    args->operands.to = queries_of(workspace);
 }
 
 /* And its keys and values, for all tokens. */
-static struct product keys_and_values(const struct backend_workspace *stream, uint32_t layer)
+static struct gemm_args keys_and_values(const struct backend_workspace *workspace, uint32_t layer)
 {
-    const struct model *model = model_of(stream);
-    const struct cuda_linear *linear = &stream->cuda->weights.layers[layer].keys_values;
-    struct extent extent = all_tokens(stream);
-    return (struct product){
-        .shape = {2 * model->hidden, model->hidden, stream->cuda->weights.type, GEMM_BIAS},
+    const struct model *model = model_of(workspace);
+    const struct cuda_linear *linear = &workspace->cuda->weights.layers[layer].keys_values;
+    struct extent extent = all_tokens(workspace);
+    return (struct gemm_args){
+        .shape = {2 * model->hidden, model->hidden, workspace->cuda->weights.type, CUDA_EPILOGUE_BIAS},
         .operands = {.from = extent.x,
                      .weight = linear->weight,
                      .bias = linear->bias,
-                     .to = place(stream, stream->device.plan.places.wide),
+                     .to = at_offset(workspace, workspace->memory.plan.offsets.wide),
                      .count = extent.count},
         .rows = extent.bound,
     };
 }
 
-static struct product product_of(const struct backend_workspace *stream, uint32_t layer, enum linear_site site)
+static struct gemm_args gemm_args_of(const struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
-    const struct cuda_backend *cuda = stream->cuda;
-    const struct cuda_places *places = &stream->device.plan.places;
+    const struct cuda_backend *cuda = workspace->cuda;
+    const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
     const struct cuda_linear *linear = &cuda->weights.layers[layer].linear[site];
-    struct extent extent = extent_of(stream, layer);
-    struct product product = {
-        .shape = {.type = cuda->weights.type, .after = GEMM_BIAS},
+    struct extent extent = extent_of(workspace, layer);
+    struct gemm_args args = {
+        .shape = {.type = cuda->weights.type, .epilogue = CUDA_EPILOGUE_BIAS},
         .operands = {.from = extent.x, .weight = linear->weight, .bias = linear->bias, .count = extent.count},
         .rows = extent.bound,
     };
-    backend_linear_shape(model_of(stream), site, &product.shape.outputs, &product.shape.inputs);
+    backend_linear_shape(model_of(workspace), site, &args.shape.outputs, &args.shape.inputs);
     if (site == LINEAR_QKV || site == LINEAR_INTERMEDIATE) {
-        product.operands.to = place(stream, places->wide);
+        args.operands.to = at_offset(workspace, offsets->wide);
     } else {
-        product.operands.from = place(stream, site == LINEAR_OUTPUT ? places->wide : places->y);
-        product.operands.residual = product.operands.to = extent.x;
-        product.shape.after = GEMM_BIAS_RESIDUAL;
+        args.operands.from = at_offset(workspace, site == LINEAR_OUTPUT ? offsets->wide : offsets->y);
+        args.operands.residual = args.operands.to = extent.x;
+        args.shape.epilogue = CUDA_EPILOGUE_BIAS_RESIDUAL;
     }
     if (site == LINEAR_INTERMEDIATE)
-        product.shape.after = cuda->activation_after;
-    if (site == LINEAR_QKV && first_tokens_only(stream, layer))
-        narrow_to_queries(stream, &product);
-    return product;
+        args.shape.epilogue = cuda->activation_epilogue;
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer))
+        narrow_to_queries(workspace, &args);
+    return args;
 }
 
-static const struct gemm_plan **plan_of(struct backend_workspace *stream, uint32_t layer, enum linear_site site)
+static const struct cuda_gemm_plan **plan_of(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
-    return first_tokens_only(stream, layer) ? &stream->bucket->first_plans[site] : &stream->bucket->plans[site];
+    return first_tokens_only(workspace, layer) ? &workspace->bucket->first_plans[site]
+                                               : &workspace->bucket->plans[site];
 }
 
 /* Random numbers, for products to be timed on: multiplying zeros, with which memory begins, takes a GPU less power, and
  * so less time, than it does at work. One block of them goes there from the host, and is copied until there are enough.
  */
-static enum status fill_at_random(struct backend_workspace *stream, const void *from, size_t bytes, struct err *err)
+static enum status fill_at_random(struct backend_workspace *workspace, const void *from, size_t bytes, struct err *err)
 {
     static const char what[] = "random numbers for products";
     enum { BLOCK = 4096 }; /* numbers */
-    const struct cuda_api *api = stream->cuda->api;
-    const enum kernel_type type = stream->cuda->weights.type;
+    const struct cuda_api *api = workspace->cuda->api;
+    const enum kernel_type type = workspace->cuda->weights.type;
     float block[BLOCK], rounded[BLOCK];
-    char *to = stream->device.memory + ((const char *)from - stream->device.memory);
+    char *to = workspace->memory.device + ((const char *)from - workspace->memory.device);
     size_t all = BLOCK * kernel_type_bytes(type), done = bytes < all ? bytes : all;
     uint32_t seed = 1;
     for (size_t i = 0; i < BLOCK; i++) {
@@ -252,137 +254,139 @@ static enum status fill_at_random(struct backend_workspace *stream, const void *
         block[i] = (float)(int32_t)seed * 0x1p-31f;
     }
     cuda_narrow(type, block, BLOCK, 1, rounded);
-    cudaStream_t queue = stream->device.compute;
-    TRY(check(stream, api->cudaMemcpyAsync(to, rounded, done, cudaMemcpyHostToDevice, queue), what, err));
-    TRY(check(stream, api->cudaStreamSynchronize(queue), what, err)); /* the block goes with this call */
+    cudaStream_t queue = workspace->memory.compute;
+    TRY(check(workspace, api->cudaMemcpyAsync(to, rounded, done, cudaMemcpyHostToDevice, queue), what, err));
+    TRY(check(workspace, api->cudaStreamSynchronize(queue), what, err)); /* the block goes with this call */
     for (size_t more; done < bytes; done += more) {
         more = done < bytes - done ? done : bytes - done;
-        TRY(check(stream, api->cudaMemcpyAsync(to + done, to, more, cudaMemcpyDeviceToDevice, queue), what, err));
+        TRY(check(workspace, api->cudaMemcpyAsync(to + done, to, more, cudaMemcpyDeviceToDevice, queue), what, err));
     }
     return STATUS_OK;
 }
 
-static enum status plan_product(struct backend_workspace *stream, const struct product *product,
-                                const struct gemm_plan **out, struct err *err)
+static enum status plan_gemm(struct backend_workspace *workspace, const struct gemm_args *args,
+                             const struct cuda_gemm_plan **out, struct err *err)
 {
-    size_t bytes = (size_t)product->rows * product->shape.inputs * kernel_type_bytes(product->shape.type);
-    TRY(fill_at_random(stream, product->operands.from, bytes, err));
-    return gemm_prepare(stream->runner, &product->shape, product->rows, &product->operands, out, err);
+    size_t bytes = (size_t)args->rows * args->shape.inputs * kernel_type_bytes(args->shape.type);
+    TRY(fill_at_random(workspace, args->operands.from, bytes, err));
+    return cuda_gemm_prepare(workspace->runner, &args->shape, args->rows, &args->operands, out, err);
 }
 
-static enum status plan_layer(struct backend_workspace *stream, uint32_t layer, struct err *err)
+static enum status plan_layer(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
     for (unsigned site = 0; site < CUDA_LINEARS; site++) {
-        struct product product = product_of(stream, layer, (enum linear_site)site);
-        TRY(plan_product(stream, &product, plan_of(stream, layer, (enum linear_site)site), err));
+        struct gemm_args args = gemm_args_of(workspace, layer, (enum linear_site)site);
+        TRY(plan_gemm(workspace, &args, plan_of(workspace, layer, (enum linear_site)site), err));
     }
-    if (!first_tokens_only(stream, layer))
+    if (!first_tokens_only(workspace, layer))
         return STATUS_OK;
-    struct product product = keys_and_values(stream, layer);
-    return plan_product(stream, &product, &stream->bucket->keys_values, err);
+    struct gemm_args args = keys_and_values(workspace, layer);
+    return plan_gemm(workspace, &args, &workspace->bucket->keys_values, err);
 }
 
 /* Plans every op of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. Times
  * products, so it is not called in a capture, and overwrites the pass's memory. */
-static enum status plan_bucket(struct backend_workspace *stream, struct err *err)
+static enum status plan_bucket(struct backend_workspace *workspace, struct err *err)
 {
-    uint32_t last = model_of(stream)->layer_count - 1;
-    TRY(plan_layer(stream, 0, err));
-    return last > 0 && first_tokens_only(stream, last) ? plan_layer(stream, last, err) : STATUS_OK;
+    uint32_t last = model_of(workspace)->layer_count - 1;
+    TRY(plan_layer(workspace, 0, err));
+    return last > 0 && first_tokens_only(workspace, last) ? plan_layer(workspace, last, err) : STATUS_OK;
 }
 
 /* --- the ops: each enqueues on the compute stream, whether it is captured or runs --- */
 
-static enum status enqueue_embed(struct backend_workspace *stream, struct err *err)
+static enum status enqueue_embed(struct backend_workspace *workspace, struct err *err)
 {
-    const struct model *model = model_of(stream);
-    const struct cuda_weights *weights = &stream->cuda->weights;
+    const struct model *model = model_of(workspace);
+    const struct cuda_weights *weights = &workspace->cuda->weights;
     struct kernel_embed_norm_args args = {
         .type = weights->type,
-        .bound = stream->bucket->tokens,
+        .bound = workspace->bucket->tokens,
         .hidden = model->hidden,
         .vocabulary = model->vocabulary,
         .positions = model->max_tokens,
         .epsilon = model->layer_norm_eps,
-        .ragged = stream->ragged,
+        .ragged = workspace->ragged,
         .word = weights->word,
-        .place = weights->place,
+        .position = weights->position,
         .gain = weights->embedding_norm.gain,
         .shift = weights->embedding_norm.shift,
-        .to = all_tokens(stream).x,
+        .to = all_tokens(workspace).x,
     };
-    return check(stream, kernel_embed_norm(&stream->queue, &args), "embedding", err);
+    return check(workspace, kernel_embed_norm(&workspace->queue, &args), "embedding", err);
 }
 
 /* For a layer for first tokens only: from here on those are in `first`. */
-static enum status gather_first_tokens(struct backend_workspace *stream, struct err *err)
+static enum status gather_first_tokens(struct backend_workspace *workspace, struct err *err)
 {
     struct kernel_gather_args args = {
-        .type = stream->cuda->weights.type,
-        .bound = stream->bucket->rows,
-        .hidden = model_of(stream)->hidden,
-        .ragged = stream->ragged,
-        .from = all_tokens(stream).x,
-        .to = first_tokens(stream).x,
+        .type = workspace->cuda->weights.type,
+        .bound = workspace->bucket->rows,
+        .hidden = model_of(workspace)->hidden,
+        .ragged = workspace->ragged,
+        .from = all_tokens(workspace).x,
+        .to = first_tokens(workspace).x,
     };
-    return check(stream, kernel_gather(&stream->queue, &args), "gathering first tokens", err);
+    return check(workspace, kernel_gather(&workspace->queue, &args), "gathering first tokens", err);
 }
 
-static enum status begin_last_layer(struct backend_workspace *stream, uint32_t layer, struct err *err)
+static enum status begin_last_layer(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
-    struct product product = keys_and_values(stream, layer);
-    TRY(gather_first_tokens(stream, err));
-    return gemm_run(stream->runner, stream->bucket->keys_values, &product.operands, err);
+    struct gemm_args args = keys_and_values(workspace, layer);
+    TRY(gather_first_tokens(workspace, err));
+    return cuda_gemm_run(workspace->runner, workspace->bucket->keys_values, &args.operands, err);
 }
 
-static enum status enqueue_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site,
+static enum status enqueue_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
                                   struct err *err)
 {
-    const struct cuda_backend *cuda = stream->cuda;
-    struct product product = product_of(stream, layer, site);
-    if (site == LINEAR_QKV && first_tokens_only(stream, layer))
-        TRY(begin_last_layer(stream, layer, err));
-    TRY(gemm_run(stream->runner, *plan_of(stream, layer, site), &product.operands, err));
-    if (product.shape.after != GEMM_ALONE)
+    const struct cuda_backend *cuda = workspace->cuda;
+    struct gemm_args gemm = gemm_args_of(workspace, layer, site);
+    if (site == LINEAR_QKV && first_tokens_only(workspace, layer))
+        TRY(begin_last_layer(workspace, layer, err));
+    TRY(cuda_gemm_run(workspace->runner, *plan_of(workspace, layer, site), &gemm.operands, err));
+    if (gemm.shape.epilogue != CUDA_EPILOGUE_NONE)
         return STATUS_OK;
     struct kernel_activate_args args = {
-        .type = product.shape.type,
+        .type = gemm.shape.type,
         .activation = cuda->activation,
-        .bound = product.rows,
-        .width = product.shape.outputs,
-        .count = product.operands.count,
-        .bias = product.operands.bias,
-        .x = product.operands.to,
+        .bound = gemm.rows,
+        .width = gemm.shape.outputs,
+        .count = gemm.operands.count,
+        .bias = gemm.operands.bias,
+        .x = gemm.operands.to,
     };
-    return check(stream, kernel_activate(&stream->queue, &args), "activation", err);
+    return check(workspace, kernel_activate(&workspace->queue, &args), "activation", err);
 }
 
-static enum status enqueue_attention(struct backend_workspace *stream, uint32_t layer, struct err *err)
+static enum status enqueue_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
-    const struct model *model = model_of(stream);
-    const struct cuda_places *places = &stream->device.plan.places;
-    bool first_only = first_tokens_only(stream, layer);
+    const struct model *model = model_of(workspace);
+    const struct cuda_offsets *offsets = &workspace->memory.plan.offsets;
+    bool first_only = first_tokens_only(workspace, layer);
     struct kernel_attention_args args = {
-        .type = stream->cuda->weights.type,
-        .bound = first_only ? stream->bucket->rows : kernel_tiles_bound(stream->bucket->tokens, stream->bucket->rows),
+        .type = workspace->cuda->weights.type,
+        .bound = first_only ? workspace->bucket->rows
+                            : kernel_tiles_bound(workspace->bucket->tokens, workspace->bucket->rows),
         .heads = model->heads,
         .head_dim = model->hidden / model->heads,
         .scale = 1.0f, /* it is in the query's weights */
-        .ragged = stream->ragged,
-        .queries = first_only ? queries_of(stream) : NULL,
-        .qkv = place(stream, places->wide),
-        .context = place(stream, places->y),
+        .ragged = workspace->ragged,
+        .queries = first_only ? queries_of(workspace) : NULL,
+        .qkv = at_offset(workspace, offsets->wide),
+        .context = at_offset(workspace, offsets->y),
     };
-    return check(stream, kernel_attention(&stream->queue, &args), "attention", err);
+    return check(workspace, kernel_attention(&workspace->queue, &args), "attention", err);
 }
 
-static enum status enqueue_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site, struct err *err)
+static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site,
+                                struct err *err)
 {
-    const struct model *model = model_of(stream);
-    const struct cuda_norm *norm = &stream->cuda->weights.layers[layer].norm[site];
-    struct extent extent = extent_of(stream, layer);
+    const struct model *model = model_of(workspace);
+    const struct cuda_norm *norm = &workspace->cuda->weights.layers[layer].norm[site];
+    struct extent extent = extent_of(workspace, layer);
     struct kernel_norm_args args = {
-        .type = stream->cuda->weights.type,
+        .type = workspace->cuda->weights.type,
         .bound = extent.bound,
         .hidden = model->hidden,
         .epsilon = model->layer_norm_eps,
@@ -392,28 +396,28 @@ static enum status enqueue_norm(struct backend_workspace *stream, uint32_t layer
         .shift = norm->shift,
         .to = extent.x,
     };
-    return check(stream, kernel_norm(&stream->queue, &args), "normalising", err);
+    return check(workspace, kernel_norm(&workspace->queue, &args), "normalising", err);
 }
 
 /* The vectors go into the slot, so the graph of all before is the same for every slot. Nobody asks for `finite`: the
  * encoder looks at the vectors themselves, whatever the backend. */
-static enum status enqueue_pool(struct backend_workspace *stream, struct err *err)
+static enum status enqueue_pool(struct backend_workspace *workspace, struct err *err)
 {
-    const struct model *model = model_of(stream);
+    const struct model *model = model_of(workspace);
     bool gathered = model->pooling == POOLING_CLS;
     struct kernel_pool_args args = {
-        .type = stream->cuda->weights.type,
+        .type = workspace->cuda->weights.type,
         .pooling = gathered ? KERNEL_POOL_GATHERED : KERNEL_POOL_MEAN,
         .output_type = KERNEL_F32,
-        .bound = stream->slot->pass->rows,
+        .bound = workspace->slot->pass->rows,
         .hidden = model->hidden,
         .dim = model->dim,
-        .ragged = stream->ragged,
-        .x = gathered ? first_tokens(stream).x : all_tokens(stream).x,
-        .output = stream->slot->output,
-        .finite = stream->slot->finite,
+        .ragged = workspace->ragged,
+        .x = gathered ? first_tokens(workspace).x : all_tokens(workspace).x,
+        .output = workspace->slot->output,
+        .finite = workspace->slot->finite,
     };
-    return check(stream, kernel_pool(&stream->queue, &args), "pooling", err);
+    return check(workspace, kernel_pool(&workspace->queue, &args), "pooling", err);
 }
 
 /* --- a pass --- */
@@ -423,22 +427,22 @@ enum status cuda_select(const struct cuda_backend *cuda, struct err *err)
     return cuda_check(cuda->api, cuda->api->cudaSetDevice(cuda->device.number), "selecting a GPU", err);
 }
 
-static enum status say_lost(const struct backend_workspace *stream, struct err *err)
+static enum status lost_error(const struct backend_workspace *workspace, struct err *err)
 {
-    return err_set(err, STATUS_DEVICE_LOST, "GPU %d (%s) was lost", stream->cuda->device.number,
-                   stream->cuda->device.name);
+    return err_set(err, STATUS_DEVICE_LOST, "GPU %d (%s) was lost", workspace->cuda->device.number,
+                   workspace->cuda->device.name);
 }
 
 /* Ends a capture of which no graph is made. */
-static void drop_capture(struct backend_workspace *stream)
+static void drop_capture(struct backend_workspace *workspace)
 {
-    const struct cuda_api *api = stream->cuda->api;
+    const struct cuda_api *api = workspace->cuda->api;
     cudaGraph_t graph = NULL;
-    if (!stream->capturing) {
+    if (!workspace->capturing) {
         return;
     }
-    stream->capturing = false;
-    (void)api->cudaStreamEndCapture(stream->device.compute, &graph);
+    workspace->capturing = false;
+    (void)api->cudaStreamEndCapture(workspace->memory.compute, &graph);
     if (graph != NULL) {
         (void)api->cudaGraphDestroy(graph);
     }
@@ -447,194 +451,198 @@ static void drop_capture(struct backend_workspace *stream)
 
 /* After a pass that was begun and not submitted: ends its capture, and waits for what it had enqueued, since its slot
  * is given to the next pass. */
-static enum status forget(struct backend_workspace *stream, struct err *err)
+static enum status abort_pass(struct backend_workspace *workspace, struct err *err)
 {
-    stream->begun = false;
-    drop_capture(stream);
-    return stream->lost ? say_lost(stream, err) : cuda_stream_drain(&stream->device, err);
+    workspace->begun = false;
+    drop_capture(workspace);
+    return workspace->lost ? lost_error(workspace, err) : cuda_memory_drain(&workspace->memory, err);
 }
 
 /* What an error means for the passes to come: a lost device answers nothing any more; without memory, graphs are the
  * first to go. */
-static enum status ended(struct backend_workspace *stream, enum status status)
+static enum status note_status(struct backend_workspace *workspace, enum status status)
 {
     if (status == STATUS_DEVICE_LOST)
-        stream->lost = true;
-    if (status == STATUS_NO_MEMORY && forget(stream, NULL) == STATUS_OK)
-        cuda_graphs_drop(&stream->graphs);
+        workspace->lost = true;
+    if (status == STATUS_NO_MEMORY && abort_pass(workspace, NULL) == STATUS_OK)
+        cuda_graphs_drop(&workspace->graphs);
     return status;
 }
 
-static enum status find_bucket(struct backend_workspace *stream, const struct pass *pass, struct err *err)
+static enum status find_bucket(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
-    const struct model *model = stream->cuda->backend.model;
-    const struct cuda_plan *plan = &stream->device.plan;
+    const struct model *model = workspace->cuda->backend.model;
+    const struct cuda_plan *plan = &workspace->memory.plan;
     uint32_t tokens = cuda_bucket_tokens(pass->extent), rows = plan->rows < tokens ? plan->rows : tokens;
     if (model->pooling == POOLING_CLS)
         rows = cuda_bucket_rows(pass->rows, rows);
-    TRY(find_or_add_bucket(&stream->graphs, tokens, rows, &stream->bucket, err));
-    stream->bucket->last_pass = stream->passes++;
-    stream->mode = PASS_DIRECT;
-    if (stream->bucket->graph != NULL)
-        stream->mode = PASS_REPLAY;
-    else if (stream->bucket->warm && stream->graphs.most > 0)
-        stream->mode = PASS_CAPTURE;
+    TRY(find_or_add_bucket(&workspace->graphs, tokens, rows, &workspace->bucket, err));
+    workspace->bucket->last_pass = workspace->passes++;
+    workspace->mode = PASS_DIRECT;
+    if (workspace->bucket->graph != NULL)
+        workspace->mode = PASS_REPLAY;
+    else if (workspace->bucket->warm && workspace->graphs.most > 0)
+        workspace->mode = PASS_CAPTURE;
     return STATUS_OK;
 }
 
-static enum status enqueue(struct backend_workspace *stream, const struct pass_op *op, struct err *err)
+static enum status enqueue(struct backend_workspace *workspace, const struct pass_op *op, struct err *err)
 {
     switch (op->kind) {
     case OP_EMBED:
-        return enqueue_embed(stream, err);
+        return enqueue_embed(workspace, err);
     case OP_LINEAR:
-        return enqueue_linear(stream, op->layer, op->linear, err);
+        return enqueue_linear(workspace, op->layer, op->linear, err);
     case OP_ATTENTION:
-        return enqueue_attention(stream, op->layer, err);
+        return enqueue_attention(workspace, op->layer, err);
     case OP_NORM:
         break;
     }
-    return enqueue_norm(stream, op->layer, op->norm, err);
+    return enqueue_norm(workspace, op->layer, op->norm, err);
 }
 
 /* What is done about a graph that could not be captured, made or launched. A lost device and a lack of memory are the
  * caller's to hear of (see ended). After anything else this stream makes no graphs any more: the next attempt would
  * fail as this one did. What there is of the pass is enqueued directly, so the batch does not notice. */
-static enum status without_graph(struct backend_workspace *stream, enum status status, struct err *err)
+static enum status fall_back(struct backend_workspace *workspace, enum status status, struct err *err)
 {
     if (status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY) {
         return status;
     }
-    drop_capture(stream);
-    TRY(cuda_stream_drain(&stream->device, err)); /* graphs of earlier passes may still run */
-    log_warn("graphs_given_up", log_int("gpu", stream->cuda->device.number), log_int("tokens", stream->bucket->tokens),
-             log_str("reason", err->message));
-    atomic_fetch_add(&stream->cuda->backend.counters->graph_fallbacks, 1);
-    cuda_graphs_drop(&stream->graphs);
-    stream->graphs.most = 0;
-    stream->mode = PASS_DIRECT;
-    for (uint32_t i = 0; i < stream->op_count; i++) {
-        TRY(enqueue(stream, &stream->ops[i], err));
+    drop_capture(workspace);
+    TRY(cuda_memory_drain(&workspace->memory, err)); /* graphs of earlier passes may still run */
+    log_warn("graphs_given_up", log_int("gpu", workspace->cuda->device.number),
+             log_int("tokens", workspace->bucket->tokens), log_str("reason", err->message));
+    atomic_fetch_add(&workspace->cuda->backend.counters->graph_fallbacks, 1);
+    cuda_graphs_drop(&workspace->graphs);
+    workspace->graphs.most = 0;
+    workspace->mode = PASS_DIRECT;
+    for (uint32_t i = 0; i < workspace->op_count; i++) {
+        TRY(enqueue(workspace, &workspace->ops[i], err));
     }
     return STATUS_OK;
 }
 
 /* Enqueues an op, or leaves it to the graph. */
-static enum status add_op(struct backend_workspace *stream, struct pass_op op, struct err *err)
+static enum status add_op(struct backend_workspace *workspace, struct pass_op op, struct err *err)
 {
-    assert(stream->op_count < CUDA_PASS_OPS(stream->cuda->backend.model->layer_count));
-    stream->ops[stream->op_count++] = op;
-    if (stream->mode == PASS_REPLAY) {
+    assert(workspace->op_count < CUDA_PASS_OPS(workspace->cuda->backend.model->layer_count));
+    workspace->ops[workspace->op_count++] = op;
+    if (workspace->mode == PASS_REPLAY) {
         return STATUS_OK;
     }
-    enum status status = enqueue(stream, &op, err);
-    return status == STATUS_OK || stream->mode == PASS_DIRECT ? status : without_graph(stream, status, err);
+    enum status status = enqueue(workspace, &op, err);
+    return status == STATUS_OK || workspace->mode == PASS_DIRECT ? status : fall_back(workspace, status, err);
 }
 
-static enum status begin_pass(struct backend_workspace *stream, const struct pass *pass, struct err *err)
+static enum status begin_pass(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
-    if (stream->lost)
-        return say_lost(stream, err);
-    TRY(cuda_select(stream->cuda, err));
-    if (stream->begun)
-        TRY(forget(stream, err));
-    stream->begun = true;
-    stream->op_count = 0;
-    TRY(find_bucket(stream, pass, err));
-    struct cuda_ragged_layout layout = cuda_ragged_layout(stream->bucket->tokens, stream->bucket->rows);
-    const void *block = stream->device.memory + stream->device.plan.places.ragged;
-    stream->ragged = cuda_ragged_view(&layout, block);
-    if (!stream->bucket->planned)
-        TRY(plan_bucket(stream, err));
-    stream->bucket->planned = true;
-    stream->slot = cuda_stream_slot(&stream->device);
-    TRY(cuda_stream_bring(&stream->device, stream->slot, &layout, pass, err));
-    if (stream->mode == PASS_CAPTURE) {
+    if (workspace->lost)
+        return lost_error(workspace, err);
+    TRY(cuda_select(workspace->cuda, err));
+    if (workspace->begun)
+        TRY(abort_pass(workspace, err));
+    workspace->begun = true;
+    workspace->op_count = 0;
+    TRY(find_bucket(workspace, pass, err));
+    struct cuda_ragged_layout layout = cuda_ragged_layout(workspace->bucket->tokens, workspace->bucket->rows);
+    const void *block = workspace->memory.device + workspace->memory.plan.offsets.ragged;
+    workspace->ragged = cuda_ragged_view(&layout, block);
+    if (!workspace->bucket->planned)
+        TRY(plan_bucket(workspace, err));
+    workspace->bucket->planned = true;
+    workspace->slot = cuda_memory_slot(&workspace->memory);
+    TRY(cuda_memory_copy_in(&workspace->memory, workspace->slot, &layout, pass, err));
+    if (workspace->mode == PASS_CAPTURE) {
         enum status status = check(
-            stream, stream->cuda->api->cudaStreamBeginCapture(stream->device.compute, cudaStreamCaptureModeThreadLocal),
+            workspace,
+            workspace->cuda->api->cudaStreamBeginCapture(workspace->memory.compute, cudaStreamCaptureModeThreadLocal),
             "beginning a graph", err);
-        stream->capturing = status == STATUS_OK;
-        TRY(status == STATUS_OK ? status : without_graph(stream, status, err));
+        workspace->capturing = status == STATUS_OK;
+        TRY(status == STATUS_OK ? status : fall_back(workspace, status, err));
     }
-    return add_op(stream, (struct pass_op){.kind = OP_EMBED}, err);
+    return add_op(workspace, (struct pass_op){.kind = OP_EMBED}, err);
 }
 
-enum status cuda_pass_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err)
+enum status cuda_pass_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err)
 {
-    return ended(stream, begin_pass(stream, pass, err));
+    return note_status(workspace, begin_pass(workspace, pass, err));
 }
 
-enum status cuda_pass_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site, struct err *err)
+enum status cuda_pass_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                             struct err *err)
 {
-    return ended(stream, add_op(stream, (struct pass_op){.kind = OP_LINEAR, .layer = layer, .linear = site}, err));
+    return note_status(workspace,
+                       add_op(workspace, (struct pass_op){.kind = OP_LINEAR, .layer = layer, .linear = site}, err));
 }
 
-enum status cuda_pass_attention(struct backend_workspace *stream, uint32_t layer, struct err *err)
+enum status cuda_pass_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err)
 {
-    return ended(stream, add_op(stream, (struct pass_op){.kind = OP_ATTENTION, .layer = layer}, err));
+    return note_status(workspace, add_op(workspace, (struct pass_op){.kind = OP_ATTENTION, .layer = layer}, err));
 }
 
-enum status cuda_pass_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site, struct err *err)
+enum status cuda_pass_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
-    return ended(stream, add_op(stream, (struct pass_op){.kind = OP_NORM, .layer = layer, .norm = site}, err));
+    return note_status(workspace,
+                       add_op(workspace, (struct pass_op){.kind = OP_NORM, .layer = layer, .norm = site}, err));
 }
 
 /* Turns what was captured into the bucket's graph. */
-static enum status end_capture(struct backend_workspace *stream, struct err *err)
+static enum status end_capture(struct backend_workspace *workspace, struct err *err)
 {
-    const struct cuda_api *api = stream->cuda->api;
+    const struct cuda_api *api = workspace->cuda->api;
     cudaGraph_t captured = NULL;
-    stream->capturing = false;
-    TRY(check(stream, api->cudaStreamEndCapture(stream->device.compute, &captured), "ending a graph", err));
-    uint64_t running = stream->passes - 1 - stream->device.waiting;
-    TRY(keep_graph(&stream->graphs, stream->bucket, captured, stream->device.compute, running, err));
-    atomic_fetch_add(&stream->cuda->backend.counters->graphs_captured, 1);
+    workspace->capturing = false;
+    TRY(check(workspace, api->cudaStreamEndCapture(workspace->memory.compute, &captured), "ending a graph", err));
+    uint64_t running = workspace->passes - 1 - workspace->memory.waiting;
+    TRY(keep_graph(&workspace->graphs, workspace->bucket, captured, workspace->memory.compute, running, err));
+    atomic_fetch_add(&workspace->cuda->backend.counters->graphs_captured, 1);
     return STATUS_OK;
 }
 
-static enum status run_graph(struct backend_workspace *stream, struct err *err)
+static enum status run_graph(struct backend_workspace *workspace, struct err *err)
 {
-    if (stream->mode == PASS_CAPTURE) {
-        TRY(end_capture(stream, err));
+    if (workspace->mode == PASS_CAPTURE) {
+        TRY(end_capture(workspace, err));
     }
-    TRY(check(stream, stream->cuda->api->cudaGraphLaunch(stream->bucket->graph, stream->device.compute),
+    TRY(check(workspace, workspace->cuda->api->cudaGraphLaunch(workspace->bucket->graph, workspace->memory.compute),
               "launching a graph", err));
-    atomic_fetch_add(&stream->cuda->backend.counters->graph_launches, 1);
+    atomic_fetch_add(&workspace->cuda->backend.counters->graph_launches, 1);
     return STATUS_OK;
 }
 
-static enum status end_pass(struct backend_workspace *stream, struct err *err)
+static enum status end_pass(struct backend_workspace *workspace, struct err *err)
 {
-    if (stream->mode != PASS_DIRECT) {
-        enum status status = run_graph(stream, err);
-        TRY(status == STATUS_OK ? status : without_graph(stream, status, err));
+    if (workspace->mode != PASS_DIRECT) {
+        enum status status = run_graph(workspace, err);
+        TRY(status == STATUS_OK ? status : fall_back(workspace, status, err));
     }
-    return enqueue_pool(stream, err);
+    return enqueue_pool(workspace, err);
 }
 
-enum status cuda_pass_pool(struct backend_workspace *stream, struct err *err)
+enum status cuda_pass_pool(struct backend_workspace *workspace, struct err *err)
 {
-    return ended(stream, end_pass(stream, err));
+    return note_status(workspace, end_pass(workspace, err));
 }
 
-enum status cuda_pass_submit(struct backend_workspace *stream, struct err *err)
+enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *err)
 {
-    TRY(ended(stream, cuda_stream_deliver(&stream->device, stream->slot, err)));
-    stream->bucket->warm = true;
-    stream->begun = false;
+    TRY(note_status(workspace, cuda_memory_copy_out(&workspace->memory, workspace->slot, err)));
+    workspace->bucket->warm = true;
+    workspace->begun = false;
     return STATUS_OK;
 }
 
-enum status cuda_pass_wait(struct backend_workspace *stream, struct err *err)
+enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err)
 {
-    enum status status = stream->lost ? say_lost(stream, err) : cuda_select(stream->cuda, err);
+    enum status status = workspace->lost ? lost_error(workspace, err) : cuda_select(workspace->cuda, err);
     if (status == STATUS_OK)
-        return ended(stream, cuda_stream_wait(&stream->device, err));
-    cuda_stream_skip(&stream->device);
-    return ended(stream, status);
+        return note_status(workspace, cuda_memory_wait(&workspace->memory, err));
+    cuda_memory_skip(&workspace->memory);
+    return note_status(workspace, status);
 }
 
-void cuda_pass_forget(struct backend_workspace *stream)
+void cuda_pass_abort(struct backend_workspace *workspace)
 {
-    (void)forget(stream, NULL);
+    (void)abort_pass(workspace, NULL);
 }

@@ -20,12 +20,12 @@
  * capture allows. */
 struct cuda_bucket {
     uint32_t tokens, rows;
-    const struct gemm_plan *plans[CUDA_LINEARS];       /* for `tokens` rows of a matrix */
-    const struct gemm_plan *first_plans[CUDA_LINEARS]; /* for `rows`: of the layer for first tokens only ... */
-    const struct gemm_plan *keys_values;               /* ... in which these are still of all tokens */
-    bool planned, warm;                                /* warm: a pass has run */
-    cudaGraphExec_t graph;                             /* NULL: none */
-    uint64_t last_pass;                                /* its number */
+    const struct cuda_gemm_plan *plans[CUDA_LINEARS];       /* for `tokens` rows of a matrix */
+    const struct cuda_gemm_plan *first_plans[CUDA_LINEARS]; /* for `rows`: of the layer for first tokens only ... */
+    const struct cuda_gemm_plan *keys_values;               /* ... in which these are still of all tokens */
+    bool planned, warm;                                     /* warm: a pass has run */
+    cudaGraphExec_t graph;                                  /* NULL: none */
+    uint64_t last_pass;                                     /* its number */
 };
 
 struct cuda_graphs {
@@ -41,10 +41,10 @@ struct cuda_backend {
     const struct cuda_api *api;
     struct cuda_device device;
     struct cuda_weights weights;
-    struct gemm *gemm;
+    struct cuda_gemm *gemm;
     struct cuda_plan_request request;
     struct cuda_plan plan;
-    enum gemm_after activation_after; /* of the intermediate product; GEMM_ALONE: the kernel does it */
+    enum cuda_epilogue activation_epilogue; /* of the intermediate product; CUDA_EPILOGUE_NONE: the kernel does it */
     enum kernel_activation activation;
 };
 
@@ -64,8 +64,8 @@ struct pass_op {
 struct backend_workspace {
     struct cuda_backend *cuda;
     struct kernel_queue queue;
-    struct gemm_runner *runner;
-    struct cuda_stream device;
+    struct cuda_gemm_runner *runner;
+    struct cuda_memory memory;
     struct cuda_graphs graphs;
     bool lost;       /* the device; nothing is asked of it any more */
     uint64_t passes; /* begun so far */
@@ -91,15 +91,16 @@ MUST_CHECK enum status cuda_select(const struct cuda_backend *cuda, struct err *
 
 /* The ops of struct backend_ops. Errors: STATUS_NO_MEMORY, STATUS_INTERNAL; once the device is lost, STATUS_DEVICE_LOST
  * for all. */
-enum status cuda_pass_embed(struct backend_workspace *stream, const struct pass *pass, struct err *err);
-enum status cuda_pass_linear(struct backend_workspace *stream, uint32_t layer, enum linear_site site, struct err *err);
-enum status cuda_pass_attention(struct backend_workspace *stream, uint32_t layer, struct err *err);
-enum status cuda_pass_norm(struct backend_workspace *stream, uint32_t layer, enum norm_site site, struct err *err);
-enum status cuda_pass_pool(struct backend_workspace *stream, struct err *err);
-enum status cuda_pass_submit(struct backend_workspace *stream, struct err *err);
-enum status cuda_pass_wait(struct backend_workspace *stream, struct err *err);
+enum status cuda_pass_embed(struct backend_workspace *workspace, const struct pass *pass, struct err *err);
+enum status cuda_pass_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                             struct err *err);
+enum status cuda_pass_attention(struct backend_workspace *workspace, uint32_t layer, struct err *err);
+enum status cuda_pass_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err);
+enum status cuda_pass_pool(struct backend_workspace *workspace, struct err *err);
+enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *err);
+enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err);
 
 /* Ends whatever is under way, for a stream that is to be closed. */
-void cuda_pass_forget(struct backend_workspace *stream);
+void cuda_pass_abort(struct backend_workspace *workspace);
 
 #endif

@@ -60,7 +60,7 @@ enum { PIECES = 2, PIECE_ELEMENTS = 1 << 19 }; /* 2 MiB of f32 each */
 
 struct cuda_upload {
     const struct cuda_api *api;
-    cudaStream_t stream;
+    cudaStream_t cuda_stream;
     cudaEvent_t copied[PIECES]; /* recorded behind the copy from that piece */
     unsigned next;
     char *pinned; /* [PIECES][PIECE_ELEMENTS] f32 */
@@ -73,7 +73,7 @@ static enum status fill(struct cuda_upload *upload, struct err *err)
     static const char what[] = "preparing to copy the weights";
     if (upload->plain == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
-    TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&upload->stream, cudaStreamNonBlocking), what, err));
+    TRY(cuda_check(api, api->cudaStreamCreateWithFlags(&upload->cuda_stream, cudaStreamNonBlocking), what, err));
     for (int i = 0; i < PIECES; i++)
         TRY(cuda_check(api, api->cudaEventCreateWithFlags(&upload->copied[i], cudaEventDisableTiming), what, err));
     void *pinned;
@@ -88,13 +88,13 @@ static void cuda_upload_close(struct cuda_upload *upload)
     if (upload == NULL)
         return;
     const struct cuda_api *api = upload->api;
-    if (upload->stream != NULL)
-        (void)api->cudaStreamSynchronize(upload->stream); /* after an error: pinned memory may still be read */
+    if (upload->cuda_stream != NULL)
+        (void)api->cudaStreamSynchronize(upload->cuda_stream); /* after an error: pinned memory may still be read */
     for (int i = 0; i < PIECES; i++)
         if (upload->copied[i] != NULL)
             (void)api->cudaEventDestroy(upload->copied[i]);
-    if (upload->stream != NULL)
-        (void)api->cudaStreamDestroy(upload->stream);
+    if (upload->cuda_stream != NULL)
+        (void)api->cudaStreamDestroy(upload->cuda_stream);
     if (upload->pinned != NULL)
         (void)api->cudaFreeHost(upload->pinned);
     free(upload->plain);
@@ -118,7 +118,7 @@ static enum status cuda_upload_open(const struct cuda_api *api, struct cuda_uplo
 
 static enum status cuda_upload_finish(struct cuda_upload *upload, struct err *err)
 {
-    return cuda_check(upload->api, upload->api->cudaStreamSynchronize(upload->stream), "copying the weights", err);
+    return cuda_check(upload->api, upload->api->cudaStreamSynchronize(upload->cuda_stream), "copying the weights", err);
 }
 
 /* A piece of pinned memory takes part in one copy at a time. An event that was never recorded counts as over. */
@@ -132,8 +132,9 @@ static enum status put_piece(struct cuda_upload *upload, enum kernel_type type, 
     size_t bytes = count * kernel_type_bytes(type);
     TRY(cuda_check(api, api->cudaEventSynchronize(upload->copied[piece]), what, err));
     cuda_narrow(type, values, count, scale, pinned);
-    TRY(cuda_check(api, api->cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload->stream), what, err));
-    return cuda_check(api, api->cudaEventRecord(upload->copied[piece], upload->stream), what, err);
+    TRY(cuda_check(api, api->cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, upload->cuda_stream), what,
+                   err));
+    return cuda_check(api, api->cudaEventRecord(upload->copied[piece], upload->cuda_stream), what, err);
 }
 
 static void *element(void *to, enum kernel_type type, size_t at)
@@ -188,7 +189,7 @@ static void *part(struct layout *layout, size_t bytes)
     return at;
 }
 
-static struct cuda_norm place_norm(struct layout *layout, size_t hidden)
+static struct cuda_norm lay_out_norm(struct layout *layout, size_t hidden)
 {
     struct cuda_norm norm;
     norm.gain = part(layout, hidden * sizeof(float));
@@ -196,7 +197,7 @@ static struct cuda_norm place_norm(struct layout *layout, size_t hidden)
     return norm;
 }
 
-static struct cuda_linear place_linear(struct layout *layout, size_t outputs, size_t inputs)
+static struct cuda_linear lay_out_linear(struct layout *layout, size_t outputs, size_t inputs)
 {
     struct cuda_linear linear;
     linear.weight = part(layout, layout->element * outputs * inputs);
@@ -214,7 +215,7 @@ static struct cuda_linear from_row(const struct layout *layout, const struct cud
                                 (char *)linear->bias + layout->element * row};
 }
 
-static struct cuda_layer place_layer(struct layout *layout, const struct model *model, bool first_tokens)
+static struct cuda_layer lay_out_layer(struct layout *layout, const struct model *model, bool first_tokens)
 {
     struct cuda_layer layer;
     size_t hidden = model->hidden;
@@ -222,14 +223,14 @@ static struct cuda_layer place_layer(struct layout *layout, const struct model *
         uint32_t outputs, inputs;
         backend_linear_shape(model, (enum linear_site)site, &outputs, &inputs);
         bool queries = first_tokens && site == LINEAR_QKV;
-        layer.linear[site] = place_linear(layout, queries ? hidden : outputs, inputs);
+        layer.linear[site] = lay_out_linear(layout, queries ? hidden : outputs, inputs);
     }
     if (first_tokens)
-        layer.keys_values = place_linear(layout, 2 * hidden, hidden);
+        layer.keys_values = lay_out_linear(layout, 2 * hidden, hidden);
     else
         layer.keys_values = from_row(layout, &layer.linear[LINEAR_QKV], hidden, hidden);
     for (unsigned site = 0; site < CUDA_NORMS; site++)
-        layer.norm[site] = place_norm(layout, model->hidden);
+        layer.norm[site] = lay_out_norm(layout, model->hidden);
     return layer;
 }
 
@@ -239,10 +240,10 @@ static size_t lay_out(struct cuda_weights *weights, char *block)
     const struct model *model = weights->model;
     struct layout layout = {.block = block, .element = kernel_type_bytes(weights->type)};
     weights->word = part(&layout, layout.element * model->vocabulary * model->hidden);
-    weights->place = part(&layout, layout.element * model->max_tokens * model->hidden);
-    weights->embedding_norm = place_norm(&layout, model->hidden);
+    weights->position = part(&layout, layout.element * model->max_tokens * model->hidden);
+    weights->embedding_norm = lay_out_norm(&layout, model->hidden);
     for (uint32_t i = 0; i < model->layer_count; i++) {
-        struct cuda_layer layer = place_layer(&layout, model, cuda_first_tokens_only(model, i));
+        struct cuda_layer layer = lay_out_layer(&layout, model, cuda_first_tokens_only(model, i));
         if (weights->layers != NULL)
             weights->layers[i] = layer;
     }
@@ -367,20 +368,20 @@ static enum status load_layer(const struct loader *loader, const struct model_la
 static enum status load_embeddings(const struct loader *loader, const struct cuda_weights *to, struct err *err)
 {
     const struct model *model = loader->model;
-    size_t hidden = model->hidden, places = model->max_tokens * hidden, first = model->position_offset * hidden;
-    if (model->position_embeddings.elements < first + places || model->type_embeddings.elements < hidden)
+    size_t hidden = model->hidden, positions = model->max_tokens * hidden, first = model->position_offset * hidden;
+    if (model->position_embeddings.elements < first + positions || model->type_embeddings.elements < hidden)
         return err_set(err, STATUS_UNSUPPORTED, "the embeddings do not fit the model's sizes");
     TRY(load(loader, loader->type, &model->word_embeddings, model->vocabulary * hidden, 1, to->word, err));
     TRY(load_norm(loader, &model->embedding_norm, &to->embedding_norm, err));
 
-    float *sums = malloc((places + hidden) * sizeof *sums), *type = sums + places;
+    float *sums = malloc((positions + hidden) * sizeof *sums), *type = sums + positions;
     if (sums == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory to copy the weights");
-    tensor_read_f32(&model->position_embeddings, first, places, sums);
+    tensor_read_f32(&model->position_embeddings, first, positions, sums);
     tensor_read_f32(&model->type_embeddings, 0, hidden, type);
-    for (size_t i = 0; i < places; i++)
+    for (size_t i = 0; i < positions; i++)
         sums[i] += type[i % hidden];
-    enum status status = cuda_upload_values(loader->upload, loader->type, sums, places, 1, to->place, err);
+    enum status status = cuda_upload_values(loader->upload, loader->type, sums, positions, 1, to->position, err);
     free(sums);
     return status;
 }

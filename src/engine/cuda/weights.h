@@ -39,8 +39,8 @@ struct cuda_weights {
     enum kernel_type type;
     void *memory; /* behind all that follows */
     size_t bytes;
-    void *word;  /* [vocabulary, hidden] type */
-    void *place; /* [max_tokens, hidden] type: positions and token type 0, summed */
+    void *word;     /* [vocabulary, hidden] type */
+    void *position; /* [max_tokens, hidden] type: positions and token type 0, summed */
     struct cuda_norm embedding_norm;
     struct cuda_layer *layers;
 };

@@ -59,7 +59,7 @@ static void a_gpu_is_described(void **state)
     uint32_t count;
     MUST(cuda_device_count(api, &count, &err));
     assert_int_equal(count, 2);
-    MUST(cuda_device_look(api, 1, &device, &err));
+    MUST(cuda_device_query(api, 1, &device, &err));
     assert_int_equal(device.number, 1);
     assert_string_equal(device.name, "host table");
     assert_int_equal(device.capability, 86);
@@ -67,9 +67,9 @@ static void a_gpu_is_described(void **state)
     assert_int_equal(device.memory_bytes, 4096);
     assert_int_equal(device.driver, 13000);
     assert_int_equal(device.cublaslt, CUBLAS_VERSION);
-    assert_int_equal(cuda_device_look(api, 2, &device, &err), STATUS_BAD_INPUT);
+    assert_int_equal(cuda_device_query(api, 2, &device, &err), STATUS_BAD_INPUT);
     assert_string_equal(err.message, "there is no GPU 2: they are numbered 0 to 1");
-    assert_int_equal(cuda_device_look(api, -1, &device, &err), STATUS_BAD_INPUT);
+    assert_int_equal(cuda_device_query(api, -1, &device, &err), STATUS_BAD_INPUT);
     cuda_host_close();
 }
 
@@ -79,7 +79,7 @@ static void an_old_gpu_is_refused(void **state)
     const struct cuda_api *api = cuda_host_open(&(struct cuda_host_options){.capability = 75});
     struct err err = {0};
     struct cuda_device device;
-    assert_int_equal(cuda_device_look(api, 0, &device, &err), STATUS_UNSUPPORTED);
+    assert_int_equal(cuda_device_query(api, 0, &device, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.message,
                         "GPU 0 (host table) has compute capability 7.5, and the kernels need 8.0 or newer");
     cuda_host_close();

@@ -143,7 +143,7 @@ static void cls_models_take_queries_of_first_tokens_only(void **state)
     model->pooling = POOLING_CLS;
     struct cuda_opened opened = cuda_opened(model, NULL);
     cuda_rows_make(&rows, model, lengths, 0, 1);
-    char *const place = opened.encoder->workspace->device.memory + opened.encoder->workspace->device.plan.places.wide;
+    char *const place = opened.encoder->workspace->memory.device + opened.encoder->workspace->memory.plan.offsets.wide;
     const size_t token = 2 * 64, queries = 2 * token * 24, end = queries + 8 * token, whole = 3 * token * 24;
     unsigned char *wide = malloc(whole);
     assert_non_null(wide);
@@ -295,15 +295,15 @@ static void what_lies_beside_the_rows_does_not_matter(void **state)
         struct model *model = memory_model(heads_of_32, 18);
         model->pooling = variant < 2 ? POOLING_MEAN : POOLING_CLS;
         struct cuda_opened opened = cuda_opened(model, &(struct engine_options){.precision = precisions[variant % 2]});
-        const struct cuda_stream *device = &opened.encoder->workspace->device;
-        size_t bytes = device->plan.places.bytes;
+        const struct cuda_memory *memory = &opened.encoder->workspace->memory;
+        size_t bytes = memory->plan.offsets.bytes;
         void *nans = malloc(bytes);
         assert_non_null(nans);
         memset(nans, 0xff, bytes);
         for (uint32_t stride = 0; stride <= 36; stride += 36)
             for (int round = 0; round < 4; round++) { /* directly, captured, replayed twice; the last three in NaNs */
                 if (round > 0)
-                    cuda_host_poke(device->memory, nans, bytes);
+                    cuda_host_poke(memory->device, nans, bytes);
                 cuda_rows_make(&rows, model, lengths, stride, 5);
                 assert_int_equal(encoder_run(opened.encoder, &rows.batch, &err), STATUS_OK);
                 if (round == 0)

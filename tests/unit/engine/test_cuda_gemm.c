@@ -17,11 +17,11 @@ enum { OUTPUTS = 24, INPUTS = 16, ROWS = 5, ROOM = 1024 };
 struct bench {
     const struct cuda_api *api;
     struct cuda_device device;
-    struct gemm *gemm;
-    struct gemm_runner *runner;
+    struct cuda_gemm *gemm;
+    struct cuda_gemm_runner *runner;
     cudaStream_t stream;
     enum kernel_type type;
-    struct gemm_operands operands;
+    struct cuda_gemm_operands operands;
     float weight[ROOM], from[ROOM], bias[ROOM], residual[ROOM];
 };
 
@@ -81,16 +81,16 @@ static void open_host(struct bench *b, const struct cuda_host_options *options)
     struct cuda_host_options own = options == NULL ? (struct cuda_host_options){0} : *options;
     own.memory_bytes = own.memory_bytes == 0 ? (size_t)16 << 20 : own.memory_bytes;
     *b = (struct bench){.api = cuda_host_open(&own)};
-    MUST(cuda_device_look(b->api, 0, &b->device, NULL));
+    MUST(cuda_device_query(b->api, 0, &b->device, NULL));
     b->stream = stream_new(b->api);
 }
 
 static enum status try_gemm(struct bench *b, uint32_t candidates, struct err *err)
 {
-    struct gemm_options options = {b->api, &b->device, candidates};
+    struct cuda_gemm_options options = {b->api, &b->device, candidates};
     struct kernel_queue queue = {b->api->cudaLaunchKernel, b->stream, 4, 90};
-    TRY(gemm_open(&options, &b->gemm, err));
-    return gemm_runner_open(b->gemm, &queue, &b->runner, err);
+    TRY(cuda_gemm_open(&options, &b->gemm, err));
+    return cuda_gemm_runner_open(b->gemm, &queue, &b->runner, err);
 }
 
 static void open_gemm(struct bench *b, uint32_t candidates)
@@ -101,8 +101,8 @@ static void open_gemm(struct bench *b, uint32_t candidates)
 
 static void close_gemm(struct bench *b)
 {
-    gemm_runner_close(b->runner);
-    gemm_close(b->gemm);
+    cuda_gemm_runner_close(b->runner);
+    cuda_gemm_close(b->gemm);
     b->runner = NULL;
     b->gemm = NULL;
 }
@@ -113,49 +113,49 @@ static void close_host(struct bench *b)
     cuda_host_close();
 }
 
-static struct gemm_shape shape_of(const struct bench *b, enum gemm_after after)
+static struct cuda_gemm_shape shape_of(const struct bench *b, enum cuda_epilogue epilogue)
 {
-    return (struct gemm_shape){OUTPUTS, INPUTS, b->type, after};
+    return (struct cuda_gemm_shape){OUTPUTS, INPUTS, b->type, epilogue};
 }
 
-static enum status prepare_and_run(struct bench *b, enum gemm_after after, struct err *err)
+static enum status prepare_and_run(struct bench *b, enum cuda_epilogue epilogue, struct err *err)
 {
-    const struct gemm_shape shape = shape_of(b, after);
-    const struct gemm_plan *plan;
-    TRY(gemm_prepare(b->runner, &shape, ROWS, &b->operands, &plan, err));
-    return gemm_run(b->runner, plan, &b->operands, err);
+    const struct cuda_gemm_shape shape = shape_of(b, epilogue);
+    const struct cuda_gemm_plan *plan;
+    TRY(cuda_gemm_prepare(b->runner, &shape, ROWS, &b->operands, &plan, err));
+    return cuda_gemm_run(b->runner, plan, &b->operands, err);
 }
 
-static void run(struct bench *b, enum gemm_after after, void *out)
+static void run(struct bench *b, enum cuda_epilogue epilogue, void *out)
 {
     struct err err = {0};
-    if (prepare_and_run(b, after, &err) != STATUS_OK)
+    if (prepare_and_run(b, epilogue, &err) != STATUS_OK)
         fail_msg("%s", err.message);
     cuda_host_peek(out, b->operands.to, ROWS * OUTPUTS * host_element_bytes(data_type(b->type)));
 }
 
-static double expected(const struct bench *b, enum gemm_after after, uint32_t row, uint32_t output)
+static double expected(const struct bench *b, enum cuda_epilogue epilogue, uint32_t row, uint32_t output)
 {
-    double sum = after == GEMM_ALONE ? 0.0 : (double)b->bias[output];
+    double sum = epilogue == CUDA_EPILOGUE_NONE ? 0.0 : (double)b->bias[output];
     for (uint32_t i = 0; i < INPUTS; i++)
         sum += (double)b->weight[output * INPUTS + i] * (double)b->from[row * INPUTS + i];
-    if (after == GEMM_BIAS_RESIDUAL)
+    if (epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL)
         sum += (double)b->residual[row * OUTPUTS + output];
-    if (after == GEMM_BIAS_RELU)
+    if (epilogue == CUDA_EPILOGUE_BIAS_RELU)
         sum = sum > 0.0 ? sum : 0.0;
-    if (after == GEMM_BIAS_GELU)
+    if (epilogue == CUDA_EPILOGUE_BIAS_GELU)
         sum = 0.5 * sum * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (sum + 0.044715 * sum * sum * sum)));
     return sum;
 }
 
-static void assert_right(const struct bench *b, enum gemm_after after, const void *got)
+static void assert_right(const struct bench *b, enum cuda_epilogue epilogue, const void *got)
 {
     static const double errors[] = {[KERNEL_F32] = 1e-5, [KERNEL_F16] = 0x1p-8, [KERNEL_BF16] = 0x1p-5};
     for (uint32_t i = 0; i < ROWS * OUTPUTS; i++) {
         double value = (double)host_get_element(got, data_type(b->type), i);
-        double want = expected(b, after, i / OUTPUTS, i % OUTPUTS);
+        double want = expected(b, epilogue, i / OUTPUTS, i % OUTPUTS);
         if (!(fabs(value - want) <= errors[b->type]))
-            fail_msg("type %d, after %d, element %u: %g, not %g", b->type, after, i, value, want);
+            fail_msg("type %d, epilogue %d, element %u: %g, not %g", b->type, epilogue, i, value, want);
     }
 }
 
@@ -171,21 +171,21 @@ static void all_products(const struct cuda_host_algorithm *offer, const char *ho
         open_operands(&b, (enum kernel_type)type);
         open_gemm(&b, 0);
         uint64_t before = cuda_host_calls(how);
-        for (int after = GEMM_ALONE; after <= GEMM_BIAS_RESIDUAL; after++) {
-            run(&b, (enum gemm_after)after, got);
-            assert_right(&b, (enum gemm_after)after, got);
+        for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL; epilogue++) {
+            run(&b, (enum cuda_epilogue)epilogue, got);
+            assert_right(&b, (enum cuda_epilogue)epilogue, got);
         }
         assert_true(cuda_host_calls(how) > before);
         /* the residual may be where the result goes */
         const void *residual = b.operands.residual;
         char values[ROOM * 4];
         size_t bytes = ROWS * OUTPUTS * host_element_bytes(data_type(b.type));
-        run(&b, GEMM_BIAS_RESIDUAL, got); /* is prepared already: no run but this one */
+        run(&b, CUDA_EPILOGUE_BIAS_RESIDUAL, got); /* is prepared already: no run but this one */
         cuda_host_peek(values, residual, bytes);
         cuda_host_poke(b.operands.to, values, bytes);
         b.operands.residual = b.operands.to;
-        run(&b, GEMM_BIAS_RESIDUAL, got);
-        assert_right(&b, GEMM_BIAS_RESIDUAL, got);
+        run(&b, CUDA_EPILOGUE_BIAS_RESIDUAL, got);
+        assert_right(&b, CUDA_EPILOGUE_BIAS_RESIDUAL, got);
         b.operands.residual = residual;
         close_gemm(&b);
         close_operands(&b);
@@ -226,12 +226,12 @@ static void a_plan_serves_every_layer(void **state)
         cuda_host_offer(plain ? NULL : one_algorithm);
         open_operands(&b, KERNEL_F32);
         open_gemm(&b, 0);
-        const struct gemm_operands first = b.operands;
-        run(&b, GEMM_BIAS, got);
+        const struct cuda_gemm_operands first = b.operands;
+        run(&b, CUDA_EPILOGUE_BIAS, got);
         b.operands.weight = new_matrix(&b, OUTPUTS * INPUTS, 11, b.weight);
         b.operands.bias = new_matrix(&b, OUTPUTS, 12, b.bias);
-        run(&b, GEMM_BIAS, got);
-        assert_right(&b, GEMM_BIAS, got);
+        run(&b, CUDA_EPILOGUE_BIAS, got);
+        assert_right(&b, CUDA_EPILOGUE_BIAS, got);
         give_back(&b, first.weight);
         give_back(&b, first.bias);
         close_gemm(&b);
@@ -249,7 +249,7 @@ static void without_any_way_it_says_so(void **state)
     cuda_host_offer(NULL);
     open_operands(&b, KERNEL_F16);
     open_gemm(&b, 0);
-    assert_int_equal(prepare_and_run(&b, GEMM_BIAS, &err), STATUS_UNSUPPORTED);
+    assert_int_equal(prepare_and_run(&b, CUDA_EPILOGUE_BIAS, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.message, "a product of 5 rows, 24 by 16: cuBLASLt has no algorithm for it, and there is no "
                                      "libcublas");
     close_gemm(&b);
@@ -273,7 +273,7 @@ static void by_algorithm(uint32_t index, void *out)
     cuda_host_offer(offer);
     open_operands(&b, KERNEL_F32);
     open_gemm(&b, 0);
-    run(&b, GEMM_BIAS, out);
+    run(&b, CUDA_EPILOGUE_BIAS, out);
     close_gemm(&b);
     close_operands(&b);
     close_host(&b);
@@ -289,7 +289,7 @@ static void assert_takes(const struct cuda_host_algorithm *offer, uint32_t candi
     cuda_host_offer(offer);
     open_operands(&b, KERNEL_F32);
     open_gemm(&b, candidates);
-    run(&b, GEMM_BIAS, got);
+    run(&b, CUDA_EPILOGUE_BIAS, got);
     assert_memory_equal(got, want, ROWS * OUTPUTS * sizeof(float));
     assert_int_equal(cuda_host_calls("cudaEventElapsedTime") == 0, candidates == 1);
     close_gemm(&b);
@@ -325,7 +325,7 @@ static void assert_takes_despite(const char *call, const uint32_t *at, uint32_t 
     open_gemm(&b, 0);
     for (uint32_t i = 0; i < faults; i++)
         cuda_host_plant((struct cuda_host_fault){call, at[i], cudaErrorInvalidValue, false});
-    run(&b, GEMM_BIAS, got);
+    run(&b, CUDA_EPILOGUE_BIAS, got);
     assert_memory_equal(got, want, ROWS * OUTPUTS * sizeof(float));
     assert_true(faults == 0 || cuda_host_struck());
     assert_true((cuda_host_calls("cudaGraphLaunch") > 0) == (faults < 3));
@@ -353,7 +353,7 @@ static double timing_ms(uint32_t time_ns)
     static struct bench b;
     struct cuda_host_algorithm offer[CUDA_HOST_ALGORITHMS];
     struct err err = {0};
-    const struct gemm_plan *plan;
+    const struct cuda_gemm_plan *plan;
     float ms;
     for (int i = 0; i < CUDA_HOST_ALGORITHMS; i++)
         offer[i] = (struct cuda_host_algorithm){time_ns, 0, CUBLAS_STATUS_SUCCESS};
@@ -362,9 +362,9 @@ static double timing_ms(uint32_t time_ns)
     open_operands(&b, KERNEL_F16);
     open_gemm(&b, 0);
     cudaEvent_t begin = event_new(b.api), end = event_new(b.api);
-    const struct gemm_shape shape = shape_of(&b, GEMM_BIAS);
+    const struct cuda_gemm_shape shape = shape_of(&b, CUDA_EPILOGUE_BIAS);
     MUST(b.api->cudaEventRecord(begin, b.stream));
-    assert_int_equal(gemm_prepare(b.runner, &shape, ROWS, &b.operands, &plan, &err), STATUS_OK);
+    assert_int_equal(cuda_gemm_prepare(b.runner, &shape, ROWS, &b.operands, &plan, &err), STATUS_OK);
     MUST(b.api->cudaEventRecord(end, b.stream));
     MUST(b.api->cudaEventSynchronize(end));
     MUST(b.api->cudaEventElapsedTime(&ms, begin, end));
@@ -397,18 +397,18 @@ static void an_algorithm_never_changes(void **state)
     cuda_host_offer(third_is_best);
     open_operands(&b, KERNEL_F32);
     open_gemm(&b, 0);
-    run(&b, GEMM_BIAS, first);
+    run(&b, CUDA_EPILOGUE_BIAS, first);
     cuda_host_offer(other_times);
     uint64_t timed = cuda_host_calls("cudaEventElapsedTime");
-    run(&b, GEMM_BIAS, got);
+    run(&b, CUDA_EPILOGUE_BIAS, got);
     assert_memory_equal(got, first, ROWS * OUTPUTS * sizeof(float));
     struct kernel_queue queue = {b.api->cudaLaunchKernel, b.stream, 4, 90};
-    struct gemm_runner *mine = b.runner;
-    MUST(gemm_runner_open(b.gemm, &queue, &b.runner, NULL)); /* another runner of the same device */
-    run(&b, GEMM_BIAS, got);
+    struct cuda_gemm_runner *mine = b.runner;
+    MUST(cuda_gemm_runner_open(b.gemm, &queue, &b.runner, NULL)); /* another runner of the same device */
+    run(&b, CUDA_EPILOGUE_BIAS, got);
     assert_memory_equal(got, first, ROWS * OUTPUTS * sizeof(float));
     assert_int_equal(cuda_host_calls("cudaEventElapsedTime"), timed);
-    gemm_runner_close(mine);
+    cuda_gemm_runner_close(mine);
     close_gemm(&b);
     close_operands(&b);
     close_host(&b);
@@ -430,7 +430,7 @@ static cublasStatus_t overtake(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     struct bench *other = overtaking.other;
     overtaking.other = NULL;
     if (other != NULL) {
-        run(other, GEMM_BIAS, overtaking.got);
+        run(other, CUDA_EPILOGUE_BIAS, overtaking.got);
         cuda_host_offer(other_times);
     }
     return overtaking.api->cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, d, preference, wanted, results, count);
@@ -452,12 +452,12 @@ static void who_is_first_decides_for_all(void **state)
     open_gemm(&b, 0);
     struct kernel_queue queue = {api.cudaLaunchKernel, b.stream, 4, 90};
     other = b;
-    MUST(gemm_runner_open(b.gemm, &queue, &other.runner, NULL));
+    MUST(cuda_gemm_runner_open(b.gemm, &queue, &other.runner, NULL));
     overtaking.other = &other;
-    run(&b, GEMM_BIAS, got);
+    run(&b, CUDA_EPILOGUE_BIAS, got);
     assert_null(overtaking.other);
     assert_memory_equal(got, overtaking.got, ROWS * OUTPUTS * sizeof(float));
-    gemm_runner_close(other.runner);
+    cuda_gemm_runner_close(other.runner);
     close_gemm(&b);
     close_operands(&b);
     close_host(&b);
@@ -473,13 +473,13 @@ static void *run_beside_others(void *context)
     struct racer *r = context;
     struct bench b = *r->bench;
     struct kernel_queue queue = {b.api->cudaLaunchKernel, NULL, 4, 90};
-    queue.stream = b.stream = stream_new(b.api);
+    queue.cuda_stream = b.stream = stream_new(b.api);
     b.operands.to = device_new(b.api, ROWS * OUTPUTS * 4);
-    MUST(gemm_runner_open(b.gemm, &queue, &b.runner, NULL));
-    for (int after = GEMM_ALONE; after <= GEMM_BIAS_RESIDUAL; after++)
-        MUST(prepare_and_run(&b, (enum gemm_after)after, NULL));
-    run(&b, GEMM_BIAS, r->got);
-    gemm_runner_close(b.runner);
+    MUST(cuda_gemm_runner_open(b.gemm, &queue, &b.runner, NULL));
+    for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL; epilogue++)
+        MUST(prepare_and_run(&b, (enum cuda_epilogue)epilogue, NULL));
+    run(&b, CUDA_EPILOGUE_BIAS, r->got);
+    cuda_gemm_runner_close(b.runner);
     MUST(b.api->cudaStreamDestroy(b.stream));
     MUST(b.api->cudaFree(b.operands.to));
     return NULL;
@@ -518,13 +518,13 @@ static void products_are_captured(void **state)
             cuda_host_offer(NULL);
         open_operands(&b, KERNEL_F16);
         open_gemm(&b, 0);
-        const struct gemm_shape shape = shape_of(&b, GEMM_BIAS_RESIDUAL);
-        const struct gemm_plan *plan;
+        const struct cuda_gemm_shape shape = shape_of(&b, CUDA_EPILOGUE_BIAS_RESIDUAL);
+        const struct cuda_gemm_plan *plan;
         cudaGraph_t graph;
         cudaGraphExec_t exec;
-        MUST(gemm_prepare(b.runner, &shape, ROWS, &b.operands, &plan, NULL));
+        MUST(cuda_gemm_prepare(b.runner, &shape, ROWS, &b.operands, &plan, NULL));
         MUST(b.api->cudaStreamBeginCapture(b.stream, cudaStreamCaptureModeThreadLocal));
-        MUST(gemm_run(b.runner, plan, &b.operands, NULL));
+        MUST(cuda_gemm_run(b.runner, plan, &b.operands, NULL));
         MUST(b.api->cudaStreamEndCapture(b.stream, &graph));
         MUST(b.api->cudaGraphInstantiate(&exec, graph, 0));
         MUST(b.api->cudaGraphDestroy(graph));
@@ -532,7 +532,7 @@ static void products_are_captured(void **state)
             MUST(b.api->cudaMemsetAsync(b.operands.to, 0xff, ROWS * OUTPUTS * 2, b.stream));
             MUST(b.api->cudaGraphLaunch(exec, b.stream));
             cuda_host_peek(got, b.operands.to, ROWS * OUTPUTS * 2);
-            assert_right(&b, GEMM_BIAS_RESIDUAL, got);
+            assert_right(&b, CUDA_EPILOGUE_BIAS_RESIDUAL, got);
         }
         MUST(b.api->cudaGraphExecDestroy(exec));
         close_gemm(&b);
@@ -547,8 +547,8 @@ static void products_are_captured(void **state)
 static enum status whole_life(struct bench *b, struct err *err)
 {
     enum status status = try_gemm(b, 0, err);
-    for (int after = GEMM_ALONE; after <= GEMM_BIAS_RESIDUAL && status == STATUS_OK; after++)
-        status = prepare_and_run(b, (enum gemm_after)after, err);
+    for (int epilogue = CUDA_EPILOGUE_NONE; epilogue <= CUDA_EPILOGUE_BIAS_RESIDUAL && status == STATUS_OK; epilogue++)
+        status = prepare_and_run(b, (enum cuda_epilogue)epilogue, err);
     if (status == STATUS_OK)
         status = cuda_check(b->api, b->api->cudaStreamSynchronize(b->stream), "waiting", err);
     close_gemm(b);
@@ -612,8 +612,8 @@ static void work_that_overlaps_is_right(void **state)
         open_host(&b, &(struct cuda_host_options){.order = CUDA_HOST_SHUFFLED, .seed = seed});
         open_operands(&b, KERNEL_BF16);
         open_gemm(&b, 0);
-        run(&b, GEMM_BIAS_GELU, got);
-        assert_right(&b, GEMM_BIAS_GELU, got);
+        run(&b, CUDA_EPILOGUE_BIAS_GELU, got);
+        assert_right(&b, CUDA_EPILOGUE_BIAS_GELU, got);
         close_gemm(&b);
         close_operands(&b);
         close_host(&b);
@@ -627,12 +627,12 @@ static void the_workspace_is_what_was_told(void **state)
     static struct bench b;
     open_host(&b, NULL);
     open_gemm(&b, 0);
-    assert_int_equal(cuda_host_held_bytes(0), gemm_workspace_bytes(&b.device));
+    assert_int_equal(cuda_host_held_bytes(0), cuda_gemm_workspace_bytes(&b.device));
     close_gemm(&b);
     struct cuda_device large = {.capability = 90, .memory_bytes = (size_t)80 << 30};
-    assert_int_equal(gemm_workspace_bytes(&large), 32 << 20);
+    assert_int_equal(cuda_gemm_workspace_bytes(&large), 32 << 20);
     large.capability = 86;
-    assert_int_equal(gemm_workspace_bytes(&large), 8 << 20);
+    assert_int_equal(cuda_gemm_workspace_bytes(&large), 8 << 20);
     close_host(&b);
 }
 

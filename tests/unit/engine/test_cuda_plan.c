@@ -77,10 +77,10 @@ static void the_plan_is_the_formula(void **state)
     size_t ragged = cuda_ragged_layout(4096, 256).bytes;
     size_t activations = (size_t)4096 * (768 + 768 + 3072) * 2, output = 256 * 768 * 4 + 256 * 4;
     size_t expected = activations + ragged + 3 * (ragged + output);
-    assert_true(plan.places.bytes >= expected && plan.places.bytes < expected + 20 * CUDA_ALIGNMENT);
+    assert_true(plan.offsets.bytes >= expected && plan.offsets.bytes < expected + 20 * CUDA_ALIGNMENT);
     assert_int_equal(plan.graph_bytes, 10 * (CUDA_GRAPH_BYTES + 12 * CUDA_GRAPH_LAYER_BYTES));
     assert_int_equal(plan.total_bytes,
-                     request.weight_bytes + request.workspace_bytes + plan.graph_bytes + plan.places.bytes);
+                     request.weight_bytes + request.workspace_bytes + plan.graph_bytes + plan.offsets.bytes);
     assert_true(plan.pinned_bytes >= 3 * (ragged + 256 * 768 * 4));
 }
 
@@ -95,7 +95,7 @@ static void parts_do_not_overlap(void **state)
     request.batch_tokens = 1000;
     request.batch_rows = 77;
     assert_int_equal(cuda_plan_make(&request, &plan, &err), STATUS_OK);
-    const struct cuda_places *p = &plan.places;
+    const struct cuda_offsets *p = &plan.offsets;
     const size_t begins[] = {p->x,
                              p->y,
                              p->wide,

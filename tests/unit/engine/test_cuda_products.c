@@ -11,7 +11,7 @@
 
 #define MUST(call) assert_int_equal((int)(call), 0)
 
-enum { SAMPLES = 200, TYPES = KERNEL_BF16 + 1, AFTERS = GEMM_BIAS_RESIDUAL + 1 };
+enum { SAMPLES = 200, TYPES = KERNEL_BF16 + 1, AFTERS = CUDA_EPILOGUE_BIAS_RESIDUAL + 1 };
 
 struct size {
     uint32_t outputs, inputs, rows;
@@ -22,33 +22,33 @@ struct place {
     const struct cuda_api *api;
     struct cuda_device device;
     cudaStream_t stream;
-    struct gemm *gemm;
-    struct gemm_runner *runner;
-    struct gemm_shape shape;
+    struct cuda_gemm *gemm;
+    struct cuda_gemm_runner *runner;
+    struct cuda_gemm_shape shape;
     uint32_t rows;
-    struct gemm_operands operands;
+    struct cuda_gemm_operands operands;
     float *weight, *from, *bias, *residual, *to; /* as the type holds them */
 };
 
 /* SLUICE_UNTIMED: under a sanitizer, where timing candidates takes long and says nothing. */
 static void open_gemm(struct place *p, const struct cuda_api *api, uint32_t candidates)
 {
-    struct gemm_options options = {api, &p->device, getenv("SLUICE_UNTIMED") == NULL ? candidates : 1};
+    struct cuda_gemm_options options = {api, &p->device, getenv("SLUICE_UNTIMED") == NULL ? candidates : 1};
     struct kernel_queue queue = {api->cudaLaunchKernel, p->stream, p->device.multiprocessors, p->device.capability};
-    MUST(gemm_open(&options, &p->gemm, NULL));
-    MUST(gemm_runner_open(p->gemm, &queue, &p->runner, NULL));
+    MUST(cuda_gemm_open(&options, &p->gemm, NULL));
+    MUST(cuda_gemm_runner_open(p->gemm, &queue, &p->runner, NULL));
 }
 
 static void close_gemm(struct place *p)
 {
-    gemm_runner_close(p->runner);
-    gemm_close(p->gemm);
+    cuda_gemm_runner_close(p->runner);
+    cuda_gemm_close(p->gemm);
 }
 
 static void open_place(struct place *p)
 {
     *p = (struct place){.api = products_open()};
-    MUST(cuda_device_look(p->api, 0, &p->device, NULL));
+    MUST(cuda_device_query(p->api, 0, &p->device, NULL));
     MUST(p->api->cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
 }
 
@@ -74,7 +74,7 @@ static void *upload(struct place *p, uint64_t seed, size_t count, float **here)
     return device;
 }
 
-static void open_operands(struct place *p, struct gemm_shape shape, uint32_t rows)
+static void open_operands(struct place *p, struct cuda_gemm_shape shape, uint32_t rows)
 {
     p->shape = shape;
     p->rows = rows;
@@ -117,11 +117,11 @@ static void *bits_of_result(struct place *p)
     return bits;
 }
 
-static const struct gemm_plan *prepare(struct place *p)
+static const struct cuda_gemm_plan *prepare(struct place *p)
 {
     struct err err = {0};
-    const struct gemm_plan *plan = NULL;
-    if (gemm_prepare(p->runner, &p->shape, p->rows, &p->operands, &plan, &err) != STATUS_OK)
+    const struct cuda_gemm_plan *plan = NULL;
+    if (cuda_gemm_prepare(p->runner, &p->shape, p->rows, &p->operands, &plan, &err) != STATUS_OK)
         fail_msg("%s", err.message);
     return plan;
 }
@@ -129,8 +129,8 @@ static const struct gemm_plan *prepare(struct place *p)
 static void *run(struct place *p)
 {
     struct err err = {0};
-    const struct gemm_plan *plan = prepare(p);
-    if (gemm_run(p->runner, plan, &p->operands, &err) != STATUS_OK)
+    const struct cuda_gemm_plan *plan = prepare(p);
+    if (cuda_gemm_run(p->runner, plan, &p->operands, &err) != STATUS_OK)
         fail_msg("%s", err.message);
     return bits_of_result(p);
 }
@@ -147,17 +147,17 @@ static double expected(const struct place *p, uint32_t row, uint32_t output, boo
         sum += product;
         sizes += fabs(product);
     }
-    if (p->shape.after == GEMM_BIAS_RESIDUAL)
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RESIDUAL)
         sum += (double)p->residual[(size_t)row * p->shape.outputs + output];
     double between = plain ? (double)number_step(p->shape.type, (float)sum) : 0.0;
-    if (p->shape.after != GEMM_ALONE)
+    if (p->shape.epilogue != CUDA_EPILOGUE_NONE)
         sum += (double)p->bias[output];
-    if (p->shape.after == GEMM_BIAS_RELU)
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_RELU)
         sum = sum > 0.0 ? sum : 0.0;
-    if (p->shape.after == GEMM_BIAS_GELU)
+    if (p->shape.epilogue == CUDA_EPILOGUE_BIAS_GELU)
         sum = 0.5 * sum * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (sum + 0.044715 * sum * sum * sum)));
     /* gelu's slope is at most 1.13; a GPU's tanh may be off by 2^-10 of the value in its fast form */
-    double form = p->shape.after == GEMM_BIAS_GELU ? fabs(sum) * 0x1p-10 + 1e-4 : 0.0;
+    double form = p->shape.epilogue == CUDA_EPILOGUE_BIAS_GELU ? fabs(sum) * 0x1p-10 + 1e-4 : 0.0;
     *error =
         1.13 * (p->shape.inputs * 0x1p-22 * sizes + between) + (double)number_step(p->shape.type, (float)sum) + form;
     return sum;
@@ -175,8 +175,8 @@ static void assert_near(const struct place *p, const void *bits, bool plain)
         double error;
         double want = expected(p, (uint32_t)(i / p->shape.outputs), (uint32_t)(i % p->shape.outputs), plain, &error);
         if (!(fabs((double)got[i] - want) <= error))
-            fail_msg("%u x %u, %u rows, type %d, after %d: element %zu is %g, not %g +- %g", p->shape.outputs,
-                     p->shape.inputs, p->rows, p->shape.type, p->shape.after, i, (double)got[i], want, error);
+            fail_msg("%u x %u, %u rows, type %d, epilogue %d: element %zu is %g, not %g +- %g", p->shape.outputs,
+                     p->shape.inputs, p->rows, p->shape.type, p->shape.epilogue, i, (double)got[i], want, error);
     }
     free(got);
 }
@@ -194,8 +194,8 @@ static void near_f64(struct place *p, const struct cuda_api *api, bool plain)
     open_gemm(p, api, 0);
     for (size_t i = 0; i < count * TYPES * AFTERS; i++) {
         const struct size *size = &sizes[i / (TYPES * AFTERS)];
-        struct gemm_shape shape = {size->outputs, size->inputs, (enum kernel_type)(i % TYPES),
-                                   (enum gemm_after)(i / TYPES % AFTERS)};
+        struct cuda_gemm_shape shape = {size->outputs, size->inputs, (enum kernel_type)(i % TYPES),
+                                        (enum cuda_epilogue)(i / TYPES % AFTERS)};
         open_operands(p, shape, size->rows);
         void *bits = run(p);
         assert_near(p, bits, plain);
@@ -239,9 +239,9 @@ static void *replay(struct place *p)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    const struct gemm_plan *plan = prepare(p);
+    const struct cuda_gemm_plan *plan = prepare(p);
     MUST(p->api->cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeThreadLocal));
-    MUST(gemm_run(p->runner, plan, &p->operands, NULL));
+    MUST(cuda_gemm_run(p->runner, plan, &p->operands, NULL));
     MUST(p->api->cudaStreamEndCapture(p->stream, &graph));
     MUST(p->api->cudaGraphInstantiate(&exec, graph, 0));
     MUST(p->api->cudaGraphDestroy(graph));
@@ -258,17 +258,17 @@ static void the_same_operands_give_the_same_bits(void **state)
     struct place p;
     open_place(&p);
     for (int type = 0; type < TYPES; type++) {
-        struct gemm_shape shape = {products_large() ? 1536 : 24, products_large() ? 384 : 16, (enum kernel_type)type,
-                                   GEMM_BIAS_GELU};
+        struct cuda_gemm_shape shape = {products_large() ? 1536 : 24, products_large() ? 384 : 16,
+                                        (enum kernel_type)type, CUDA_EPILOGUE_BIAS_GELU};
         open_gemm(&p, p.api, 0);
         open_operands(&p, shape, 136);
         size_t bytes = (size_t)p.rows * shape.outputs * number_bytes(shape.type);
         void *bits[3] = {run(&p), replay(&p)};
-        struct gemm_runner *first = p.runner;
+        struct cuda_gemm_runner *first = p.runner;
         struct kernel_queue queue = {p.api->cudaLaunchKernel, p.stream, p.device.multiprocessors, p.device.capability};
-        MUST(gemm_runner_open(p.gemm, &queue, &p.runner, NULL));
+        MUST(cuda_gemm_runner_open(p.gemm, &queue, &p.runner, NULL));
         bits[2] = run(&p);
-        gemm_runner_close(first);
+        cuda_gemm_runner_close(first);
         for (int i = 1; i < 3; i++)
             assert_memory_equal(bits[i], bits[0], bytes);
         for (int i = 0; i < 3; i++)
@@ -288,8 +288,8 @@ static void a_row_hardly_depends_on_the_batch(void **state)
     struct place p;
     open_place(&p);
     for (int type = 0; type < TYPES; type++) {
-        struct gemm_shape shape = {products_large() ? 768 : 24, products_large() ? 3072 : 16, (enum kernel_type)type,
-                                   GEMM_BIAS};
+        struct cuda_gemm_shape shape = {products_large() ? 768 : 24, products_large() ? 3072 : 16,
+                                        (enum kernel_type)type, CUDA_EPILOGUE_BIAS};
         float first[COMPARED * 768];
         float most = 0.0f;
         size_t count = (size_t)COMPARED * shape.outputs;

@@ -246,7 +246,7 @@ enum { VOCABULARY = 50, POSITIONS = 9 };
 
 struct embed_scene {
     struct kernel_rows rows;
-    struct kernel_matrix word, place, gain, shift, to;
+    struct kernel_matrix word, position, gain, shift, to;
 };
 
 static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint32_t gap)
@@ -254,7 +254,7 @@ static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint3
     static const uint32_t lengths[] = {1, 9, 4, 1};
     struct embed_scene s = {.rows = rows_new(4, lengths, gap, VOCABULARY)};
     s.word = matrix_random(type, 1, VOCABULARY, width);
-    s.place = matrix_random(type, 2, POSITIONS, width);
+    s.position = matrix_random(type, 2, POSITIONS, width);
     s.gain = matrix_random(KERNEL_F32, 3, 1, width);
     s.shift = matrix_random(KERNEL_F32, 4, 1, width);
     s.to = matrix_blank(type, s.rows.tokens + 5, width);
@@ -263,7 +263,7 @@ static struct embed_scene embed_new(enum kernel_type type, uint32_t width, uint3
 
 static void embed_free(struct embed_scene *s)
 {
-    struct kernel_matrix *all[] = {&s->word, &s->place, &s->gain, &s->shift, &s->to};
+    struct kernel_matrix *all[] = {&s->word, &s->position, &s->gain, &s->shift, &s->to};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         matrix_free(all[i]);
     rows_free(&s->rows);
@@ -280,7 +280,7 @@ static struct kernel_embed_norm_args embed_args(const struct embed_scene *s)
         .epsilon = epsilon,
         .ragged = s->rows.device,
         .word = s->word.device,
-        .place = s->place.device,
+        .position = s->position.device,
         .gain = s->gain.device,
         .shift = s->shift.device,
         .to = s->to.device,
@@ -294,7 +294,7 @@ static void assert_embedded(const struct embed_scene *s)
     for (uint32_t t = 0; t < s->rows.tokens; t++) {
         const uint32_t id = (uint32_t)s->rows.ids[t] < VOCABULARY ? (uint32_t)s->rows.ids[t] : 0;
         for (uint32_t i = 0; i < width; i++)
-            x[i] = (double)*matrix_at(&s->word, id, i) + (double)*matrix_at(&s->place, s->rows.position[t], i);
+            x[i] = (double)*matrix_at(&s->word, id, i) + (double)*matrix_at(&s->position, s->rows.position[t], i);
         layer_norm(x, width, s->gain.host, s->shift.host);
         assert_row(&s->to, t, x);
     }

@@ -184,8 +184,8 @@ static void a_batch_is_as_large_as_the_backend_likes(void **state)
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     assert_int_equal(engine_batch_size(opened.engine).tokens, size.tokens);
     assert_int_equal(engine_batch_size(opened.engine).rows, size.rows);
-    assert_int_equal(opened.encoder->workspace->device.plan.tokens, size.tokens);
-    assert_int_equal(opened.encoder->workspace->device.plan.rows, size.rows);
+    assert_int_equal(opened.encoder->workspace->memory.plan.tokens, size.tokens);
+    assert_int_equal(opened.encoder->workspace->memory.plan.rows, size.rows);
     cuda_opened_close(&opened);
     cuda_host_engine_close();
 }
