@@ -278,20 +278,26 @@ enum status connection_send(struct connection *connection, const char *bytes, si
     return STATUS_OK;
 }
 
+enum status connection_send_command(struct connection *connection, struct command *command, uint32_t timeout_ms,
+                                    connection_reply_fn *reply, void *context, struct err *err)
+{
+    const char *bytes;
+    size_t length;
+    enum status status = command_finish(command, &bytes, &length, err);
+    if (!status) {
+        status = connection_send(connection, bytes, length, timeout_ms, reply, context, err);
+    }
+    command_free(command);
+    return status;
+}
+
 enum status connection_command(struct connection *connection, size_t count, const char *const *arguments,
                                const size_t *lengths, uint32_t timeout_ms, connection_reply_fn *reply, void *context,
                                struct err *err)
 {
     struct command command = {0};
-    const char *bytes;
-    size_t length;
     command_list(&command, count, arguments, lengths);
-    enum status status = command_finish(&command, &bytes, &length, err);
-    if (!status) {
-        status = connection_send(connection, bytes, length, timeout_ms, reply, context, err);
-    }
-    command_free(&command);
-    return status;
+    return connection_send_command(connection, &command, timeout_ms, reply, context, err);
 }
 
 /* Hands every whole answer to its command. False when the connection is of no more use. */

@@ -56,6 +56,11 @@ MUST_CHECK enum status connection_command(struct connection *connection, size_t 
                                           const size_t *lengths, uint32_t timeout_ms, connection_reply_fn *reply,
                                           void *context, struct err *err);
 
+/* The same for a command that is written but not finished. Owns: takes its bytes, also when it fails. */
+MUST_CHECK enum status connection_send_command(struct connection *connection, struct command *command,
+                                               uint32_t timeout_ms, connection_reply_fn *reply, void *context,
+                                               struct err *err);
+
 /* The same for a command that command_finish has written already; its bytes are copied. */
 MUST_CHECK enum status connection_send(struct connection *connection, const char *bytes, size_t length,
                                        uint32_t timeout_ms, connection_reply_fn *reply, void *context, struct err *err);

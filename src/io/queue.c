@@ -2,16 +2,221 @@
  *
  * Everything that goes wrong ends in queue_down: close both connections (their commands come back unanswered, so each
  * task becomes a failed event), one EVENT_DISCONNECTED behind those, and a timer for the next try. */
+#include <assert.h>
 #include <event2/event.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "io/queue_parts.h"
+#include "io/queue_internal.h"
 
 enum { CONNECT_TIMEOUT_MS = 5000, COMMAND_TIMEOUT_MS = 5000, BACKOFF_MS = 100, BACKOFF_CAP_MS = 5000, TTL_S = 3600 };
 static const uint64_t MAX_REPLY_BYTES = 64 << 20;
+
+/* --- Keys and calls ----------------------------------------------------------------------------------------------- */
+
+const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX])
+{
+    snprintf(key, QUEUE_KEY_MAX, "sluice:{%s}:%s%s", queue->options.name, suffix, more);
+    return key;
+}
+
+void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more)
+{
+    char key[QUEUE_KEY_MAX];
+    command_text(command, queue_key(queue, suffix, more, key));
+}
+
+void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class)
+{
+    command_text(command, queue->streams[class]);
+}
+
+void queue_add_streams(const struct queue *queue, struct command *command)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        command_text(command, queue->streams[class]);
+    }
+}
+
+void queue_add_entry_id(struct command *command, struct entry_id id)
+{
+    char text[ENTRY_ID_TEXT];
+    entry_id_format(id, text);
+    command_text(command, text);
+}
+
+bool queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
+{
+    struct err err;
+    return !script_send(&queue->scripts, command, queue->options.command_timeout_ms, reply, context, &err);
+}
+
+void queue_call_for(struct task *task, struct command *command, connection_reply_fn *reply)
+{
+    if (!queue_call(task->queue, command, reply, task)) {
+        queue_task_fail(task);
+    }
+}
+
+bool queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
+                   void *context)
+{
+    struct err err;
+    return !connection_command(queue->writer, count, words, NULL, queue->options.command_timeout_ms, reply, context,
+                               &err);
+}
+
+/* --- The outbox --------------------------------------------------------------------------------------------------- */
+
+/* Events wait until the event loop comes round, so that nothing calls back into the worker while it is still executing
+ * actions; there is room for all that can be out, so that no lack of memory changes this. A disconnect is told when the
+ * outbox is empty: every action is answered before it. */
+
+static void deliver(struct queue *queue, const struct event *event)
+{
+    queue->options.on_event(queue->options.context, event);
+}
+
+/* Delivers what waits: all events, then a disconnect, then the end. */
+static void on_outbox(int fd, short what, void *context)
+{
+    struct queue *queue = context;
+    (void)fd;
+    (void)what;
+    while (queue->outbox.count > 0) {
+        struct event event = queue->outbox.events[queue->outbox.first];
+        queue->outbox.first = (queue->outbox.first + 1) % OUTBOX_EVENTS;
+        queue->outbox.count--;
+        deliver(queue, &event);
+    }
+    if (queue->outbox.disconnect_due) {
+        queue->outbox.disconnect_due = false;
+        deliver(queue, &(struct event){.kind = EVENT_DISCONNECTED});
+    }
+    if (queue->outbox.fatal_due) {
+        queue->outbox.fatal_due = false;
+        queue->options.on_fatal(queue->options.context, &queue->outbox.fatal);
+    }
+}
+
+void queue_emit(struct queue *queue, const struct event *event)
+{
+    assert(queue->outbox.count < OUTBOX_EVENTS);
+    queue->outbox.events[(queue->outbox.first + queue->outbox.count++) % OUTBOX_EVENTS] = *event;
+    event_active(queue->outbox.wake, EV_TIMEOUT, 1);
+}
+
+/* --- Tasks ------------------------------------------------------------------------------------------------------- */
+
+/* How each action of ours is executed, and which event answers it. */
+static const struct executor {
+    void (*execute)(struct queue *queue, struct action *action);
+    enum event_kind event;
+    enum read_source source; /* of EVENT_ENTRIES */
+} executors[ACTION_EXIT + 1] = {
+    [ACTION_READ] = {queue_read, EVENT_ENTRIES, READ_NEW},
+    [ACTION_READ_OWN] = {queue_read_own, EVENT_ENTRIES, READ_OWN},
+    [ACTION_RECLAIM] = {queue_reclaim, EVENT_ENTRIES, READ_RECLAIM},
+    [ACTION_SHED] = {queue_shed, EVENT_ENTRIES, READ_SHED},
+    [ACTION_FAIR] = {queue_fair, EVENT_ENTRIES, READ_FAIR},
+    [ACTION_SWEEP] = {queue_sweep, EVENT_ENTRIES, READ_SWEEP},
+    [ACTION_TRACK] = {queue_track, EVENT_TRACKED},
+    [ACTION_SETTLE] = {queue_settle, EVENT_SETTLED},
+    [ACTION_CHARGE] = {queue_record_run, EVENT_CHARGED},
+    [ACTION_RELEASE] = {queue_release, EVENT_RELEASED},
+    [ACTION_RENEW] = {queue_renew, EVENT_LEASE},
+    [ACTION_PROMOTE] = {queue_promote, EVENT_PROMOTED},
+    [ACTION_MEND] = {queue_mend, EVENT_MENDED},
+    [ACTION_PULSE] = {queue_pulse, EVENT_PULSE},
+    [ACTION_UNBLOCK] = {queue_unblock},
+    [ACTION_REJOIN] = {queue_rejoin},
+};
+
+void queue_execute(struct queue *queue, struct action *action)
+{
+    const struct executor *executor = &executors[action->kind];
+    if (executor->execute) { /* the others are the daemon's */
+        executor->execute(queue, action);
+    }
+}
+
+enum read_source queue_source(enum action_kind kind)
+{
+    return executors[kind].source;
+}
+
+static bool carries_requests(enum event_kind kind)
+{
+    return kind == EVENT_SETTLED || kind == EVENT_CHARGED || kind == EVENT_RELEASED || kind == EVENT_TRACKED;
+}
+
+static struct event failed_event(const struct action *action)
+{
+    struct event event = {.kind = executors[action->kind].event, .failed = true};
+    if (event.kind == EVENT_ENTRIES) {
+        event.entries.source = queue_source(action->kind);
+        event.entries.class = action->read.class;
+        event.entries.last = action->read.after;
+    } else if (event.kind == EVENT_PROMOTED) {
+        event.promoted.next_due_in_ms = UINT64_MAX;
+    } else if (carries_requests(event.kind)) {
+        event.requests = action->requests;
+    }
+    return event;
+}
+
+struct task *queue_task_open(struct queue *queue, struct action *action)
+{
+    struct task *task = queue->state == QUEUE_UP ? calloc(1, sizeof *task) : NULL;
+    if (!task) {
+        struct event event = failed_event(action);
+        queue_emit(queue, &event);
+        return NULL;
+    }
+    task->queue = queue;
+    task->action = *action;
+    task->next = queue->tasks;
+    queue->tasks = task;
+    return task;
+}
+
+static void close_task(struct task *task)
+{
+    struct task **at = &task->queue->tasks;
+    while (*at != task) {
+        at = &(*at)->next;
+    }
+    *at = task->next;
+    free(task);
+}
+
+void queue_task_done(struct task *task, const struct event *event)
+{
+    struct queue *queue = task->queue;
+    struct event copy = *event; /* it may lie in the task */
+    close_task(task);
+    queue_emit(queue, &copy);
+}
+
+void queue_task_deliver(struct task *task, const struct event *event)
+{
+    struct queue *queue = task->queue;
+    close_task(task);
+    deliver(queue, event);
+}
+
+void queue_task_fail(struct task *task)
+{
+    if (carries_requests(executors[task->action.kind].event)) {
+        request_list_join(&task->action.requests, &task->answered);
+    }
+    struct event event = failed_event(&task->action);
+    queue_task_done(task, &event);
+}
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
 
@@ -31,9 +236,9 @@ static void close_connections(struct queue *queue)
 static void drop(struct queue *queue, enum queue_state to)
 {
     if (queue->state == QUEUE_UP) {
-        queue->disconnect_due = true;
+        queue->outbox.disconnect_due = true;
         queue->stats.reconnects++;
-        event_active(queue->outbox, EV_TIMEOUT, 1);
+        event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     }
     queue->state = to;
     queue->stats.connected = false;
@@ -45,9 +250,9 @@ void queue_stop(struct queue *queue, const struct err *err)
     if (queue->state == QUEUE_STOPPED) {
         return;
     }
-    queue->fatal = *err;
-    queue->fatal_due = true;
-    event_active(queue->outbox, EV_TIMEOUT, 1);
+    queue->outbox.fatal = *err;
+    queue->outbox.fatal_due = true;
+    event_active(queue->outbox.wake, EV_TIMEOUT, 1);
     event_del(queue->retry);
     event_del(queue->group_retry);
     event_del(queue->control.timer);
@@ -150,6 +355,71 @@ static void on_retry(evutil_socket_t fd, short what, void *context)
     }
 }
 
+/* --- Errors of Redis ---------------------------------------------------------------------------------------------- */
+
+void queue_follow(struct queue *queue, const struct resp_value *reply)
+{
+    const char *space = resp_is_error(reply, "MOVED") ? strrchr(reply->bytes, ' ') : NULL;
+    const char *colon = space ? strrchr(space, ':') : NULL;
+    long port = colon ? strtol(colon + 1, NULL, 10) : 0;
+    const struct address *address = queue->options.address;
+    const struct endpoint *here = queue->endpoint ? queue->endpoint : address->endpoints;
+    if (port < 1 || port > 65535 || !here) {
+        return;
+    }
+    int length = (int)(colon - space - 1);
+    if (length > 0) { /* none: on the same host */
+        snprintf(queue->moved_host, sizeof queue->moved_host, "%.*s", length, space + 1);
+    } else if (here != &queue->moved) {
+        snprintf(queue->moved_host, sizeof queue->moved_host, "%s", here->host);
+    }
+    queue->moved = (struct endpoint){queue->moved_host, (uint16_t)port};
+    queue->moved_due = true;
+}
+
+/* Once a second for each reason: what is refused is tried again ten times in that time. */
+static void log_refused(struct queue *queue, const struct err *err)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (now_ns - queue->refused_ns < NS_PER_S && strcmp(err->message, queue->refused.message) == 0) {
+        return;
+    }
+    queue->refused = *err;
+    queue->refused_ns = now_ns;
+    log_warn("redis_refused", log_str("reason", err->message));
+}
+
+/* Voices that leave the connection as it is: what was refused is tried again. */
+static bool is_passing(const struct resp_value *reply)
+{
+    return resp_is_error(reply, "OOM") || resp_is_error(reply, "TRYAGAIN") || resp_is_error(reply, "ASK");
+}
+
+bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what)
+{
+    struct err err;
+    enum status status = resp_check(reply, &err);
+    if (status == STATUS_OK) {
+        return false;
+    }
+    err_prefix(&err, "%s", what);
+    bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* the stream, then the group says more; or another key */
+    if (wrong_type) {
+        log_refused(queue, &err);
+    }
+    queue_follow(queue, reply);
+    if (resp_is_error(reply, "NOGROUP") || resp_is_error(reply, "UNBLOCKED") || wrong_type) {
+        queue_create_groups(queue);
+    } else if (status == STATUS_DENIED) {
+        queue_stop(queue, &err);
+    } else if (status == STATUS_UNAVAILABLE && !is_passing(reply)) {
+        queue_down(queue, &err);
+    } else {
+        log_refused(queue, &err);
+    }
+    return true;
+}
+
 /* --- Life -------------------------------------------------------------------------------------------------------- */
 
 static bool name_usable(const char *name)
@@ -206,10 +476,10 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
     set_defaults(&queue->options);
     queue->random = options->seed;
     queue->retry = evtimer_new(options->base, on_retry, queue);
-    queue->outbox = event_new(options->base, -1, 0, queue_on_outbox, queue);
+    queue->outbox.wake = event_new(options->base, -1, 0, on_outbox, queue);
     queue->group_retry = evtimer_new(options->base, queue_on_group_retry, queue);
     queue->control.timer = evtimer_new(options->base, queue_on_control, queue);
-    if (!queue->retry || !queue->outbox || !queue->group_retry || !queue->control.timer) {
+    if (!queue->retry || !queue->outbox.wake || !queue->group_retry || !queue->control.timer) {
         queue_close(queue);
         return err_set(err, STATUS_NO_MEMORY, "no memory for the queue");
     }
@@ -239,69 +509,13 @@ void queue_close(struct queue *queue)
     find_master_close(queue->finder);
     resolver_close(queue->resolver);
     entries_free(&queue->entries);
-    struct event *const events[] = {queue->retry, queue->outbox, queue->group_retry, queue->control.timer};
+    struct event *const events[] = {queue->retry, queue->outbox.wake, queue->group_retry, queue->control.timer};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (events[i]) {
             event_free(events[i]);
         }
     }
     free(queue);
-}
-
-void queue_execute(struct queue *queue, struct action *action)
-{
-    switch (action->kind) {
-    case ACTION_READ:
-        queue_read(queue, action);
-        break;
-    case ACTION_READ_OWN:
-        queue_read_own(queue, action);
-        break;
-    case ACTION_RECLAIM:
-        queue_reclaim(queue, action);
-        break;
-    case ACTION_SHED:
-        queue_shed(queue, action);
-        break;
-    case ACTION_FAIR:
-        queue_fair(queue, action);
-        break;
-    case ACTION_SWEEP:
-        queue_sweep(queue, action);
-        break;
-    case ACTION_TRACK:
-        queue_track(queue, action);
-        break;
-    case ACTION_PULSE:
-        queue_pulse(queue, action);
-        break;
-    case ACTION_SETTLE:
-        queue_settle(queue, action);
-        break;
-    case ACTION_CHARGE:
-        queue_charge(queue, action);
-        break;
-    case ACTION_RELEASE:
-        queue_release(queue, action);
-        break;
-    case ACTION_RENEW:
-        queue_renew(queue, action);
-        break;
-    case ACTION_PROMOTE:
-        queue_promote(queue, action);
-        break;
-    case ACTION_MEND:
-        queue_mend(queue, action);
-        break;
-    case ACTION_UNBLOCK:
-        queue_unblock(queue);
-        break;
-    case ACTION_REJOIN:
-        queue_rejoin(queue);
-        break;
-    default:
-        break; /* PREPARE, SUBMIT, FORMAT and EXIT are serve's */
-    }
 }
 
 const char *queue_worker_name(const struct queue *queue)

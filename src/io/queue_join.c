@@ -2,6 +2,7 @@
  * pins the queue's model and takes our name, then the group is made where it is missing: at 0, because the stream holds
  * exactly the unfinished work. */
 #include <ctype.h>
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +10,32 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "io/queue_parts.h"
+#include "io/queue_internal.h"
 #include "io/rights.h"
 
 enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };
+
+/* Sends a command of the join; where that fails, the queue goes down. */
+static void ask(struct queue *queue, struct connection *connection, size_t count, const char *const *words,
+                connection_reply_fn *reply)
+{
+    struct err err;
+    if (connection_command(connection, count, words, NULL, queue->options.command_timeout_ms, reply, queue, &err)) {
+        queue_down(queue, &err);
+    }
+}
+
+/* Likewise a script's call, with `context` for its answer. False when it was not sent. */
+static bool call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
+{
+    struct err err;
+    bool sent = queue_call(queue, command, reply, context);
+    if (!sent) {
+        err_set(&err, STATUS_NO_MEMORY, "no memory for a Redis command");
+        queue_down(queue, &err);
+    }
+    return sent;
+}
 
 static void put_hex(char *to, size_t bytes)
 {
@@ -53,7 +76,91 @@ static void up(struct queue *queue, uint64_t redis_ms)
     queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
 }
 
-/* --- The groups and the clock ------------------------------------------------------------------------------------- */
+/* --- The groups --------------------------------------------------------------------------------------------------- */
+
+/* Made where they are missing, at 0, because a stream holds exactly the unfinished work.
+ *
+ * A key of another type where one of our streams belongs (a producer's SET) costs that class only: it is left out of
+ * all reads and claims, the log names the key, and it is looked at again with a backoff that doubles. */
+static void try_later(struct queue *queue)
+{
+    queue_wake_in(queue->group_retry, queue_backoff_ms(queue, queue->group_tries++));
+}
+
+/* Another type stands at the key: the class rests until that is over. */
+static void on_wrong_type(struct group *group)
+{
+    struct queue *queue = group->queue;
+    if (!group->unusable) {
+        group->unusable = true;
+        queue->group_tries = 0;
+        log_error("stream_unusable", log_str("key", queue->streams[group->class]),
+                  log_str("reason", "it is not a stream: remove or rename that key"));
+    }
+    if (!evtimer_pending(queue->group_retry, NULL)) {
+        try_later(queue);
+    }
+}
+
+static void on_group(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct group *group = context;
+    struct queue *queue = group->queue;
+    (void)lost;
+    queue->groups_asked--;
+    if (!reply) {
+        return;
+    }
+    if (resp_is_error(reply, "WRONGTYPE")) {
+        on_wrong_type(group);
+        return;
+    }
+    if (queue_refused(queue, reply, "lua/group")) {
+        return;
+    }
+    if (reply->type == RESP_INTEGER && reply->integer == 1) {
+        queue->stats.groups_created++;
+        log_info("group_created", log_str("key", queue->streams[group->class]));
+    }
+    if (group->unusable) {
+        group->unusable = false;
+        log_info("stream_usable_again", log_str("key", queue->streams[group->class]));
+    }
+}
+
+void queue_create_groups(struct queue *queue)
+{
+    if (queue->groups_asked > 0) {
+        return; /* several commands have found out at once */
+    }
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        struct group *group = &queue->groups[class];
+        struct command command = {0};
+        script_begin(&queue->scripts, SCRIPT_GROUP, 1, &command);
+        queue_add_stream(queue, &command, group->class);
+        if (!call(queue, &command, on_group, group)) {
+            return;
+        }
+        queue->groups_asked++;
+    }
+}
+
+void queue_on_group_retry(int fd, short what, void *context)
+{
+    struct queue *queue = context;
+    (void)fd;
+    (void)what;
+    if (queue->state == QUEUE_UP) {
+        queue_create_groups(queue);
+    }
+}
+
+bool queue_serves(const struct queue *queue, enum request_class class)
+{
+    return !queue->groups[class].unusable;
+}
+
+/* --- The clock ---------------------------------------------------------------------------------------------------- */
 
 static void on_time(void *context, const struct resp_value *reply, const struct err *lost)
 {
@@ -81,10 +188,8 @@ static void on_time(void *context, const struct resp_value *reply, const struct 
 /* The last question of all, so that its answer is still true when the worker hears of it. */
 static void ask_time(struct queue *queue)
 {
-    struct err err;
-    if (queue->writer && connection_command(queue->writer, 1, (const char *const[]){"TIME"}, NULL,
-                                            queue->options.command_timeout_ms, on_time, queue, &err)) {
-        queue_down(queue, &err);
+    if (queue->writer) {
+        ask(queue, queue->writer, 1, (const char *const[]){"TIME"}, on_time);
     }
 }
 
@@ -157,7 +262,6 @@ static void on_joined(void *context, const struct resp_value *reply, const struc
 
 static void join(struct queue *queue)
 {
-    struct err err;
     struct command command = {0};
     size_t count;
     const struct right *rights = rights_table(&count);
@@ -174,14 +278,12 @@ static void join(struct queue *queue)
             command_text(&command, rights[i].command);
         }
     }
-    if (!queue_call(queue, &command, on_joined, queue)) {
-        err_set(&err, STATUS_NO_MEMORY, "no memory for a Redis command");
-        queue_down(queue, &err);
-    }
+    call(queue, &command, on_joined, queue);
 }
 
-void queue_rejoin(struct queue *queue)
+void queue_rejoin(struct queue *queue, struct action *action)
 {
+    (void)action;
     queue_take_name(queue);
     if (queue->state == QUEUE_UP) {
         queue->rejoining = true;
@@ -275,14 +377,10 @@ static void on_info(void *context, const struct resp_value *reply, const struct 
 
 void queue_join_writer(struct queue *queue)
 {
-    struct err err;
     queue->scripts.connection = queue->writer;
     queue->scripts.context = queue;
     queue->scripts.on_loaded = on_scripts;
-    if (connection_command(queue->writer, 1, (const char *const[]){"INFO"}, NULL, queue->options.command_timeout_ms,
-                           on_info, queue, &err)) {
-        queue_down(queue, &err);
-    }
+    ask(queue, queue->writer, 1, (const char *const[]){"INFO"}, on_info);
 }
 
 static void on_client_id(void *context, const struct resp_value *reply, const struct err *err)
@@ -304,9 +402,5 @@ static void on_client_id(void *context, const struct resp_value *reply, const st
 
 void queue_join_reader(struct queue *queue)
 {
-    struct err err;
-    if (connection_command(queue->reader, 2, (const char *const[]){"CLIENT", "ID"}, NULL,
-                           queue->options.command_timeout_ms, on_client_id, queue, &err)) {
-        queue_down(queue, &err);
-    }
+    ask(queue, queue->reader, 2, (const char *const[]){"CLIENT", "ID"}, on_client_id);
 }

@@ -3,21 +3,280 @@
  *
  * An entry that is larger than the reader takes is dropped from the answer as it comes (RESP_CUT) and answered by its
  * id, unread. Where an answer as a whole is too large its rest is in the own list, which is read again from there. */
+#include "io/queue_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "io/queue_parts.h"
+#include "io/queue_internal.h"
+
+enum { READ_GRACE_MS = 2000, CLAIM_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
+
+/* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
+
+/* Redis is trusted with data, not with shape: every type is checked before it is used. */
+
+static enum status malformed(struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, "Redis answered with stream entries of an unknown shape");
+}
+
+static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
+{
+    if (wanted <= *capacity) {
+        return true;
+    }
+    size_t more = wanted < 64 ? 64 : wanted + wanted / 2;
+    void *bigger = realloc(*items, more * size);
+    if (bigger) {
+        *items = bigger;
+        *capacity = more;
+    }
+    return bigger != NULL;
+}
+
+/* Makes room for all entries and fields first: entries point into the fields, which must not move (and are never NULL).
+ */
+static enum status prepare(struct entries *entries, size_t count, size_t fields, struct err *err)
+{
+    void *items = entries->items, *field_items = entries->fields;
+    bool ok = grow(&items, &entries->capacity, count, sizeof *entries->items);
+    entries->items = items;
+    ok = grow(&field_items, &entries->field_capacity, fields + 1, sizeof *entries->fields) && ok;
+    entries->fields = field_items;
+    entries->count = 0;
+    entries->more = false;
+    entries->last = entries->first = (struct entry_id){0};
+    return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for stream entries");
+}
+
+static bool read_fields(const struct resp_value *list, struct entry_field *to)
+{
+    for (size_t i = 0; i + 1 < list->count; i += 2) {
+        const struct resp_value *name = &list->items[i], *value = &list->items[i + 1];
+        if (name->type != RESP_STRING || value->type != RESP_STRING) {
+            return false;
+        }
+        to[i / 2] = (struct entry_field){name->bytes, name->length, value->bytes, value->length};
+    }
+    return list->count % 2 == 0;
+}
+
+static bool read_id(const struct resp_value *value, struct entry_id *id)
+{
+    return value->type == RESP_STRING && entry_id_parse(value->bytes, value->length, id);
+}
+
+/* Adds up entries, and the fields of those whose field list is the item number `at`. False when an entry has no such
+ * item. */
+static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct resp_value *entry = &list->items[i];
+        if (entry->type != RESP_ARRAY || entry->count != at + 1) {
+            return false;
+        }
+        *fields += entry->items[at].count / 2;
+    }
+    *count += list->count;
+    return true;
+}
+
+/* CLASS_COUNT for a stream that is none of ours. */
+static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
+{
+    enum request_class class = CLASS_HIGH;
+    while (class < CLASS_COUNT && !resp_equals(name, streams[class])) {
+        class ++;
+    }
+    return class;
+}
+
+/* The bytes of an entry's fields, with those that were dropped; sets `cut` where some were. */
+static uint64_t weigh(const struct resp_value *fields, bool *cut)
+{
+    uint64_t bytes = fields->type == RESP_CUT ? fields->length : 0;
+    *cut = fields->type == RESP_CUT;
+    for (size_t i = 0; i < fields->count; i++) {
+        bytes += fields->items[i].length;
+        *cut = *cut || fields->items[i].type == RESP_CUT;
+    }
+    return bytes;
+}
+
+/* How an answer is read. */
+struct reading {
+    struct entries *entries;
+    struct entry_field *fields; /* the next free ones */
+    enum entry_origin origin;
+    uint64_t most_bytes;
+};
+
+/* Reads one entry behind those that are there. False: it has no such shape. Sets `more` instead where it did not fit.
+ */
+static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
+{
+    struct entries *entries = reading->entries;
+    struct entry entry = {.class = class, .origin = reading->origin};
+    bool cut = from->type == RESP_CUT || from->items[0].type == RESP_CUT;
+    if (cut) {
+        entries->more = true;
+        return true;
+    }
+    const struct resp_value *own = &from->items[1];
+    if (!read_id(&from->items[0], &entry.id)) {
+        return false;
+    }
+    uint64_t bytes = weigh(own, &cut);
+    if (cut && bytes <= reading->most_bytes && entries->count > 0) {
+        entries->more = true;
+        return true;
+    }
+    entry.oversize = cut;
+    entry.oversize_bytes = cut ? bytes : 0;
+    entry.vanished = own->type == RESP_NIL;
+    if (!cut && !entry.vanished) {
+        if (own->type != RESP_ARRAY || !read_fields(own, reading->fields)) {
+            return false;
+        }
+        entry.fields = reading->fields;
+        entry.field_count = own->count / 2;
+        reading->fields += entry.field_count;
+    }
+    entries->items[entries->count++] = entry;
+    entries->last = entry.id;
+    return true;
+}
+
+/* Adds up the entries of a stream and their fields. False: it has no such shape. */
+static bool count_entries(const struct resp_value *list, size_t *count, size_t *fields)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct resp_value *entry = &list->items[i];
+        bool whole = entry->type == RESP_ARRAY && entry->count == 2;
+        if (!whole && entry->type != RESP_CUT) {
+            return false;
+        }
+        *fields += whole ? entry->items[1].count / 2 : 0;
+    }
+    *count += list->count;
+    return true;
+}
+
+static bool is_stream(const struct resp_value *stream, const char *const streams[CLASS_COUNT])
+{
+    return stream->type == RESP_ARRAY && stream->count == 2 && class_of(&stream->items[0], streams) < CLASS_COUNT &&
+           (stream->items[1].type == RESP_ARRAY || stream->items[1].type == RESP_CUT);
+}
+
+enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
+                              const char *const streams[CLASS_COUNT], enum entry_origin origin, uint64_t most_bytes,
+                              struct err *err)
+{
+    size_t count = 0, field_count = 0;
+    bool cut = answer->type == RESP_CUT;
+    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY && !cut) {
+        return malformed(err);
+    }
+    for (size_t i = 0; i < answer->count; i++) {
+        const struct resp_value *stream = &answer->items[i];
+        if (stream->type != RESP_CUT &&
+            (!is_stream(stream, streams) || !count_entries(&stream->items[1], &count, &field_count))) {
+            return malformed(err);
+        }
+    }
+    TRY(prepare(entries, count, field_count, err));
+    struct reading reading = {entries, entries->fields, origin, most_bytes};
+    entries->more = cut;
+    for (size_t i = 0; i < answer->count && !entries->more; i++) {
+        const struct resp_value *stream = &answer->items[i];
+        if (stream->type == RESP_CUT || stream->items[1].type == RESP_CUT) {
+            entries->more = true;
+            break;
+        }
+        const struct resp_value *list = &stream->items[1];
+        for (size_t at = 0; !entries->more && at < list->count; at++) {
+            if (!read_entry(&reading, &list->items[at], class_of(&stream->items[0], streams))) {
+                return malformed(err);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static bool read_claimed(const struct resp_value *from, enum request_class class, struct entry_field *fields,
+                         struct entry *to)
+{
+    *to = (struct entry){.class = class, .fields = fields, .field_count = from->items[3].count / 2};
+    if (!read_id(&from->items[0], &to->id) || from->items[1].type != RESP_INTEGER ||
+        from->items[2].type != RESP_INTEGER || from->items[3].type != RESP_ARRAY) {
+        return false;
+    }
+    long long how = from->items[1].integer, lonely = from->items[2].integer;
+    to->origin = how ? ORIGIN_RECLAIMED : ORIGIN_RELEASED;
+    to->urgent = how == 2;
+    to->unread = how == 3;
+    to->group_run = lonely < 0;
+    to->lonely_runs = lonely < 0 ? 0 : lonely > 1000 ? 1000 : (uint32_t)lonely;
+    return read_fields(&from->items[3], fields);
+}
+
+/* Entries of which nothing is known but the id. */
+static bool read_ids(struct entries *entries, const struct resp_value *list, const struct entry *like)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        struct entry *entry = &entries->items[entries->count++];
+        *entry = *like;
+        if (!read_id(&list->items[i], &entry->id)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_claim(const struct resp_value *answer)
+{
+    bool ok = answer->type == RESP_ARRAY && answer->count >= 4 && answer->count <= 6;
+    for (size_t i = 0; ok && i < 3; i++) {
+        ok = answer->items[i].type == RESP_ARRAY;
+    }
+    return ok && answer->items[3].type == RESP_INTEGER;
+}
+
+enum status entries_from_claim(struct entries *entries, const struct resp_value *answer, enum request_class class,
+                               struct err *err)
+{
+    size_t count = 0, field_count = 0;
+    if (!is_claim(answer) || !count_fields(&answer->items[0], 3, &count, &field_count)) {
+        return malformed(err);
+    }
+    const struct resp_value *claimed = &answer->items[0], *vanished = &answer->items[1], *large = &answer->items[2];
+    enum status status = prepare(entries, count + vanished->count + large->count, field_count, err);
+    struct entry_field *fields = entries->fields;
+    bool ok = true;
+    for (size_t i = 0; !status && ok && i < claimed->count; i++) {
+        ok = read_claimed(&claimed->items[i], class, fields, &entries->items[entries->count]);
+        fields += entries->items[entries->count++].field_count;
+    }
+    struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
+    struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
+    ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
+    ok = ok && (answer->count < 5 || answer->items[4].type == RESP_ARRAY || read_id(&answer->items[4], &entries->last));
+    ok = ok && (answer->count < 6 || read_id(&answer->items[5], &entries->first));
+    entries->more = answer->items[3].integer != 0;
+    return status ? status : ok ? STATUS_OK : malformed(err);
+}
+
+void entries_free(struct entries *entries)
+{
+    free(entries->items);
+    free(entries->fields);
+    *entries = (struct entries){0};
+}
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
-
-static void give(struct task *task, const struct event *event)
-{
-    struct queue *queue = task->queue;
-    queue_task_end(task);
-    queue_deliver_now(queue, event);
-}
 
 static struct event entries_event(const struct task *task)
 {
@@ -27,7 +286,7 @@ static struct event entries_event(const struct task *task)
     return event;
 }
 
-void queue_give_entries(struct task *task)
+static void give_entries(struct task *task)
 {
     const struct entries *entries = &task->queue->entries;
     struct event event = entries_event(task);
@@ -36,17 +295,17 @@ void queue_give_entries(struct task *task)
     event.entries.more = entries->more;
     event.entries.last = entries->last;
     event.entries.first = entries->first;
-    give(task, &event);
+    queue_task_deliver(task, &event);
 }
 
-void queue_give_nothing(struct task *task)
+static void give_nothing(struct task *task)
 {
     struct event event = entries_event(task);
     event.entries.last = task->action.read.after;
     queue_task_done(task, &event);
 }
 
-void queue_give_up(struct task *task, const struct err *err)
+static void give_up(struct task *task, const struct err *err)
 {
     struct queue *queue = task->queue;
     queue_task_fail(task);
@@ -68,17 +327,17 @@ static void on_entries(void *context, const struct resp_value *reply, const stru
         return;
     }
     for (int class = 0; class < CLASS_COUNT; class ++) {
-        streams[class] = queue_stream(queue, (enum request_class) class);
+        streams[class] = queue->streams[class];
     }
     if (entries_from_read(&queue->entries, reply, streams, own ? ORIGIN_OWN : ORIGIN_NEW,
                           queue->options.max_reply_bytes / CUT_PART, &err)) {
-        queue_give_up(task, &err);
+        give_up(task, &err);
         return;
     }
     if (own && queue->entries.count == task->asked) {
         queue->entries.more = true;
     }
-    queue_give_entries(task);
+    give_entries(task);
 }
 
 /* Reads the marked streams from `from` on. */
@@ -86,8 +345,6 @@ static enum status send_read(struct task *task, uint32_t count, uint32_t block_m
 {
     struct queue *queue = task->queue;
     struct command command = {0};
-    const char *bytes;
-    size_t length;
     command_list(&command, 4, (const char *const[]){"XREADGROUP", "GROUP", QUEUE_GROUP, queue->worker}, NULL);
     command_text(&command, "COUNT");
     command_number(&command, count);
@@ -106,12 +363,7 @@ static enum status send_read(struct task *task, uint32_t count, uint32_t block_m
     for (; streams > 0; streams--) {
         command_text(&command, from);
     }
-    enum status status = command_finish(&command, &bytes, &length, err);
-    if (!status) {
-        status = connection_send(queue->reader, bytes, length, block_ms + READ_GRACE_MS, on_entries, task, err);
-    }
-    command_free(&command);
-    return status;
+    return connection_send_command(queue->reader, &command, block_ms + READ_GRACE_MS, on_entries, task, err);
 }
 
 void queue_read(struct queue *queue, struct action *action)
@@ -155,8 +407,266 @@ void queue_read_own(struct queue *queue, struct action *action)
     }
     task->asked = action->read.count ? action->read.count : 1;
     if (!queue_serves(queue, action->read.class)) {
-        queue_give_nothing(task);
+        give_nothing(task);
     } else {
         read_own_from(task, action->read.after);
     }
+}
+
+/* --- Claims ------------------------------------------------------------------------------------------------------- */
+
+/* A script makes these entries ours: those of workers that are gone, and what is shed, taken ahead or found lost. Their
+ * answers have one shape. */
+
+static uint32_t limit_of(const struct task *task)
+{
+    uint32_t count = task->action.read.count;
+    return count > CLAIM_MAX ? CLAIM_MAX : count;
+}
+
+/* What one answer may cost: in memory it is larger than its texts. */
+static uint64_t bytes_of(const struct queue *queue)
+{
+    return queue->options.max_reply_bytes / 4;
+}
+
+/* Puts what the script cannot know into the entries, and counts. */
+static void count_claimed(struct queue *queue, enum action_kind kind)
+{
+    for (size_t i = 0; i < queue->entries.count; i++) {
+        struct entry *entry = &queue->entries.items[i];
+        if (kind == ACTION_SHED) {
+            entry->origin = ORIGIN_SHED;
+        } else if (kind == ACTION_FAIR) {
+            entry->origin = ORIGIN_NEW;
+        }
+    }
+    if (kind == ACTION_SHED) {
+        queue->stats.shed += queue->entries.count;
+    } else if (kind == ACTION_SWEEP && queue->entries.count > 0) {
+        queue->stats.orphans += queue->entries.count;
+        log_warn("orphans_found", log_int("entries", (int64_t)queue->entries.count));
+    }
+}
+
+/* What a reclaim has left where it was is for others, who hear of it by the housekeeper's pulse. */
+static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
+{
+    char *left = queue->claims.left[class];
+    size_t length = 0;
+    left[0] = '\0';
+    for (size_t i = 0; names && names->type == RESP_ARRAY && i < names->count; i++) {
+        const struct resp_value *name = &names->items[i];
+        if (name->type == RESP_STRING && length + name->length + 2 <= sizeof queue->claims.left[class]) {
+            length += (size_t)snprintf(left + length, sizeof queue->claims.left[class] - length, "%s ", name->bytes);
+        }
+    }
+}
+
+static void on_claimed(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    struct err err;
+    (void)lost;
+    if (!reply || queue_refused(queue, reply, "claiming entries")) {
+        queue_task_fail(task);
+    } else if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
+        give_up(task, &err);
+    } else {
+        if (task->action.kind == ACTION_RECLAIM && reply->count > 4) {
+            note_left(queue, task->action.read.class, &reply->items[4]);
+        }
+        count_claimed(queue, task->action.kind);
+        give_entries(task);
+    }
+}
+
+/* Opens the action's task; NULL when it is answered already: no memory, or a class that cannot be served. */
+static struct task *open_claim(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (task && !queue_serves(queue, action->read.class)) {
+        give_nothing(task);
+        return NULL;
+    }
+    return task;
+}
+
+/* --- RECLAIM ------------------------------------------------------------------------------------------------------ */
+
+/* Names go on in the housekeeper's key with spaces between them. */
+static bool is_word(const struct resp_value *name)
+{
+    for (size_t i = 0; i < name->length; i++) {
+        if (name->bytes[i] <= ' ' || name->bytes[i] > '~') {
+            return false;
+        }
+    }
+    return name->length > 0;
+}
+
+static bool is_other(const struct queue *queue, const struct resp_value *name)
+{
+    return name->type == RESP_STRING && name->length < QUEUE_WORKER_MAX && !resp_equals(name, queue->worker) &&
+           !resp_equals(name, QUEUE_RELEASED) && !resp_equals(name, QUEUE_AHEAD) && is_word(name);
+}
+
+static const struct resp_value *consumer_at(const struct resp_value *consumers, size_t index)
+{
+    const struct resp_value *consumer = &consumers->items[index];
+    return consumer->type == RESP_ARRAY && consumer->count >= 4 ? consumer : NULL;
+}
+
+/* Whether any other consumer holds anything; one that holds nothing is looked at only now and then, to be deleted. */
+static bool worth_judging(struct task *task, const struct resp_value *consumers)
+{
+    struct queue *queue = task->queue;
+    for (size_t i = 0; i < consumers->count; i++) {
+        const struct resp_value *consumer = consumer_at(consumers, i);
+        if (consumer && !resp_equals(&consumer->items[1], queue->worker) &&
+            (consumer->items[3].type != RESP_INTEGER || consumer->items[3].integer > 0)) {
+            return true;
+        }
+    }
+    return queue->claims.judged[task->action.read.class]++ % TIDY_EVERY == 0;
+}
+
+/* The consumers that another worker has found; `words` [size] is cut into them. */
+static size_t found_names(const struct queue *queue, char *words, size_t size, const char **names, size_t most)
+{
+    size_t count = 0;
+    char *rest = words;
+    snprintf(words, size, "%s", queue->claims.found);
+    for (char *word; count < most && (word = strtok_r(rest, " ", &rest));) {
+        if (strcmp(word, queue->worker) != 0 && strcmp(word, QUEUE_RELEASED) != 0 && strcmp(word, QUEUE_AHEAD) != 0) {
+            names[count++] = word;
+        }
+    }
+    return count;
+}
+
+/* Calls lua/reclaim for what is nobody's and for at most JUDGED_MAX consumers out of those that XINFO named, or where
+ * that is NULL for those that the housekeeper has found. */
+static void call_reclaim(struct task *task, const struct resp_value *consumers)
+{
+    struct queue *queue = task->queue;
+    enum request_class class = task->action.read.class;
+    const char *names[JUDGED_MAX + 2] = {QUEUE_RELEASED, QUEUE_AHEAD};
+    char words[QUEUE_FOUND_MAX];
+    size_t total = consumers ? consumers->count : 0, start = total ? queue->claims.offset[class] % total : 0;
+    size_t count = 2, seen = 0;
+    for (; seen < total && count <= JUDGED_MAX; seen++) {
+        const struct resp_value *consumer = consumer_at(consumers, (start + seen) % total);
+        if (consumer && is_other(queue, &consumer->items[1])) {
+            names[count++] = consumer->items[1].bytes;
+        }
+    }
+    queue->claims.offset[class] = start + seen;
+    if (!consumers) {
+        count += found_names(queue, words, sizeof words, &names[2], JUDGED_MAX);
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + count, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "trouble", "");
+    for (size_t i = 0; i < count; i++) {
+        queue_add_key(queue, &command, "alive:", names[i]);
+    }
+    command_text(&command, queue->worker);
+    command_number(&command, limit_of(task));
+    command_number(&command, bytes_of(queue));
+    command_text(&command, class_prefixes[class]);
+    command_list(&command, count, names, NULL);
+    queue_call_for(task, &command, on_claimed);
+}
+
+static void on_consumers(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    if (!reply || queue_refused(task->queue, reply, "XINFO CONSUMERS") || reply->type != RESP_ARRAY) {
+        queue_task_fail(task);
+    } else if (worth_judging(task, reply)) {
+        call_reclaim(task, reply);
+    } else {
+        note_left(task->queue, task->action.read.class, NULL);
+        give_nothing(task);
+    }
+}
+
+void queue_reclaim(struct queue *queue, struct action *action)
+{
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    if (!action->read.judge) {
+        call_reclaim(task, NULL);
+        return;
+    }
+    const char *const words[] = {"XINFO", "CONSUMERS", queue->streams[action->read.class], QUEUE_GROUP};
+    if (!queue_command(queue, 4, words, on_consumers, task)) {
+        queue_task_fail(task);
+    }
+}
+
+/* --- SHED, FAIR, SWEEP -------------------------------------------------------------------------------------------- */
+
+void queue_shed(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_SHED, 2, &command);
+    queue_add_stream(queue, &command, action->read.class);
+    queue_add_key(queue, &command, "trouble", "");
+    command_text(&command, queue->worker);
+    command_number(&command, action->read.cap);
+    command_number(&command, limit_of(task));
+    command_number(&command, bytes_of(queue));
+    queue_add_entry_id(&command, action->read.after);
+    queue_add_entry_id(&command, action->read.before);
+    queue_call_for(task, &command, on_claimed);
+}
+
+void queue_fair(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_FAIR, 1, &command);
+    queue_add_stream(queue, &command, action->read.class);
+    command_text(&command, action->read.count > 0 ? queue->worker : QUEUE_AHEAD);
+    queue_add_entry_id(&command, action->read.after);
+    command_number(&command, action->read.count > 0 ? limit_of(task) : CLAIM_MAX);
+    command_number(&command, bytes_of(queue));
+    for (uint32_t i = 0; i < action->read.enough_count; i++) {
+        command_text(&command, action->read.enough[i]);
+    }
+    queue_call_for(task, &command, on_claimed);
+}
+
+void queue_sweep(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_SWEEP, 4, &command);
+    queue_add_stream(queue, &command, action->read.class);
+    queue_add_key(queue, &command, "trouble", "");
+    queue_add_key(queue, &command, "later", "");
+    queue_add_key(queue, &command, "later:data", "");
+    command_text(&command, queue->worker);
+    queue_add_entry_id(&command, action->read.after);
+    command_number(&command, limit_of(task));
+    command_number(&command, bytes_of(queue));
+    command_text(&command, class_prefixes[action->read.class]);
+    queue_call_for(task, &command, on_claimed);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/entries.h"
+#include "io/queue_internal.h"
 #include "io/resp.h"
 
 enum { MAX_BYTES = 1 << 16, DEPTH = 12 };

@@ -1,7 +1,7 @@
 /* Two reads are always on their way, and behind each come the settles of what it brings and the next read: Redis always
  * has the next flight before it is done with this one. Commands: R1 R2 S1 R3 S2 R4 ...
  *
- * The daemon's habits are repeated here: large replies go ahead of the script (io/queue_stage.c), a settle call has at
+ * The daemon's habits are repeated here: large replies go ahead of the script (io/queue_settle.c), a settle call has at
  * most so many entries and bytes (work/worker_internal.h). Were they asked for, a weakness there could lower the ceiling.
  */
 #include "ceiling.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/queue_parts.h"
+#include "io/queue_internal.h"
 
 enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT };
 
@@ -25,26 +25,28 @@ static uint64_t number_of(const char *info, const char *name)
 static void say_tight(struct queue *queue, double percent)
 {
     enum { NEWS_PERCENT = 5 };
-    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->tight ? NEWS_PERCENT : 0);
-    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->trickle ? NEWS_PERCENT : 0);
-    if (tight && (!queue->tight || trickle != queue->trickle)) {
+    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->housekeeping.tight ? NEWS_PERCENT : 0);
+    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->housekeeping.trickle ? NEWS_PERCENT : 0);
+    if (tight && (!queue->housekeeping.tight || trickle != queue->housekeeping.trickle)) {
         log_warn("redis_tight", log_str("reason", "Redis' memory is nearly used up (maxmemory)"),
                  log_double("percent", percent),
                  log_str("now", trickle ? "one small batch at a time, as memory falls" : "little is held"));
-    } else if (!tight && queue->tight) {
+    } else if (!tight && queue->housekeeping.tight) {
         log_info("redis_has_room", log_double("percent", percent));
     }
-    queue->tight = tight;
-    queue->trickle = trickle;
+    queue->housekeeping.tight = tight;
+    queue->housekeeping.trickle = trickle;
 }
 
 static void weigh_memory(struct task *task, const char *info)
 {
     struct queue *queue = task->queue;
-    queue->used_bytes = number_of(info, "used_memory");
-    queue->most_bytes = number_of(info, "maxmemory");
-    queue->clients = (uint32_t)number_of(info, "connected_clients");
-    double percent = queue->most_bytes > 0 ? (double)queue->used_bytes / (double)queue->most_bytes * 100 : 0;
+    queue->housekeeping.used_bytes = number_of(info, "used_memory");
+    queue->housekeeping.most_bytes = number_of(info, "maxmemory");
+    queue->housekeeping.clients = (uint32_t)number_of(info, "connected_clients");
+    double percent = queue->housekeeping.most_bytes > 0
+                         ? (double)queue->housekeeping.used_bytes / (double)queue->housekeeping.most_bytes * 100
+                         : 0;
     say_tight(queue, percent);
     if (percent >= 100) { /* what is staged ahead of its settle would be refused */
         queue_not_staged(queue);
@@ -62,10 +64,11 @@ static void answered(struct task *task, bool ok)
         queue_task_fail(task);
     } else {
         const struct queue *queue = task->queue; /* the script's answer has set all else, whichever came first */
-        task->pulse.used_bytes = queue->used_bytes;
-        task->pulse.most_bytes = queue->most_bytes;
-        if (task->pulse.workers > queue->clients / 2) { /* some of them are gone: each has two connections */
-            task->pulse.workers = queue->clients / 2;
+        task->pulse.used_bytes = queue->housekeeping.used_bytes;
+        task->pulse.most_bytes = queue->housekeeping.most_bytes;
+        if (task->pulse.workers >
+            queue->housekeeping.clients / 2) { /* some of them are gone: each has two connections */
+            task->pulse.workers = queue->housekeeping.clients / 2;
         }
         queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
     }
@@ -86,7 +89,7 @@ static void on_memory(void *context, const struct resp_value *reply, const struc
 
 void queue_count(struct queue *queue, enum request_class class, int end)
 {
-    queue->ended[class][end]++;
+    queue->housekeeping.ended[class][end]++;
 }
 
 static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
@@ -103,7 +106,7 @@ static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
 
 static void note_counted(struct queue *queue)
 {
-    memset(queue->counting, 0, sizeof queue->counting);
+    memset(queue->housekeeping.counting, 0, sizeof queue->housekeeping.counting);
 }
 
 /* What was sent and not answered is sent again as it was, and what has ended since waits for the next call: the script
@@ -111,17 +114,17 @@ static void note_counted(struct queue *queue)
 static void add_counts(struct queue *queue, struct command *command)
 {
     char text[CLASS_COUNT * ENDS * 48], *at = text, *end_of = text + sizeof text;
-    if (is_zero(queue->counting) && !is_zero(queue->ended)) {
-        memcpy(queue->counting, queue->ended, sizeof queue->counting);
-        memset(queue->ended, 0, sizeof queue->ended);
-        queue->counted++;
+    if (is_zero(queue->housekeeping.counting) && !is_zero(queue->housekeeping.ended)) {
+        memcpy(queue->housekeeping.counting, queue->housekeeping.ended, sizeof queue->housekeeping.counting);
+        memset(queue->housekeeping.ended, 0, sizeof queue->housekeeping.ended);
+        queue->housekeeping.counted++;
     }
     text[0] = '\0';
     for (int class = 0; class < CLASS_COUNT; class ++) {
         for (int end = 0; end < ENDS; end++) {
-            uint64_t count = queue->counting[class][end];
+            uint64_t count = queue->housekeeping.counting[class][end];
             if (count > 0 && at == text) {
-                at += snprintf(at, (size_t)(end_of - at), "%" PRIu64, queue->counted);
+                at += snprintf(at, (size_t)(end_of - at), "%" PRIu64, queue->housekeeping.counted);
             }
             if (count > 0) {
                 at += snprintf(at, (size_t)(end_of - at), " %s:%s %" PRIu64, class_names[class], end_name(end), count);
@@ -156,33 +159,33 @@ static uint64_t count_of(const struct resp_value *value)
 /* Said once, not each second. */
 static void note_skipped(struct queue *queue, uint64_t skipped)
 {
-    if (skipped > 0 && queue->pulse_skipped == 0) {
+    if (skipped > 0 && queue->housekeeping.skipped == 0) {
         log_warn("wrong_type",
                  log_str("reason", "of meta, workers, later, dead or the streams, a key has a wrong type"),
                  log_int("keys", (int64_t)skipped));
     }
-    queue->pulse_skipped = skipped;
+    queue->housekeeping.skipped = skipped;
 }
 
 /* Vectors then differ in their last digits, depending on who computed them. Said by the housekeeper when it begins, and
  * again when others are there. */
 static void note_precisions(struct queue *queue, const char *precisions)
 {
-    if (precisions[0] && strcmp(precisions, queue->precisions) != 0) {
+    if (precisions[0] && strcmp(precisions, queue->housekeeping.precisions) != 0) {
         log_warn("precisions_differ", log_str("queue", queue->options.name), log_str("precisions", precisions),
                  log_str("reason", "workers of this queue compute in different precisions: `sluice stats` shows how "
                                    "many in which, `sluice pin --precision` lets only one in"));
     }
-    snprintf(queue->precisions, sizeof queue->precisions, "%s", precisions);
+    snprintf(queue->housekeeping.precisions, sizeof queue->housekeeping.precisions, "%s", precisions);
 }
 
 /* Entries of consumers that the housekeeper had no room for. */
 static void note_found(struct queue *queue, struct pulse *pulse, const struct resp_value *found)
 {
     pulse->waiting = found->length > 0;
-    snprintf(queue->found, sizeof queue->found, "%s", found->bytes);
+    snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
     if (!pulse->housekeeper) {
-        memset(queue->left, 0, sizeof queue->left);
+        memset(queue->claims.left, 0, sizeof queue->claims.left);
     }
 }
 
@@ -192,7 +195,7 @@ static void add_left(const struct queue *queue, struct command *command)
     size_t length = 0;
     left[0] = '\0';
     for (int class = 0; class < CLASS_COUNT; class ++) {
-        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->left[class]);
+        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->claims.left[class]);
     }
     command_bytes(command, left, length > 0 ? length - 1 : 0); /* the last space */
 }
@@ -220,7 +223,7 @@ static bool read_pulse(struct queue *queue, const struct resp_value *reply, stru
     note_found(queue, pulse, &reply->items[PULSE_ANSWER - 3]);
     uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 2]);
     pulse->workers = workers < UINT32_MAX ? (uint32_t)workers : UINT32_MAX;
-    queue->housekeeper = pulse->housekeeper;
+    queue->housekeeping.elected = pulse->housekeeper;
     note_precisions(queue, reply->items[PULSE_ANSWER - 1].bytes);
     return true;
 }
@@ -265,7 +268,7 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
     command_text(command, "precision");
     command_text(command, queue_precision(queue));
     command_text(command, "counted");
-    command_number(command, queue->counted);
+    command_number(command, queue->housekeeping.counted);
     command_text(command, "lease");
     command_number(command, queue->options.lease_ms);
 }
@@ -279,9 +282,7 @@ static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         queue_add_key(queue, command, keys[i], "");
     }
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        queue_add_stream(queue, command, (enum request_class) class);
-    }
+    queue_add_streams(queue, command);
     queue_add_key(queue, command, "housekeeper", "");
     queue_add_key(queue, command, "stats", "");
     command_text(command, queue->worker);
@@ -294,7 +295,6 @@ static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, 
 
 void queue_pulse(struct queue *queue, struct action *action)
 {
-    struct err err;
     struct command command = {0};
     struct task *task = queue_task_open(queue, action);
     if (!task) {
@@ -307,7 +307,7 @@ void queue_pulse(struct queue *queue, struct action *action)
         answered(task, false);
     }
     const char *const words[] = {"INFO", "memory", "clients"};
-    if (connection_command(queue->writer, 3, words, NULL, queue->options.command_timeout_ms, on_memory, task, &err)) {
+    if (!queue_command(queue, 3, words, on_memory, task)) {
         answered(task, false);
     }
 }
@@ -327,11 +327,141 @@ void queue_count_last(struct queue *queue)
     struct command command = {0};
     struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
     queue_tell_refusals(queue);
-    if (is_zero(queue->counting) && is_zero(queue->ended)) {
+    if (is_zero(queue->housekeeping.counting) && is_zero(queue->housekeeping.ended)) {
         return;
     }
     write_pulse(queue, &leaves, &command);
     if (!queue_call(queue, &command, on_last, queue)) {
         return; /* no memory: they are lost, as with a worker that dies */
+    }
+}
+
+/* --- RENEW, PROMOTE, MEND, UNBLOCK -------------------------------------------------------------------------------- */
+
+static void on_renewed(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    (void)err;
+    if (!reply || queue_refused(task->queue, reply, "lua/renew")) {
+        queue_task_fail(task);
+        return;
+    }
+    bool held = reply->type == RESP_INTEGER && reply->integer == 1;
+    queue_task_done(task, &(struct event){.kind = EVENT_LEASE, .lease_held = held});
+}
+
+void queue_renew(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_RENEW, 1, &command);
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    command_text(&command, queue->token);
+    command_number(&command, queue->options.lease_ms);
+    queue_call_for(task, &command, on_renewed);
+}
+
+static void on_promoted(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    (void)err;
+    if (!reply || queue_refused(task->queue, reply, "lua/promote") || reply->type != RESP_ARRAY || reply->count < 2 ||
+        reply->items[1].type != RESP_INTEGER) {
+        queue_task_fail(task);
+        return;
+    }
+    long long wait = reply->items[1].integer;
+    if (reply->count > 2 && reply->items[2].integer > 0) {
+        task->queue->stats.promoted_broken += (uint64_t)reply->items[2].integer;
+        log_warn("parked_requests_broken", log_int("requests", reply->items[2].integer));
+    }
+    queue_task_done(task, &(struct event){.kind = EVENT_PROMOTED,
+                                          .promoted.next_due_in_ms = wait < 0 ? UINT64_MAX : (uint64_t)wait});
+}
+
+void queue_promote(struct queue *queue, struct action *action)
+{
+    enum { PROMOTE_MAX = 100 };
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_PROMOTE, 3 + CLASS_COUNT, &command);
+    queue_add_key(queue, &command, "later", "");
+    queue_add_key(queue, &command, "later:data", "");
+    queue_add_key(queue, &command, "trouble", "");
+    queue_add_streams(queue, &command);
+    command_number(&command, PROMOTE_MAX);
+    queue_call_for(task, &command, on_promoted);
+}
+
+/* Said once for a repair, however many calls it takes: when it is done. */
+static void on_mended(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    (void)err;
+    bool ok = reply && !queue_refused(queue, reply, "lua/mend") && reply->type == RESP_ARRAY && reply->count == 3;
+    for (size_t i = 0; ok && i < reply->count; i++) {
+        ok = reply->items[i].type == RESP_INTEGER;
+    }
+    if (!ok) {
+        queue_task_fail(task);
+        return;
+    }
+    long long moved = reply->items[0].integer, streams = reply->items[1].integer;
+    queue->stats.mended_entries += (uint64_t)moved;
+    queue->stats.mended_streams += (uint64_t)streams;
+    queue->housekeeping.mending_entries += (uint64_t)moved;
+    if (streams > 0) {
+        log_warn("ids_ahead", log_str("reason", "a producer has sent entries with ids of times to come"),
+                 log_int("entries_moved", (int64_t)queue->housekeeping.mending_entries),
+                 log_int("streams_set_back", streams));
+        queue->housekeeping.mending_entries = 0;
+    }
+    queue_task_done(
+        task, &(struct event){.kind = EVENT_MENDED,
+                              .mended = {.changed = moved > 0 || streams > 0, .more = reply->items[2].integer != 0}});
+}
+
+void queue_mend(struct queue *queue, struct action *action)
+{
+    enum { MEND_ENTRIES = 64, MEND_BYTES = 1024 * 1024 };
+    static const char *const keys[] = {"later", "later:data", "trouble", "meta"};
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_MEND, sizeof keys / sizeof keys[0] + CLASS_COUNT, &command);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        queue_add_key(queue, &command, keys[i], "");
+    }
+    queue_add_streams(queue, &command);
+    command_number(&command, MEND_ENTRIES);
+    command_number(&command, MEND_BYTES);
+    queue_call_for(task, &command, on_mended);
+}
+
+static void on_unblocked(void *context, const struct resp_value *reply, const struct err *err)
+{
+    (void)err;
+    if (reply) {
+        queue_refused(context, reply, "CLIENT UNBLOCK");
+    }
+}
+
+void queue_unblock(struct queue *queue, struct action *action)
+{
+    (void)action;
+    char id[24];
+    snprintf(id, sizeof id, "%lld", queue->reader_id);
+    const char *const words[] = {"CLIENT", "UNBLOCK", id};
+    if (queue->state == QUEUE_UP && !queue_command(queue, 3, words, on_unblocked, queue)) {
+        return; /* then the read blocks until its time is over: late, not wrong */
     }
 }
