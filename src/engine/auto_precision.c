@@ -93,7 +93,7 @@ enum precision auto_precision_of(double f32_ns, double bf16_ns)
     return bf16_ns < 0.95 * f32_ns ? PRECISION_BF16 : PRECISION_F32;
 }
 
-/* --- What is kept ------------------------------------------------------------------------------------------------- */
+/* --- What is kept --- */
 
 /* What the times belong to; any other machine, shape or version has a file of another name. */
 static void print_head(const struct engine *engine, const struct model *model, char out[TEXT_BYTES])
@@ -141,7 +141,7 @@ static void remember(const char *directory, const char *head, const struct rival
     buffer_free(&text);
 }
 
-/* --- All of it ---------------------------------------------------------------------------------------------------- */
+/* --- All of it --- */
 
 /* Once for a machine, so that commands that are started often stay quiet. */
 static void say(enum precision chosen, const struct rival rivals[RIVALS], bool kept)

@@ -224,7 +224,7 @@ static enum status gemm_all(struct backend_workspace *workspace, uint32_t layer,
 
 /* Works strip by strip where the whole weight stays in the second-level cache: each strip's sums are then normalised
  * while they are in the cache. */
-static void tiles_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
+static void amx_strips(struct backend_workspace *workspace, uint32_t layer, enum linear_site site)
 {
     struct gemm_job job = job_of(workspace, layer, site);
     const uint16_t *from = job.from_bf16;
@@ -238,11 +238,10 @@ static void tiles_strips(struct backend_workspace *workspace, uint32_t layer, en
     }
 }
 
-static enum status tiles_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                                 struct err *err)
+static enum status amx_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err)
 {
     if (ends_in_residual(site) && !workspace->helped) {
-        tiles_strips(workspace, layer, site);
+        amx_strips(workspace, layer, site);
         return STATUS_OK;
     }
     TRY(gemm_all(workspace, layer, site, err));
@@ -261,8 +260,8 @@ static void split_chunk(void *context, unsigned thread, unsigned chunk)
                                    input_of(workspace, (enum linear_site)step->site), workspace->inner_split);
 }
 
-static enum status split_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                                 struct err *err)
+static enum status split_f32_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                                  struct err *err)
 {
     if (ends_in_residual(site)) {
         struct cpu_step split = {workspace, layer, site, cpu_chunks(workspace, workspace->pass->extent, LEAST_ROWS)};
@@ -350,8 +349,8 @@ static void int8_chunk(void *context, unsigned thread, unsigned chunk)
                      (enum linear_site)step->site);
 }
 
-static enum status int8_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                                struct err *err)
+static enum status int8_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
+                             struct err *err)
 {
     const struct cpu_weights *weights = workspace->weights;
     struct int8_work work = int8_work_of(workspace);
@@ -363,7 +362,7 @@ static enum status int8_product(struct backend_workspace *workspace, uint32_t la
 
 /* ---- what the pass calls ---- */
 
-static void cpu_product_prepare(struct backend_workspace *workspace)
+static void cpu_gemm_prepare(struct backend_workspace *workspace)
 {
     struct int8_work work = int8_work_of(workspace);
     if (cpu_weights_is_int8(workspace->weights, 0)) {
@@ -372,25 +371,24 @@ static void cpu_product_prepare(struct backend_workspace *workspace)
     split_hidden(workspace, 0, workspace->pass->extent);
 }
 
-static enum status cpu_product(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
-                               struct err *err)
+static enum status cpu_gemm(struct backend_workspace *workspace, uint32_t layer, enum linear_site site, struct err *err)
 {
     const struct cpu_weights *weights = workspace->weights;
     if (cpu_weights_is_int8(weights, layer)) {
-        return int8_product(workspace, layer, site, err);
+        return int8_gemm(workspace, layer, site, err);
     }
     if (weights->kind == GEMM_BF16) {
-        return tiles_product(workspace, layer, site, err);
+        return amx_gemm(workspace, layer, site, err);
     }
     if (weights->kind == GEMM_SPLIT_F32) {
-        return split_product(workspace, layer, site, err);
+        return split_f32_gemm(workspace, layer, site, err);
     }
     struct cpu_step step = {workspace, layer, site, onednn_cut(weights->shapes[site], workspace->pass->extent).blocks};
     return cpu_do(&step, onednn_chunk, err);
 }
 
-static enum status cpu_product_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site,
-                                    struct err *err)
+static enum status cpu_gemm_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site,
+                                 struct err *err)
 {
     const struct cpu_weights *weights = workspace->weights;
     struct int8_work work = int8_work_of(workspace);
@@ -451,7 +449,7 @@ static enum status cpu_embed(struct backend_workspace *workspace, const struct p
                 weights->position + (size_t)t * width, &weights->embedding_norm, cpu_hidden_row(workspace, at + t));
         }
     }
-    cpu_product_prepare(workspace);
+    cpu_gemm_prepare(workspace);
     return STATUS_OK;
 }
 
@@ -474,7 +472,7 @@ static enum status ended_by(struct backend_workspace *workspace, enum status sta
 static enum status cpu_linear(struct backend_workspace *workspace, uint32_t layer, enum linear_site site,
                               struct err *err)
 {
-    return ended_by(workspace, cpu_product(workspace, layer, site, err));
+    return ended_by(workspace, cpu_gemm(workspace, layer, site, err));
 }
 
 /* Some heads of one row. */
@@ -524,7 +522,7 @@ static enum status cpu_attention(struct backend_workspace *workspace, uint32_t l
 
 static enum status cpu_norm(struct backend_workspace *workspace, uint32_t layer, enum norm_site site, struct err *err)
 {
-    return ended_by(workspace, cpu_product_norm(workspace, layer, site, err));
+    return ended_by(workspace, cpu_gemm_norm(workspace, layer, site, err));
 }
 
 static enum status cpu_pool(struct backend_workspace *workspace, struct err *err)

@@ -68,7 +68,7 @@ static size_t packed_at(const struct gemm_weight *weight, uint32_t o, uint32_t i
     return tile * 16 * INT8_STEP + i % INT8_STEP / 4 * INT8_STEP + o % 16 * 4 + i % 4;
 }
 
-/* The nearest whole number; rintf would be a call. */
+/* The nearest integer; rintf would be a call. */
 static float nearest(float value)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23 */

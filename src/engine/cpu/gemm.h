@@ -8,7 +8,7 @@
  *
  * bf16: operands are rounded to bf16 and summed in f32, on tile registers (AMX).
  *
- * split_f32: products in f32 by whole numbers, also on tile registers, which multiply 8-bit ones. It is a splitting in
+ * split_f32: products in f32 by integers, also on tile registers, which multiply 8-bit ones. It is a splitting in
  * the manner of Ozaki, Ogita, Oishi and Rump, "Error-free transformations of matrix multiplication by using fast
  * routines of matrix multiplication and its applications", Numerical Algorithms 59 (2012). A row of an operand is
  * 32-bit integers times a power of two, which is the row's own; each integer is split into four digits to the base 256.

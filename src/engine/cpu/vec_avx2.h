@@ -83,13 +83,13 @@ static inline vec vec_reciprocal_rough(vec a)
     return _mm256_rcp_ps(a);
 }
 
-/* The nearest whole number. */
+/* The nearest integer. */
 static inline vec vec_round(vec a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* a * 2^n for a whole n in -126..127. */
+/* a * 2^n for an integer n in -126..127. */
 static inline vec vec_scale(vec a, vec n)
 {
     __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
@@ -126,8 +126,7 @@ static inline void vec_store_bf16(uint16_t *to, vec a)
     _mm_storeu_si128((void *)to, half);
 }
 
-/* --- for int8
- * --------------------------------------------------------------------------------------------------------- */
+/* --- for int8 --- */
 
 static inline vec vec_from_s32(const int32_t *from)
 {
@@ -165,7 +164,7 @@ static inline uint32_t vec_low(struct vec_range range)
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* The nearest whole number of a * inverse, less `middle`: adding 1.5 * 2^23 leaves it in the lowest byte. */
+/* round(a * inverse) - middle: adding 1.5 * 2^23 leaves it in the lowest byte. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {
     vec shift = _mm256_sub_ps(_mm256_set1_ps(12582912.0f), middle);

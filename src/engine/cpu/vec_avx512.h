@@ -79,13 +79,13 @@ static inline vec vec_reciprocal_rough(vec a)
     return _mm512_rcp14_ps(a);
 }
 
-/* The nearest whole number. */
+/* The nearest integer. */
 static inline vec vec_round(vec a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* a * 2^n for a whole n in -126..127. */
+/* a * 2^n for an integer n in -126..127. */
 static inline vec vec_scale(vec a, vec n)
 {
     return _mm512_scalef_ps(a, n);
@@ -134,8 +134,7 @@ static inline void vec_store_bf16(uint16_t *to, vec a)
 #endif
 }
 
-/* --- for int8
- * --------------------------------------------------------------------------------------------------------- */
+/* --- for int8 --- */
 
 static inline vec vec_from_s32(const int32_t *from)
 {
@@ -187,7 +186,7 @@ static inline uint32_t vec_low(struct vec_range range)
     return _mm512_reduce_max_epu32(range.low);
 }
 
-/* The nearest whole number of a * inverse, less `middle`: adding 1.5 * 2^23 leaves it in the lowest byte. */
+/* round(a * inverse) - middle: adding 1.5 * 2^23 leaves it in the lowest byte. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {
     vec shifted = _mm512_fmadd_ps(a, inverse, _mm512_sub_ps(_mm512_set1_ps(12582912.0f), middle));

@@ -88,14 +88,14 @@ static inline vec vec_reciprocal_rough(vec a)
     return vec_reciprocal(a);
 }
 
-/* The nearest whole number, for |a| below 2^22: adding 1.5 * 2^23 pushes the fraction out. */
+/* The nearest integer, for |a| below 2^22: adding 1.5 * 2^23 pushes the fraction out. */
 static inline vec vec_round(vec a)
 {
     const vec shift = vec_set(12582912.0f);
     return (a + shift) - shift;
 }
 
-/* a * 2^n for a whole n in -126..127. */
+/* a * 2^n for an integer n in -126..127. */
 static inline vec vec_scale(vec a, vec n)
 {
     vec_int exponent = (__builtin_convertvector(n, vec_int) + 127) << 23;
@@ -128,14 +128,13 @@ static inline void vec_store_bf16(uint16_t *to, vec a)
     }
 }
 
-/* --- for int8
- * --------------------------------------------------------------------------------------------------------- */
+/* --- for int8 --- */
 
 static inline vec vec_from_s32(const int32_t *from)
 {
-    vec_int whole;
-    memcpy(&whole, from, sizeof whole);
-    return __builtin_convertvector(whole, vec);
+    vec_int integers;
+    memcpy(&integers, from, sizeof integers);
+    return __builtin_convertvector(integers, vec);
 }
 
 /* As in vec_avx512.h. */
@@ -177,7 +176,7 @@ static inline uint32_t vec_low(struct vec_range range)
     return low;
 }
 
-/* The nearest whole number of a * inverse, less `middle`. Rounded once, as a fused multiply and add does it: in f64 the
+/* The nearest integer of a * inverse, less `middle`. Rounded once, as a fused multiply and add does it: in f64 the
  * product is exact, and 1.5 * 2^52 pushes its fraction out. */
 static inline void vec_store_s8(int8_t *to, vec a, vec inverse, vec middle)
 {

@@ -109,8 +109,7 @@ INLINE vec activation_of(enum activation activation, bool rough, vec x)
 }
 
 #ifndef VEC_PICK
-/* --- for int8: what follows from fewer words, where there is nothing better ----------------------------------------
- */
+/* --- for int8: what follows from fewer words, where there is nothing better --- */
 
 /* a, or where it is beyond it the limit with the sign of a. */
 static inline vec vec_clamp(vec a, float limit)
