@@ -126,7 +126,7 @@ static const struct executor {
     [ACTION_SWEEP] = {queue_sweep, EVENT_ENTRIES, READ_SWEEP},
     [ACTION_TRACK] = {queue_track, EVENT_TRACKED},
     [ACTION_SETTLE] = {queue_settle, EVENT_SETTLED},
-    [ACTION_CHARGE] = {queue_record_run, EVENT_CHARGED},
+    [ACTION_RECORD_RUN] = {queue_record_run, EVENT_RUN_RECORDED},
     [ACTION_RELEASE] = {queue_release, EVENT_RELEASED},
     [ACTION_RENEW] = {queue_renew, EVENT_LEASE},
     [ACTION_PROMOTE] = {queue_promote, EVENT_PROMOTED},
@@ -151,7 +151,7 @@ enum read_source queue_source(enum action_kind kind)
 
 static bool carries_requests(enum event_kind kind)
 {
-    return kind == EVENT_SETTLED || kind == EVENT_CHARGED || kind == EVENT_RELEASED || kind == EVENT_TRACKED;
+    return kind == EVENT_SETTLED || kind == EVENT_RUN_RECORDED || kind == EVENT_RELEASED || kind == EVENT_TRACKED;
 }
 
 static struct event failed_event(const struct action *action)

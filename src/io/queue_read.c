@@ -219,7 +219,7 @@ static bool read_claimed(const struct resp_value *from, enum request_class class
     to->urgent = how == 2;
     to->unread = how == 3;
     to->group_run = lonely < 0;
-    to->lonely_runs = lonely < 0 ? 0 : lonely > 1000 ? 1000 : (uint32_t)lonely;
+    to->quarantine_runs = lonely < 0 ? 0 : lonely > 1000 ? 1000 : (uint32_t)lonely;
     return read_fields(&from->items[3], fields);
 }
 

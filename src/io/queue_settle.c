@@ -220,7 +220,7 @@ static void write_charge(const struct queue *queue, const struct request_list *r
     queue_add_stream(queue, command, requests->first->class);
     queue_add_key(queue, command, "trouble", "");
     command_text(command, queue->worker);
-    command_text(command, requests->first->alone ? "alone" : "group");
+    command_text(command, requests->first->quarantined ? "alone" : "group");
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
@@ -338,7 +338,7 @@ void queue_answered(struct task *task, struct request_list *requests)
         queue_task_fail(task);
         return;
     }
-    enum event_kind kind = task->action.kind == ACTION_CHARGE  ? EVENT_CHARGED
+    enum event_kind kind = task->action.kind == ACTION_RECORD_RUN  ? EVENT_RUN_RECORDED
                            : task->action.kind == ACTION_TRACK ? EVENT_TRACKED
                                                                : EVENT_SETTLED;
     queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
@@ -412,8 +412,8 @@ static void log_failure(struct queue *queue, const struct request *request)
 static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
     request->verdict = verdict_of(script, result);
-    if (script == SCRIPT_CHARGE && result > 0 && request->alone) {
-        request->lonely_runs = (uint32_t)result;
+    if (script == SCRIPT_CHARGE && result > 0 && request->quarantined) {
+        request->quarantine_runs = (uint32_t)result;
     }
     if (script == SCRIPT_SETTLE && result == -5) {
         queue_not_staged(queue);

@@ -373,10 +373,10 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     struct compute_job *job = compute->idle;
     assert(job != NULL && engine < compute->engine_count);
     compute->idle = job->next;
-    ++*(batch->spare ? &compute->spare_out : &compute->out);
-    compute->begun += !batch->spare;
+    ++*(batch->background ? &compute->spare_out : &compute->out);
+    compute->begun += !batch->background;
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
-    (batch->first ? crew_put_first : crew_put)(batch->spare ? compute->spare_crew : compute->crew, job);
+    (batch->first ? crew_put_first : crew_put)(batch->background ? compute->spare_crew : compute->crew, job);
 }
 
 /* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it
@@ -434,7 +434,7 @@ static struct batch *take(struct compute *compute, void **owner, bool wait)
         *owner = job->owner;
     job->next = compute->idle;
     compute->idle = job;
-    --*(job->batch->spare ? &compute->spare_out : &compute->out);
+    --*(job->batch->background ? &compute->spare_out : &compute->out);
     return job->batch;
 }
 

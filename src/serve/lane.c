@@ -45,7 +45,8 @@ static void execute(struct lane *lane, struct action *action)
     case ACTION_SUBMIT:
         action->batch->watched_ns = 0; /* it does not hang while it waits for other queues */
         action->batch->waits = true;
-        shares_put(action->batch->spare ? lane->home->spare_shares : lane->home->shares, lane->number, action->batch);
+        shares_put(action->batch->background ? lane->home->spare_shares : lane->home->shares, lane->number,
+                   action->batch);
         break;
     case ACTION_EXIT:
         if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT)
@@ -152,7 +153,7 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .devices = capacity.devices + capacity.devices_lost,
         .devices_lost = capacity.devices_lost,
         .engine_slots = capacity.threads,
-        .spare_slots = capacity.spare,
+        .background_slots = capacity.spare,
         .batches_out = capacity.batches,
         .credit_tokens = (uint32_t)config->credit_tokens,
         .credit_bytes = (uint64_t)config->credit_bytes,
@@ -277,8 +278,8 @@ static void log_held(void *context, const struct request *request)
     uint64_t age_ns = clock_now_ns() - request->received_ns;
     log_info("held", log_str("queue", lane->config->queue), log_str("name", request->name), log_str("id", request->id),
              log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
-             log_int("attempt", request->attempt), log_int("alone", request->alone),
-             log_int("lonely_runs", request->lonely_runs), log_int("tokens", request->tokens),
+             log_int("attempt", request->attempt), log_int("quarantined", request->quarantined),
+             log_int("quarantine_runs", request->quarantine_runs), log_int("tokens", request->tokens),
              log_int("bytes", (int64_t)request->bytes));
 }
 

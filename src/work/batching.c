@@ -25,28 +25,28 @@ static struct window_class *class_of(struct window *window, const struct row *ro
 
 /* --- tenants --- */
 
-/* The flow of a row's tenant; NULL when none of its rows waits. */
-static struct flow *find_flow(struct window *window, const struct row *row)
+/* The queue of a row's tenant; NULL when none of its rows waits. */
+static struct tenant_queue *find_queue(struct window *window, const struct row *row)
 {
     const struct request *request = row->request;
     if (request->tenant[0] == '\0')
         return &class_of(window, row)->plain;
-    return flows_find(&window->flows, request->class, request->tenant);
+    return tenant_table_find(&window->queues, request->class, request->tenant);
 }
 
-/* Without memory for a flow, the row waits among those without a tenant. */
-static struct flow *make_flow(struct window *window, const struct row *row)
+/* Without memory for a queue, the row waits among those without a tenant. */
+static struct tenant_queue *make_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
-    struct flow *flow = find_flow(window, row);
-    if (flow != NULL)
-        return flow;
-    if (heap_reserve(&class->heap, class->tenants + 1))
-        flow = flows_make(&window->flows, row->request->class, row->request->tenant);
-    if (flow == NULL)
+    struct tenant_queue *queue = find_queue(window, row);
+    if (queue != NULL)
+        return queue;
+    if (tenant_heap_reserve(&class->heap, class->tenants + 1))
+        queue = tenant_table_make(&window->queues, row->request->class, row->request->tenant);
+    if (queue == NULL)
         return &class->plain;
     class->tenants++;
-    return flow;
+    return queue;
 }
 
 static bool waits(const struct window_class *class)
@@ -54,52 +54,52 @@ static bool waits(const struct window_class *class)
     return class->plain.first != NULL || class->heap.count > 0;
 }
 
-static void enter_heap(struct window_class *class, struct flow *flow)
+static void enter_heap(struct window_class *class, struct tenant_queue *queue)
 {
-    if (flow != &class->plain)
-        heap_add(&class->heap, flow);
+    if (queue != &class->plain)
+        tenant_heap_add(&class->heap, queue);
 }
 
-/* The flow that a row joins, which has rows from now on. */
-static struct flow *join_flow(struct window *window, const struct row *row)
+/* The queue that a row joins, which has rows from now on. */
+static struct tenant_queue *join_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
-    struct flow *flow = make_flow(window, row);
+    struct tenant_queue *queue = make_queue(window, row);
     if (!waits(class) && class->had < window->level)
         class->had = window->level;
-    if (flow->first != NULL)
-        return flow;
-    if (flow->had < class->level)
-        flow->had = class->level;
-    enter_heap(class, flow);
-    return flow;
+    if (queue->first != NULL)
+        return queue;
+    if (queue->had < class->level)
+        queue->had = class->level;
+    enter_heap(class, queue);
+    return queue;
 }
 
-/* A flow without rows is idle until the call at hand is over, for some may come back until then. */
-static void leave_flow(struct window *window, struct row *row)
+/* A queue without rows is idle until the call at hand is over, for some may come back until then. */
+static void leave_queue(struct window *window, struct row *row)
 {
     struct window_class *class = class_of(window, row);
-    struct flow *flow = row->flow;
-    flow_unlink(row);
-    if (flow->first != NULL || flow == &window->overdue || flow == &class->plain)
+    struct tenant_queue *queue = row->queue;
+    tenant_queue_unlink(row);
+    if (queue->first != NULL || queue == &window->overdue || queue == &class->plain)
         return;
-    heap_remove(&class->heap, flow);
-    if (flow->idle)
+    tenant_heap_remove(&class->heap, queue);
+    if (queue->idle)
         return;
-    flow->idle = true;
-    flow->next = window->idle;
-    window->idle = flow;
+    queue->idle = true;
+    queue->next = window->idle;
+    window->idle = queue;
 }
 
 static void end_idle(struct window *window)
 {
-    for (struct flow *flow; (flow = window->idle) != NULL;) {
-        window->idle = flow->next;
-        flow->idle = false;
-        if (flow->first != NULL)
+    for (struct tenant_queue *queue; (queue = window->idle) != NULL;) {
+        window->idle = queue->next;
+        queue->idle = false;
+        if (queue->first != NULL)
             continue;
-        window->classes[flow->class].tenants--;
-        flows_end(&window->flows, flow);
+        window->classes[queue->class].tenants--;
+        tenant_table_end(&window->queues, queue);
     }
 }
 
@@ -108,67 +108,67 @@ static void end_idle(struct window *window)
 static void charge(struct window *window, const struct row *row, int64_t tokens)
 {
     struct window_class *class = class_of(window, row);
-    struct flow *flow = row->flow == &window->overdue ? find_flow(window, row) : row->flow;
+    struct tenant_queue *queue = row->queue == &window->overdue ? find_queue(window, row) : row->queue;
     class->had += (uint64_t)tokens * class_cost[row->request->class]; /* wraps back when it is below 0 */
-    if (flow == NULL)
+    if (queue == NULL)
         return;
-    flow->had += (uint64_t)tokens;
-    class->most = flow->had > class->most ? flow->had : class->most;
-    if (flow != &class->plain && flow->first != NULL)
-        heap_update(&class->heap, flow);
+    queue->had += (uint64_t)tokens;
+    class->most = queue->had > class->most ? queue->had : class->most;
+    if (queue != &class->plain && queue->first != NULL)
+        tenant_heap_update(&class->heap, queue);
 }
 
 static void count_in(struct window *window, struct row *row)
 {
     expiry_bound(&window->expires_at_ms, row_expires_at_ms(row));
-    row->twins = NULL;
+    row->duplicates = NULL;
     window->rows++;
     window->tokens += row->tokens;
     window->squares += (uint64_t)row->tokens * row->tokens;
-    equals_add(&window->equals, row);
+    dedup_index_add(&window->dedup, row);
 }
 
 void window_push(struct window *window, struct row *row, uint64_t now_ns)
 {
     row->waiting_ns = now_ns;
     row->passed_over = 0;
-    flow_push_last(join_flow(window, row), row);
+    tenant_queue_push_last(join_queue(window, row), row);
     count_in(window, row);
 }
 
 void window_put_back(struct window *window, struct row *row)
 {
-    flow_push_first(join_flow(window, row), row);
+    tenant_queue_push_first(join_queue(window, row), row);
     count_in(window, row);
 }
 
 void window_hold(struct window *window, struct row *row)
 {
     charge(window, row, row->tokens);
-    leave_flow(window, row);
+    leave_queue(window, row);
     row->in_hand = true;
 }
 
 void window_unhold(struct window *window, struct row *row)
 {
-    struct flow *flow = row->passed_over < WINDOW_PASSED_OVER ? row->flow : &window->overdue;
+    struct tenant_queue *queue = row->passed_over < WINDOW_PASSED_OVER ? row->queue : &window->overdue;
     charge(window, row, -(int64_t)row->tokens);
     row->in_hand = false;
-    if (flow->first == NULL && flow != &window->overdue)
-        enter_heap(class_of(window, row), flow);
-    flow_push_first(flow, row);
+    if (queue->first == NULL && queue != &window->overdue)
+        enter_heap(class_of(window, row), queue);
+    tenant_queue_push_first(queue, row);
 }
 
 static void window_leave(struct window *window, struct row *row)
 {
     if (!row->in_hand)
-        leave_flow(window, row);
+        leave_queue(window, row);
     row->in_hand = false;
-    row->flow = NULL;
+    row->queue = NULL;
     window->rows--;
     window->tokens -= row->tokens;
     window->squares -= (uint64_t)row->tokens * row->tokens;
-    equals_remove(&window->equals, row);
+    dedup_index_remove(&window->dedup, row);
 }
 
 void window_remove(struct window *window, struct row *row)
@@ -179,18 +179,18 @@ void window_remove(struct window *window, struct row *row)
 
 void window_close(struct window *window)
 {
-    flows_close(&window->flows);
+    tenant_table_close(&window->queues);
     for (int i = 0; i < CLASS_COUNT; i++)
-        free(window->classes[i].heap.flows);
-    equals_close(&window->equals);
+        free(window->classes[i].heap.queues);
+    dedup_index_close(&window->dedup);
     *window = (struct window){0};
 }
 
 /* --- whose turn it is --- */
 
-static struct flow *next_flow(struct window_class *class)
+static struct tenant_queue *next_queue(struct window_class *class)
 {
-    struct flow *plain = &class->plain, *other = class->heap.count > 0 ? class->heap.flows[0] : NULL;
+    struct tenant_queue *plain = &class->plain, *other = class->heap.count > 0 ? class->heap.queues[0] : NULL;
     if (plain->first == NULL)
         return other;
     return other != NULL && other->had < plain->had ? other : plain;
@@ -233,7 +233,7 @@ struct row *window_next(struct window *window)
         if (waits(class) && (least == NULL || class->had < least->had))
             least = class;
     }
-    return least == NULL ? NULL : flow_turn(next_flow(least), window->urgent_ms);
+    return least == NULL ? NULL : tenant_queue_turn(next_queue(least), window->urgent_ms);
 }
 
 bool window_has_low(const struct window *window)
@@ -275,7 +275,7 @@ static struct row *window_oldest(const struct window *window)
         const struct window_class *class = &window->classes[i];
         oldest = older(oldest, class->plain.first);
         for (uint32_t f = 0; f < class->heap.count; f++)
-            oldest = older(oldest, class->heap.flows[f]->first);
+            oldest = older(oldest, class->heap.queues[f]->first);
     }
     return oldest;
 }
@@ -309,7 +309,7 @@ static void window_taken(struct window *window)
     end_idle(window);
     for (int i = 0; i < CLASS_COUNT; i++) {
         struct window_class *class = &window->classes[i];
-        uint64_t level = waits(class) ? next_flow(class)->had : class->most;
+        uint64_t level = waits(class) ? next_queue(class)->had : class->most;
         class->level = level > class->level ? level : class->level;
         most = class->had > most ? class->had : most;
         if (waits(class) && class->had < least)
@@ -334,9 +334,9 @@ static void window_leave_expired(struct window *window, struct row *row)
     window->expired = row;
 }
 
-static void expire_flow(struct window *window, struct flow *flow, uint64_t now_ms)
+static void expire_queue(struct window *window, struct tenant_queue *queue, uint64_t now_ms)
 {
-    for (struct row *row = flow->first, *next; row != NULL; row = next) {
+    for (struct row *row = queue->first, *next; row != NULL; row = next) {
         next = row->next;
         if (window_row_expired(row, now_ms))
             window_leave_expired(window, row);
@@ -350,12 +350,12 @@ void window_expire(struct window *window, uint64_t now_ms)
     if (window->expires_at_ms == 0 || now_ms < window->expires_at_ms)
         return;
     window->expires_at_ms = 0;
-    expire_flow(window, &window->overdue, now_ms);
+    expire_queue(window, &window->overdue, now_ms);
     for (int i = 0; i < CLASS_COUNT; i++)
-        expire_flow(window, &window->classes[i].plain, now_ms);
-    for (int i = 0; i < FLOW_BUCKETS; i++)
-        for (struct flow *flow = window->flows.buckets[i]; flow != NULL; flow = flow->chain)
-            expire_flow(window, flow, now_ms);
+        expire_queue(window, &window->classes[i].plain, now_ms);
+    for (int i = 0; i < TENANT_BUCKETS; i++)
+        for (struct tenant_queue *queue = window->queues.buckets[i]; queue != NULL; queue = queue->chain)
+            expire_queue(window, queue, now_ms);
     end_idle(window);
 }
 
@@ -389,13 +389,13 @@ static bool gives_way(const struct window_limits *limits, const struct row *row)
 }
 
 /* Equal rows come along. A look at many that only share the bucket is not worth it. */
-static void take_equals(struct filling *filling, struct row *row)
+static void take_duplicates(struct filling *filling, struct row *row)
 {
     struct window *window = filling->window;
     uint32_t others = 0;
-    for (struct row *other = equals_chain(&window->equals, row), *next; other != NULL; other = next) {
+    for (struct row *other = dedup_index_chain(&window->dedup, row), *next; other != NULL; other = next) {
         next = other->chain;
-        if (!equals_same(row, other)) {
+        if (!rows_same_ids(row, other)) {
             if (++others == WINDOW_LOOK_AHEAD)
                 return;
         } else if (window_row_expired(other, filling->limits->now_ms)) {
@@ -404,8 +404,8 @@ static void take_equals(struct filling *filling, struct row *row)
             if (other->in_hand)
                 window_unhold(window, other);
             window_leave(window, other);
-            other->twins = row->twins;
-            row->twins = other;
+            other->duplicates = row->duplicates;
+            row->duplicates = other;
         }
     }
 }
@@ -413,8 +413,8 @@ static void take_equals(struct filling *filling, struct row *row)
 static void choose(struct filling *filling, struct row *row)
 {
     window_leave(filling->window, row);
-    row->twins = NULL;
-    take_equals(filling, row);
+    row->duplicates = NULL;
+    take_duplicates(filling, row);
     filling->chosen[filling->count++] = row;
     filling->tokens += row->tokens;
     filling->squares += (double)row->tokens * row->tokens;
@@ -483,7 +483,7 @@ static void leave_behind(struct filling *filling)
 {
     for (uint32_t i = filling->held; i-- > 0;) {
         struct row *row = filling->hand[i];
-        if (row->flow == NULL) /* chosen, or taken along by an equal one */
+        if (row->queue == NULL) /* chosen, or taken along by an equal one */
             continue;
         bool passed = i < filling->passed && !(filling->low_full && gives_way(filling->limits, row));
         if (passed && row->passed_over < WINDOW_PASSED_OVER)
@@ -536,7 +536,7 @@ static void take_padded(struct filling *filling, uint32_t look_ahead)
     qsort(near, filling->held, sizeof(near[0]), nearer);
     for (uint32_t i = 0; i < filling->held; i++) {
         struct row *row = filling->hand[near[i].place];
-        if (row->flow == NULL || !fits(filling, row))
+        if (row->queue == NULL || !fits(filling, row))
             continue;
         choose(filling, row);
         if (near[i].place > filling->passed)

@@ -33,7 +33,7 @@ struct batch {
     uint64_t submitted_ns;            /* by the worker */
     uint64_t watched_ns; /* since when it is being run, as far as can be known: by the worker, or by its executor */
     bool low;            /* some of its rows are of class low */
-    bool spare;          /* all of them are, and it runs in spare time: it may take long */
+    bool background;     /* all of them are, and it runs in spare time: it may take long */
     bool first;          /* it goes before those that wait for a thread */
     bool waits;          /* by an executor that shares its threads: it is not this batch's turn yet */
 };
@@ -91,11 +91,11 @@ enum {
 
 /* The rows of one class, by tenant. */
 struct window_class {
-    struct flow plain;     /* of requests without a tenant */
-    struct flow_heap heap; /* the other tenants that have rows */
-    uint32_t tenants;      /* that have a flow */
-    uint64_t had;          /* tokens so far, each counted 30 / weight */
-    uint64_t level, most;  /* where a tenant begins to count that did not wait; the most that any has had */
+    struct tenant_queue plain; /* of requests without a tenant */
+    struct tenant_heap heap;   /* the other tenants that have rows */
+    uint32_t tenants;          /* that have a queue */
+    uint64_t had;              /* tokens so far, each counted 30 / weight */
+    uint64_t level, most;      /* where a tenant begins to count that did not wait; the most that any has had */
 };
 
 /* Whose rows may go into a batch: of any class, of others than low, of low. */
@@ -104,10 +104,10 @@ enum window_only { WINDOW_ALL, WINDOW_ONLINE, WINDOW_LOW };
 /* All zero is an empty one. */
 struct window {
     struct window_class classes[CLASS_COUNT];
-    struct flow overdue; /* rows of any class that were passed over too often */
-    struct flows flows;  /* of tenants, by name */
-    struct flow *idle;   /* flows without rows, until the call at hand is over */
-    struct equals equals;
+    struct tenant_queue overdue; /* rows of any class that were passed over too often */
+    struct tenant_table queues;  /* of tenants, by name */
+    struct tenant_queue *idle;   /* queues without rows, until the call at hand is over */
+    struct dedup_index dedup;
     struct row *expired;    /* taken out because they may not start any more; until window_take_expired */
     uint64_t expires_at_ms; /* not before this time may a row that waits expire; 0: never */
     uint64_t level;         /* where a class begins to count that did not wait */
@@ -142,7 +142,7 @@ void window_push(struct window *window, struct row *row, uint64_t now_ns);
 /* Puts back a row that had been taken, as the oldest of its tenant; its waiting goes on from before. */
 void window_put_back(struct window *window, struct row *row);
 
-/* Takes out a row that is in it (row->flow is not NULL then). */
+/* Takes out a row that is in it (row->queue is not NULL then). */
 void window_remove(struct window *window, struct row *row);
 
 /* Takes out any row; NULL when there is none. */
@@ -169,8 +169,8 @@ bool window_full(const struct window *window, const struct window_limits *limits
 /* Takes the rows of the next batch out of the window: the head always (alone, when it is larger than the limits), the
  * rest from the look-ahead. Packed: the next in turn that still fit. Padded: the nearest in length, as long as at most
  * a quarter of the batch is padding, or in turn up to the first that does not fit (LAYOUT_PADDED_FIFO). Every row takes
- * those along that wait for the same vector (row->twins). Shapes: chosen [limits->rows], written. Returns how many; 0
- * when nobody waits (any more: see expired). */
+ * those along that wait for the same vector (row->duplicates). Shapes: chosen [limits->rows], written. Returns how
+ * many; 0 when nobody waits (any more: see expired). */
 uint32_t window_take(struct window *window, const struct window_limits *limits, struct row **chosen);
 
 /* Looks for all rows that have expired by `now_ms`, and puts them aside for window_take_expired. */
@@ -182,7 +182,7 @@ struct row *window_take_expired(struct window *window);
 /* The row whose turn it is; NULL when nobody waits. */
 struct row *window_next(struct window *window);
 
-/* Takes a row in hand: out of its flow, charged to its class and tenant. */
+/* Takes a row in hand: out of its queue, charged to its class and tenant. */
 void window_hold(struct window *window, struct row *row);
 
 /* Puts a row in hand back as the first of its tenant, or of all where it is overdue, and takes the charge back. Rows

@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EQUALS_BUCKETS = 256 };
+enum { DEDUP_BUCKETS = 256 };
 
-void equals_close(struct equals *equals)
+void dedup_index_close(struct dedup_index *index)
 {
-    free(equals->buckets);
-    *equals = (struct equals){0};
+    free(index->buckets);
+    *index = (struct dedup_index){0};
 }
 
-static void insert(struct equals *equals, struct row *row)
+static void insert(struct dedup_index *index, struct row *row)
 {
-    struct row **bucket = &equals->buckets[row->hash & equals->mask];
+    struct row **bucket = &index->buckets[row->hash & index->mask];
     row->chain = *bucket;
     row->chained_by = bucket;
     if (row->chain != NULL)
@@ -23,37 +23,37 @@ static void insert(struct equals *equals, struct row *row)
 }
 
 /* Doubles the table; when memory is short, the chains just grow. */
-static void grow(struct equals *equals)
+static void grow(struct dedup_index *index)
 {
-    uint32_t old = equals->buckets == NULL ? 0 : equals->mask + 1;
-    uint32_t wanted = old == 0 ? EQUALS_BUCKETS : old * 2;
-    struct row **before = equals->buckets, **buckets = calloc(wanted, sizeof(struct row *));
+    uint32_t old = index->buckets == NULL ? 0 : index->mask + 1;
+    uint32_t wanted = old == 0 ? DEDUP_BUCKETS : old * 2;
+    struct row **before = index->buckets, **buckets = calloc(wanted, sizeof(struct row *));
     if (buckets == NULL)
         return;
-    equals->buckets = buckets;
-    equals->mask = wanted - 1;
+    index->buckets = buckets;
+    index->mask = wanted - 1;
     for (uint32_t i = 0; i < old; i++)
         for (struct row *row = before[i], *next; row != NULL; row = next) {
             next = row->chain;
-            insert(equals, row);
+            insert(index, row);
         }
     free(before);
 }
 
-void equals_add(struct equals *equals, struct row *row)
+void dedup_index_add(struct dedup_index *index, struct row *row)
 {
     row->chained_by = NULL;
     if (row->hash == 0)
         return;
-    if (equals->buckets == NULL || equals->count > equals->mask)
-        grow(equals);
-    if (equals->buckets == NULL)
+    if (index->buckets == NULL || index->count > index->mask)
+        grow(index);
+    if (index->buckets == NULL)
         return;
-    insert(equals, row);
-    equals->count++;
+    insert(index, row);
+    index->count++;
 }
 
-void equals_remove(struct equals *equals, struct row *row)
+void dedup_index_remove(struct dedup_index *index, struct row *row)
 {
     if (row->chained_by == NULL)
         return;
@@ -61,15 +61,15 @@ void equals_remove(struct equals *equals, struct row *row)
     if (row->chain != NULL)
         row->chain->chained_by = row->chained_by;
     row->chained_by = NULL;
-    equals->count--;
+    index->count--;
 }
 
-struct row *equals_chain(const struct equals *equals, const struct row *row)
+struct row *dedup_index_chain(const struct dedup_index *index, const struct row *row)
 {
-    return equals->buckets == NULL || row->hash == 0 ? NULL : equals->buckets[row->hash & equals->mask];
+    return index->buckets == NULL || row->hash == 0 ? NULL : index->buckets[row->hash & index->mask];
 }
 
-bool equals_same(const struct row *a, const struct row *b)
+bool rows_same_ids(const struct row *a, const struct row *b)
 {
     return a->hash == b->hash && a->tokens == b->tokens && memcmp(a->ids, b->ids, a->tokens * sizeof(*a->ids)) == 0;
 }

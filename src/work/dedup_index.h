@@ -2,30 +2,30 @@
  *
  * A hash table whose chains are in the rows, so that adding cannot fail: without memory for buckets, rows are just not
  * found. */
-#ifndef WORK_EQUALS_H
-#define WORK_EQUALS_H
+#ifndef WORK_DEDUP_INDEX_H
+#define WORK_DEDUP_INDEX_H
 
 #include "work/request.h"
 
 /* All zero is an empty one. */
-struct equals {
+struct dedup_index {
     struct row **buckets; /* [mask + 1]; NULL: none yet */
     uint32_t mask, count;
 };
 
 /* Frees the buckets; the rows stay their requests'. */
-void equals_close(struct equals *equals);
+void dedup_index_close(struct dedup_index *index);
 
 /* Adds a row. One without a hash (0) is not kept. */
-void equals_add(struct equals *equals, struct row *row);
+void dedup_index_add(struct dedup_index *index, struct row *row);
 
-/* Takes a row out; one that is not in it is left alone, once equals_add has seen it. */
-void equals_remove(struct equals *equals, struct row *row);
+/* Takes a row out; one that is not in it is left alone, once dedup_index_add has seen it. */
+void dedup_index_remove(struct dedup_index *index, struct row *row);
 
 /* The chain (by row->chain) in which rows equal to this one are, among others; it need not be in it itself. */
-struct row *equals_chain(const struct equals *equals, const struct row *row);
+struct row *dedup_index_chain(const struct dedup_index *index, const struct row *row);
 
 /* Whether two rows have the same token ids, and so the same vector. */
-bool equals_same(const struct row *a, const struct row *b);
+bool rows_same_ids(const struct row *a, const struct row *b);
 
 #endif

@@ -18,7 +18,7 @@
 #define RESULTS_CHARACTERS "abcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 /* One field on its way into its request. */
-struct taking {
+struct parsing {
     const struct request_rules *rules;
     const struct fields *fields;
     struct request *request;
@@ -28,56 +28,56 @@ struct taking {
 };
 
 /* Checks the field at hand and takes it over. Errors: the request has failed. */
-typedef void (*take_field)(struct taking *taking);
+typedef void (*parse_field)(struct parsing *parsing);
 
 /* --- For the functions that take a field -------------------------------------------------------------------------- */
 
 /* Whether the value is this text. */
-static bool field_is(const struct taking *taking, const char *text)
+static bool field_is(const struct parsing *parsing, const char *text)
 {
     size_t length = strlen(text);
-    return taking->field->value_length == length && memcmp(taking->field->value, text, length) == 0;
+    return parsing->field->value_length == length && memcmp(parsing->field->value, text, length) == 0;
 }
 
 /* Reads a number from `least` to `most`. False when it is none: the request has failed then. */
-static bool take_number(struct taking *taking, uint64_t least, uint64_t most, uint64_t *out)
+static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
 {
-    if (decimal_parse(taking->field->value, taking->field->value_length, out) && *out >= least && *out <= most)
+    if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most)
         return true;
-    request_fail(taking->request, CODE_BAD_REQUEST, "%s: must be a number from %" PRIu64 " to %" PRIu64, taking->name,
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must be a number from %" PRIu64 " to %" PRIu64, parsing->name,
                  least, most);
     return false;
 }
 
 /* Reads 0 or 1. False when it is neither: the request has failed then. */
-static bool take_switch(struct taking *taking, bool *out)
+static bool parse_switch(struct parsing *parsing, bool *out)
 {
-    *out = field_is(taking, "1");
-    if (*out || field_is(taking, "0"))
+    *out = field_is(parsing, "1");
+    if (*out || field_is(parsing, "0"))
         return true;
-    request_fail(taking->request, CODE_BAD_REQUEST, "%s: 0 or 1", taking->name);
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
     return false;
 }
 
 /* Copies the value as it is behind the request, and returns where. */
-static char *copy_value(struct taking *taking)
+static char *copy_value(struct parsing *parsing)
 {
-    char *to = taking->copy;
-    memcpy(to, taking->field->value, taking->field->value_length);
-    taking->copy += taking->field->value_length;
+    char *to = parsing->copy;
+    memcpy(to, parsing->field->value, parsing->field->value_length);
+    parsing->copy += parsing->field->value_length;
     return to;
 }
 
 /* Copies 1 to `most` bytes of UTF-8 behind the request. False when they are not: the request has failed then. */
-static bool take_utf8(struct taking *taking, size_t most, const char **slice)
+static bool parse_utf8(struct parsing *parsing, size_t most, const char **slice)
 {
-    const struct entry_field *field = taking->field;
+    const struct entry_field *field = parsing->field;
     if (field->value_length == 0 || field->value_length > most)
-        request_fail(taking->request, CODE_BAD_REQUEST, "%s: must have 1 to %zu bytes", taking->name, most);
+        request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must have 1 to %zu bytes", parsing->name, most);
     else if (!utf8_valid(field->value, field->value_length))
-        request_fail(taking->request, CODE_BAD_UTF8, "%s: not valid UTF-8", taking->name);
+        request_fail(parsing->request, CODE_BAD_UTF8, "%s: not valid UTF-8", parsing->name);
     else {
-        *slice = copy_value(taking);
+        *slice = copy_value(parsing);
         return true;
     }
     return false;
@@ -85,9 +85,9 @@ static bool take_utf8(struct taking *taking, size_t most, const char **slice)
 
 /* Copies 1 to `most` characters of those that are allowed, with a NUL. Shapes: to [most + 1]. False when they are not:
  * the caller says to the request what may stand there. */
-static bool take_word(struct taking *taking, const char *allowed, char *to, size_t most)
+static bool parse_word(struct parsing *parsing, const char *allowed, char *to, size_t most)
 {
-    const struct entry_field *field = taking->field;
+    const struct entry_field *field = parsing->field;
     bool good = field->value_length >= 1 && field->value_length <= most;
     for (size_t i = 0; good && i < field->value_length; i++)
         good = memchr(allowed, field->value[i], strlen(allowed)) != NULL;
@@ -100,20 +100,20 @@ static bool take_word(struct taking *taking, const char *allowed, char *to, size
 
 /* --- The daemon's own --------------------------------------------------------------------------------------------- */
 
-static void refuse_own(struct taking *taking)
+static void refuse_own(struct parsing *parsing)
 {
-    request_fail(taking->request, CODE_BAD_REQUEST, "%s: fields that begin with _ are the daemon's", taking->name);
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: fields that begin with _ are the daemon's", parsing->name);
 }
 
-static void take_own_id(struct taking *taking)
+static void parse_own_id(struct parsing *parsing)
 {
-    const struct entry_field *field = taking->field;
-    struct request *request = taking->request;
+    const struct entry_field *field = parsing->field;
+    struct request *request = parsing->request;
     enum request_class class;
     struct entry_id id;
     if (field->value_length >= REQUEST_NAME_MAX ||
         !request_name_parse(field->value, field->value_length, &class, &id)) {
-        refuse_own(taking);
+        refuse_own(parsing);
         return;
     }
     request_name_format(class, id, request->name);
@@ -122,30 +122,30 @@ static void take_own_id(struct taking *taking)
     request_submitted(request, id.ms);
 }
 
-static void take_own_attempt(struct taking *taking)
+static void parse_own_attempt(struct parsing *parsing)
 {
     uint64_t attempt;
-    if (!taking->request->borrowed_name)
-        refuse_own(taking);
-    else if (take_number(taking, 1, 1000, &attempt))
-        taking->request->attempt = (uint32_t)attempt;
+    if (!parsing->request->borrowed_name)
+        refuse_own(parsing);
+    else if (parse_number(parsing, 1, 1000, &attempt))
+        parsing->request->attempt = (uint32_t)attempt;
 }
 
-static void take_own_first_at(struct taking *taking)
+static void parse_own_first_at(struct parsing *parsing)
 {
     uint64_t ms;
-    if (!taking->request->borrowed_name)
-        refuse_own(taking);
-    else if (take_number(taking, 0, UINT64_MAX, &ms))
-        request_submitted(taking->request, ms);
+    if (!parsing->request->borrowed_name)
+        refuse_own(parsing);
+    else if (parse_number(parsing, 0, UINT64_MAX, &ms))
+        request_submitted(parsing->request, ms);
 }
 
 /* lua/promote could not read the fields that belong to this name: running it again would not bring them back. */
-static void take_own_lost(struct taking *taking)
+static void parse_own_lost(struct parsing *parsing)
 {
-    struct request *request = taking->request;
+    struct request *request = parsing->request;
     if (!request->borrowed_name) {
-        refuse_own(taking);
+        refuse_own(parsing);
     } else if (request->code == CODE_NONE) {
         request_fail(request, CODE_INTERNAL, "its fields could not be read any more when it came back from `later`");
         request->retryable = false;
@@ -154,99 +154,99 @@ static void take_own_lost(struct taking *taking)
 
 /* --- Whose -------------------------------------------------------------------------------------------------------- */
 
-static void take_id(struct taking *taking)
+static void parse_id(struct parsing *parsing)
 {
-    const struct entry_field *field = taking->field;
+    const struct entry_field *field = parsing->field;
     if (!request_id_usable(field->value, field->value_length)) {
-        request_fail(taking->request, CODE_BAD_ID,
+        request_fail(parsing->request, CODE_BAD_ID,
                      "id: 1 to %d printable ASCII characters, and not what Redis calls an entry", REQUEST_ID_MAX);
         return;
     }
-    memcpy(taking->request->id, field->value, field->value_length);
-    taking->request->id[field->value_length] = '\0';
+    memcpy(parsing->request->id, field->value, field->value_length);
+    parsing->request->id[field->value_length] = '\0';
 }
 
-static void take_cancel(struct taking *taking)
+static void parse_cancel(struct parsing *parsing)
 {
-    const struct entry_field *field = taking->field;
+    const struct entry_field *field = parsing->field;
     enum request_class class;
     struct entry_id id;
     if (field->value_length < REQUEST_NAME_MAX && request_name_parse(field->value, field->value_length, &class, &id))
-        request_name_format(class, id, taking->request->target);
+        request_name_format(class, id, parsing->request->target);
     else
-        request_fail(taking->request, CODE_BAD_REQUEST,
+        request_fail(parsing->request, CODE_BAD_REQUEST,
                      "cancel: must be the name of a request: <entry id>, high:<entry id> or low:<entry id>");
 }
 
-static void take_meta(struct taking *taking)
+static void parse_meta(struct parsing *parsing)
 {
-    if (take_utf8(taking, META_MAX_BYTES, &taking->request->meta))
-        taking->request->meta_bytes = (uint32_t)taking->field->value_length;
+    if (parse_utf8(parsing, META_MAX_BYTES, &parsing->request->meta))
+        parsing->request->meta_bytes = (uint32_t)parsing->field->value_length;
 }
 
-static void take_tenant(struct taking *taking)
+static void parse_tenant(struct parsing *parsing)
 {
-    if (!take_word(taking, ID_CHARACTERS, taking->request->tenant, TENANT_MAX))
-        request_fail(taking->request, CODE_BAD_REQUEST, "tenant: 1 to %d of A-Z a-z 0-9 . _ : -", TENANT_MAX);
+    if (!parse_word(parsing, ID_CHARACTERS, parsing->request->tenant, TENANT_MAX))
+        request_fail(parsing->request, CODE_BAD_REQUEST, "tenant: 1 to %d of A-Z a-z 0-9 . _ : -", TENANT_MAX);
 }
 
 /* Checked so far that it may stand in a log line; whether it is a good one is the tracer's affair. */
-static void take_traceparent(struct taking *taking)
+static void parse_traceparent(struct parsing *parsing)
 {
-    const struct entry_field *field = taking->field;
+    const struct entry_field *field = parsing->field;
     bool good = field->value_length >= 1 && field->value_length <= TRACEPARENT_MAX_BYTES;
     for (size_t i = 0; good && i < field->value_length; i++)
         good = field->value[i] > ' ' && field->value[i] <= '~';
     if (!good) {
-        request_fail(taking->request, CODE_BAD_REQUEST, "traceparent: 1 to %d visible ASCII characters",
+        request_fail(parsing->request, CODE_BAD_REQUEST, "traceparent: 1 to %d visible ASCII characters",
                      TRACEPARENT_MAX_BYTES);
         return;
     }
-    taking->request->traceparent = copy_value(taking);
-    taking->request->traceparent_bytes = (uint32_t)field->value_length;
+    parsing->request->traceparent = copy_value(parsing);
+    parsing->request->traceparent_bytes = (uint32_t)field->value_length;
 }
 
 /* --- How it ends -------------------------------------------------------------------------------------------------- */
 
-static void take_ttl(struct taking *taking)
+static void parse_ttl(struct parsing *parsing)
 {
     uint64_t seconds;
-    if (take_number(taking, 1, taking->rules->max_ttl_s, &seconds))
-        taking->request->ttl_s = (uint32_t)seconds;
+    if (parse_number(parsing, 1, parsing->rules->max_ttl_s, &seconds))
+        parsing->request->ttl_s = (uint32_t)seconds;
 }
 
-static void take_notify(struct taking *taking)
+static void parse_notify(struct parsing *parsing)
 {
     static const char stream[] = "stream:";
     enum { PREFIX = sizeof(stream) - 1 };
-    struct request *request = taking->request;
-    const struct entry_field *whole = taking->field;
+    struct request *request = parsing->request;
+    const struct entry_field *whole = parsing->field;
     if (whole->value_length > PREFIX && memcmp(whole->value, stream, PREFIX) == 0) {
         struct entry_field name = {.value = whole->value + PREFIX, .value_length = whole->value_length - PREFIX};
-        taking->field = &name;
-        bool good = take_word(taking, RESULTS_CHARACTERS, request->results, RESULTS_NAME_MAX);
-        taking->field = whole;
+        parsing->field = &name;
+        bool good = parse_word(parsing, RESULTS_CHARACTERS, request->results, RESULTS_NAME_MAX);
+        parsing->field = whole;
         if (good)
             return;
     }
-    request->notify = field_is(taking, "1");
-    if (!request->notify && !field_is(taking, "0"))
+    request->notify = field_is(parsing, "1");
+    if (!request->notify && !field_is(parsing, "0"))
         request_fail(request, CODE_BAD_REQUEST, "notify: 0, 1 or stream:<name>, with 1 to %d of a-z 0-9 _ . -",
                      RESULTS_NAME_MAX);
 }
 
-static void take_track(struct taking *taking)
+static void parse_track(struct parsing *parsing)
 {
     bool on;
-    if (take_switch(taking, &on))
-        taking->request->track = on;
+    if (parse_switch(parsing, &on))
+        parsing->request->track = on;
 }
 
-static void take_max_attempts(struct taking *taking)
+static void parse_max_attempts(struct parsing *parsing)
 {
     uint64_t attempts;
-    if (take_number(taking, 1, 10, &attempts))
-        taking->request->max_attempts = (uint32_t)attempts;
+    if (parse_number(parsing, 1, 10, &attempts))
+        parsing->request->max_attempts = (uint32_t)attempts;
 }
 
 /* --- When it may run ---------------------------------------------------------------------------------------------- */
@@ -257,44 +257,44 @@ static uint64_t from_first(const struct request *request, uint64_t ms)
     return request->first_ms > UINT64_MAX - ms ? UINT64_MAX : request->first_ms + ms;
 }
 
-static void take_delay(struct taking *taking)
+static void parse_delay(struct parsing *parsing)
 {
     uint64_t ms;
-    if (take_number(taking, 0, DELAY_MOST_MS, &ms) && ms > 0)
-        taking->request->due_at_ms = from_first(taking->request, ms);
+    if (parse_number(parsing, 0, DELAY_MOST_MS, &ms) && ms > 0)
+        parsing->request->due_at_ms = from_first(parsing->request, ms);
 }
 
-static void take_expires_in(struct taking *taking)
+static void parse_expires_in(struct parsing *parsing)
 {
     uint64_t ms;
-    if (take_number(taking, 1, EXPIRES_MOST_MS, &ms))
-        taking->request->expires_at_ms = from_first(taking->request, ms);
+    if (parse_number(parsing, 1, EXPIRES_MOST_MS, &ms))
+        parsing->request->expires_at_ms = from_first(parsing->request, ms);
 }
 
 /* --- What is to be computed, and how the vectors are to look ------------------------------------------------------ */
 
-static void take_text(struct taking *taking)
+static void parse_text(struct parsing *parsing)
 {
-    const struct entry_field *field = taking->field;
-    struct request *request = taking->request;
+    const struct entry_field *field = parsing->field;
+    struct request *request = parsing->request;
     if (field->value_length == 0)
         request_fail(request, CODE_BAD_REQUEST, "text: must not be empty");
-    else if (field->value_length > taking->rules->max_text_bytes)
+    else if (field->value_length > parsing->rules->max_text_bytes)
         request_fail(request, CODE_TOO_LARGE, "text: %zu bytes, at most %" PRIu32 " are taken", field->value_length,
-                     taking->rules->max_text_bytes);
+                     parsing->rules->max_text_bytes);
     else if (!utf8_valid(field->value, field->value_length))
         request_fail(request, CODE_BAD_UTF8, "text: not valid UTF-8 from byte %zu on",
                      utf8_valid_prefix(field->value, field->value_length));
     else {
-        request->rows[0].text = copy_value(taking);
+        request->rows[0].text = copy_value(parsing);
         request->rows[0].text_bytes = (uint32_t)field->value_length;
     }
 }
 
-static void fail_inputs(struct taking *taking)
+static void fail_inputs(struct parsing *parsing)
 {
-    const struct inputs *inputs = &taking->fields->inputs;
-    struct request *request = taking->request;
+    const struct inputs *inputs = &parsing->fields->inputs;
+    struct request *request = parsing->request;
     uint32_t bad = inputs->count;
     switch (inputs->problem) {
     case INPUTS_NOT_TEXT:
@@ -312,11 +312,11 @@ static void fail_inputs(struct taking *taking)
         request_fail_row(request, bad, CODE_BAD_REQUEST, "inputs: text %" PRIu32 " is empty", bad);
         break;
     case INPUTS_TOO_MANY:
-        request_fail(request, CODE_TOO_MANY_INPUTS, "inputs: more than %" PRIu32 " texts", taking->rules->max_inputs);
+        request_fail(request, CODE_TOO_MANY_INPUTS, "inputs: more than %" PRIu32 " texts", parsing->rules->max_inputs);
         break;
     case INPUTS_TOO_LARGE:
         request_fail(request, CODE_TOO_LARGE, "inputs: more than %" PRIu32 " bytes of text",
-                     taking->rules->max_text_bytes);
+                     parsing->rules->max_text_bytes);
         break;
     case INPUTS_NO_TEXTS:
         request_fail(request, CODE_BAD_REQUEST, "inputs: must not be empty");
@@ -329,97 +329,97 @@ static void fail_inputs(struct taking *taking)
     }
 }
 
-static void take_inputs(struct taking *taking)
+static void parse_inputs(struct parsing *parsing)
 {
-    const struct entry_field *field = taking->field;
-    const struct inputs *inputs = &taking->fields->inputs;
-    taking->request->inputs = true;
+    const struct entry_field *field = parsing->field;
+    const struct inputs *inputs = &parsing->fields->inputs;
+    parsing->request->inputs = true;
     if (inputs->problem != INPUTS_OK) {
-        fail_inputs(taking);
-    } else if (taking->request->row_count == inputs->count) { /* not so beside a `text`, which is refused */
-        inputs_decode(field->value, field->value_length, taking->copy, taking->request->rows);
-        taking->copy += inputs->bytes;
+        fail_inputs(parsing);
+    } else if (parsing->request->row_count == inputs->count) { /* not so beside a `text`, which is refused */
+        inputs_decode(field->value, field->value_length, parsing->copy, parsing->request->rows);
+        parsing->copy += inputs->bytes;
     }
 }
 
-static void take_encoding(struct taking *taking)
+static void parse_encoding(struct parsing *parsing)
 {
     for (int i = 0; i < ENCODING_COUNT; i++)
-        if (field_is(taking, encoding_name((enum encoding)i))) {
-            taking->request->encoding = (enum encoding)i;
+        if (field_is(parsing, encoding_name((enum encoding)i))) {
+            parsing->request->encoding = (enum encoding)i;
             return;
         }
-    request_fail(taking->request, CODE_BAD_REQUEST, "encoding: json, f32, f16 or base64");
+    request_fail(parsing->request, CODE_BAD_REQUEST, "encoding: json, f32, f16 or base64");
 }
 
-static void take_truncate(struct taking *taking)
+static void parse_truncate(struct parsing *parsing)
 {
     bool on;
-    if (take_switch(taking, &on))
-        taking->request->truncate = on;
+    if (parse_switch(parsing, &on))
+        parsing->request->truncate = on;
 }
 
-static void take_normalize(struct taking *taking)
+static void parse_normalize(struct parsing *parsing)
 {
     bool on;
-    if (take_switch(taking, &on))
-        taking->request->normalize = on;
+    if (parse_switch(parsing, &on))
+        parsing->request->normalize = on;
 }
 
-static void take_dims(struct taking *taking)
+static void parse_dims(struct parsing *parsing)
 {
     uint64_t dims;
-    if (take_number(taking, 1, taking->rules->dim, &dims))
-        taking->request->dims = (uint32_t)dims;
+    if (parse_number(parsing, 1, parsing->rules->dim, &dims))
+        parsing->request->dims = (uint32_t)dims;
 }
 
-static bool prompt_allowed(struct taking *taking)
+static bool prompt_allowed(struct parsing *parsing)
 {
-    if (taking->rules->no_prompt)
-        request_fail(taking->request, CODE_BAD_REQUEST,
-                     "%s: this model pools without its prompt, which is not supported", taking->name);
-    return !taking->rules->no_prompt;
+    if (parsing->rules->no_prompt)
+        request_fail(parsing->request, CODE_BAD_REQUEST,
+                     "%s: this model pools without its prompt, which is not supported", parsing->name);
+    return !parsing->rules->no_prompt;
 }
 
-static void take_prompt(struct taking *taking)
+static void parse_prompt(struct parsing *parsing)
 {
-    const struct request_rules *rules = taking->rules;
-    if (!prompt_allowed(taking))
+    const struct request_rules *rules = parsing->rules;
+    if (!prompt_allowed(parsing))
         return;
     for (uint32_t i = 0; i < rules->prompt_count; i++)
-        if (field_is(taking, rules->prompts[i].name)) {
-            taking->request->prompt = rules->prompts[i].text;
-            taking->request->prompt_bytes = (uint32_t)strlen(rules->prompts[i].text);
+        if (field_is(parsing, rules->prompts[i].name)) {
+            parsing->request->prompt = rules->prompts[i].text;
+            parsing->request->prompt_bytes = (uint32_t)strlen(rules->prompts[i].text);
             return;
         }
-    request_fail(taking->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
+    request_fail(parsing->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
 }
 
-static void take_prefix(struct taking *taking)
+static void parse_prefix(struct parsing *parsing)
 {
-    if (prompt_allowed(taking) && take_utf8(taking, PREFIX_MAX_BYTES, &taking->request->prompt))
-        taking->request->prompt_bytes = (uint32_t)taking->field->value_length;
+    if (prompt_allowed(parsing) && parse_utf8(parsing, PREFIX_MAX_BYTES, &parsing->request->prompt))
+        parsing->request->prompt_bytes = (uint32_t)parsing->field->value_length;
 }
 
-static void take_task(struct taking *taking)
+static void parse_task(struct parsing *parsing)
 {
-    if (!field_is(taking, "embed"))
-        request_fail(taking->request, CODE_UNKNOWN_TASK, "task: this queue does embed");
+    if (!field_is(parsing, "embed"))
+        request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does embed");
 }
 
-static void take_model(struct taking *taking)
+static void parse_model(struct parsing *parsing)
 {
-    const struct request_rules *rules = taking->rules;
-    if (!field_is(taking, rules->model_name) && !field_is(taking, rules->model_id))
-        request_fail(taking->request, CODE_WRONG_MODEL, "model: this queue serves %.80s (%.40s)", rules->model_name,
+    const struct request_rules *rules = parsing->rules;
+    if (!field_is(parsing, rules->model_name) && !field_is(parsing, rules->model_id))
+        request_fail(parsing->request, CODE_WRONG_MODEL, "model: this queue serves %.80s (%.40s)", rules->model_name,
                      rules->model_id);
 }
 
 /* --- The table ---------------------------------------------------------------------------------------------------- */
 
-static void refuse(struct taking *taking)
+static void refuse(struct parsing *parsing)
 {
-    request_fail(taking->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", taking->name);
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", parsing->name);
 }
 
 enum field {
@@ -456,33 +456,33 @@ _Static_assert((int)KNOWN_FIELDS <= (int)KNOWN_FIELDS_MAX, "struct fields has ro
 
 static const struct known_field {
     const char *name;
-    take_field take;
+    parse_field parse;
 } known_fields[KNOWN_FIELDS] = {
-    [FIELD_OWN_ID] = {"_id", take_own_id},                   /* before `id`: it changes the name */
-    [FIELD_OWN_FIRST_AT] = {"_first_at", take_own_first_at}, /* before the deadlines, which count from it */
-    [FIELD_OWN_ATTEMPT] = {"_attempt", take_own_attempt},
-    [FIELD_OWN_LOST] = {"_lost", take_own_lost},
-    [FIELD_ID] = {"id", take_id},
-    [FIELD_META] = {"meta", take_meta},
-    [FIELD_TENANT] = {"tenant", take_tenant},
-    [FIELD_TRACEPARENT] = {"traceparent", take_traceparent},
-    [FIELD_CANCEL] = {"cancel", take_cancel},
-    [FIELD_TEXT] = {"text", take_text},
-    [FIELD_INPUTS] = {"inputs", take_inputs},
-    [FIELD_TTL] = {"ttl", take_ttl},
-    [FIELD_NOTIFY] = {"notify", take_notify},
-    [FIELD_TRACK] = {"track", take_track},
-    [FIELD_MAX_ATTEMPTS] = {"max_attempts", take_max_attempts},
-    [FIELD_DELAY] = {"delay", take_delay},
-    [FIELD_EXPIRES_IN] = {"expires_in", take_expires_in},
-    [FIELD_ENCODING] = {"encoding", take_encoding},
-    [FIELD_TRUNCATE] = {"truncate", take_truncate},
-    [FIELD_NORMALIZE] = {"normalize", take_normalize},
-    [FIELD_DIMS] = {"dims", take_dims},
-    [FIELD_PROMPT] = {"prompt", take_prompt},
-    [FIELD_PREFIX] = {"prefix", take_prefix},
-    [FIELD_TASK] = {"task", take_task},
-    [FIELD_MODEL] = {"model", take_model},
+    [FIELD_OWN_ID] = {"_id", parse_own_id},                   /* before `id`: it changes the name */
+    [FIELD_OWN_FIRST_AT] = {"_first_at", parse_own_first_at}, /* before the deadlines, which count from it */
+    [FIELD_OWN_ATTEMPT] = {"_attempt", parse_own_attempt},
+    [FIELD_OWN_LOST] = {"_lost", parse_own_lost},
+    [FIELD_ID] = {"id", parse_id},
+    [FIELD_META] = {"meta", parse_meta},
+    [FIELD_TENANT] = {"tenant", parse_tenant},
+    [FIELD_TRACEPARENT] = {"traceparent", parse_traceparent},
+    [FIELD_CANCEL] = {"cancel", parse_cancel},
+    [FIELD_TEXT] = {"text", parse_text},
+    [FIELD_INPUTS] = {"inputs", parse_inputs},
+    [FIELD_TTL] = {"ttl", parse_ttl},
+    [FIELD_NOTIFY] = {"notify", parse_notify},
+    [FIELD_TRACK] = {"track", parse_track},
+    [FIELD_MAX_ATTEMPTS] = {"max_attempts", parse_max_attempts},
+    [FIELD_DELAY] = {"delay", parse_delay},
+    [FIELD_EXPIRES_IN] = {"expires_in", parse_expires_in},
+    [FIELD_ENCODING] = {"encoding", parse_encoding},
+    [FIELD_TRUNCATE] = {"truncate", parse_truncate},
+    [FIELD_NORMALIZE] = {"normalize", parse_normalize},
+    [FIELD_DIMS] = {"dims", parse_dims},
+    [FIELD_PROMPT] = {"prompt", parse_prompt},
+    [FIELD_PREFIX] = {"prefix", parse_prefix},
+    [FIELD_TASK] = {"task", parse_task},
+    [FIELD_MODEL] = {"model", parse_model},
     [FIELD_QUERY] = {"query", refuse},
     [FIELD_PAIRS] = {"pairs", refuse},
 };
@@ -587,7 +587,7 @@ static void check_cancel_alone(const struct fields *fields, struct request *requ
 
 void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
 {
-    struct taking taking = {.rules = rules, .fields = fields, .request = request, .copy = copy};
+    struct parsing parsing = {.rules = rules, .fields = fields, .request = request, .copy = copy};
     if (fields->too_many)
         request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
     if (fields->doubled != NULL)
@@ -602,8 +602,8 @@ void fields_apply(const struct fields *fields, const struct request_rules *rules
     for (int i = 0; i < KNOWN_FIELDS; i++) {
         if (fields->known[i] == NULL || fields->doubled == known_fields[i].name)
             continue;
-        taking.name = known_fields[i].name;
-        taking.field = fields->known[i];
-        known_fields[i].take(&taking);
+        parsing.name = known_fields[i].name;
+        parsing.field = fields->known[i];
+        known_fields[i].parse(&parsing);
     }
 }

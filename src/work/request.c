@@ -136,7 +136,7 @@ void request_disown(struct request *request)
     request->borrowed_name = false;
     request_submitted(request, request->entry.ms);
     request->attempt = 1;
-    request->lonely_runs = 0;
+    request->quarantine_runs = 0;
 }
 
 static void set_defaults(struct request *request, const struct request_rules *rules, const struct entry *entry)
@@ -144,9 +144,9 @@ static void set_defaults(struct request *request, const struct request_rules *ru
     request->class = entry->class;
     request->entry = entry->id;
     request->origin = entry->origin;
-    request->lonely_runs = entry->lonely_runs;
-    request->alone = entry->lonely_runs > 0 || entry->group_run;
-    request->suspect = request->alone || entry->origin == ORIGIN_RECLAIMED;
+    request->quarantine_runs = entry->quarantine_runs;
+    request->quarantined = entry->quarantine_runs > 0 || entry->group_run;
+    request->suspect = request->quarantined || entry->origin == ORIGIN_RECLAIMED;
     request->urgent = entry->urgent;
     request->unread = entry->unread;
     request_name_format(entry->class, entry->id, request->name);

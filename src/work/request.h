@@ -56,9 +56,9 @@ struct entry {
     enum request_class class;
     struct entry_id id;
     enum entry_origin origin;
-    uint64_t redis_ms;    /* Redis' clock when it came, unix ms; 0: not known */
-    uint32_t lonely_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
-    bool group_run;       /* likewise: a run of it in a group */
+    uint64_t redis_ms;        /* Redis' clock when it came, unix ms; 0: not known */
+    uint32_t quarantine_runs; /* from `trouble`, where known: lonely runs that were charged and never settled */
+    bool group_run;           /* likewise: a run of it in a group */
     bool urgent;   /* taken over several times, and no run of it was charged since: to be charged before others */
     bool unread;   /* taken over too often: answered poison; `fields` are those that say where */
     bool oversize; /* its fields were more than the reader takes: answered too_large, unread */
@@ -141,13 +141,14 @@ struct row {
     uint8_t passed_over; /* batches cut without it though it waited */
     float *output;       /* [dim], in request->work: as pooled, neither cut nor normalised */
     uint64_t hash;       /* of its token ids, by a prep thread: equal ids, equal output */
-    struct row *twins;   /* list, by `twins`, of rows with the same ids: they get a copy, only the first is computed */
+    struct row
+        *duplicates; /* list, by `duplicates`, of rows with the same ids: they get a copy, only the first is computed */
     uint64_t waiting_ns; /* since when it is in the window */
     struct row *next;    /* in the window */
 
     /* The window's own. */
-    bool in_hand;      /* it is being looked at */
-    struct flow *flow; /* where it waits; NULL: it does not */
+    bool in_hand;               /* it is being looked at */
+    struct tenant_queue *queue; /* where it waits; NULL: it does not */
     struct row *previous;
     struct row *chain, **chained_by;
 };
@@ -172,18 +173,19 @@ struct request {
     enum encoding encoding;
     uint32_t ttl_s; /* of the reply, whatever the outcome: an error's minimum is in it */
     uint32_t max_attempts;
-    uint32_t attempt;     /* number of this run, from 1; `_attempt` of a promoted retry */
-    uint32_t lonely_runs; /* ACTION_CHARGE of a lonely run: io/ puts the new count here before EVENT_CHARGED */
-    uint64_t first_ms;    /* Redis unix ms of the first submission: queued_ms counts from here */
-    uint64_t seen_ms;     /* when it came to this process, by Redis' clock; 0: not known */
-    bool ahead;           /* its time was ahead of that: first_ms is seen_ms */
-    bool suspect;         /* charged before it starts */
-    bool alone;           /* suspect with a crash on record: tokenised and run while nothing else is, in this process */
-    bool urgent;          /* suspect that is charged before others, and is not yet */
-    bool unread;          /* its body was never looked at: it can only be answered */
-    bool grouped;         /* member of the group that is charged, or being charged */
-    bool on_record;       /* a charge of it was out when the connection broke: it may be in `trouble` */
-    bool repeated;        /* a settle of it was out when the connection broke: late may be our own doing */
+    uint32_t attempt; /* number of this run, from 1; `_attempt` of a promoted retry */
+    uint32_t
+        quarantine_runs; /* ACTION_RECORD_RUN of a lonely run: io/ puts the new count here before EVENT_RUN_RECORDED */
+    uint64_t first_ms;   /* Redis unix ms of the first submission: queued_ms counts from here */
+    uint64_t seen_ms;    /* when it came to this process, by Redis' clock; 0: not known */
+    bool ahead;          /* its time was ahead of that: first_ms is seen_ms */
+    bool suspect;        /* charged before it starts */
+    bool quarantined;    /* suspect with a crash on record: tokenised and run while nothing else is, in this process */
+    bool urgent;         /* suspect that is charged before others, and is not yet */
+    bool unread;         /* its body was never looked at: it can only be answered */
+    bool grouped;        /* member of the group that is charged, or being charged */
+    bool on_record;      /* a charge of it was out when the connection broke: it may be in `trouble` */
+    bool repeated;       /* a settle of it was out when the connection broke: late may be our own doing */
     bool truncate;
     bool notify;                        /* push a wake token */
     char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
@@ -209,7 +211,7 @@ struct request {
     struct row *rows;   /* [row_count] */
     uint32_t row_count; /* 0 for a cancel, and where the texts could not be read */
     uint32_t rows_left; /* without a vector; at 0 it is complete */
-    uint32_t rows_out;  /* in batches, as one of the rows or a twin: while there are any, it cannot end */
+    uint32_t rows_out;  /* in batches, as one of the rows or a duplicate: while there are any, it cannot end */
     bool given_up;      /* its rows that waited were taken back: to be released when the last one out is back */
     uint32_t dim;       /* floats of a row's output: the model's */
     uint32_t dims;      /* floats of a vector in the reply: the first of them, 1..dim */

@@ -15,17 +15,17 @@ void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
         *bound_ms = expires_ms;
 }
 
-/* A flow's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right, or,
- * when it has not seen all rows, at where the next batch will be asked for: else every row of this one would cost a
+/* A queue's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right,
+ * or, when it has not seen all rows, at where the next batch will be asked for: else every row of this one would cost a
  * look.
  */
-struct row *flow_turn(struct flow *flow, uint64_t urgent_ms)
+struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 {
-    if (flow->expires_at_ms == 0 || flow->expires_at_ms >= urgent_ms)
-        return flow->first;
-    struct row *earliest = NULL, *row = flow->first;
+    if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms)
+        return queue->first;
+    struct row *earliest = NULL, *row = queue->first;
     uint64_t bound_ms = 0;
-    for (uint32_t seen = 0; row != NULL && seen < FLOW_LOOK; row = row->next, seen++) {
+    for (uint32_t seen = 0; row != NULL && seen < TENANT_LOOK; row = row->next, seen++) {
         uint64_t before_ms = bound_ms;
         expiry_bound(&bound_ms, row_expires_at_ms(row));
         if (bound_ms != before_ms)
@@ -33,99 +33,99 @@ struct row *flow_turn(struct flow *flow, uint64_t urgent_ms)
     }
     bool urgent = bound_ms != 0 && bound_ms < urgent_ms;
     if (row == NULL) /* these were all */
-        flow->expires_at_ms = bound_ms;
+        queue->expires_at_ms = bound_ms;
     else if (!urgent)
-        flow->expires_at_ms = urgent_ms;
-    return urgent ? earliest : flow->first;
+        queue->expires_at_ms = urgent_ms;
+    return urgent ? earliest : queue->first;
 }
 
-void flow_push_last(struct flow *flow, struct row *row)
+void tenant_queue_push_last(struct tenant_queue *queue, struct row *row)
 {
-    expiry_bound(&flow->expires_at_ms, row_expires_at_ms(row));
-    row->flow = flow;
+    expiry_bound(&queue->expires_at_ms, row_expires_at_ms(row));
+    row->queue = queue;
     row->next = NULL;
-    row->previous = flow->last;
-    *(flow->last == NULL ? &flow->first : &flow->last->next) = row;
-    flow->last = row;
+    row->previous = queue->last;
+    *(queue->last == NULL ? &queue->first : &queue->last->next) = row;
+    queue->last = row;
 }
 
-void flow_push_first(struct flow *flow, struct row *row)
+void tenant_queue_push_first(struct tenant_queue *queue, struct row *row)
 {
-    expiry_bound(&flow->expires_at_ms, row_expires_at_ms(row));
-    row->flow = flow;
+    expiry_bound(&queue->expires_at_ms, row_expires_at_ms(row));
+    row->queue = queue;
     row->previous = NULL;
-    row->next = flow->first;
-    *(flow->first == NULL ? &flow->last : &flow->first->previous) = row;
-    flow->first = row;
+    row->next = queue->first;
+    *(queue->first == NULL ? &queue->last : &queue->first->previous) = row;
+    queue->first = row;
 }
 
-void flow_unlink(struct row *row)
+void tenant_queue_unlink(struct row *row)
 {
-    struct flow *flow = row->flow;
-    *(row->previous == NULL ? &flow->first : &row->previous->next) = row->next;
-    *(row->next == NULL ? &flow->last : &row->next->previous) = row->previous;
+    struct tenant_queue *queue = row->queue;
+    *(row->previous == NULL ? &queue->first : &row->previous->next) = row->next;
+    *(row->next == NULL ? &queue->last : &row->next->previous) = row->previous;
     row->next = row->previous = NULL;
 }
 
-static void put(struct flow_heap *heap, uint32_t place, struct flow *flow)
+static void put(struct tenant_heap *heap, uint32_t index, struct tenant_queue *queue)
 {
-    heap->flows[place] = flow;
-    flow->place = place;
+    heap->queues[index] = queue;
+    queue->index = index;
 }
 
-static void sift_up(struct flow_heap *heap, struct flow *flow)
+static void sift_up(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    uint32_t place = flow->place;
-    for (; place > 0 && heap->flows[(place - 1) / 2]->had > flow->had; place = (place - 1) / 2)
-        put(heap, place, heap->flows[(place - 1) / 2]);
-    put(heap, place, flow);
+    uint32_t index = queue->index;
+    for (; index > 0 && heap->queues[(index - 1) / 2]->had > queue->had; index = (index - 1) / 2)
+        put(heap, index, heap->queues[(index - 1) / 2]);
+    put(heap, index, queue);
 }
 
-static void sift_down(struct flow_heap *heap, struct flow *flow)
+static void sift_down(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    uint32_t place = flow->place;
-    for (uint32_t child; (child = 2 * place + 1) < heap->count; place = child) {
-        if (child + 1 < heap->count && heap->flows[child + 1]->had < heap->flows[child]->had)
+    uint32_t index = queue->index;
+    for (uint32_t child; (child = 2 * index + 1) < heap->count; index = child) {
+        if (child + 1 < heap->count && heap->queues[child + 1]->had < heap->queues[child]->had)
             child++;
-        if (heap->flows[child]->had >= flow->had)
+        if (heap->queues[child]->had >= queue->had)
             break;
-        put(heap, place, heap->flows[child]);
+        put(heap, index, heap->queues[child]);
     }
-    put(heap, place, flow);
+    put(heap, index, queue);
 }
 
-bool heap_reserve(struct flow_heap *heap, uint32_t count)
+bool tenant_heap_reserve(struct tenant_heap *heap, uint32_t count)
 {
     if (count <= heap->capacity)
         return true;
     uint32_t capacity = count < 8 ? 8 : count * 2;
-    struct flow **flows = realloc(heap->flows, capacity * sizeof(*flows));
-    if (flows == NULL)
+    struct tenant_queue **queues = realloc(heap->queues, capacity * sizeof(*queues));
+    if (queues == NULL)
         return false;
-    heap->flows = flows;
+    heap->queues = queues;
     heap->capacity = capacity;
     return true;
 }
 
-void heap_add(struct flow_heap *heap, struct flow *flow)
+void tenant_heap_add(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    put(heap, heap->count++, flow);
-    sift_up(heap, flow);
+    put(heap, heap->count++, queue);
+    sift_up(heap, queue);
 }
 
-void heap_remove(struct flow_heap *heap, struct flow *flow)
+void tenant_heap_remove(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    struct flow *last = heap->flows[--heap->count];
-    if (last == flow)
+    struct tenant_queue *last = heap->queues[--heap->count];
+    if (last == queue)
         return;
-    put(heap, flow->place, last);
-    heap_update(heap, last);
+    put(heap, queue->index, last);
+    tenant_heap_update(heap, last);
 }
 
-void heap_update(struct flow_heap *heap, struct flow *flow)
+void tenant_heap_update(struct tenant_heap *heap, struct tenant_queue *queue)
 {
-    sift_up(heap, flow);
-    sift_down(heap, flow);
+    sift_up(heap, queue);
+    sift_down(heap, queue);
 }
 
 static uint32_t bucket_of(enum request_class class, const char *tenant)
@@ -133,48 +133,48 @@ static uint32_t bucket_of(enum request_class class, const char *tenant)
     uint32_t hash = 2166136261u + class; /* FNV-1a: names are short */
     for (; *tenant != '\0'; tenant++)
         hash = (hash ^ (unsigned char)*tenant) * 16777619u;
-    return (hash ^ hash >> 16) % FLOW_BUCKETS;
+    return (hash ^ hash >> 16) % TENANT_BUCKETS;
 }
 
-struct flow *flows_find(const struct flows *flows, enum request_class class, const char *tenant)
+struct tenant_queue *tenant_table_find(const struct tenant_table *table, enum request_class class, const char *tenant)
 {
-    struct flow *flow = flows->buckets[bucket_of(class, tenant)];
-    while (flow != NULL && (flow->class != class || strcmp(flow->tenant, tenant) != 0))
-        flow = flow->chain;
-    return flow;
+    struct tenant_queue *queue = table->buckets[bucket_of(class, tenant)];
+    while (queue != NULL && (queue->class != class || strcmp(queue->tenant, tenant) != 0))
+        queue = queue->chain;
+    return queue;
 }
 
-struct flow *flows_make(struct flows *flows, enum request_class class, const char *tenant)
+struct tenant_queue *tenant_table_make(struct tenant_table *table, enum request_class class, const char *tenant)
 {
-    struct flow *flow = flows_find(flows, class, tenant);
-    if (flow != NULL)
-        return flow;
-    flow = calloc(1, sizeof(*flow));
-    if (flow == NULL)
+    struct tenant_queue *queue = tenant_table_find(table, class, tenant);
+    if (queue != NULL)
+        return queue;
+    queue = calloc(1, sizeof(*queue));
+    if (queue == NULL)
         return NULL;
-    struct flow **bucket = &flows->buckets[bucket_of(class, tenant)];
-    flow->class = class;
-    memcpy(flow->tenant, tenant, strlen(tenant) + 1);
-    flow->chain = *bucket;
-    *bucket = flow;
-    return flow;
+    struct tenant_queue **bucket = &table->buckets[bucket_of(class, tenant)];
+    queue->class = class;
+    memcpy(queue->tenant, tenant, strlen(tenant) + 1);
+    queue->chain = *bucket;
+    *bucket = queue;
+    return queue;
 }
 
-void flows_end(struct flows *flows, struct flow *flow)
+void tenant_table_end(struct tenant_table *table, struct tenant_queue *queue)
 {
-    struct flow **at = &flows->buckets[bucket_of(flow->class, flow->tenant)];
-    while (*at != flow)
+    struct tenant_queue **at = &table->buckets[bucket_of(queue->class, queue->tenant)];
+    while (*at != queue)
         at = &(*at)->chain;
-    *at = flow->chain;
-    free(flow);
+    *at = queue->chain;
+    free(queue);
 }
 
-void flows_close(struct flows *flows)
+void tenant_table_close(struct tenant_table *table)
 {
-    for (uint32_t i = 0; i < FLOW_BUCKETS; i++)
-        for (struct flow *flow = flows->buckets[i], *next; flow != NULL; flow = next) {
-            next = flow->chain;
-            free(flow);
+    for (uint32_t i = 0; i < TENANT_BUCKETS; i++)
+        for (struct tenant_queue *queue = table->buckets[i], *next; queue != NULL; queue = next) {
+            next = queue->chain;
+            free(queue);
         }
-    *flows = (struct flows){0};
+    *table = (struct tenant_table){0};
 }

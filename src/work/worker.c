@@ -204,13 +204,13 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_BATCH] = compute_batch,
     [EVENT_FORMATTED] = compute_formatted,
     [EVENT_SETTLED] = settle_settled,
-    [EVENT_CHARGED] = lonely_charged,
-    [EVENT_TURN] = lonely_turn,
+    [EVENT_RUN_RECORDED] = quarantine_recorded,
+    [EVENT_TURN] = quarantine_turn,
     [EVENT_DEVICE_LOST] = compute_device_lost,
     [EVENT_LEASE] = chores_lease,
     [EVENT_PROMOTED] = chores_promoted,
     [EVENT_MENDED] = chores_mended,
-    [EVENT_TRACKED] = take_tracked,
+    [EVENT_TRACKED] = admit_tracked,
     [EVENT_PULSE] = pulse_answered,
     [EVENT_RELEASED] = settle_released,
     [EVENT_QUIET] = on_quiet,
@@ -248,7 +248,7 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
     worker->starved = false;
     watch_slept(worker, now_ns > worker->wakes_at ? now_ns - worker->wakes_at : 0);
     handlers[event->kind](worker, event);
-    static void (*const stages[])(struct worker *) = {take_advance,   compute_advance, settle_advance,
+    static void (*const stages[])(struct worker *) = {admit_advance,  compute_advance, settle_advance,
                                                       chores_advance, share_advance,   read_advance};
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++)
         stages[i](worker);
@@ -260,7 +260,7 @@ uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t 
 bool worker_rests(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
-    bool runs = worker->away > 0 || worker->running.count > 0 || worker->retries.first || worker->to_format.first;
+    bool runs = worker->at_prep > 0 || worker->running.count > 0 || worker->retries.first || worker->to_format.first;
     return !reads && !runs;
 }
 
@@ -273,7 +273,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     stats.held_bytes = held.bytes;
     double credit = read_credit_tokens(worker, CLASS_NORMAL);
     stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
-    stats.waiting = worker->window.rows + worker->loners.count;
+    stats.waiting = worker->window.rows + worker->quarantine.count;
     for (int class = 0; class < CLASS_COUNT; class ++)
         stats.waiting += worker->suspects[class].count;
     stats.computing = worker->running.count;
@@ -307,7 +307,7 @@ enum status worker_tune(struct worker *worker, const struct worker_options *opti
     worker->options.layout = old.layout;
     worker->options.devices = old.devices;
     worker->options.engine_slots = old.engine_slots;
-    worker->options.spare_slots = old.spare_slots;
+    worker->options.background_slots = old.background_slots;
     worker->options.batches_out = old.batches_out;
     worker->options.lease_ms = old.lease_ms;
     worker->options.seed = old.seed;

@@ -43,7 +43,7 @@ struct worker_options {
     bool window_fixed;              /* a plain timer: an idle engine does not cut early */
     uint32_t devices, devices_lost; /* what it computes on (all CPUs are one); of these, lost from the start */
     uint32_t engine_slots;          /* batches that are computed side by side: by threads, or by devices */
-    uint32_t spare_slots;           /* beside them: batches of class low that run in spare time; 0: none can */
+    uint32_t background_slots;      /* beside them: batches of class low that run in spare time; 0: none can */
     uint32_t batches_out;   /* that may be out, with those that wait behind the others: no fewer; without spare ones */
     uint32_t credit_tokens; /* that may be held for each device (estimated until known); 0: of a second's work */
     uint64_t credit_bytes;  /* likewise; 0: 64 MiB */
@@ -95,7 +95,8 @@ enum event_kind {
     EVENT_BATCH,        /* a batch came back from ACTION_SUBMIT */
     EVENT_FORMATTED,    /* requests came back from ACTION_FORMAT */
     EVENT_SETTLED,      /* ACTION_SETTLE answered, a verdict for each request; or failed as a whole */
-    EVENT_CHARGED,      /* ACTION_CHARGE answered: lonely_runs holds the new count, or the verdict says why not */
+    EVENT_RUN_RECORDED, /* ACTION_RECORD_RUN answered: quarantine_runs holds the new count, or the verdict says why not
+                         */
     EVENT_TURN,         /* another turn in this process */
     EVENT_DEVICE_LOST,  /* there is one device less; what it had goes on elsewhere, or comes back as EVENT_BATCH */
     EVENT_LEASE,        /* ACTION_RENEW answered */
@@ -185,18 +186,18 @@ enum action_kind {
     ACTION_SUBMIT,   /* run this batch on a compute thread */
     ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
     ACTION_SETTLE,   /* lua/settle and lua/defer for these requests, by their outcome; several may be out */
-    ACTION_CHARGE,   /* record runs in `trouble` of those requests that are pending with us: one lonely run (of who is
-                        `alone`), or a group; once per worker name, so that a repeated call counts once; any settle,
-                        defer clears the record */
-    ACTION_ALONE,    /* this worker wants the process for itself (struct alone); EVENT_TURN says when it has it */
-    ACTION_TOGETHER, /* and this, that it does not, any more */
-    ACTION_RENEW,    /* extend the alive key */
-    ACTION_PROMOTE,  /* lua/promote; the housekeeper, and who has parked a request when that is due */
-    ACTION_MEND,     /* lua/mend: ids ahead of the clock leave the streams; the housekeeper */
-    ACTION_RELEASE,  /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,
-                        too, then drop alive key and consumer. Nothing is read between `last` and EXIT */
-    ACTION_REJOIN,   /* our lease was lost and nothing is held any more: take a new name and report EVENT_CONNECTED */
-    ACTION_EXIT,     /* leave the loop; the last action ever */
+    ACTION_RECORD_RUN, /* record runs in `trouble` of those requests that are pending with us: one lonely run (of who is
+                      `alone`), or a group; once per worker name, so that a repeated call counts once; any settle,
+                      defer clears the record */
+    ACTION_ALONE,      /* this worker wants the process for itself (struct alone); EVENT_TURN says when it has it */
+    ACTION_TOGETHER,   /* and this, that it does not, any more */
+    ACTION_RENEW,      /* extend the alive key */
+    ACTION_PROMOTE,    /* lua/promote; the housekeeper, and who has parked a request when that is due */
+    ACTION_MEND,       /* lua/mend: ids ahead of the clock leave the streams; the housekeeper */
+    ACTION_RELEASE,    /* lua/release: unstarted entries to `released`; with `last`: whatever is still pending with us,
+                          too, then drop alive key and consumer. Nothing is read between `last` and EXIT */
+    ACTION_REJOIN,     /* our lease was lost and nothing is held any more: take a new name and report EVENT_CONNECTED */
+    ACTION_EXIT,       /* leave the loop; the last action ever */
 };
 
 /* Something to be done by whoever called worker_step. */
@@ -288,7 +289,7 @@ struct worker_stats worker_stats(const struct worker *worker);
 MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
 
 /* Shows at most `most` held requests, in no order; `visit` may read what the worker itself writes: names, id, class,
- * entry, state, attempt, alone, lonely_runs, received_ns, bytes, tokens. Returns how many are held. */
+ * entry, state, attempt, alone, quarantine_runs, received_ns, bytes, tokens. Returns how many are held. */
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request));
 

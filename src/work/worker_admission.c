@@ -50,7 +50,7 @@ static bool trickles(const struct worker *worker)
 /* Whether something that was read has not begun. */
 static bool holds_unbegun(const struct worker *worker)
 {
-    bool holds = worker->loners.first != NULL;
+    bool holds = worker->quarantine.first != NULL;
     for (int class = 0; class < CLASS_COUNT; class ++) {
         holds |= worker->to_prepare[class].first != NULL || worker->suspects[class].first != NULL;
     }
@@ -253,7 +253,7 @@ static void count(struct worker *worker, const struct request *request)
         chores_mend_soon(worker);
 }
 
-bool take_expired(const struct worker *worker, struct request *request)
+bool admit_expired(const struct worker *worker, struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
     if (now_ms == 0 || request->expires_at_ms == 0 || now_ms < request->expires_at_ms)
@@ -283,14 +283,14 @@ static void start(struct worker *worker, struct request *request)
         settle_release(worker, request);
         return;
     }
-    if (take_expired(worker, request)) {
+    if (admit_expired(worker, request)) {
         settle_finish(worker, request);
         return;
     }
     if (park(worker, request))
         return;
     if (request->suspect)
-        lonely_add(worker, request);
+        quarantine_add(worker, request);
     else
         compute_accept(worker, request);
 }
@@ -307,7 +307,7 @@ static uint32_t retry_after_ms(const struct worker *worker, enum request_class c
                                            : (uint32_t)wait_ms;
 }
 
-void take_refused(struct worker *worker, struct request *request)
+void admit_refused(struct worker *worker, struct request *request)
 {
     request_fail(request, CODE_QUEUE_FULL, "more requests wait for their time than the queue takes; try again later");
     request->retry_after_ms = retry_after_ms(worker, request->class);
@@ -316,8 +316,8 @@ void take_refused(struct worker *worker, struct request *request)
 
 static void route(struct worker *worker, struct request *request)
 {
-    if (request->alone && request->lonely_runs >= POISON_LONELY_RUNS && request->target[0] == '\0')
-        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->lonely_runs);
+    if (request->quarantined && request->quarantine_runs >= POISON_RUNS && request->target[0] == '\0')
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs);
     if (request->code == CODE_QUEUE_FULL)
         request->retry_after_ms = retry_after_ms(worker, request->class);
     if (request->code != CODE_NONE)
@@ -330,7 +330,7 @@ static void route(struct worker *worker, struct request *request)
         start(worker, request);
 }
 
-void take_entry(struct worker *worker, const struct entry *entry)
+void admit_entry(struct worker *worker, const struct entry *entry)
 {
     struct request *held = held_find(&worker->held, entry->class, entry->id);
     if (held != NULL) { /* new to us once more: the group was made again, or it had been taken ahead of its turn */
@@ -356,7 +356,7 @@ void take_entry(struct worker *worker, const struct entry *entry)
 }
 
 /* Known to be its own after all: what `_id` had brought with it, a charge of others above all, is forgotten. */
-void take_disowned(struct worker *worker, struct request *request)
+void admit_disowned(struct worker *worker, struct request *request)
 {
     bool poison = request->code == CODE_POISON && !request->unread;
     request_disown(request);
@@ -374,7 +374,7 @@ void take_disowned(struct worker *worker, struct request *request)
     }
 }
 
-void take_tracked(struct worker *worker, const struct event *event)
+void admit_tracked(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     worker->tracking = false;
@@ -386,13 +386,13 @@ void take_tracked(struct worker *worker, const struct event *event)
     }
 }
 
-void take_unstarted(struct worker *worker)
+void admit_unstarted(struct worker *worker)
 {
     for (struct request *request; (request = request_list_pop(&worker->to_track)) != NULL;)
         settle_release(worker, request);
 }
 
-void take_advance(struct worker *worker)
+void admit_advance(struct worker *worker)
 {
     if (worker->tracking || worker->to_track.first == NULL || !worker_may_call(worker))
         return;

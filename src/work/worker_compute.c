@@ -75,7 +75,7 @@ static void pace_computed(struct worker *worker, const struct batch *batch)
         *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false};
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
-    if (batch->spare) /* that it took long says nothing of the engine */
+    if (batch->background) /* that it took long says nothing of the engine */
         return;
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
@@ -200,18 +200,18 @@ static void rest(struct worker *worker, struct request *request)
 {
     if (request->rows_out > 0)
         return;
-    bool lonely = lonely_is(worker, request);
+    bool lonely = quarantine_is(worker, request);
     request->state = REQUEST_WAITING;
     if (request->code != CODE_NONE) {
         settle_finish(worker, request);
     } else if (request->rows_left == 0) {
         request->computed_ns = worker->now;
         if (lonely)
-            lonely_stage(worker, LONELY_COMPUTED);
+            quarantine_stage(worker, QUARANTINE_COMPUTED);
         else
             request_list_push(&worker->to_format, request);
     } else if (lonely) {
-        lonely_stage(worker, LONELY_PREPARED);
+        quarantine_stage(worker, QUARANTINE_PREPARED);
     } else if (request->given_up) {
         settle_release(worker, request);
     }
@@ -219,7 +219,7 @@ static void rest(struct worker *worker, struct request *request)
 
 static void row_ended(struct worker *worker, struct row *row)
 {
-    row->twins = NULL;
+    row->duplicates = NULL;
     row->request->rows_out--;
     rest(worker, row->request);
 }
@@ -227,27 +227,27 @@ static void row_ended(struct worker *worker, struct row *row)
 void rows_drop(struct worker *worker, struct request *request)
 {
     for (uint32_t i = 0; i < request->row_count; i++)
-        if (request->rows[i].flow != NULL)
+        if (request->rows[i].queue != NULL)
             window_remove(&worker->window, &request->rows[i]);
 }
 
 void rows_go(struct worker *worker, const struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        for (struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+        for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             row->request->rows_out++;
             worker->stats.rows_shared++;
         }
-        worker->stats.rows_shared--; /* the first of them is not a twin */
+        worker->stats.rows_shared--; /* the first of them is not a duplicate */
     }
 }
 
-/* Puts a row for which no batch could be made back into the window, with its twins. */
+/* Puts a row for which no batch could be made back into the window, with its duplicates. */
 static void rows_uncut(struct worker *worker, struct row *row)
 {
-    for (struct row *twin = row->twins, *next; twin != NULL; twin = next) {
-        next = twin->twins;
-        window_put_back(&worker->window, twin);
+    for (struct row *duplicate = row->duplicates, *next; duplicate != NULL; duplicate = next) {
+        next = duplicate->duplicates;
+        window_put_back(&worker->window, duplicate);
     }
     window_put_back(&worker->window, row);
 }
@@ -269,8 +269,8 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
     const float *vector = batch->engine.output;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
         uint32_t dim = batch->rows[i]->request->dim;
-        for (struct row *row = batch->rows[i], *twin; row != NULL; row = twin) {
-            twin = row->twins;
+        for (struct row *row = batch->rows[i], *duplicate; row != NULL; row = duplicate) {
+            duplicate = row->duplicates;
             row_computed(worker, row, batch, vector);
         }
         vector += dim;
@@ -283,8 +283,8 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
 static void row_back(struct worker *worker, struct row *row)
 {
     struct request *request = row->request;
-    if (request->code == CODE_NONE && lonely_is(worker, request))
-        lonely_row_back(worker, row);
+    if (request->code == CODE_NONE && quarantine_is(worker, request))
+        quarantine_row_back(worker, row);
     else if (request->code == CODE_NONE && worker_takes_more(worker) && !request->given_up)
         window_put_back(&worker->window, row);
     else
@@ -300,7 +300,7 @@ static int younger_first(const void *left, const void *right)
     return entry_id_compare(b->request->entry, a->request->entry);
 }
 
-/* In order of age; twins wait on their own again, behind them. */
+/* In order of age; duplicates wait on their own again, behind them. */
 static void rows_back(struct worker *worker, struct batch *batch)
 {
     if (batch == NULL)
@@ -308,8 +308,8 @@ static void rows_back(struct worker *worker, struct batch *batch)
     uint32_t count = batch->engine.rows;
     qsort(batch->rows, count, sizeof(struct row *), younger_first);
     for (uint32_t i = 0; i < count; i++)
-        for (struct row *row = batch->rows[i]->twins, *twin; row != NULL; row = twin) {
-            twin = row->twins;
+        for (struct row *row = batch->rows[i]->duplicates, *duplicate; row != NULL; row = duplicate) {
+            duplicate = row->duplicates;
             row_back(worker, row);
         }
     for (uint32_t i = 0; i < count; i++)
@@ -322,9 +322,9 @@ static void rows_back(struct worker *worker, struct batch *batch)
 static struct row *wanted(struct worker *worker, struct row *row)
 {
     while (row != NULL && row->request->code != CODE_NONE) {
-        struct row *twin = row->twins;
+        struct row *duplicate = row->duplicates;
         row_ended(worker, row);
-        row = twin;
+        row = duplicate;
     }
     return row;
 }
@@ -361,23 +361,23 @@ static void halve(struct worker *worker, struct batch *batch)
         rows_back(worker, batch);
 }
 
-/* The twins of a row that failed have not: they try it by themselves. */
-static void twins_again(struct worker *worker, struct row *twins)
+/* The duplicates of a row that failed have not: they try it by themselves. */
+static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
-    struct row *first = wanted(worker, twins);
+    struct row *first = wanted(worker, duplicates);
     if (first == NULL)
         return;
     if (worker_takes_more(worker) && try_again(worker, &first, 1))
         return;
-    for (struct row *row = first, *twin; row != NULL; row = twin) {
-        twin = row->twins;
+    for (struct row *row = first, *duplicate; row != NULL; row = duplicate) {
+        duplicate = row->duplicates;
         row_back(worker, row);
     }
 }
 
 static void row_guilty(struct worker *worker, const struct batch *batch)
 {
-    struct row *row = batch->rows[0], *twins = row->twins;
+    struct row *row = batch->rows[0], *duplicates = row->duplicates;
     struct request *request = row->request;
     if (request->code == CODE_NONE) {
         request_fail_row(request, (uint32_t)(row - request->rows), policy_code(batch->status), "%.200s",
@@ -385,7 +385,7 @@ static void row_guilty(struct worker *worker, const struct batch *batch)
         rows_drop(worker, request);
     }
     row_ended(worker, row);
-    twins_again(worker, twins);
+    duplicates_again(worker, duplicates);
 }
 
 static void batch_failed(struct worker *worker, struct batch *batch)
@@ -442,7 +442,7 @@ static void rows_returned(struct worker *worker, struct batch *batch)
 static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++)
-        for (const struct row *row = batch->rows[i]; row != NULL; row = row->twins)
+        for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates)
             if (row->request->code == CODE_NONE)
                 return false;
     for (uint32_t i = 0; i < batch->engine.rows; i++)
@@ -468,8 +468,8 @@ bool compute_send(struct worker *worker, enum action_kind kind, struct request_l
         struct request *request = request_list_pop(from);
         request->state = kind == ACTION_PREPARE ? REQUEST_PREPARING : REQUEST_FORMATTING;
         request_list_push(&action->requests, request);
-        worker->away++;
-        worker->away_low += request->class == CLASS_LOW;
+        worker->at_prep++;
+        worker->at_prep_low += request->class == CLASS_LOW;
     }
     return true;
 }
@@ -479,7 +479,7 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
     batch->submitted_ns = worker->now;
     batch->low = false;
     for (uint32_t i = 0; i < batch->engine.rows; i++)
-        for (struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+        for (struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             batch->low = batch->low || row->request->class == CLASS_LOW;
             row->request->state = REQUEST_COMPUTING;
             if (row->request->started_ns == 0)
@@ -498,8 +498,8 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
 /* What became ready for the window; a suspect goes its own way. */
 static void to_window(struct worker *worker, struct request *request)
 {
-    if (lonely_is(worker, request)) {
-        lonely_prepared(worker);
+    if (quarantine_is(worker, request)) {
+        quarantine_prepared(worker);
         return;
     }
     if (!worker_takes_more(worker)) {
@@ -515,8 +515,8 @@ void compute_prepared(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
-        worker->away--;
-        worker->away_low -= request->class == CLASS_LOW;
+        worker->at_prep--;
+        worker->at_prep_low -= request->class == CLASS_LOW;
         request->prepared_ns = worker->now;
         if (request->code != CODE_NONE) {
             settle_finish(worker, request);
@@ -535,8 +535,8 @@ void compute_formatted(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
-        worker->away--;
-        worker->away_low -= request->class == CLASS_LOW;
+        worker->at_prep--;
+        worker->at_prep_low -= request->class == CLASS_LOW;
         settle_finish(worker, request);
     }
 }
@@ -564,25 +564,25 @@ static uint32_t count_running(const struct worker *worker)
 {
     uint32_t count = worker->running.count;
     for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        count -= batch->spare;
+        count -= batch->background;
     return count;
 }
 
 /* Batches of class low that run: in spare time, or in a slot. */
-static uint32_t count_low(const struct worker *worker, bool spare)
+static uint32_t count_low(const struct worker *worker, bool background)
 {
     uint32_t count = 0;
     for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        count += batch->low && batch->spare == spare;
+        count += batch->low && batch->background == background;
     return count;
 }
 
 /* Whether there is hardly any spare time. */
-static bool spare_is_slow(const struct worker *worker)
+static bool background_is_slow(const struct worker *worker)
 {
     enum { SLOW_MS = 50 }; /* a short batch takes one or two where it has a core */
     for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
-        if (batch->spare && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS)
+        if (batch->background && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS)
             return true;
     return false;
 }
@@ -592,10 +592,11 @@ static bool spare_is_slow(const struct worker *worker)
  * unless that comes to nothing: it still has its turn then. */
 static bool low_may_go(const struct worker *worker)
 {
-    uint32_t slots = worker->options.engine_slots, spare = spare_is_slow(worker) ? 0 : worker->options.spare_slots;
+    uint32_t slots = worker->options.engine_slots,
+             background = background_is_slow(worker) ? 0 : worker->options.background_slots;
     if (slots == 1)
-        return spare == 0;
-    return count_low(worker, false) + spare + 1 < slots &&
+        return background == 0;
+    return count_low(worker, false) + background + 1 < slots &&
            (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
 
@@ -659,7 +660,7 @@ static bool cut_batch(struct worker *worker, struct window_limits limits)
         worker->starved |= worker->window.rows > 0;
         return false;
     }
-    batch->spare = limits.only == WINDOW_LOW;
+    batch->background = limits.only == WINDOW_LOW;
     batch->first = limits.brief && goes_first(worker, batch);
     rows_go(worker, batch);
     compute_submit(worker, action, batch);
@@ -692,10 +693,10 @@ struct window_limits compute_limits(const struct worker *worker)
 }
 
 /* Beside online requests. */
-static void cut_spare(struct worker *worker, struct window_limits limits)
+static void cut_background(struct worker *worker, struct window_limits limits)
 {
     limits.only = WINDOW_LOW;
-    while (count_low(worker, true) < worker->options.spare_slots && window_has_low(&worker->window))
+    while (count_low(worker, true) < worker->options.background_slots && window_has_low(&worker->window))
         if (!cut_batch(worker, limits))
             return;
 }
@@ -707,17 +708,17 @@ static void advance_window(struct worker *worker)
         limits.only = limits.low_ns > 0 && !low_may_go(worker) ? WINDOW_ONLINE : WINDOW_ALL;
     while (cut_now(worker, &limits) && cut_batch(worker, limits));
     if (limits.low_ns > 0)
-        cut_spare(worker, limits);
+        cut_background(worker, limits);
 }
 
 /* How many requests of a class may follow to the prep threads in one list: what is there cannot be overtaken. */
 static uint32_t prepare_most(const struct worker *worker, enum request_class class)
 {
-    if (class != CLASS_HIGH && worker->away >= (pace_is_hurried(worker) ? AWAY_BRIEF : AWAY_MOST))
+    if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST))
         return 0;
     if (class != CLASS_LOW || !pace_is_online(worker))
         return LIST_MOST;
-    return worker->away_low < AWAY_LOW ? 1 : 0;
+    return worker->at_prep_low < PREP_LOW ? 1 : 0;
 }
 
 static void begin(struct worker *worker, const struct request_list *list, uint32_t count)
@@ -757,7 +758,7 @@ void compute_unstarted(struct worker *worker)
         request_list_join(&worker->to_release, &worker->to_prepare[class]);
         request_list_join(&worker->to_release, &worker->suspects[class]);
     }
-    request_list_join(&worker->to_release, &worker->loners);
+    request_list_join(&worker->to_release, &worker->quarantine);
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {
         rows_drop(worker, row->request);
         row->request->given_up = true;
@@ -779,7 +780,7 @@ void compute_advance(struct worker *worker)
         ;
     advance_retries(worker);
     watch_advance(worker);
-    if (lonely_advance(worker))
+    if (quarantine_advance(worker))
         return;
     advance_window(worker);
     advance_prepare(worker);

@@ -48,7 +48,7 @@ void chores_lease(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
     } else if (!event->lease_held && !worker->lease_lost) {
         worker->lease_lost = true;
-        lonely_forget(worker);
+        quarantine_forget(worker);
         settle_give_up(worker);
     }
 }
@@ -530,19 +530,19 @@ void watch_batches(struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots;
     for (struct batch *batch = worker->running.first; batch != NULL; batch = batch->next) {
-        if (batch->watched_ns == 0 && !batch->waits && (slots > 0 || batch->spare))
+        if (batch->watched_ns == 0 && !batch->waits && (slots > 0 || batch->background))
             batch->watched_ns = worker->now;
-        slots -= slots > 0 && !batch->spare;
+        slots -= slots > 0 && !batch->background;
     }
 }
 
 /* When the first of the batches that are being run has taken too long. Spare time may be scarce. */
 static uint64_t hangs_at(const struct worker *worker)
 {
-    enum { SPARE_FACTOR = 10 };
+    enum { BACKGROUND_FACTOR = 10 };
     uint64_t timeout_ns = worker->options.compute_timeout_ms * NS_PER_MS, first = NEVER;
     for (const struct batch *batch = worker->running.first; batch != NULL && timeout_ns > 0; batch = batch->next) {
-        uint64_t ends = batch->watched_ns + (batch->spare ? SPARE_FACTOR : 1) * timeout_ns;
+        uint64_t ends = batch->watched_ns + (batch->background ? BACKGROUND_FACTOR : 1) * timeout_ns;
         if (batch->watched_ns != 0 && ends < first)
             first = ends;
     }

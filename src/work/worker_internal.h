@@ -23,9 +23,9 @@
 /* How much goes in one call, and how long a pause is. */
 enum {
     LIST_MOST = 32,      /* requests in one PREPARE or FORMAT: one crossing for many, several threads for a burst */
-    AWAY_MOST = 256,     /* requests at the prep threads, from where on only those of the highest class follow */
-    AWAY_BRIEF = 64,     /* likewise while requests in a hurry are about */
-    AWAY_LOW = 2,        /* requests of class low there, from where on others of it wait, beside online ones */
+    PREP_MOST = 256,     /* requests at the prep threads, from where on only those of the highest class follow */
+    PREP_BRIEF = 64,     /* likewise while requests in a hurry are about */
+    PREP_LOW = 2,        /* requests of class low there, from where on others of it wait, beside online ones */
     SETTLE_ENTRIES = 64, /* in one call of the script … */
     SETTLE_BYTES = 32 * 1024, /* … and their reply bytes: longer calls hold up everybody else, and Redis grows and
                                  shrinks its buffers for them (docs/measurements/queue.md) */
@@ -42,7 +42,7 @@ enum {
     CALL_PAUSE = 3,   /* a search that goes on pauses for so many times as long as its last call took */
 };
 
-enum { POISON_LONELY_RUNS = 3 }; /* crashes in lonely runs that make a request poison */
+enum { POISON_RUNS = 3 }; /* crashes in lonely runs that make a request poison */
 
 /* What failures cost, from the worker's options. */
 struct policy {
@@ -52,13 +52,13 @@ struct policy {
 };
 
 /* Where the one suspect that may run is. */
-enum lonely_stage {
-    LONELY_NONE,
-    LONELY_UNSURE,  /* to be charged, perhaps again */
-    LONELY_CHARGED, /* to be prepared */
-    LONELY_PREPARED,
-    LONELY_COMPUTED,
-    LONELY_AWAY, /* with the executor, or on its way to its settle */
+enum quarantine_stage {
+    QUARANTINE_NONE,
+    QUARANTINE_UNSURE,   /* to be charged, perhaps again */
+    QUARANTINE_RECORDED, /* to be prepared */
+    QUARANTINE_PREPARED,
+    QUARANTINE_COMPUTED,
+    QUARANTINE_AWAY, /* with the executor, or on its way to its settle */
 };
 
 /* What is kept for each class. */
@@ -165,29 +165,29 @@ struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.
     struct request_list to_format;
     struct request_list ready;
     size_t ready_bytes;
-    struct request_list again; /* Redis could not settle them now; each goes to ready_alone at its time */
+    struct request_list again; /* Redis could not settle them now; each goes to ready_single at its time */
     uint64_t again_at;
-    struct request_list ready_alone; /* each in a call of its own, one call at a time: they hold up nobody else */
-    bool alone_out;
+    struct request_list ready_single; /* each in a call of its own, one call at a time: they hold up nobody else */
+    bool single_out;
     uint32_t settles_out, settle_most;
     struct request_list to_release;
-    uint32_t away;      /* requests at prep threads */
-    uint32_t away_low;  /* of them, those of class low */
-    uint64_t hang_seen; /* since when a batch has been overdue; 0: none is */
-    uint64_t expire_at; /* when to look for rows that expire, at the earliest */
+    uint32_t at_prep;     /* requests at prep threads */
+    uint32_t at_prep_low; /* of them, those of class low */
+    uint64_t hang_seen;   /* since when a batch has been overdue; 0: none is */
+    uint64_t expire_at;   /* when to look for rows that expire, at the earliest */
 
     /* Suspects. */
     struct request_list suspects[CLASS_COUNT]; /* for groups … */
     uint32_t grouped, grouped_low;             /* members of the one that runs; of them, of class low */
-    bool charging;                             /* some of them are being charged */
-    uint32_t urgent;            /* suspects of both kinds: no others are taken over before they are charged */
-    struct request_list loners; /* … or each alone */
-    bool asked;                 /* for the process */
+    bool recording;                            /* some of them are being charged */
+    uint32_t urgent;                /* suspects of both kinds: no others are taken over before they are charged */
+    struct request_list quarantine; /* … or each alone */
+    bool asked;                     /* for the process */
     enum turn turn;
     uint64_t turn_ends; /* TURN_ALONE: no other suspect begins then */
-    struct request *lonely;
-    enum lonely_stage lonely_stage;
-    struct row *lonely_rows; /* its rows that wait, by `next` */
+    struct request *alone;
+    enum quarantine_stage alone_stage;
+    struct row *alone_rows; /* its rows that wait, by `next` */
 
     /* The end. */
     bool draining, leaving, exited;
@@ -266,25 +266,25 @@ void read_advance(struct worker *worker);
 uint64_t entry_bytes(const struct entry *entry);
 
 /* Makes a request of an entry, holds it and sends it on its way. One that is held already only remembers it. */
-void take_entry(struct worker *worker, const struct entry *entry);
+void admit_entry(struct worker *worker, const struct entry *entry);
 
 /* EVENT_TRACKED: the requests start, also those whose track could not be written. */
-void take_tracked(struct worker *worker, const struct event *event);
+void admit_tracked(struct worker *worker, const struct event *event);
 
 /* The name that a request brought was not its own (VERDICT_NOT_ITS_NAME): on its way to its settle again, without. */
-void take_disowned(struct worker *worker, struct request *request);
+void admit_disowned(struct worker *worker, struct request *request);
 
 /* No more requests that wait for their time are taken (VERDICT_LATER_FULL): to be answered so. */
-void take_refused(struct worker *worker, struct request *request);
+void admit_refused(struct worker *worker, struct request *request);
 
 /* Whether it is too late to start a request; it then has its code, and is the caller's to finish. */
-bool take_expired(const struct worker *worker, struct request *request);
+bool admit_expired(const struct worker *worker, struct request *request);
 
 /* Releases those that wait for their track to be written. */
-void take_unstarted(struct worker *worker);
+void admit_unstarted(struct worker *worker);
 
 /* Sends off tracks, one call at a time. */
-void take_advance(struct worker *worker);
+void admit_advance(struct worker *worker);
 
 /* --- worker_housekeeping.c --- */
 
@@ -394,7 +394,7 @@ struct window_limits compute_limits(const struct worker *worker);
 /* Releases all that has not started; who has rows out follows when the last of them is back. */
 void compute_unstarted(struct worker *worker);
 
-/* A new batch: its rows and their twins are out from now on. */
+/* A new batch: its rows and their duplicates are out from now on. */
 void rows_go(struct worker *worker, const struct batch *batch);
 
 /* Takes those rows of a request out of the window that wait there: they need not run. */
@@ -421,35 +421,35 @@ uint64_t watch_deadline(const struct worker *worker);
 /* --- worker_quarantine.c --- */
 
 /* Lines a suspect up for a group, or for its lonely run. */
-void lonely_add(struct worker *worker, struct request *request);
+void quarantine_add(struct worker *worker, struct request *request);
 
 /* Drops the suspects that wait: without a lease they are not ours to run. They stay pending. */
-void lonely_forget(struct worker *worker);
+void quarantine_forget(struct worker *worker);
 
-/* EVENT_CHARGED: they may run, are poison, or are not ours any more. */
-void lonely_charged(struct worker *worker, const struct event *event);
+/* EVENT_RUN_RECORDED: they may run, are poison, or are not ours any more. */
+void quarantine_recorded(struct worker *worker, const struct event *event);
 
 /* EVENT_TURN. */
-void lonely_turn(struct worker *worker, const struct event *event);
+void quarantine_turn(struct worker *worker, const struct event *event);
 
 /* Charges the next group, asks for the process, or takes the one suspect that has it a step further. Whether the
  * process is somebody's: nothing else may be prepared or cut then. */
-bool lonely_advance(struct worker *worker);
+bool quarantine_advance(struct worker *worker);
 
 /* The suspect was prepared: all its rows are to run. */
-void lonely_prepared(struct worker *worker);
+void quarantine_prepared(struct worker *worker);
 
 /* A row of the suspect is to run once more. */
-void lonely_row_back(struct worker *worker, struct row *row);
+void quarantine_row_back(struct worker *worker, struct row *row);
 
 /* Where the suspect is now. */
-void lonely_stage(struct worker *worker, enum lonely_stage stage);
+void quarantine_stage(struct worker *worker, enum quarantine_stage stage);
 
 /* Likewise of one that is gone from here, perhaps before it was charged. */
-void lonely_ended(struct worker *worker, struct request *request);
+void quarantine_ended(struct worker *worker, struct request *request);
 
 /* Whether this request is the suspect that runs now. */
-bool lonely_is(const struct worker *worker, const struct request *request);
+bool quarantine_is(const struct worker *worker, const struct request *request);
 
 /* --- worker_settle.c --- */
 

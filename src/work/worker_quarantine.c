@@ -12,59 +12,59 @@
 #include "base/clock.h"
 #include "work/worker_internal.h"
 
-bool lonely_is(const struct worker *worker, const struct request *request)
+bool quarantine_is(const struct worker *worker, const struct request *request)
 {
-    return worker->lonely == request;
+    return worker->alone == request;
 }
 
 /* It is charged now, or will never be. */
-static void charged(struct worker *worker, struct request *request)
+static void recorded(struct worker *worker, struct request *request)
 {
     worker->urgent -= request->urgent;
     request->urgent = request->on_record = false;
 }
 
 /* If this request is the suspect, or a member of the group, it is no longer: the next one may be chosen. */
-static void lonely_leave(struct worker *worker, struct request *request)
+static void quarantine_leave(struct worker *worker, struct request *request)
 {
     worker->grouped -= request->grouped;
     worker->grouped_low -= request->grouped && request->class == CLASS_LOW;
     request->grouped = false;
-    if (worker->lonely != request)
+    if (worker->alone != request)
         return;
-    worker->lonely = NULL;
-    worker->lonely_rows = NULL;
-    worker->lonely_stage = LONELY_NONE;
+    worker->alone = NULL;
+    worker->alone_rows = NULL;
+    worker->alone_stage = QUARANTINE_NONE;
 }
 
-void lonely_prepared(struct worker *worker)
+void quarantine_prepared(struct worker *worker)
 {
-    struct request *request = worker->lonely;
+    struct request *request = worker->alone;
     for (uint32_t i = request->row_count; i-- > 0;)
-        lonely_row_back(worker, &request->rows[i]);
-    worker->lonely_stage = LONELY_PREPARED;
+        quarantine_row_back(worker, &request->rows[i]);
+    worker->alone_stage = QUARANTINE_PREPARED;
 }
 
-void lonely_row_back(struct worker *worker, struct row *row)
+void quarantine_row_back(struct worker *worker, struct row *row)
 {
-    row->next = worker->lonely_rows;
-    worker->lonely_rows = row;
+    row->next = worker->alone_rows;
+    worker->alone_rows = row;
 }
 
-void lonely_stage(struct worker *worker, enum lonely_stage stage)
+void quarantine_stage(struct worker *worker, enum quarantine_stage stage)
 {
-    worker->lonely_stage = stage;
+    worker->alone_stage = stage;
 }
 
-void lonely_ended(struct worker *worker, struct request *request)
+void quarantine_ended(struct worker *worker, struct request *request)
 {
-    charged(worker, request);
-    lonely_leave(worker, request);
+    recorded(worker, request);
+    quarantine_leave(worker, request);
 }
 
-void lonely_add(struct worker *worker, struct request *request)
+void quarantine_add(struct worker *worker, struct request *request)
 {
-    struct request_list *list = request->alone ? &worker->loners : &worker->suspects[request->class];
+    struct request_list *list = request->quarantined ? &worker->quarantine : &worker->suspects[request->class];
     if (!request->urgent) {
         request_list_push(list, request);
         return;
@@ -88,19 +88,19 @@ static void forget(struct worker *worker, struct request_list *list)
         }
 }
 
-void lonely_forget(struct worker *worker)
+void quarantine_forget(struct worker *worker)
 {
     for (int class = 0; class < CLASS_COUNT; class ++)
         forget(worker, &worker->suspects[class]);
-    forget(worker, &worker->loners);
+    forget(worker, &worker->quarantine);
 }
 
 /* --- in groups --- */
 
-static void member_charged(struct worker *worker, struct request *request)
+static void member_recorded(struct worker *worker, struct request *request)
 {
     if (request->verdict == VERDICT_DONE)
-        charged(worker, request);
+        recorded(worker, request);
     request->on_record = false;
     if (request->verdict == VERDICT_LATE) {
         settle_forget(worker, request);
@@ -108,14 +108,14 @@ static void member_charged(struct worker *worker, struct request *request)
     } else if (!worker_takes_more(worker)) {
         settle_release(worker, request); /* which takes the charge back */
     } else if (request->verdict == VERDICT_NOT_ITS_NAME || request->verdict == VERDICT_ALONE) {
-        lonely_leave(worker, request);
-        request->alone = request->verdict == VERDICT_ALONE;
-        if (!request->alone) {
+        quarantine_leave(worker, request);
+        request->quarantined = request->verdict == VERDICT_ALONE;
+        if (!request->quarantined) {
             request_disown(request);
             worker->stats.disowned++;
         }
-        lonely_add(worker, request);
-    } else if (take_expired(worker, request)) {
+        quarantine_add(worker, request);
+    } else if (admit_expired(worker, request)) {
         settle_finish(worker, request);
     } else {
         compute_accept(worker, request);
@@ -128,7 +128,7 @@ static void group_unsure(struct worker *worker, struct request_list *list)
     worker_call_failed(worker);
     for (struct request *request = list->first; request != NULL; request = request->next) {
         request->on_record = true;
-        lonely_leave(worker, request);
+        quarantine_leave(worker, request);
     }
     struct request_list again[CLASS_COUNT] = {0};
     for (struct request *request; (request = request_list_pop(list)) != NULL;)
@@ -142,16 +142,16 @@ static void group_unsure(struct worker *worker, struct request_list *list)
     }
 }
 
-static void group_charged(struct worker *worker, const struct event *event)
+static void group_recorded(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
-    worker->charging = false;
+    worker->recording = false;
     if (event->failed) {
         group_unsure(worker, &list);
         return;
     }
     for (struct request *request; (request = request_list_pop(&list)) != NULL;)
-        member_charged(worker, request);
+        member_recorded(worker, request);
 }
 
 /* Whose turn it is: the highest class's. Of bulk work, which makes way for online requests and so may take its time,
@@ -167,18 +167,19 @@ static struct request_list *next_suspects(struct worker *worker)
 }
 
 /* Fills the group up once half of it is through, so that there is always something to run. */
-static void charge_group(struct worker *worker)
+static void record_group(struct worker *worker)
 {
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
     struct request_list *next = next_suspects(worker);
-    if (!may || next == NULL || worker->loners.first != NULL || worker->charging || worker->grouped > GROUP_MOST / 2)
+    if (!may || next == NULL || worker->quarantine.first != NULL || worker->recording ||
+        worker->grouped > GROUP_MOST / 2)
         return;
-    struct action *action = worker_act(worker, ACTION_CHARGE);
+    struct action *action = worker_act(worker, ACTION_RECORD_RUN);
     if (action == NULL)
         return;
     for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
         struct request *request = request_list_pop(next);
-        if (take_expired(worker, request)) {
+        if (admit_expired(worker, request)) {
             settle_finish(worker, request);
             continue;
         }
@@ -188,50 +189,50 @@ static void charge_group(struct worker *worker)
         worker->grouped_low += request->class == CLASS_LOW;
         request_list_push(&action->requests, request);
     }
-    worker->charging = action->requests.first != NULL;
-    if (!worker->charging)
+    worker->recording = action->requests.first != NULL;
+    if (!worker->recording)
         worker->actions->count--;
 }
 
 /* --- alone --- */
 
-static void loner_charged(struct worker *worker, const struct event *event)
+static void alone_recorded(struct worker *worker, const struct event *event)
 {
     struct request_list list = event->requests;
     struct request *request = request_list_pop(&list);
     if (event->failed) {
         worker_call_failed(worker);
-        worker->lonely_stage = LONELY_UNSURE;
+        worker->alone_stage = QUARANTINE_UNSURE;
     } else if (request->verdict == VERDICT_NOT_ITS_NAME) {
         request_disown(request);
         worker->stats.disowned++;
-        worker->lonely_stage = LONELY_UNSURE;
+        worker->alone_stage = QUARANTINE_UNSURE;
     } else if (request->verdict == VERDICT_LATE) {
         settle_forget(worker, request);
         worker->stats.late++;
-    } else if (request->lonely_runs > POISON_LONELY_RUNS) {
-        charged(worker, request);
-        worker->lonely_stage = LONELY_AWAY;
-        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->lonely_runs - 1);
+    } else if (request->quarantine_runs > POISON_RUNS) {
+        recorded(worker, request);
+        worker->alone_stage = QUARANTINE_AWAY;
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs - 1);
         settle_finish(worker, request);
     } else {
-        charged(worker, request);
-        worker->lonely_stage = LONELY_CHARGED;
+        recorded(worker, request);
+        worker->alone_stage = QUARANTINE_RECORDED;
     }
 }
 
-void lonely_charged(struct worker *worker, const struct event *event)
+void quarantine_recorded(struct worker *worker, const struct event *event)
 {
-    if (event->requests.first == worker->lonely)
-        loner_charged(worker, event);
+    if (event->requests.first == worker->alone)
+        alone_recorded(worker, event);
     else
-        group_charged(worker, event);
+        group_recorded(worker, event);
 }
 
 static bool wants_to_be_alone(const struct worker *worker)
 {
-    return worker->loners.first != NULL && worker_may_call(worker) && worker_takes_more(worker) &&
-           tight_begins(worker, &worker->loners, 1) > 0;
+    return worker->quarantine.first != NULL && worker_may_call(worker) && worker_takes_more(worker) &&
+           tight_begins(worker, &worker->quarantine, 1) > 0;
 }
 
 /* Not before the group is through, which would be charged with what a lonely run does. */
@@ -242,73 +243,74 @@ static void ask(struct worker *worker)
         worker->asked = wants;
 }
 
-void lonely_turn(struct worker *worker, const struct event *event)
+void quarantine_turn(struct worker *worker, const struct event *event)
 {
     worker->turn = event->turn;
     worker->turn_ends = worker_after_ms(worker, ALONE_SLICE_MS);
 }
 
-static void charge(struct worker *worker)
+static void record_run(struct worker *worker)
 {
-    struct action *action = worker_act(worker, ACTION_CHARGE);
+    struct action *action = worker_act(worker, ACTION_RECORD_RUN);
     if (action == NULL)
         return;
-    worker->lonely->verdict = VERDICT_DONE;
-    worker->lonely_stage = LONELY_AWAY;
-    request_list_push(&action->requests, worker->lonely);
+    worker->alone->verdict = VERDICT_DONE;
+    worker->alone_stage = QUARANTINE_AWAY;
+    request_list_push(&action->requests, worker->alone);
 }
 
 /* It may be on record as charged, so nobody else may run until that is settled one way or the other. */
-static void charge_again(struct worker *worker)
+static void record_again(struct worker *worker)
 {
     if (worker_may_call(worker))
-        charge(worker);
+        record_run(worker);
 }
 
 /* To charge and to prepare it takes a while, too. */
 static bool expired(struct worker *worker)
 {
-    if (worker->lonely->started_ns != 0 || !take_expired(worker, worker->lonely))
+    if (worker->alone->started_ns != 0 || !admit_expired(worker, worker->alone))
         return false;
-    worker->lonely_stage = LONELY_AWAY;
-    settle_finish(worker, worker->lonely);
+    worker->alone_stage = QUARANTINE_AWAY;
+    settle_finish(worker, worker->alone);
     return true;
 }
 
 static void choose(struct worker *worker)
 {
-    struct request *request = request_list_pop(&worker->loners);
-    if (take_expired(worker, request)) {
+    struct request *request = request_list_pop(&worker->quarantine);
+    if (admit_expired(worker, request)) {
         settle_finish(worker, request);
         return;
     }
     tight_begun(worker, request);
-    worker->lonely = request;
-    worker->lonely_stage = LONELY_UNSURE;
-    charge(worker);
+    worker->alone = request;
+    worker->alone_stage = QUARANTINE_UNSURE;
+    record_run(worker);
 }
 
 static void send(struct worker *worker, enum action_kind kind)
 {
     struct request_list list = {0};
-    request_list_push(&list, worker->lonely);
+    request_list_push(&list, worker->alone);
     if (compute_send(worker, kind, &list, 1))
-        worker->lonely_stage = LONELY_AWAY;
+        worker->alone_stage = QUARANTINE_AWAY;
 }
 
-/* As many of its rows as make one batch, at least one; without twins, so that it is its own vector that is computed. */
+/* As many of its rows as make one batch, at least one; without duplicates, so that it is its own vector that is
+ * computed. */
 static uint32_t slice(const struct worker *worker, struct row **rows)
 {
     struct window_limits limits = compute_limits(worker);
     uint64_t tokens = 0, longest = 0;
     uint32_t count = 0;
-    for (struct row *row = worker->lonely_rows; row != NULL && count < limits.rows; row = row->next) {
+    for (struct row *row = worker->alone_rows; row != NULL && count < limits.rows; row = row->next) {
         tokens += row->tokens;
         longest = row->tokens > longest ? row->tokens : longest;
         uint64_t extent = limits.layout != LAYOUT_PACKED ? longest * (count + 1) : tokens;
         if (count > 0 && extent > limits.tokens)
             break;
-        row->twins = NULL;
+        row->duplicates = NULL;
         rows[count++] = row;
     }
     return count;
@@ -320,61 +322,62 @@ static void submit(struct worker *worker)
     struct row *rows[WINDOW_BATCH_ROWS];
     uint32_t count = slice(worker, rows);
     struct row *rest = rows[count - 1]->next;
-    struct batch *batch = batch_build(rows, count, worker->options.layout, worker->lonely->dim);
+    struct batch *batch = batch_build(rows, count, worker->options.layout, worker->alone->dim);
     struct action *action = batch == NULL ? NULL : worker_act(worker, ACTION_SUBMIT);
     if (action == NULL) {
         batch_free(batch);
         worker->starved = true;
         return;
     }
-    worker->lonely_rows = rest;
-    worker->lonely_stage = LONELY_AWAY;
+    worker->alone_rows = rest;
+    worker->alone_stage = QUARANTINE_AWAY;
     rows_go(worker, batch);
     compute_submit(worker, action, batch);
 }
 
 static void run_alone(struct worker *worker)
 {
-    while (worker->lonely == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved)
+    while (worker->alone == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved)
         choose(worker);
-    if (worker->lonely == NULL) {
+    if (worker->alone == NULL) {
         if (worker_act(worker, ACTION_TOGETHER) != NULL) {
             worker->asked = false;
             worker->turn = TURN_REST; /* until all are told */
         }
         return;
     }
-    if (!worker_takes_more(worker) && worker->lonely_stage != LONELY_AWAY && worker->lonely_stage != LONELY_COMPUTED) {
-        settle_release(worker, worker->lonely); /* which takes its charge back */
+    if (!worker_takes_more(worker) && worker->alone_stage != QUARANTINE_AWAY &&
+        worker->alone_stage != QUARANTINE_COMPUTED) {
+        settle_release(worker, worker->alone); /* which takes its charge back */
         return;
     }
-    switch (worker->lonely_stage) {
-    case LONELY_UNSURE:
-        charge_again(worker);
+    switch (worker->alone_stage) {
+    case QUARANTINE_UNSURE:
+        record_again(worker);
         break;
-    case LONELY_CHARGED:
+    case QUARANTINE_RECORDED:
         if (!expired(worker))
             send(worker, ACTION_PREPARE);
         break;
-    case LONELY_PREPARED:
+    case QUARANTINE_PREPARED:
         if (!expired(worker))
             submit(worker);
         break;
-    case LONELY_COMPUTED:
+    case QUARANTINE_COMPUTED:
         send(worker, ACTION_FORMAT);
         break;
-    case LONELY_NONE:
-    case LONELY_AWAY:
+    case QUARANTINE_NONE:
+    case QUARANTINE_AWAY:
         break;
     }
 }
 
-bool lonely_advance(struct worker *worker)
+bool quarantine_advance(struct worker *worker)
 {
     if (worker->turn == TURN_ALONE) {
         run_alone(worker);
     } else {
-        charge_group(worker);
+        record_group(worker);
         ask(worker);
     }
     return worker->turn != TURN_TOGETHER;

@@ -301,7 +301,7 @@ void read_entries(struct worker *worker, const struct event *event)
         struct entry entry = event->entries.entries[i];
         entry.origin = origin_of(event, &entry, unsure);
         entry.redis_ms = worker_redis_ms(worker);
-        take_entry(worker, &entry);
+        admit_entry(worker, &entry);
     }
 }
 

@@ -83,7 +83,7 @@ void settle_forget(struct worker *worker, struct request *request)
     bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
     if (gone && request->delivered_again)
         read_own_again(worker);
-    lonely_ended(worker, request);
+    quarantine_ended(worker, request);
     tight_ended(worker, request);
     held_remove(&worker->held, request);
     request_free(request);
@@ -107,7 +107,7 @@ static void make_ready(struct worker *worker, struct request *request)
     }
     request->state = REQUEST_READY;
     if (request->refusals > 0) {
-        request_list_push(&worker->ready_alone, request);
+        request_list_push(&worker->ready_single, request);
         return;
     }
     worker->ready_bytes += request->reply.length;
@@ -138,7 +138,7 @@ void settle_finish(struct worker *worker, struct request *request)
 
 void settle_release(struct worker *worker, struct request *request)
 {
-    lonely_ended(worker, request);
+    quarantine_ended(worker, request);
     request->state = REQUEST_LEAVING;
     request_list_push(&worker->to_release, request);
 }
@@ -206,18 +206,18 @@ static void put_off(struct worker *worker, struct request *request)
     worker->stats.stuck += ++request->refusals == STUCK_REFUSALS;
     request->again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
     request->state = REQUEST_READY;
-    lonely_ended(worker, request);
+    quarantine_ended(worker, request);
     request_list_push(&worker->again, request);
     if (request->again_ns < worker->again_at)
         worker->again_at = request->again_ns;
 }
 
-static void take_verdict(struct worker *worker, struct request *request)
+static void apply_verdict(struct worker *worker, struct request *request)
 {
     if (request->verdict == VERDICT_NOT_ITS_NAME && request->borrowed_name) {
-        take_disowned(worker, request);
+        admit_disowned(worker, request);
     } else if (request->verdict == VERDICT_LATER_FULL && request->code == CODE_NONE) {
-        take_refused(worker, request);
+        admit_refused(worker, request);
     } else if (request->verdict == VERDICT_GONE && request->outcome != OUTCOME_GONE) {
         settle_gone(worker, request);
     } else if (request->verdict <= VERDICT_LATE) {
@@ -232,7 +232,7 @@ static void take_verdict(struct worker *worker, struct request *request)
 /* The oldest first again; in smaller calls, in case one of them is the reason. */
 static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
 {
-    struct request_list *to = alone ? &worker->ready_alone : &worker->ready;
+    struct request_list *to = alone ? &worker->ready_single : &worker->ready;
     for (struct request *request = list->first; request != NULL; request = request->next) {
         request->repeated = true;
         request->state = REQUEST_READY;
@@ -249,13 +249,13 @@ void settle_settled(struct worker *worker, const struct event *event)
     struct request_list list = event->requests;
     bool alone = list.first != NULL && list.first->refusals > 0;
     worker->settles_out--;
-    worker->alone_out &= !alone;
+    worker->single_out &= !alone;
     if (event->failed) {
         settle_failed(worker, &list, alone);
         return;
     }
     for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list))
-        take_verdict(worker, request);
+        apply_verdict(worker, request);
     if (worker->settle_most < SETTLE_ENTRIES)
         worker->settle_most *= 2;
 }
@@ -297,13 +297,13 @@ static bool settle_some(struct worker *worker)
     return true;
 }
 
-static void settle_alone(struct worker *worker)
+static void settle_single(struct worker *worker)
 {
     struct action *action = worker_act(worker, ACTION_SETTLE);
     if (action == NULL)
         return;
-    send_one(action, request_list_pop(&worker->ready_alone));
-    worker->alone_out = true;
+    send_one(action, request_list_pop(&worker->ready_single));
+    worker->single_out = true;
     worker->settles_out++;
 }
 
@@ -348,7 +348,7 @@ void settle_released(struct worker *worker, const struct event *event)
 
 void settle_give_up(struct worker *worker)
 {
-    take_unstarted(worker);
+    admit_unstarted(worker);
     compute_unstarted(worker);
 }
 
@@ -435,8 +435,8 @@ void settle_advance(struct worker *worker)
     while (worker_may_call(worker) && settle_now(worker))
         if (!settle_some(worker))
             break;
-    if (worker_may_call(worker) && worker->ready_alone.first != NULL && !worker->alone_out)
-        settle_alone(worker);
+    if (worker_may_call(worker) && worker->ready_single.first != NULL && !worker->single_out)
+        settle_single(worker);
     if (worker_may_call(worker) && !worker->releasing && worker->to_release.first != NULL)
         release(worker, false);
     if (worker->draining)

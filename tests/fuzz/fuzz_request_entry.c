@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     struct entry entry = {.class = data[0] % CLASS_COUNT,
                           .origin = data[0] / 4 % 5,
-                          .lonely_runs = data[0] / 64,
+                          .quarantine_runs = data[0] / 64,
                           .id = {1795252518106, data[0]},
                           .oversize = data[0] >= 250,
                           .vanished = data[0] == 249,

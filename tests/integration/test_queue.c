@@ -212,17 +212,17 @@ static void charge_counts_only_for_the_owner(void **state)
     desk_connect(&desk, &redis->address);
     redis_do(redis, "XADD " STREAM " 5-1 text hello");
     desk_read(&desk, 1, 0);
-    desk_execute(&desk, ACTION_CHARGE, false);
-    desk_wait(&desk, EVENT_CHARGED);
-    assert_int_equal(desk.held.first->lonely_runs, 0); /* in a group */
-    desk.held.first->alone = true;
-    desk_execute(&desk, ACTION_CHARGE, false);
-    desk_wait(&desk, EVENT_CHARGED);
-    assert_int_equal(desk.held.first->lonely_runs, 1);
+    desk_execute(&desk, ACTION_RECORD_RUN, false);
+    desk_wait(&desk, EVENT_RUN_RECORDED);
+    assert_int_equal(desk.held.first->quarantine_runs, 0); /* in a group */
+    desk.held.first->quarantined = true;
+    desk_execute(&desk, ACTION_RECORD_RUN, false);
+    desk_wait(&desk, EVENT_RUN_RECORDED);
+    assert_int_equal(desk.held.first->quarantine_runs, 1);
     assert_int_equal(desk.held.first->verdict, VERDICT_DONE);
     redis_do(redis, "XCLAIM " STREAM " sluice other 0 5-1");
-    desk_execute(&desk, ACTION_CHARGE, false);
-    desk_wait(&desk, EVENT_CHARGED);
+    desk_execute(&desk, ACTION_RECORD_RUN, false);
+    desk_wait(&desk, EVENT_RUN_RECORDED);
     assert_int_equal(desk.held.first->verdict, VERDICT_LATE);
     desk_close(&desk);
 }

@@ -60,8 +60,8 @@ static void a_forged_name_is_not_believed(void **state)
         assert_string_equal(request->name, "1-1");
         desk_settle(&desk, outcomes[i]);
         assert_int_equal(request->verdict, VERDICT_NOT_ITS_NAME);
-        desk_execute(&desk, ACTION_CHARGE, false);
-        desk_wait(&desk, EVENT_CHARGED);
+        desk_execute(&desk, ACTION_RECORD_RUN, false);
+        desk_wait(&desk, EVENT_RUN_RECORDED);
         assert_int_equal(request->verdict, VERDICT_NOT_ITS_NAME);
         redis_expect(redis, "0", "EXISTS " Q "reply:1-1 " Q "later " Q "trouble");
         request_disown(request);

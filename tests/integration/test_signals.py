@@ -71,7 +71,7 @@ class Signals(SluiceCase):
             return len(re.findall(r" held queue=test .* state=waiting ", last)) == 3 and last
         last = self.wait_until(all_waiting, "all three in the window")
         for number, entry in enumerate(entries):
-            self.assertRegex(last, rf"held queue=test name={entry} id=order-{number} state=waiting age_ms=\d+ attempt=1 alone=0 lonely_runs=0 tokens=\d+")
+            self.assertRegex(last, rf"held queue=test name={entry} id=order-{number} state=waiting age_ms=\d+ attempt=1 quarantined=0 quarantine_runs=0 tokens=\d+")
         self.assertNotIn("secret", daemon.read_log())
         self.assertEqual(daemon.stop(), 0)
 

@@ -239,7 +239,7 @@ static void put_as(struct bench *bench, bool spare, bool first)
     *row = (struct row){.request = &bench->request, .ids = &bench->ids[at], .tokens = 1};
     struct batch *batch = batch_build(&row, 1, LAYOUT_PACKED, DIM);
     assert_non_null(batch);
-    batch->spare = spare;
+    batch->background = spare;
     batch->first = first;
     assert_true(spare ? compute_has_spare(bench->compute) : compute_has_room(bench->compute));
     compute_put(bench->compute, 0, row, batch);

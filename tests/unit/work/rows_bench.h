@@ -211,10 +211,10 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
             asked_of(bench, request)->released++;
         }
         break;
-    case ACTION_CHARGE:
-        event.kind = EVENT_CHARGED;
+    case ACTION_RECORD_RUN:
+        event.kind = EVENT_RUN_RECORDED;
         for (struct request *request = action.requests.first; request != NULL; request = request->next)
-            request->lonely_runs += request->alone;
+            request->quarantine_runs += request->quarantined;
         bench->charges++;
         break;
     default:
@@ -226,7 +226,7 @@ static inline void rows_answer(struct rows_bench *bench, struct action action)
 static inline bool rows_local(enum action_kind kind)
 {
     return kind == ACTION_PREPARE || kind == ACTION_SUBMIT || kind == ACTION_FORMAT || kind == ACTION_SETTLE ||
-           kind == ACTION_RELEASE || kind == ACTION_CHARGE;
+           kind == ACTION_RELEASE || kind == ACTION_RECORD_RUN;
 }
 
 /* Answers the first (or any) of the actions that can be answered here; false when there is none. */

@@ -20,7 +20,7 @@ static void plain_text_gets_the_defaults(void **state)
     assert_int_equal(request->received_ns, 42);
     assert_true(request->truncate);
     assert_false(request->notify);
-    assert_false(request->alone);
+    assert_false(request->quarantined);
     assert_false(request->inputs);
     assert_false(request->track);
     assert_true(request->normalize);
@@ -123,13 +123,13 @@ static void suspects_with_a_run_on_record_run_alone(void **state)
     for (size_t i = 0; i < 12; i++) {
         struct entry entry = {.id = {1, 1},
                               .origin = origins[i / 3],
-                              .lonely_runs = i % 3 == 1,
+                              .quarantine_runs = i % 3 == 1,
                               .group_run = i % 3 == 2,
                               .fields = &text,
                               .field_count = 1};
         struct request *request = request_parse(&rules, &entry, 0);
         assert_int_equal(request->suspect, origins[i / 3] == ORIGIN_RECLAIMED || i % 3 > 0);
-        assert_int_equal(request->alone, i % 3 > 0);
+        assert_int_equal(request->quarantined, i % 3 > 0);
         expect(request, CODE_NONE, NULL);
     }
 }

@@ -249,7 +249,7 @@ static void a_bad_text_is_charged_to_each_that_brought_it(void **state)
 }
 
 /* What failed by bad luck has cost its leader, but not those who only rode along. */
-static void twins_of_a_row_that_failed_try_it_themselves(void **state)
+static void duplicates_of_a_row_that_failed_try_it_themselves(void **state)
 {
     (void)state;
     struct rows_bench *bench = rows_begin(wide_options());
@@ -296,7 +296,7 @@ static void rows_expire_in_the_window(void **state)
     rows_end(bench);
 }
 
-/* Between two looks, too, nothing is started that has expired; also not as somebody's twin. */
+/* Between two looks, too, nothing is started that has expired; also not as somebody's duplicate. */
 static void nothing_is_started_after_it_expired(void **state)
 {
     (void)state;
@@ -548,7 +548,7 @@ static void a_suspect_of_many_rows_runs_in_slices(void **state)
     struct rows_bench *bench = rows_begin(rows_options());
     bench->memory = 40;
     rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .number = 7, .hashed = true}); /* equal ones, even */
-    rows_answer(bench, take(&bench->basic, ACTION_CHARGE));
+    rows_answer(bench, take(&bench->basic, ACTION_RECORD_RUN));
     rows_prepare_all(bench);
     uint32_t rows = 0;
     while (bench->asked[0].ends == 0) {
@@ -581,8 +581,8 @@ static void a_suspect_that_expired_is_not_run(void **state)
             tick_after_ms(&bench->basic, 1000);
             come_to_rest(&bench->basic);
         } else {
-            send(&bench->basic, (struct event){.kind = EVENT_CHARGED,
-                                               .requests = take(&bench->basic, ACTION_CHARGE).requests,
+            send(&bench->basic, (struct event){.kind = EVENT_RUN_RECORDED,
+                                               .requests = take(&bench->basic, ACTION_RECORD_RUN).requests,
                                                .failed = true});
             tick_after_ms(&bench->basic, 1000);
         }
@@ -612,7 +612,7 @@ static void a_drain_ends_a_suspect_after_its_slice(void **state)
     (void)state;
     struct rows_bench *bench = rows_begin(rows_options());
     rows_loner(bench, (struct asked){.rows = 50, .tokens = 6, .step = 1});
-    rows_answer(bench, take(&bench->basic, ACTION_CHARGE));
+    rows_answer(bench, take(&bench->basic, ACTION_RECORD_RUN));
     rows_prepare_all(bench);
     rows_answer(bench, take(&bench->basic, ACTION_SUBMIT));
     send(&bench->basic, (struct event){.kind = EVENT_DRAIN});
@@ -737,7 +737,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_first_bad_row_ends_the_whole_request),
     cmocka_unit_test(equal_texts_are_computed_once),
     cmocka_unit_test(a_bad_text_is_charged_to_each_that_brought_it),
-    cmocka_unit_test(twins_of_a_row_that_failed_try_it_themselves),
+    cmocka_unit_test(duplicates_of_a_row_that_failed_try_it_themselves),
     cmocka_unit_test(rows_expire_in_the_window),
     cmocka_unit_test(nothing_is_started_after_it_expired),
     cmocka_unit_test(what_has_started_does_not_expire),

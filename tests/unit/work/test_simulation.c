@@ -300,10 +300,10 @@ static void check_end(const struct world *world, int index)
         enum outcome outcome;
         enum reply_code code;
     } ends[KINDS] = {
-        [HEALTHY] = {OUTCOME_DONE, CODE_NONE},         [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
-        [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},      [FLAKY] = {OUTCOME_DONE, CODE_NONE},
-        [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE},  [POISON] = {OUTCOME_DEAD, CODE_POISON},
-        [HANGING] = {OUTCOME_DEAD, CODE_POISON},       [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
+        [HEALTHY] = {OUTCOME_DONE, CODE_NONE},        [MALFORMED] = {OUTCOME_ERROR, CODE_BAD_REQUEST},
+        [GUILTY] = {OUTCOME_DEAD, CODE_INTERNAL},     [FLAKY] = {OUTCOME_DONE, CODE_NONE},
+        [INFINITE] = {OUTCOME_DEAD, CODE_NON_FINITE}, [POISON] = {OUTCOME_DEAD, CODE_POISON},
+        [HANGING] = {OUTCOME_DEAD, CODE_POISON},      [UNREADABLE] = {OUTCOME_DEAD, CODE_POISON},
         [CANCEL] = {OUTCOME_CANCEL, CODE_NONE},
     };
     const struct item *item = &world->items[index];
@@ -414,7 +414,7 @@ static struct worker_options options_for(struct world *world)
         .window_fixed = chance(world, 4) == 0,
         .devices = devices,
         .engine_slots = slots,
-        .spare_slots = chance(world, 3),
+        .background_slots = chance(world, 3),
         .batches_out = slots * (1 + chance(world, 3)),
         .credit_tokens = chance(world, 4) == 0 ? 0 : 30 + chance(world, 500),
         .credit_bytes = 2000 + chance(world, 100000),

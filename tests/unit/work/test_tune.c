@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "work/batching.h"
 
-static const struct cost cost = {
-    .terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */
+static const struct cost cost = {.terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */
 
 static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *now)
 {

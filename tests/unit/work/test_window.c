@@ -263,8 +263,8 @@ static void supply_end(struct supply *supply)
         free_row(row);
     assert_int_equal(supply->window.rows, 0);
     assert_int_equal(supply->window.tokens, 0);
-    for (int i = 0; i < FLOW_BUCKETS; i++) /* flows end with their last row */
-        assert_null(supply->window.flows.buckets[i]);
+    for (int i = 0; i < TENANT_BUCKETS; i++) /* queues end with their last row */
+        assert_null(supply->window.queues.buckets[i]);
     window_close(&supply->window);
 }
 
@@ -404,9 +404,9 @@ static void nobody_starves(void **state)
                           some_tokens());
         supply_batches(&supply, 50, false);
         enum request_class class = (enum request_class)(round % CLASS_COUNT);
-        const struct flow *flow = flows_find(&supply.window.flows, class, "tenant-2");
+        const struct tenant_queue *queue = tenant_table_find(&supply.window.queues, class, "tenant-2");
         uint64_t taken = 0, before = 0; /* tokens of anybody, from now on; of its own tenant, before it */
-        for (const struct row *row = flow == NULL ? NULL : flow->first; row != NULL; row = row->next)
+        for (const struct row *row = queue == NULL ? NULL : queue->first; row != NULL; row = row->next)
             before += row->tokens;
         struct row *one = new_row(&supply.window, class, 2, 290); /* long, so that it hardly ever fits */
         uint64_t share = (before + one->tokens) * TENANTS * 10 / weights[class];
@@ -594,10 +594,10 @@ static void a_batch_may_be_of_one_class_only(void **state)
     }
     limits.only = WINDOW_LOW;
     expect_batch(&window, &limits, "1");
-    assert_null(rows[1].twins);
+    assert_null(rows[1].duplicates);
     limits.only = WINDOW_ONLINE;
     expect_batch(&window, &limits, "0");
-    assert_ptr_equal(rows[0].twins, &rows[2]);
+    assert_ptr_equal(rows[0].duplicates, &rows[2]);
     window_close(&window);
 
     for (int round = 0; round < 2; round++) {
@@ -694,7 +694,7 @@ static void a_deadline_is_no_way_around_the_shares(void **state)
     window_remove(&window, urgent);
     window_push(&window, urgent, 1);
     window.classes[CLASS_LOW].had = 1000000;
-    flows_find(&window.flows, CLASS_HIGH, "tenant-2")->had = 500;
+    tenant_table_find(&window.queues, CLASS_HIGH, "tenant-2")->had = 500;
     assert_int_equal(window_take(&window, &limits, &taken), 1);
     assert_ptr_equal(taken, high);
     free_row(high);
@@ -725,7 +725,7 @@ static void fill_at_random(struct window *window, bool seen[])
 static uint32_t see(struct row *row, bool seen[])
 {
     assert_false(seen[row - rows]);
-    assert_null(row->flow);
+    assert_null(row->queue);
     seen[row - rows] = true;
     return 1;
 }
@@ -737,13 +737,13 @@ static uint32_t see_batch(struct row **chosen, uint32_t count, const struct wind
     for (uint32_t i = 0; i < count; i++) {
         tokens += chosen[i]->tokens;
         longest = chosen[i]->tokens > longest ? chosen[i]->tokens : longest;
-        for (struct row *row = chosen[i]; row != NULL; row = row->twins) {
-            assert_true(row == chosen[i] || equals_same(row, chosen[i]));
+        for (struct row *row = chosen[i]; row != NULL; row = row->duplicates) {
+            assert_true(row == chosen[i] || rows_same_ids(row, chosen[i]));
             assert_true(row->request->expires_at_ms == 0 || row->request->expires_at_ms > limits->now_ms);
             gone += see(row, seen);
         }
         for (uint32_t j = 0; j < i; j++) /* equal ones are not computed twice */
-            assert_true(chosen[i]->hash == 0 || !equals_same(chosen[i], chosen[j]));
+            assert_true(chosen[i]->hash == 0 || !rows_same_ids(chosen[i], chosen[j]));
     }
     assert_true(count <= 1 || (limits->layout == LAYOUT_PACKED ? tokens : longest * count) <= limits->tokens);
     return gone;
@@ -774,13 +774,13 @@ static void rows_leave_once_whatever_happens(void **state)
             uint32_t count = window_take(&window, &limits, chosen), before = gone;
             gone += see_batch(chosen, count, &limits, seen);
             shared += gone - before - count;
-            if (count > 0 && rand() % 4 == 0 && chosen[0]->twins == NULL) {
+            if (count > 0 && rand() % 4 == 0 && chosen[0]->duplicates == NULL) {
                 window_put_back(&window, chosen[0]);
                 seen[chosen[0] - rows] = false;
                 gone--;
             }
             struct row *any = &rows[rand() % MANY];
-            if (any->flow != NULL && rand() % 4 == 0) {
+            if (any->queue != NULL && rand() % 4 == 0) {
                 window_remove(&window, any);
                 gone += see(any, seen);
             }
@@ -794,9 +794,9 @@ static void rows_leave_once_whatever_happens(void **state)
         }
         assert_int_equal(window.tokens, 0);
         assert_int_equal(window.squares, 0);
-        assert_int_equal(window.equals.count, 0);
-        for (int i = 0; i < FLOW_BUCKETS; i++)
-            assert_null(window.flows.buckets[i]);
+        assert_int_equal(window.dedup.count, 0);
+        for (int i = 0; i < TENANT_BUCKETS; i++)
+            assert_null(window.queues.buckets[i]);
         window_close(&window);
     }
     assert_true(expired > 1000 && shared > 1000);

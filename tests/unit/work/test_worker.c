@@ -393,7 +393,7 @@ static void a_lost_reclaim_leaves_suspects(void **state)
     tick_after_ms(&bench, 200);
     (void)take(&bench, ACTION_READ_OWN);
     give(&bench, READ_OWN, ORIGIN_OWN, 1);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
     worker_close(bench.worker);
 }
@@ -590,10 +590,10 @@ static void suspects_run_in_groups(void **state)
     options.max_batch_tokens = 1000;
     struct bench bench = begin(options);
     reclaimed(&bench, 100);
-    struct action charge = take(&bench, ACTION_CHARGE);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 64);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_CHARGE), 0);
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 2);
     read_new(&bench, 3);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 3);
@@ -602,12 +602,12 @@ static void suspects_run_in_groups(void **state)
     while (rows < 64 + 3)
         rows += answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* nobody has ended yet */
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* nobody has ended yet */
     while (waiting(&bench, ACTION_SETTLE) > 0)
         (void)settle(&bench, false);
-    charge = take(&bench, ACTION_CHARGE);
+    charge = take(&bench, ACTION_RECORD_RUN);
     assert_in_range(charge.requests.count, 32, 36);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     worker_close(bench.worker);
 }
 
@@ -636,16 +636,16 @@ static void bulk_suspects_hold_up_no_others(void **state)
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
     reclaimed_of(&bench, CLASS_LOW, 100);
-    struct action charge = take(&bench, ACTION_CHARGE);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 32);
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     (void)take(&bench, ACTION_RECLAIM);
     reclaimed_of(&bench, CLASS_HIGH, 5);
-    charge = take(&bench, ACTION_CHARGE);
+    charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 5);
     assert_int_equal(charge.requests.first->class, CLASS_HIGH);
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     worker_close(bench.worker);
 }
 
@@ -657,21 +657,21 @@ static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
     tick_after_ms(&bench, 600);
     (void)take(&bench, ACTION_RECLAIM);
     give_loners(&bench, 2);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* a read is out */
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* a read is out */
     read_new(&bench, 2);
     assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_READ), 0);
     answer_chores(&bench);
-    struct action charge = take(&bench, ACTION_CHARGE);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
-    charge.requests.first->lonely_runs = 1;
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    charge.requests.first->quarantine_runs = 1;
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
     format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_CHARGE), 0);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
     tick_after_ms(&bench, ALONE_SLICE_MS);
     settle(&bench, false);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* its time is over */
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* its time is over */
     assert_int_equal(waiting(&bench, ACTION_READ), 1);
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
@@ -679,7 +679,7 @@ static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
     settle(&bench, false);
     tick_after_ms(&bench, ALONE_SLICE_MS);
     come_to_rest(&bench);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
     worker_close(bench.worker);
 }
 
@@ -689,19 +689,19 @@ static void who_has_a_crash_on_record_is_for_no_group(void **state)
     (void)state;
     struct bench bench = begin(default_options());
     reclaimed(&bench, 3);
-    struct action charge = take(&bench, ACTION_CHARGE);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
     charge.requests.first->next->verdict = VERDICT_ALONE;
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
     format_all(&bench);
     assert_int_equal(settle(&bench, false), 2);
     come_to_rest(&bench);
-    charge = take(&bench, ACTION_CHARGE);
+    charge = take(&bench, ACTION_RECORD_RUN);
     assert_int_equal(charge.requests.count, 1);
     assert_int_equal(charge.requests.first->entry.ms, 2);
-    assert_true(charge.requests.first->alone);
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests, .failed = true});
+    assert_true(charge.requests.first->quarantined);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
     worker_close(bench.worker);
 }
 
@@ -715,10 +715,10 @@ static void an_urgent_suspect_is_charged_first(void **state)
     (void)take(&bench, ACTION_RECLAIM);
     give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
              FIELDS("text", "word"));
-    struct action charge = take(&bench, ACTION_CHARGE);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
     tick_after_ms(&bench, 600);
     assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     tick_after_ms(&bench, 600);
     assert_int_equal(waiting(&bench, ACTION_RECLAIM), 1);
     worker_close(bench.worker);
@@ -736,8 +736,8 @@ static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
     (void)take(&bench, ACTION_RENEW);
     send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
     assert_int_equal(worker_stats(bench.worker).held, 64);
-    struct action charge = take(&bench, ACTION_CHARGE);
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests, .failed = true});
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
     assert_int_equal(waiting(&bench, ACTION_RELEASE), 0);
     tick_after_ms(&bench, 200);
     struct action release = take(&bench, ACTION_RELEASE);
@@ -756,7 +756,7 @@ static void suspects_of_a_lost_lease_stay_suspect(void **state)
     tick_after_ms(&bench, 1000);
     (void)take(&bench, ACTION_RECLAIM);
     give_loners(&bench, 2);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* a read is out */
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* a read is out */
     (void)take(&bench, ACTION_RENEW);
     send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
     assert_int_equal(worker_stats(bench.worker).held, 0);
@@ -766,7 +766,7 @@ static void suspects_of_a_lost_lease_stay_suspect(void **state)
     bench.next_entry = 0;
     give(&bench, READ_OWN, ORIGIN_OWN, 2);
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
-    assert_int_equal(take(&bench, ACTION_CHARGE).requests.count,
+    assert_int_equal(take(&bench, ACTION_RECORD_RUN).requests.count,
                      2); /* and the script says that they are for no group */
     worker_close(bench.worker);
 }
@@ -781,7 +781,7 @@ static void three_lonely_crashes_are_poison(void **state)
     struct entry entry = {.class = CLASS_NORMAL,
                           .id = {9, 0},
                           .origin = ORIGIN_RECLAIMED,
-                          .lonely_runs = 3,
+                          .quarantine_runs = 3,
                           .fields = &field,
                           .field_count = 1};
     send(&bench,
@@ -789,7 +789,7 @@ static void three_lonely_crashes_are_poison(void **state)
     struct action action = take(&bench, ACTION_SETTLE);
     assert_int_equal(action.requests.first->outcome, OUTCOME_DEAD);
     assert_int_equal(action.requests.first->code, CODE_POISON);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     worker_close(bench.worker);
 }
 
@@ -810,7 +810,7 @@ static void an_unread_entry_is_poison(void **state)
     assert_false(seen.retryable);
     assert_string_equal(seen.id, "order");
     assert_true(seen.notify);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     assert_int_equal(worker_stats(bench.worker).held, 0);
     worker_close(bench.worker);
 }

@@ -192,8 +192,8 @@ static void who_expires_before_it_is_due_is_parked_until_then(void **state)
     assert_true(settle_one(&bench, VERDICT_DONE).due_at_ms == expires_ms);
     tick_after_ms(&bench, 100);
     read_one(&bench, CLASS_NORMAL,
-             FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "delay",
-                    number(expires_ms + 499), "expires_in", number(expires_ms - 1)));
+             FIELDS("_id", "1-0", "_attempt", "1", "_first_at", "1", "text", "a", "delay", number(expires_ms + 499),
+                    "expires_in", number(expires_ms - 1)));
     struct request expired = settle_one(&bench, VERDICT_DONE);
     assert_int_equal(expired.outcome, OUTCOME_ERROR);
     assert_int_equal(expired.code, CODE_EXPIRED);
@@ -214,7 +214,7 @@ static void a_cancel_goes_straight_to_its_script(void **state)
     (void)take(&bench, ACTION_READ);
     give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED},
              FIELDS("cancel", "7-3"));
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0); /* it runs nothing */
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* it runs nothing */
     (void)settle_one(&bench, VERDICT_NOTHING);
     assert_int_equal(worker_stats(bench.worker).cancelled, 1);
     assert_int_equal(worker_stats(bench.worker).nothing_to_cancel, 1);
@@ -236,7 +236,8 @@ static void a_tracked_request_is_written_before_it_is_prepared(void **state)
     send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests});
     assert_int_equal(waiting(&bench, ACTION_PREPARE), 1);
     assert_int_equal(worker_stats(bench.worker).tracked, 1);
-    read_one(&bench, CLASS_NORMAL, FIELDS("text", "a", "track", "1", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
+    read_one(&bench, CLASS_NORMAL,
+             FIELDS("text", "a", "track", "1", "delay", from_its_id(&bench, redis_now(&bench) + 500)));
     track = take(&bench, ACTION_TRACK);
     assert_int_equal(track.requests.first->due_ms, 500); /* its reply is kept as long, and its ttl */
     send(&bench, (struct event){.kind = EVENT_TRACKED, .requests = track.requests, .failed = true});
@@ -344,15 +345,15 @@ static void a_refused_suspect_gives_up_its_place(void **state)
     (void)take(&bench, ACTION_RECLAIM);
     give_loners(&bench, 2);
     come_to_rest(&bench);
-    struct action charge = take(&bench, ACTION_CHARGE);
-    charge.requests.first->lonely_runs = 1;
-    send(&bench, (struct event){.kind = EVENT_CHARGED, .requests = charge.requests});
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    charge.requests.first->quarantine_runs = 1;
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
     prepare_all(&bench, 4);
     answer_batch(&bench, STATUS_OK);
     format_all(&bench);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 0);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
     (void)settle_one(&bench, VERDICT_AGAIN);
-    assert_int_equal(waiting(&bench, ACTION_CHARGE), 1);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
     worker_close(bench.worker);
 }
 

@@ -455,7 +455,7 @@ static bool first_is_spare(const struct bench *bench)
 {
     for (size_t i = 0; i < bench->count; i++)
         if (bench->out[i].kind == ACTION_SUBMIT)
-            return bench->out[i].batch->spare;
+            return bench->out[i].batch->background;
     fail_msg("no batch is out");
     return false;
 }
@@ -465,7 +465,7 @@ static struct bench begin_spare(uint32_t slots, const struct worker_options *mor
     struct worker_options options = *more;
     options.engine_slots = slots;
     options.batches_out = 2 * slots;
-    options.spare_slots = 1;
+    options.background_slots = 1;
     struct bench bench = begin(options);
     for (int i = 0; i < 2; i++) {
         read_new(&bench, 1);
@@ -520,7 +520,7 @@ static void bulk_work_without_spare_time_has_its_turn(void **state)
         read_low(&bench, 1);
         prepare_all(&bench, 40);
         struct batch *starved = take(&bench, ACTION_SUBMIT).batch;
-        assert_true(starved->spare);
+        assert_true(starved->background);
         read_low(&bench, 6);
         prepare_all(&bench, 40);
         assert_int_equal(waiting(&bench, ACTION_SUBMIT), 0);

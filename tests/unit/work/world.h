@@ -86,7 +86,7 @@ struct call {
     bool ran, failed;
     int got[READ_CAP]; /* items, when it ran */
     enum entry_origin origins[READ_CAP];
-    uint32_t lonely_runs[READ_CAP];
+    uint32_t quarantine_runs[READ_CAP];
     bool group_run[READ_CAP], urgent[READ_CAP], unread[READ_CAP];
     int got_count;
     bool more, held, changed;
@@ -178,7 +178,7 @@ struct world {
     uint64_t most_bytes, others_bytes; /* maxmemory, 0 for none; what others have in Redis */
     struct kept kept[2 * ITEMS];
     int kept_count; /* no other one was ever used */
-    bool no_more; /* nothing is added any more */
+    bool no_more;   /* nothing is added any more */
     uint64_t cap[CLASS_COUNT], cap_later;
     struct faults faults;
     bool calm;       /* no fault but the texts' own */
@@ -281,7 +281,7 @@ static inline bool is_out(const struct peer *peer, const struct request *wanted)
         case ACTION_PREPARE:
         case ACTION_FORMAT:
         case ACTION_SETTLE:
-        case ACTION_CHARGE:
+        case ACTION_RECORD_RUN:
         case ACTION_RELEASE:
         case ACTION_TRACK:
             for (const struct request *request = action->requests.first; request; request = request->next)

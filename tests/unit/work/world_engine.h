@@ -86,7 +86,7 @@ static inline void run_format(struct request *request)
     buffer_append(&request->reply, request->rows[0].output, request->row_count * DIM * sizeof(float));
 }
 
-/* Whether this batch holds a row of a request of this kind, as the first of its twins or another. */
+/* Whether this batch holds a row of a request of this kind, as the first of its duplicates or another. */
 static inline struct request *request_of_kind(struct world *world, const struct batch *batch, enum kind kind)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++)

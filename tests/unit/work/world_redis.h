@@ -238,12 +238,12 @@ static inline void settle_one(struct world *world, struct peer *peer, struct req
 static inline void charge_one(struct world *world, struct peer *peer, struct item *item, struct request *request)
 {
     uncharge(item, peer->name);
-    if (!request->alone && item->open_count + item->group_count > 0) {
+    if (!request->quarantined && item->open_count + item->group_count > 0) {
         request->verdict = VERDICT_ALONE;
         return;
     }
     item->taken = 0;
-    if (!request->alone) {
+    if (!request->quarantined) {
         assert_in_range(item->group_count, 0, 7);
         item->groups[item->group_count++] = peer->name;
         world->counts.groups++;
@@ -252,7 +252,7 @@ static inline void charge_one(struct world *world, struct peer *peer, struct ite
     tell(world, item, peer->name);
     assert_in_range(item->open_count, 0, 7);
     item->open[item->open_count++] = peer->name;
-    request->lonely_runs = (uint32_t)item->open_count;
+    request->quarantine_runs = (uint32_t)item->open_count;
 }
 
 static inline void run_charge(struct world *world, struct peer *peer, struct request *request)
@@ -310,7 +310,7 @@ static inline void take(struct world *world, struct call *call, int name, int in
     if (!world->items[index].deleted)
         world->items[index].owner = name;
     if (call->kind == ACTION_RECLAIM || call->kind == ACTION_SWEEP) { /* XREADGROUP says nothing of it */
-        call->lonely_runs[call->got_count] = (uint32_t)world->items[index].open_count;
+        call->quarantine_runs[call->got_count] = (uint32_t)world->items[index].open_count;
         call->group_run[call->got_count] = world->items[index].open_count == 0 && world->items[index].group_count > 0;
         tell(world, &world->items[index], name);
     }

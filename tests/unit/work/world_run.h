@@ -48,7 +48,7 @@ static inline void run_call(struct world *world, struct peer *peer, struct call 
         for (struct request *request = requests->first; request != NULL; request = request->next)
             settle_one(world, peer, request);
         break;
-    case ACTION_CHARGE:
+    case ACTION_RECORD_RUN:
         for (struct request *request = requests->first; request != NULL; request = request->next)
             run_charge(world, peer, request);
         break;
@@ -255,7 +255,7 @@ static inline struct entry entry_of(const struct world *world, const struct call
     return (struct entry){.class = item->class,
                           .id = {item->entry_ms, item->entry_seq},
                           .origin = call->origins[i],
-                          .lonely_runs = call->lonely_runs[i],
+                          .quarantine_runs = call->quarantine_runs[i],
                           .group_run = call->group_run[i],
                           .urgent = call->urgent[i],
                           .unread = call->unread[i],
@@ -314,13 +314,13 @@ static inline bool brings_entries(enum action_kind kind)
 }
 
 /* A lonely run ends when Redis has answered its settle, or when it never began. */
-static inline void lonely_ended(struct peer *peer, const struct call *call)
+static inline void quarantine_ended(struct peer *peer, const struct call *call)
 {
     for (const struct request *request = call->action.requests.first; request != NULL; request = request->next)
         if (request == peer->lonely && !call->failed &&
-            (call->kind != ACTION_CHARGE || request->verdict == VERDICT_LATE))
+            (call->kind != ACTION_RECORD_RUN || request->verdict == VERDICT_LATE))
             peer->lonely = NULL;
-        else if (request == peer->lonely && !call->failed && call->kind == ACTION_CHARGE)
+        else if (request == peer->lonely && !call->failed && call->kind == ACTION_RECORD_RUN)
             peer->charged = request->verdict == VERDICT_DONE;
 }
 
@@ -341,10 +341,10 @@ static inline void hear_pulse(struct peer *peer, const struct call *call)
 static inline void answer(struct world *world, struct peer *peer, struct call *call)
 {
     static const enum event_kind events[] = {
-        [ACTION_PREPARE] = EVENT_PREPARED, [ACTION_FORMAT] = EVENT_FORMATTED, [ACTION_SETTLE] = EVENT_SETTLED,
-        [ACTION_CHARGE] = EVENT_CHARGED,   [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
-        [ACTION_RELEASE] = EVENT_RELEASED, [ACTION_SUBMIT] = EVENT_BATCH,     [ACTION_PULSE] = EVENT_PULSE,
-        [ACTION_TRACK] = EVENT_TRACKED,    [ACTION_MEND] = EVENT_MENDED,
+        [ACTION_PREPARE] = EVENT_PREPARED,        [ACTION_FORMAT] = EVENT_FORMATTED, [ACTION_SETTLE] = EVENT_SETTLED,
+        [ACTION_RECORD_RUN] = EVENT_RUN_RECORDED, [ACTION_RENEW] = EVENT_LEASE,      [ACTION_PROMOTE] = EVENT_PROMOTED,
+        [ACTION_RELEASE] = EVENT_RELEASED,        [ACTION_SUBMIT] = EVENT_BATCH,     [ACTION_PULSE] = EVENT_PULSE,
+        [ACTION_TRACK] = EVENT_TRACKED,           [ACTION_MEND] = EVENT_MENDED,
     };
     if (brings_entries(call->kind)) {
         answer_entries(world, peer, call);
@@ -367,7 +367,7 @@ static inline void answer(struct world *world, struct peer *peer, struct call *c
     } else {
         event.requests = call->action.requests;
         if (!local(call->kind))
-            lonely_ended(peer, call);
+            quarantine_ended(peer, call);
     }
     step(world, peer, &event);
 }
@@ -459,7 +459,7 @@ static inline void check_lonely(struct world *world, struct peer *peer, const st
     const struct item *item = item_of(world, request);
     if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
         peer->lonely = NULL;
-    if (!request->alone) {
+    if (!request->quarantined) {
         assert_null(peer->lonely);
         assert_true(peer->turn != TURN_ALONE);
         if (request->suspect && item->owner == peer->name && item->entry_seq == request->entry.seq)
@@ -493,7 +493,7 @@ static inline int out_alike(const struct peer *peer, const struct batch *batch)
     int count = 0;
     for (int i = 0; i < (int)peer->call_count; i++) {
         const struct call *call = peer->calls[i];
-        count += call->kind == ACTION_SUBMIT && call->action.batch->spare == batch->spare;
+        count += call->kind == ACTION_SUBMIT && call->action.batch->background == batch->background;
     }
     return count;
 }
@@ -501,15 +501,16 @@ static inline int out_alike(const struct peer *peer, const struct batch *batch)
 static inline void check_batch(struct world *world, struct peer *peer, const struct batch *batch)
 {
     uint64_t most = world->options.max_batch_tokens;
-    assert_in_range(out_alike(peer, batch), 0, (batch->spare ? world->options.spare_slots : peer->batches_out) - 1);
+    assert_in_range(out_alike(peer, batch), 0,
+                    (batch->background ? world->options.background_slots : peer->batches_out) - 1);
     assert_true(batch->engine.rows == 1 || batch->engine.extent <= most);
     assert_in_range(batch->engine.rows, 1, world->options.max_batch_rows);
     for (uint32_t i = 0; i < batch->engine.rows; i++)
-        for (const struct row *row = batch->rows[i]; row != NULL; row = row->twins) {
+        for (const struct row *row = batch->rows[i]; row != NULL; row = row->duplicates) {
             const struct item *item = item_of(world, row->request);
             assert_int_equal(text_token(item, index_of_row(row)), batch->engine.ids[batch->engine.start[i]]);
             check_lonely(world, peer, row->request);
-            assert_true(!batch->spare || row->request->class == CLASS_LOW);
+            assert_true(!batch->background || row->request->class == CLASS_LOW);
             if (row->request->started_ns == world->now)
                 check_time(world, row->request);
         }
@@ -613,7 +614,7 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         check_lists(action, 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next)
             check_lonely(world, peer, request);
-        assert_true(peer->turn == (action->requests.first->alone ? TURN_ALONE : TURN_TOGETHER));
+        assert_true(peer->turn == (action->requests.first->quarantined ? TURN_ALONE : TURN_TOGETHER));
         break;
     case ACTION_FORMAT:
     case ACTION_TRACK:
@@ -623,15 +624,15 @@ static inline void check_action(struct world *world, struct peer *peer, const st
         check_lists(action, 64);
         assert_in_range(out(peer, ACTION_SETTLE), 0, 4); /* the fifth is of one that Redis had refused */
         break;
-    case ACTION_CHARGE:
+    case ACTION_RECORD_RUN:
         if (peer->lonely != NULL && peer->lonely->state == REQUEST_LEAVING)
             peer->lonely = NULL;
         assert_true(peer->lonely == NULL || peer->lonely == action->requests.first);
-        if (action->requests.first->alone)
+        if (action->requests.first->quarantined)
             check_alone(world, peer, false);
-        check_lists(action, action->requests.first->alone ? 1 : 64);
+        check_lists(action, action->requests.first->quarantined ? 1 : 64);
         for (const struct request *request = action->requests.first; request != NULL; request = request->next)
-            assert_true(request->suspect && request->alone == action->requests.first->alone);
+            assert_true(request->suspect && request->quarantined == action->requests.first->quarantined);
         break;
     case ACTION_ALONE:
     case ACTION_TOGETHER:
@@ -666,7 +667,7 @@ static inline void enqueue_call(struct world *world, struct peer *peer, const st
     call->runs_at = world->now + some_time(world);
     call->answers_at = call->runs_at + some_time(world);
     call->failed = !local(action->kind) && happens(world, world->faults.script_error);
-    if (action->kind == ACTION_CHARGE && action->requests.first->alone) {
+    if (action->kind == ACTION_RECORD_RUN && action->requests.first->quarantined) {
         peer->lonely = action->requests.first;
         peer->charged = false;
     }
