@@ -338,9 +338,9 @@ void queue_answered(struct task *task, struct request_list *requests)
         queue_task_fail(task);
         return;
     }
-    enum event_kind kind = task->action.kind == ACTION_RECORD_RUN  ? EVENT_RUN_RECORDED
-                           : task->action.kind == ACTION_TRACK ? EVENT_TRACKED
-                                                               : EVENT_SETTLED;
+    enum event_kind kind = task->action.kind == ACTION_RECORD_RUN ? EVENT_RUN_RECORDED
+                           : task->action.kind == ACTION_TRACK    ? EVENT_TRACKED
+                                                                  : EVENT_SETTLED;
     queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
 }
 
