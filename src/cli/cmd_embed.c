@@ -1,20 +1,63 @@
-/* Files of texts to vectors: on this machine, or with --redis through the workers of a queue. */
+/* Files of texts to vectors: on this machine, or with --redis through the workers of a queue.
+ *
+ * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines of text, where the first
+ * bad one ends it. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
+#include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/system.h"
 #include "bulk/executor.h"
+#include "bulk/input/json.h"
+#include "bulk/job.h"
 #include "bulk/remote.h"
 #include "cli/command.h"
-#include "cli/embed_job.h"
-#include "cli/progress.h"
 #include "cli/session.h"
 #include "serve/devices.h"
 #include "serve/config.h"
+
+/* How progress is shown on standard error. */
+enum progress_style {
+    PROGRESS_AUTO, /* a bar on a terminal, else lines */
+    PROGRESS_BAR,
+    PROGRESS_LINES,
+    PROGRESS_JSON,
+    PROGRESS_NONE,
+};
+
+/* What was shown, and when. */
+struct progress {
+    enum progress_style style;
+    uint64_t started_ns, shown_ns;
+    uint64_t computing_ns; /* since when rows are computed */
+    uint64_t tokens;       /* that had been computed by then, in an earlier run */
+};
+
+/* The command's own options. */
+struct embed_options {
+    char *input, *output;
+    int format, dtype, progress;
+    char *field, *template, *id_field, *keep, *glob, *chunk;
+    bool header, strict, overwrite;
+    int64_t shard_rows, max_text_bytes, look_ahead;
+};
+
+/* What the options say, checked and taken apart, before a model is opened. */
+struct embed_job {
+    const struct embed_options *options;
+    char *standard[1]; /* the operand of --input */
+    struct recipe recipe;
+    struct output output;
+    struct job_options job; /* without model and executor */
+    struct buffer terms, facts;
+};
 
 /* Rows failed, but the job is finished. */
 enum { EXIT_ROWS_FAILED = 1 };
@@ -50,6 +93,303 @@ static const struct setting own_settings[] = {
     {OWN(look_ahead, SETTING_INTEGER), .fallback = "65536", .least = 1, .most = 1 << 20, .value = "N", .help = "rows that are sorted by length together"},
 };
 /* clang-format on */
+
+/* --- The options as a bulk job --- */
+
+enum { PASS_TEXT_BYTES = 1 << 28, PASS_VECTOR_BYTES = 64 << 20 };
+
+static bool has_folder(char *const *operands, size_t count)
+{
+    struct stat info;
+    for (size_t i = 0; i < count; i++)
+        if (stat(operands[i], &info) == 0 && S_ISDIR(info.st_mode))
+            return true;
+    return false;
+}
+
+static void set_source(struct embed_job *job, struct invocation *invocation)
+{
+    const struct embed_options *options = job->options;
+    bool pass = invocation->operand_count == 0;
+    job->standard[0] = options->input;
+    job->job.source = (struct source_options){
+        .operands = pass ? job->standard : invocation->operands,
+        .operand_count = pass ? 1 : invocation->operand_count,
+        .glob = options->glob,
+        .format = pass ? FORMAT_LINES : (enum source_format)options->format,
+        .recipe = &job->recipe,
+        .headerless = !options->header,
+        .empty_texts = pass,
+        .max_text_bytes = pass ? PASS_TEXT_BYTES : (size_t)options->max_text_bytes,
+    };
+    job->job.ids = job->recipe.has_id || has_folder(invocation->operands, invocation->operand_count);
+    job->job.plain = pass || job->output.standard;
+    job->job.arrays = pass;
+    job->job.strict = pass || options->strict;
+}
+
+/* Reads and checks the options before a model is opened. */
+static enum status embed_job_open(struct embed_job *job, struct invocation *invocation, struct err *err)
+{
+    const struct embed_options *options = invocation->own;
+    *job = (struct embed_job){.options = options};
+    if (invocation->operand_count > 0 && strcmp(options->input, "-") != 0)
+        return err_set(err, STATUS_BAD_INPUT, "--input %s and %s: name inputs in one of the two ways", options->input,
+                       invocation->operands[0]);
+    struct recipe_options recipe = {options->field, options->template, options->id_field, options->keep};
+    TRY(recipe_open(&job->recipe, &recipe, err));
+    TRY(output_name(options->output, &job->output, err));
+    if (options->chunk != NULL)
+        TRY(chunking_parse(options->chunk, &job->job.preparer.chunking, err));
+    set_source(job, invocation);
+    if (options->dtype == ELEMENT_F16 && job->output.kind != OUTPUT_NPY && job->output.kind != OUTPUT_SHARDS)
+        return err_set(err, STATUS_BAD_INPUT, "--dtype f16 is for .npy files and folders of them");
+    job->job.output = &job->output;
+    job->job.element = (enum element)options->dtype;
+    job->job.shard_rows = (uint64_t)options->shard_rows;
+    job->job.overwrite = options->overwrite;
+    job->job.look_ahead = (uint32_t)options->look_ahead;
+    return STATUS_OK;
+}
+
+static void embed_job_close(struct embed_job *job)
+{
+    recipe_close(&job->recipe);
+    output_free(&job->output);
+    buffer_free(&job->terms);
+    buffer_free(&job->facts);
+}
+
+/* A term is a line: values are written as JSON, so that a line feed in one is none. */
+static void put_term(struct buffer *to, const char *key, const char *value)
+{
+    buffer_format(to, "%s=", key);
+    if (value != NULL)
+        json_put_string(to, value, strlen(value));
+    buffer_string(to, "\n");
+}
+
+/* What the vectors depend on, beside the texts. */
+struct vector_terms {
+    const char *model_id, *precision, *prompt;
+    uint32_t dim, max_tokens; /* max_tokens 0: not known */
+};
+
+static void put_terms(struct embed_job *job, const struct vector_terms *terms)
+{
+    static const char *const kinds[] = {"npy", "f32", "jsonl", "shards"};
+    const struct embed_options *options = job->options;
+    struct buffer *to = &job->terms;
+    put_term(to, "model", terms->model_id);
+    put_term(to, "precision", terms->precision);
+    buffer_format(to, "dim=%u\n", terms->dim);
+    if (terms->max_tokens > 0)
+        buffer_format(to, "max_tokens=%u\n", terms->max_tokens);
+    put_term(to, "prompt", terms->prompt);
+    put_term(to, "output", kinds[job->output.kind]);
+    put_term(to, "dtype", options->dtype == ELEMENT_F16 ? "f16" : "f32");
+    buffer_format(to, "shard_rows=%lld\n", job->output.kind == OUTPUT_SHARDS ? (long long)options->shard_rows : 0LL);
+    put_term(to, "format", source_format_names[job->job.source.format]);
+    put_term(to, "field", options->template == NULL ? options->field : NULL);
+    put_term(to, "template", options->template);
+    put_term(to, "id_field", options->id_field);
+    put_term(to, "keep", options->keep);
+    put_term(to, "glob", options->glob);
+    put_term(to, "chunk", options->chunk);
+    buffer_format(to, "header=%d\nmax_text_bytes=%lld\n", options->header, (long long)options->max_text_bytes);
+}
+
+static enum status put_facts(struct embed_job *job, const struct remote_facts *of, struct err *err)
+{
+    struct buffer *facts = &job->facts;
+    buffer_string(facts, "\"model\": {\"name\": ");
+    json_put_string(facts, of->model, strlen(of->model));
+    buffer_format(facts, ", \"id\": \"%s\", \"revision\": ", of->model_id);
+    json_put_string(facts, of->revision, strlen(of->revision));
+    buffer_format(facts, "},\n  \"precision\": \"%s\",\n", of->precision);
+    buffer_format(facts, "  \"dim\": %u,\n  \"dtype\": \"%s\",\n  \"normalized\": %s", of->dim,
+                  job->options->dtype == ELEMENT_F16 ? "f16" : "f32", of->normalized ? "true" : "false");
+    if (!buffer_ok(facts) || !buffer_ok(&job->terms))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the terms of the job");
+    job->job.dim = of->dim;
+    job->job.normalize = of->normalized;
+    job->job.terms = job->terms.data;
+    job->job.facts = facts->data;
+    uint32_t most_rows = PASS_VECTOR_BYTES / (of->dim * (uint32_t)sizeof(float));
+    if (job->job.plain && job->output.kind == OUTPUT_JSONL && job->job.look_ahead > most_rows)
+        job->job.look_ahead = most_rows; /* their vectors wait in memory */
+    return STATUS_OK;
+}
+
+/* Adds what is known once model and engine are open; terms and facts are then complete. */
+static enum status embed_job_model(struct embed_job *job, const struct model *model, const char *precision,
+                                   struct err *err)
+{
+    struct remote_facts facts = {.dim = model->dim, .normalized = model->normalize};
+    struct vector_terms terms = {model->id, precision, model->prompt, model->dim, model->max_tokens};
+    snprintf(facts.model_id, sizeof facts.model_id, "%s", model->id);
+    snprintf(facts.model, sizeof facts.model, "%s", model->name);
+    snprintf(facts.revision, sizeof facts.revision, "%s", model->revision);
+    snprintf(facts.precision, sizeof facts.precision, "%s", precision);
+    put_terms(job, &terms);
+    job->job.preparer.model = model;
+    job->job.preparer.ids = true;
+    return put_facts(job, &facts, err);
+}
+
+/* The same for a queue: the terms of a local job, as far as a queue tells them. `model` cuts chunks; may be NULL. */
+static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
+                                   const struct model *model, struct err *err)
+{
+    if (model != NULL && strcmp(model->id, facts->model_id) != 0)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "--model %s is not the model of queue %s: chunks that its tokenizer cuts may be too long there",
+                       config->model, config->queue);
+    job->job.preparer.model = model;
+    const char *prompt = config->prompt != NULL ? config->prompt : config->prefix;
+    struct vector_terms terms = {facts->model_id, facts->precision, prompt == NULL ? "" : prompt, facts->dim, 0};
+    put_terms(job, &terms);
+    return put_facts(job, facts, err);
+}
+
+/* A number for the ids of its requests: of this machine, folder, output and terms. */
+static uint64_t embed_job_number(const struct embed_job *job)
+{
+    char host[256] = "", folder[PATH_MAX] = "", where[PATH_MAX + 1024];
+    struct stat info = {0};
+    long process = job->job.plain ? (long)getpid() : 0; /* no journal keeps two of them apart */
+    gethostname(host, sizeof host - 1);
+    if (getcwd(folder, sizeof folder) == NULL || stat(".", &info) != 0)
+        folder[0] = '\0';
+    snprintf(where, sizeof where, "%s\n%s\n%s\n%llu %llu %ld\n", host, folder, job->output.path,
+             (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, process);
+    return XXH3_64bits_withSeed(where, strlen(where), XXH3_64bits(job->terms.data, job->terms.length));
+}
+
+/* --- Progress --- */
+
+enum { BAR = 30 };
+
+static const char *const phases[] = {"checking", "computing", "finishing"};
+
+/* What is shown, whatever the style. */
+struct figures {
+    double seconds, rows_per_s, tokens_per_s, left_s; /* left_s negative: nobody knows */
+};
+
+/* `quiet`: without a terminal nothing is shown. */
+static void progress_start(struct progress *progress, enum progress_style style, bool quiet)
+{
+    bool terminal = isatty(STDERR_FILENO) == 1;
+    if (style == PROGRESS_AUTO)
+        style = terminal ? PROGRESS_BAR : quiet ? PROGRESS_NONE : PROGRESS_LINES;
+    *progress = (struct progress){.style = style, .started_ns = clock_now_ns()};
+    progress->shown_ns = progress->started_ns;
+}
+
+static struct figures measure(struct progress *progress, const struct job_progress *now, uint64_t now_ns)
+{
+    if (now->phase == JOB_CHECKING || progress->computing_ns == 0) {
+        progress->computing_ns = now_ns;
+        progress->tokens = now->tokens;
+    }
+    struct figures figures = {.left_s = -1};
+    figures.seconds = (double)(now_ns - progress->computing_ns) / (double)NS_PER_S;
+    if (figures.seconds <= 0)
+        return figures;
+    figures.rows_per_s = (double)now->here / figures.seconds;
+    figures.tokens_per_s = (double)(now->tokens - progress->tokens) / figures.seconds;
+    double before = now->rows > 0 ? (double)(now->rows - now->here) / (double)now->rows : 0; /* of an earlier run */
+    double here = now->share * (1 - before);
+    if (now->phase == JOB_COMPUTING && here > 0)
+        figures.left_s = figures.seconds * (1 - now->share) / here;
+    return figures;
+}
+
+static void draw_bar(const struct job_progress *now, struct figures figures)
+{
+    char bar[BAR + 1], failed[40] = "", left[40] = "";
+    double share = now->share;
+    for (int i = 0; i < BAR; i++)
+        bar[i] = share * BAR > i ? '#' : '.';
+    bar[BAR] = '\0';
+    if (now->failed > 0)
+        snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)now->failed);
+    if (figures.left_s >= 0 && share < 1)
+        snprintf(left, sizeof left, ", %.0f s left", figures.left_s);
+    fputs("\r", stderr);
+    if (share >= 0)
+        fprintf(stderr, "[%s] %3.0f %%  ", bar, share * 100);
+    if (now->phase == JOB_CHECKING)
+        fprintf(stderr, "checking, %llu documents\033[K", (unsigned long long)now->documents);
+    else
+        fprintf(stderr, "%llu texts, %.0f texts/s, %.0f tokens/s%s%s\033[K", (unsigned long long)now->rows,
+                figures.rows_per_s, figures.tokens_per_s, failed, left);
+}
+
+static void print_line(const struct job_progress *now, struct figures figures)
+{
+    fprintf(stderr, "%s: %llu rows, %.0f rows/s, %.0f tokens/s, %llu failed", phases[now->phase],
+            (unsigned long long)now->rows, figures.rows_per_s, figures.tokens_per_s, (unsigned long long)now->failed);
+    if (now->share >= 0)
+        fprintf(stderr, ", %.1f %%", now->share * 100);
+    if (figures.left_s >= 0)
+        fprintf(stderr, ", %.0f s left", figures.left_s);
+    fputc('\n', stderr);
+}
+
+static void print_json(const char *phase, const struct job_progress *now, struct figures figures)
+{
+    fprintf(stderr,
+            "{\"phase\":\"%s\",\"rows\":%llu,\"documents\":%llu,\"computed\":%llu,\"copied\":%llu,\"failed\":%llu,"
+            "\"tokens\":%llu,\"rows_per_s\":%.1f,\"tokens_per_s\":%.1f",
+            phase, (unsigned long long)now->rows, (unsigned long long)now->documents, (unsigned long long)now->computed,
+            (unsigned long long)now->copied, (unsigned long long)now->failed, (unsigned long long)now->tokens,
+            figures.rows_per_s, figures.tokens_per_s);
+    if (now->share >= 0)
+        fprintf(stderr, ",\"share\":%.4f", now->share);
+    if (figures.left_s >= 0)
+        fprintf(stderr, ",\"eta_s\":%.0f", figures.left_s);
+    fputs("}\n", stderr);
+}
+
+static uint64_t interval_ns(enum progress_style style)
+{
+    return style == PROGRESS_BAR ? 0 : style == PROGRESS_JSON ? NS_PER_S : 10 * NS_PER_S;
+}
+
+/* A bar ten times a second, JSON once, a line every ten seconds. */
+static void progress_show(void *context, const struct job_progress *now)
+{
+    struct progress *progress = context;
+    uint64_t now_ns = clock_now_ns();
+    struct figures figures = measure(progress, now, now_ns);
+    if (progress->style == PROGRESS_NONE || now_ns - progress->shown_ns < interval_ns(progress->style))
+        return;
+    progress->shown_ns = now_ns;
+    if (progress->style == PROGRESS_BAR)
+        draw_bar(now, figures);
+    else if (progress->style == PROGRESS_JSON)
+        print_json(phases[now->phase], now, figures);
+    else
+        print_line(now, figures);
+}
+
+/* The bar once more, or what became of it all. */
+static void progress_end(struct progress *progress, const struct job_result *result)
+{
+    const struct job_progress *end = &result->progress;
+    uint64_t now_ns = clock_now_ns();
+    struct figures figures = measure(progress, end, now_ns);
+    if (progress->style == PROGRESS_BAR) {
+        draw_bar(end, figures);
+        fputc('\n', stderr);
+    }
+    if (progress->style == PROGRESS_JSON)
+        print_json(result->finished || result->before ? "finished" : "stopped", end, figures);
+}
+
+/* --- The command --- */
 
 /* What a job says in the end, unless a bar or JSON has said it. */
 static void summarize(const struct embed_job *job, const struct job_result *result, enum progress_style style)

@@ -8,8 +8,8 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "bulk/input/stream.h"
 #include "cli/command.h"
-#include "cli/lines.h"
 #include "cli/print.h"
 #include "cli/session.h"
 #include "io/client.h"
@@ -26,7 +26,7 @@ struct submit_options {
     bool wait, inputs, track;
 };
 
-enum { WORDS_MAX = 40 };
+enum { WORDS_MAX = 40, TEXT_MAX_BYTES = 1 << 28 };
 
 static const char *const encodings[] = {"default", "json", "f32", "f16", "base64", NULL};
 
@@ -278,21 +278,22 @@ static enum status submit_text(struct submission *submission, const char *text, 
 
 static enum status submit_lines(struct submission *submission, const char *path, struct err *err)
 {
-    struct lines lines;
-    struct line line;
-    enum status status = lines_open(&lines, path, err);
+    struct reader reader;
+    struct record line;
+    enum status status = reader_open(&reader, path, TEXT_MAX_BYTES, NULL, err);
     if (status != STATUS_OK)
         return status;
-    while ((status = lines_next(&lines, &line, err)) == STATUS_OK && line.text != NULL) {
-        if (submission->own->id != NULL && lines.number > 1 && !submission->own->inputs) {
-            status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines", lines.name);
+    while ((status = reader_text(&reader, &line, err)) == STATUS_OK && line.bytes != NULL) {
+        if (submission->own->id != NULL && line.line > 1 && !submission->own->inputs) {
+            status = err_set(err, STATUS_BAD_INPUT, "--id names one request, but %s has more lines",
+                             stream_name(reader.stream));
             break;
         }
-        status = submit_text(submission, line.text, line.length, err);
+        status = submit_text(submission, line.bytes, line.length, err);
         if (status != STATUS_OK)
             break;
     }
-    lines_close(&lines);
+    reader_close(&reader);
     return status;
 }
 

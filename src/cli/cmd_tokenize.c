@@ -4,10 +4,12 @@
 #include <sysexits.h>
 
 #include "base/buffer.h"
+#include "bulk/input/stream.h"
 #include "cli/command.h"
-#include "cli/lines.h"
 #include "model/model.h"
 #include "serve/config.h"
+
+enum { TEXT_MAX_BYTES = 1 << 28 };
 
 struct own {
     char *input;
@@ -48,10 +50,10 @@ static void print_ids(const int32_t *ids, uint32_t count)
 /* Turns a line into at most model->max_tokens ids, as the daemon does: the model's prompt comes first. `scratch` is
  * kept between calls and freed by the caller. Shapes: ids [model->max_tokens] int32, written. Errors: those of
  * tokenizer_encode, STATUS_NO_MEMORY. */
-static enum status encode_line(const struct model *model, const struct line *line, struct buffer *scratch, int32_t *ids,
-                               uint32_t *count, struct err *err)
+static enum status encode_line(const struct model *model, const struct record *line, struct buffer *scratch,
+                               int32_t *ids, uint32_t *count, struct err *err)
 {
-    const char *text = line->text;
+    const char *text = line->bytes;
     size_t length = line->length;
     enum status status = model_put_prompt(model, scratch, &text, &length, err);
     if (status != STATUS_OK)
@@ -60,19 +62,19 @@ static enum status encode_line(const struct model *model, const struct line *lin
     return tokenizer_encode(model->tokenizer, text, length, model->max_tokens, ids, count, &truncated, err);
 }
 
-static enum status tokenize(const struct model *model, struct lines *lines, struct err *err)
+static enum status tokenize(const struct model *model, struct reader *reader, struct err *err)
 {
     int32_t *ids = calloc(model->max_tokens, sizeof *ids);
     if (ids == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for %u ids", model->max_tokens);
     struct buffer scratch = {0};
-    struct line line;
+    struct record line;
     uint32_t count;
     enum status status;
-    while ((status = lines_next(lines, &line, err)) == STATUS_OK && line.text != NULL && !ferror(stdout)) {
+    while ((status = reader_text(reader, &line, err)) == STATUS_OK && line.bytes != NULL && !ferror(stdout)) {
         status = encode_line(model, &line, &scratch, ids, &count, err);
         if (status != STATUS_OK) {
-            status = err_prefix(err, "%s line %llu", lines->name, (unsigned long long)lines->number);
+            status = err_prefix(err, "%s line %llu", stream_name(reader->stream), (unsigned long long)line.line);
             break;
         }
         print_ids(ids, count);
@@ -87,15 +89,15 @@ static int run(struct invocation *invocation)
     const struct own *own = invocation->own;
     struct err err;
     struct model *model = NULL;
-    struct lines lines;
+    struct reader reader;
     enum status status = config_model(&invocation->config, &model, &err);
     if (status != STATUS_OK)
         return report(invocation, &err);
     model_release_weights(model);
-    status = lines_open(&lines, own->input, &err);
+    status = reader_open(&reader, own->input, TEXT_MAX_BYTES, NULL, &err);
     if (status == STATUS_OK) {
-        status = tokenize(model, &lines, &err);
-        lines_close(&lines);
+        status = tokenize(model, &reader, &err);
+        reader_close(&reader);
     }
     model_close(model);
     return status == STATUS_OK ? EX_OK : report(invocation, &err);

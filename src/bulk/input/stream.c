@@ -11,6 +11,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "base/utf8.h"
+
 enum { RAW_BYTES = 1 << 17, MAGIC_BYTES = 4 };
 
 struct packing;
@@ -358,6 +360,22 @@ enum status reader_line(struct reader *reader, struct record *out, struct err *e
         out->too_large = out->length > reader->limit;
         return STATUS_OK;
     }
+}
+
+enum status reader_text(struct reader *reader, struct record *out, struct err *err)
+{
+    TRY(reader_line(reader, out, err));
+    const char *name = stream_name(reader->stream);
+    size_t valid = out->bytes == NULL ? 0 : utf8_valid_prefix(out->bytes, out->length);
+    if (out->too_large) {
+        return err_set(err, STATUS_BAD_INPUT, "%s line %llu: longer than %zu bytes", name,
+                       (unsigned long long)out->line, reader->limit);
+    }
+    if (out->bytes != NULL && valid < out->length) {
+        return err_set(err, STATUS_BAD_INPUT, "%s line %llu: not UTF-8 at byte %zu; convert the file first (iconv)",
+                       name, (unsigned long long)out->line, valid);
+    }
+    return STATUS_OK;
 }
 
 enum status reader_whole(struct reader *reader, struct record *out, struct err *err)
