@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bulk/output/npy.h"
+#include "model/model.h"
 
 enum { LANES = 8, PIECE_BYTES = 1 << 20 };
 
@@ -78,23 +79,6 @@ void nearest_add(struct nearest *nearest, const float *rows, uint32_t count)
     }
 }
 
-/* f16 to f32, exactly: the exponent is moved by a product, which also makes small numbers what they are. From the last
- * one on, because the halves lie where the floats will. */
-static void widen(float *values, size_t count)
-{
-    while (count-- > 0) {
-        uint16_t half;
-        memcpy(&half, (const char *)values + count * sizeof half, sizeof half);
-        uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = (uint32_t)(half & 0x7fff) << 13, bits;
-        float value;
-        memcpy(&value, &rest, sizeof value);
-        value *= 0x1p112F;
-        memcpy(&bits, &value, sizeof bits);
-        bits |= sign | (rest >= 0x0f800000U ? 0x7f800000U : 0); /* infinite, or not a number */
-        memcpy(&values[count], &bits, sizeof bits);
-    }
-}
-
 /* Reads the head of an .npy file, if it is one, and checks that the file has as many bytes as it says. */
 static enum status read_head(const struct nearest *nearest, FILE *file, const char *path, bool raw, struct npy *npy,
                              struct err *err)
@@ -145,7 +129,8 @@ static enum status read_rows(struct nearest *nearest, FILE *file, const char *pa
 {
     size_t element = npy->type[2] == '2' ? sizeof(uint16_t) : sizeof(float), dim = nearest->dim;
     uint64_t most = PIECE_BYTES / (dim * sizeof(float)) + 1, left = npy->shape[0];
-    float *piece = malloc(most * dim * sizeof *piece);
+    bool half = element == sizeof(uint16_t);
+    float *piece = malloc(most * dim * (sizeof *piece + sizeof(uint16_t)));
     enum status status = STATUS_OK;
     if (piece == NULL) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a piece of %llu vectors", (unsigned long long)most);
@@ -155,12 +140,14 @@ static enum status read_rows(struct nearest *nearest, FILE *file, const char *pa
     }
     while (status == STATUS_OK && left > 0) {
         size_t now = left < most ? left : most;
-        if (fread(piece, element * dim, now, file) < now) {
+        void *to = half ? piece + most * dim : piece;
+        if (fread(to, element * dim, now, file) < now) {
             status = err_set(err, STATUS_IO, "%s has become shorter while it was read", path);
             break;
         }
-        if (element == sizeof(uint16_t)) {
-            widen(piece, now * dim);
+        if (half) {
+            struct tensor halves = {.dtype = DTYPE_F16, .rank = 1, .data = to, .elements = now * dim};
+            tensor_read_f32(&halves, 0, now * dim, piece);
         }
         nearest_add(nearest, piece, (uint32_t)now);
         left -= now;

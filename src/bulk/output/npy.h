@@ -1,6 +1,5 @@
-/* The head of an .npy file: written always 128 bytes long, so that it can be written again when the number of rows is
- * known, and read from whoever wrote it.
- * Source: numpy.lib.format, versions 1.0 to 3.0 of the format. */
+/* The header of an .npy file: 128 bytes, so that it can be rewritten when the number of rows is known.
+ * Source: numpy.lib.format, version 1.0 of the format. */
 #ifndef BULK_OUTPUT_NPY_H
 #define BULK_OUTPUT_NPY_H
 
@@ -10,12 +9,12 @@
 
 #include "base/err.h"
 
-enum { NPY_HEADER_BYTES = 128, NPY_HEADER_MOST = 1 << 16, NPY_DIMENSIONS_MAX = 8 };
+enum { NPY_HEADER_BYTES = 128, NPY_HEADER_MOST = 4096, NPY_DIMENSIONS_MAX = 8 };
 
 /* `type` is NumPy's name of the elements, "<f4"; dim 0: an array of one dimension. */
 void npy_header(char to[NPY_HEADER_BYTES], const char *type, uint64_t rows, uint32_t dim);
 
-/* What a head says. */
+/* What a header says. */
 struct npy {
     char type[16]; /* "<f4" */
     bool fortran;  /* columns lie together, not rows */
@@ -24,8 +23,8 @@ struct npy {
     size_t data; /* where the elements begin */
 };
 
-/* Reads a head out of the first bytes of a file; NPY_HEADER_MOST of them are enough for any head that is read.
- * Errors: STATUS_BAD_INPUT naming the file: not an .npy, elements that are not plain numbers, a longer head. */
+/* Reads a header, as NumPy and npy_header write it, out of the first NPY_HEADER_MOST bytes of a file.
+ * Errors: STATUS_BAD_INPUT naming the file: not an .npy, elements that are not plain numbers, a longer header. */
 MUST_CHECK enum status npy_read(const char *bytes, size_t length, const char *name, struct npy *out, struct err *err);
 
 #endif
