@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "bench/numbers.h"
-#include "bench/trial.h"
+#include "bench/load.h"
+#include "bench/report.h"
 #include "serve/config.h"
 
 static const char *const way_names[] = {"off", "fifo", "sorted", "packed", NULL};

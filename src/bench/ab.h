@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include "bench/sheet.h"
+#include "bench/report.h"
 #include "serve/config.h"
 
 /* The command's own options. */

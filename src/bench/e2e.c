@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "bench/numbers.h"
-#include "bench/trial.h"
+#include "bench/load.h"
+#include "bench/report.h"
 #include "serve/config.h"
 
 struct bench {

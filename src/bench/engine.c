@@ -3,18 +3,249 @@
 #include "bench/engine.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "bench/numbers.h"
-#include "bench/passes.h"
-#include "bench/process.h"
+#include "bench/report.h"
+#include "bench/stage.h"
 #include "engine/cost.h"
 #include "engine/cpu/parallel_for.h"
-#include "serve/devices.h"
 #include "serve/config.h"
+#include "serve/devices.h"
+
+/* ---- the same work over and over on several threads ---- */
+
+/* All threads begin to count together, when the slowest is ready; each divides by its own time, so that nobody's last
+ * turn is lost. */
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    unsigned missing;
+    bool failed; /* a thread could not be started, or is not ready */
+};
+
+struct runner {
+    pthread_t thread;
+    const struct turns *turns;
+    struct gate *gate;
+    uint64_t for_ns;
+    double rate;
+    enum status status;
+    struct err err;
+};
+
+/* Waits for all others. Returns whether all are ready. */
+static bool pass_gate(struct gate *gate, bool ready)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->failed |= !ready;
+    if (--gate->missing == 0)
+        pthread_cond_broadcast(&gate->opened);
+    while (gate->missing > 0)
+        pthread_cond_wait(&gate->opened, &gate->lock);
+    bool all = !gate->failed;
+    pthread_mutex_unlock(&gate->lock);
+    return all;
+}
+
+/* Nobody waits for so many any more: they were never started. */
+static void leave_gate(struct gate *gate, unsigned count)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->failed = true;
+    gate->missing -= count;
+    if (gate->missing == 0)
+        pthread_cond_broadcast(&gate->opened);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void *run_thread(void *argument)
+{
+    struct runner *runner = argument;
+    const struct turns *turns = runner->turns;
+    void *state = NULL;
+    runner->status = turns->open(turns->context, &state, &runner->err);
+    if (runner->status == STATUS_OK)
+        runner->status = turns->turn(state, &runner->err);
+    if (pass_gate(runner->gate, runner->status == STATUS_OK)) {
+        double done = 0;
+        uint64_t begin = clock_now_ns(), now = begin;
+        for (; runner->status == STATUS_OK && now - begin < runner->for_ns; now = clock_now_ns(), done++)
+            runner->status = turns->turn(state, &runner->err);
+        runner->rate = done * 1e9 / (double)(now - begin);
+    }
+    turns->close(state);
+    return NULL;
+}
+
+enum status turns_measure(const struct turns *turns, unsigned threads, uint64_t for_ns, double *rate, struct err *err)
+{
+    struct runner runners[TURNS_THREADS_MAX];
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, threads, false};
+    enum status status = STATUS_OK;
+    unsigned started = 0;
+    for (; started < threads; started++) {
+        runners[started] = (struct runner){.turns = turns, .gate = &gate, .for_ns = for_ns};
+        if (pthread_create(&runners[started].thread, NULL, run_thread, &runners[started]) != 0)
+            break;
+    }
+    if (started < threads) {
+        status = err_set(err, STATUS_IO, "cannot start %u threads", threads);
+        leave_gate(&gate, threads - started);
+    }
+    *rate = 0;
+    for (unsigned i = 0; i < started; i++) {
+        pthread_join(runners[i].thread, NULL);
+        *rate += runners[i].rate;
+        if (status == STATUS_OK && runners[i].status != STATUS_OK)
+            status = err_set(err, runners[i].status, "%s", runners[i].err.message);
+    }
+    return status;
+}
+
+/* ---- passes of one batch ---- */
+
+struct pass_state {
+    struct encoder *encoder;
+    struct engine_batch batch;
+};
+
+enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
+                        const uint32_t *lengths, uint32_t rows, bool padded, struct err *err)
+{
+    size_t extent = 0, longest = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        extent += lengths[row];
+        longest = lengths[row] > longest ? lengths[row] : longest;
+    }
+    extent = padded ? longest * rows : extent;
+    int32_t *ids = malloc((extent + 2 * (size_t)rows) * sizeof *ids);
+    *passes = (struct passes){.engine = engine, .model = model, .ids = ids};
+    if (ids == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a batch of %zu tokens", extent);
+    uint32_t *start = (uint32_t *)(ids + extent), *length = start + rows, at = 0;
+    for (size_t i = 0; i < extent; i++)
+        ids[i] = (int32_t)((i + 1) * 2654435761u % model->vocabulary);
+    for (uint32_t row = 0; row < rows; row++) {
+        start[row] = at;
+        length[row] = lengths[row];
+        at += padded ? (uint32_t)longest : lengths[row];
+    }
+    passes->batch = (struct engine_batch){rows, (uint32_t)extent, ids, start, length, NULL};
+    return STATUS_OK;
+}
+
+enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model, uint32_t rows,
+                             uint32_t length, struct err *err)
+{
+    uint32_t *lengths = malloc(rows * sizeof *lengths);
+    *passes = (struct passes){0};
+    if (lengths == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u lengths", rows);
+    for (uint32_t row = 0; row < rows; row++)
+        lengths[row] = length;
+    enum status status = passes_open(passes, engine, model, lengths, rows, false, err);
+    free(lengths);
+    return status;
+}
+
+void passes_close(struct passes *passes)
+{
+    free(passes->ids);
+}
+
+static enum status open_state(void *context, void **out, struct err *err)
+{
+    struct passes *passes = context;
+    struct pass_state *state = calloc(1, sizeof *state);
+    *out = state;
+    if (state == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for an encoder");
+    state->batch = passes->batch;
+    state->batch.output = malloc((size_t)passes->batch.rows * passes->model->dim * sizeof(float));
+    if (state->batch.output == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %u vectors", passes->batch.rows);
+    TRY(encoder_open(passes->engine, &state->encoder, err));
+    return passes->parallel == NULL ? STATUS_OK : encoder_join(state->encoder, passes->parallel, err);
+}
+
+/* What the vectors are does not matter here, so they may be not finite. */
+static enum status pass(struct pass_state *state, const struct engine_batch *batch, struct err *err)
+{
+    enum status status = encoder_run(state->encoder, batch, err);
+    return status == STATUS_NON_FINITE ? STATUS_OK : status;
+}
+
+static enum status turn(void *of, struct err *err)
+{
+    struct pass_state *state = of;
+    return pass(state, &state->batch, err);
+}
+
+static enum status turn_one_by_one(void *of, struct err *err)
+{
+    struct pass_state *state = of;
+    const uint32_t start = 0;
+    for (uint32_t row = 0; row < state->batch.rows; row++) {
+        struct engine_batch one = {.rows = 1,
+                                   .extent = state->batch.length[row],
+                                   .ids = state->batch.ids + state->batch.start[row],
+                                   .start = &start,
+                                   .length = &state->batch.length[row],
+                                   .output = state->batch.output};
+        TRY(pass(state, &one, err));
+    }
+    return STATUS_OK;
+}
+
+static void close_state(void *of)
+{
+    struct pass_state *state = of;
+    if (state == NULL)
+        return;
+    encoder_close(state->encoder);
+    free(state->batch.output);
+    free(state);
+}
+
+struct turns passes_turns(struct passes *passes)
+{
+    return (struct turns){open_state, turn, close_state, passes};
+}
+
+struct turns passes_turns_one_by_one(struct passes *passes)
+{
+    return (struct turns){open_state, turn_one_by_one, close_state, passes};
+}
+
+enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
+                        struct sample *cpu_ms, struct err *err)
+{
+    void *state = NULL;
+    enum status status = open_state(passes, &state, err);
+    if (status == STATUS_OK)
+        status = turn(state, err); /* to warm up */
+    uint64_t now = clock_now_ns(), ends = now + for_ns;
+    for (unsigned count = 0; status == STATUS_OK && (now < ends || count < times); count++) {
+        uint64_t begin = now, begin_cpu = clock_thread_ns();
+        status = turn(state, err);
+        sample_add(cpu_ms, (double)(clock_thread_ns() - begin_cpu) / NS_PER_MS);
+        now = clock_now_ns();
+        sample_add(took_ms, (double)(now - begin) / NS_PER_MS);
+    }
+    close_state(state);
+    if (status == STATUS_OK && (took_ms->broken || cpu_ms->broken))
+        status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of passes");
+    return status;
+}
+
+/* ---- the command ---- */
 
 enum { MIXED_ROWS = 32, POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024, HELPED_TOKENS = 256, TIMES = 10 };
 

@@ -2,9 +2,62 @@
 #ifndef BENCH_ENGINE_H
 #define BENCH_ENGINE_H
 
-#include "bench/sheet.h"
+#include <stdint.h>
+
+#include "base/err.h"
+#include "bench/report.h"
 #include "engine/engine.h"
 #include "serve/config.h"
+
+/* The same work over and over on several threads at once, for a time: how much of it they do in a second. */
+
+/* What a thread does; all three on that thread. `open` fills `state`, also after an error, and `close` takes it. */
+struct turns {
+    enum status (*open)(void *context, void **state, struct err *err);
+    enum status (*turn)(void *state, struct err *err);
+    void (*close)(void *state);
+    void *context;
+};
+
+enum { TURNS_THREADS_MAX = 256 };
+
+/* Takes turns on `threads` threads (at most TURNS_THREADS_MAX) for `for_ns` after a first turn of each that does not
+ * count. `rate`: turns in a second, of all threads together. Errors: of `open` and `turn`; STATUS_IO (no thread). */
+MUST_CHECK enum status turns_measure(const struct turns *turns, unsigned threads, uint64_t for_ns, double *rate,
+                                     struct err *err);
+
+/* Batches for an engine, made up of ids that are all over the vocabulary. */
+
+/* An engine and a batch for it. */
+struct passes {
+    struct engine *engine;
+    const struct model *model;
+    int32_t *ids;                  /* with all else of the batch behind them */
+    struct engine_batch batch;     /* without output: each thread has its own */
+    struct parallel_for *parallel; /* that helps with all passes; NULL: nobody does */
+};
+
+/* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. Owns: the
+ * caller ends it with passes_close; engine and model must outlive it. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status passes_open(struct passes *passes, struct engine *engine, const struct model *model,
+                                   const uint32_t *lengths, uint32_t rows, bool padded, struct err *err);
+/* The same with all rows of one length. Owns and Errors: as passes_open. */
+MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *engine, const struct model *model,
+                                        uint32_t rows, uint32_t length, struct err *err);
+
+/* Frees the batch. */
+void passes_close(struct passes *passes);
+
+/* The batch over and over: one pass is a turn. `passes` must outlive them. */
+struct turns passes_turns(struct passes *passes);
+
+/* The rows over and over: a pass for each, one after the other, is a turn. */
+struct turns passes_turns_one_by_one(struct passes *passes);
+
+/* Runs the batch on one thread for `for_ns`, and so many times at least: adds what each pass took, and what it took of
+ * the thread's processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
+MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
+                                   struct sample *cpu_ms, struct err *err);
 
 /* The command's own options. */
 struct bench_engine_options {

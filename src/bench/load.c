@@ -1,14 +1,18 @@
 #include "bench/load.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 
 enum {
     PIPELINE = 64,      /* requests that are sent before their ids are awaited */
@@ -287,4 +291,86 @@ enum status load_warm_up(const struct load *load, struct err *err)
     enum status status = load_run(&first, &result, err);
     sample_free(&result.latency_ms);
     return status;
+}
+
+static bool push(struct arrivals *out, size_t *capacity, uint64_t at_ns)
+{
+    if (out->count == *capacity) {
+        size_t more = *capacity == 0 ? 1024 : 2 * *capacity;
+        uint64_t *grown = realloc(out->at_ns, more * sizeof *grown);
+        if (grown == NULL)
+            return false;
+        out->at_ns = grown;
+        *capacity = more;
+    }
+    out->at_ns[out->count++] = at_ns;
+    return true;
+}
+
+enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
+                          struct err *err)
+{
+    size_t capacity = 0;
+    double now_ns = 0, mean_ns = (double)NS_PER_S * burst / rate;
+    *out = (struct arrivals){0};
+    do {
+        for (uint32_t i = 0; i < burst; i++)
+            if (!push(out, &capacity, (uint64_t)now_ns)) {
+                free(out->at_ns);
+                return err_set(err, STATUS_NO_MEMORY, "no memory for %zu arrivals", out->count);
+            }
+        now_ns += -log(1 - random_share(&seed)) * mean_ns;
+    } while (now_ns < (double)for_ns);
+    return STATUS_OK;
+}
+
+/* Enough to fill the batches of all threads a few times over, and little enough to be done soon at the end. */
+enum { OUTSTANDING_TOKENS = 32768, OUTSTANDING_LEAST = 64, OUTSTANDING_MOST = 4096, USUAL_TOKENS = 56 };
+
+static uint32_t outstanding_of(const struct trial *trial)
+{
+    uint32_t tokens = trial->texts->tokens == 0 ? USUAL_TOKENS : trial->texts->tokens;
+    uint32_t count = OUTSTANDING_TOKENS / tokens;
+    if (trial->outstanding > 0)
+        return trial->outstanding;
+    return count < OUTSTANDING_LEAST ? OUTSTANDING_LEAST : count > OUTSTANDING_MOST ? OUTSTANDING_MOST : count;
+}
+
+static enum status run(const struct trial *trial, struct load *load, struct child *daemon, struct trial_result *out,
+                       struct err *err)
+{
+    TRY(stage_daemon(trial->stage, trial->flags, daemon, err));
+    TRY(load_warm_up(load, err));
+    TRY(load_run(load, &out->load, err));
+    TRY(stage_end_daemon(daemon, &out->counts, err));
+    out->mean_tokens = out->counts.tokens / out->counts.rows;
+    out->cpu_s = daemon->cpu_s;
+    out->peak_mb = daemon->peak_mb;
+    return stage_clear(trial->stage, "*", err);
+}
+
+enum status trial_run(const struct trial *trial, struct trial_result *out, struct err *err)
+{
+    struct child daemon = {0};
+    struct arrivals arrivals = {0};
+    struct load load = {.stage = trial->stage,
+                        .texts = trial->texts,
+                        .encoding = "f32",
+                        .daemon = &daemon,
+                        .outstanding = outstanding_of(trial),
+                        .for_ns = trial->for_ns};
+    *out = (struct trial_result){0};
+    if (!isnan(trial->offered)) {
+        TRY(arrivals_make(trial->offered, trial->burst == 0 ? 1 : trial->burst, trial->for_ns, 1, &arrivals, err));
+        load.arrivals = &arrivals;
+    }
+    enum status status = run(trial, &load, &daemon, out, err);
+    child_stop(&daemon, SIGKILL, 0);
+    free(arrivals.at_ns);
+    return status;
+}
+
+void trial_free(struct trial_result *result)
+{
+    sample_free(&result->load.latency_ms);
 }

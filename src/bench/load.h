@@ -6,8 +6,11 @@
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 
-#include "bench/arrivals.h"
-#include "bench/sample.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "bench/report.h"
 #include "bench/stage.h"
 #include "bench/texts.h"
 
@@ -38,5 +41,48 @@ MUST_CHECK enum status load_run(const struct load *load, struct load_result *out
 
 /* Sends one request and waits for its reply: the daemon is ready then. Errors: as load_run. */
 MUST_CHECK enum status load_warm_up(const struct load *load, struct err *err);
+
+/* When requests come: schedules made before the run, so that nothing that happens in it can hold back the next one
+ * (an open loop). */
+
+/* A schedule. */
+struct arrivals {
+    uint64_t *at_ns; /* [count], from the beginning of the run on, none before the one before it */
+    size_t count;
+};
+
+/* Arrivals of `rate` a second for `for_ns`: `burst` at once, bursts at independent times (a Poisson process; with a
+ * burst of 1, of requests). At least one comes. Owns: the caller frees at_ns. Errors: STATUS_NO_MEMORY. */
+MUST_CHECK enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t seed, struct arrivals *out,
+                                     struct err *err);
+
+/* One run with a daemon of its own: started, warmed up, loaded, ended, its counters read. */
+
+/* What is tried. */
+struct trial {
+    struct stage *stage;
+    const struct texts *texts;
+    const char *const *flags; /* of the daemon */
+    double offered;           /* requests in a second, at random; NAN: as many as it takes */
+    uint32_t burst;           /* so many at once; 0 and 1: one by one */
+    uint32_t outstanding;     /* where it takes what it can: so many wait; 0: by the length of the texts */
+    uint64_t for_ns;
+};
+
+/* What it gave. */
+struct trial_result {
+    struct load_result load;
+    struct daemon_counts counts;
+    double mean_tokens;    /* of a text */
+    double cpu_s, peak_mb; /* of the daemon, its start included */
+};
+
+/* Starts a daemon, sends the load, ends the daemon. Owns: the caller ends the result with trial_free, also after an
+ * error.
+ * Errors: those of stage_daemon, load_run and stage_end_daemon. */
+MUST_CHECK enum status trial_run(const struct trial *trial, struct trial_result *out, struct err *err);
+
+/* Frees the latencies. */
+void trial_free(struct trial_result *result);
 
 #endif

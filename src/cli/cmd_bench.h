@@ -2,7 +2,7 @@
 #ifndef CLI_CMD_BENCH_H
 #define CLI_CMD_BENCH_H
 
-#include "bench/sheet.h"
+#include "bench/report.h"
 #include "cli/command.h"
 
 /* The row of --json in a table of own settings; `own` is their struct, with a field `json`. */

@@ -8,8 +8,7 @@
 
 #include "base/clock.h"
 #include "bench/engine.h"
-#include "bench/numbers.h"
-#include "bench/passes.h"
+#include "bench/report.h"
 #include "cli/cmd_bench.h"
 #include "engine/cpu/gemm_onednn.h"
 #include "serve/devices.h"

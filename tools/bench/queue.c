@@ -18,8 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bench/numbers.h"
-#include "bench/sample.h"
+#include "bench/report.h"
 #include "ceiling.h"
 #include "cli/cmd_bench.h"
 #include "serve/config.h"

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bench/process.h"
-#include "bench/sample.h"
+#include "bench/stage.h"
+#include "bench/report.h"
 #include "bench/texts.h"
 #include "cli/cmd_bench.h"
 #include "serve/config.h"

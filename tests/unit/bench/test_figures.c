@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bench/arrivals.h"
-#include "bench/numbers.h"
-#include "bench/sample.h"
-#include "bench/sheet.h"
+#include "bench/load.h"
+#include "bench/report.h"
 #include "harness.h"
 
 static void quantiles_are_values_that_were_measured(void **state)

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bench/child.h"
-#include "bench/turns.h"
+#include "bench/stage.h"
+#include "bench/engine.h"
 #include "harness.h"
 
 struct counts {

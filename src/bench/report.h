@@ -1,11 +1,12 @@
 /* What a benchmark found: single facts and tables, shown line by line as they are found, and kept as JSON.
  *
  * The same columns make both, so a figure cannot be in one and not in the other. */
-#ifndef BENCH_SHEET_H
-#define BENCH_SHEET_H
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/buffer.h"
@@ -55,5 +56,43 @@ void sheet_row(struct sheet *sheet, const struct cell *cells);
 /* Writes the JSON to a file, to standard output for "-", or nowhere for NULL.
  * Errors: STATUS_NO_MEMORY, or what errno says. */
 MUST_CHECK enum status sheet_end(struct sheet *sheet, const char *path, struct err *err);
+
+/* Lists of whole numbers in an option: "16,64,256". */
+
+enum { NUMBERS_MAX = 16 };
+
+/* A list that was read. */
+struct numbers {
+    int64_t items[NUMBERS_MAX];
+    size_t count;
+};
+
+/* Reads 1 to NUMBERS_MAX numbers from `least` to `most`; `option` names the option in messages.
+ * Errors: STATUS_BAD_INPUT. */
+MUST_CHECK enum status numbers_parse(const char *option, const char *text, int64_t least, int64_t most,
+                                     struct numbers *out, struct err *err);
+
+/* Reads a list of words, each one of `known` (ended by NULL), into their places there. Errors: STATUS_BAD_INPUT. */
+MUST_CHECK enum status numbers_parse_words(const char *option, const char *text, const char *const *known,
+                                           struct numbers *out, struct err *err);
+
+/* Measured values, kept one by one: percentiles are read off, not estimated. Zero-initialise to start. */
+
+/* Values, in the order of their coming until a quantile is asked for. */
+struct sample {
+    double *values; /* [count] */
+    size_t count, capacity;
+    bool broken; /* memory ran out, and values are missing */
+    bool sorted;
+};
+
+/* Adds a value. Errors: the sample is broken. */
+void sample_add(struct sample *sample, double value);
+
+/* Frees the values and leaves an empty sample. */
+void sample_free(struct sample *sample);
+
+/* The smallest value that a share `q` of all values does not exceed (0.5: the median); NAN without values. */
+double sample_quantile(struct sample *sample, double q);
 
 #endif
