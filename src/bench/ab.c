@@ -18,7 +18,7 @@ enum way { OFF, FIFO, SORTED, PACKED };
 
 struct bench {
     const struct bench_ab_options *options;
-    struct sheet *sheet;
+    struct report *report;
     struct stage stage;
     struct model *model;
     struct texts texts;
@@ -29,7 +29,7 @@ struct bench {
 };
 
 static const struct column columns[] = {
-    {"way", "batches", SHEET_TEXT},  {"window_ms", "window", 0},        {"arrivals", "arrivals", SHEET_TEXT},
+    {"way", "batches", REPORT_TEXT}, {"window_ms", "window", 0},        {"arrivals", "arrivals", REPORT_TEXT},
     {"load", "load %", 0},           {"offered_per_s", "offered/s", 1}, {"requests", "requests", 0},
     {"errors", "errors", 0},         {"doubled", "doubled", 0},         {"texts_per_s", "texts/s", 1},
     {"p50_ms", "p50 ms", 2},         {"p99_ms", "p99 ms", 2},           {"batch_rows", "a batch", 2},
@@ -49,24 +49,24 @@ static void add_row(struct bench *bench, const struct point *point, const struct
 {
     struct load_result *load = &result->load;
     const struct daemon_counts *counts = &result->counts;
-    sheet_row(bench->sheet, (struct cell[]){{way_names[point->way], 0},
-                                            {NULL, (double)point->window_ms},
-                                            {isnan(point->load) ? "full"
-                                             : point->burst     ? "bursts"
-                                                                : "random",
-                                             0},
-                                            {NULL, point->load},
-                                            {NULL, trial->offered},
-                                            {NULL, (double)load->sent},
-                                            {NULL, (double)load->failed},
-                                            {NULL, (double)load->doubled},
-                                            {NULL, load->texts_per_s},
-                                            {NULL, sample_quantile(&load->latency_ms, 0.5)},
-                                            {NULL, sample_quantile(&load->latency_ms, 0.99)},
-                                            {NULL, counts->rows / counts->batches},
-                                            {NULL, 1 - counts->tokens / counts->computed_tokens},
-                                            {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
-                                            {NULL, bench->price_per_hour / 3600 / load->texts_per_s * 1000}});
+    report_row(bench->report, (struct cell[]){{way_names[point->way], 0},
+                                              {NULL, (double)point->window_ms},
+                                              {isnan(point->load) ? "full"
+                                               : point->burst     ? "bursts"
+                                                                  : "random",
+                                               0},
+                                              {NULL, point->load},
+                                              {NULL, trial->offered},
+                                              {NULL, (double)load->sent},
+                                              {NULL, (double)load->failed},
+                                              {NULL, (double)load->doubled},
+                                              {NULL, load->texts_per_s},
+                                              {NULL, sample_quantile(&load->latency_ms, 0.5)},
+                                              {NULL, sample_quantile(&load->latency_ms, 0.99)},
+                                              {NULL, counts->rows / counts->batches},
+                                              {NULL, 1 - counts->tokens / counts->computed_tokens},
+                                              {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
+                                              {NULL, bench->price_per_hour / 3600 / load->texts_per_s * 1000}});
 }
 
 /* The daemon's flags for a point. Fixed batches are cut by their rows only: nothing else may end them. */
@@ -165,11 +165,11 @@ static enum status run(struct bench *bench, const struct config *config, const v
     else
         TRY(texts_open(bench->model, (uint32_t)options->tokens, &bench->texts, err));
     TRY(stage_open(&bench->stage, config, false, stop, err));
-    sheet_text(bench->sheet, "model", bench->model->name);
-    sheet_number(bench->sheet, "threads", bench->threads, 0);
-    sheet_number(bench->sheet, "tokens", (double)options->tokens, 0);
-    sheet_number(bench->sheet, "price_per_hour", bench->price_per_hour, 4);
-    sheet_table(bench->sheet, "runs", columns, sizeof columns / sizeof columns[0]);
+    report_text(bench->report, "model", bench->model->name);
+    report_number(bench->report, "threads", bench->threads, 0);
+    report_number(bench->report, "tokens", (double)options->tokens, 0);
+    report_number(bench->report, "price_per_hour", bench->price_per_hour, 4);
+    report_table(bench->report, "runs", columns, sizeof columns / sizeof columns[0]);
     TRY(measure(bench, &best, &bench->capacity, err));
     for (size_t i = 0; i < bench->ways.count; i++) {
         enum way way = (enum way)bench->ways.items[i];
@@ -181,9 +181,9 @@ static enum status run(struct bench *bench, const struct config *config, const v
 }
 
 enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
-                     const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err)
+                     const volatile sig_atomic_t *stop, struct report *report, struct err *err)
 {
-    struct bench bench = {.options = options, .sheet = sheet, .threads = config_threads(config)};
+    struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     texts_close(&bench.texts);

@@ -9,7 +9,7 @@
 
 struct bench {
     const struct bench_e2e_options *options;
-    struct sheet *sheet;
+    struct report *report;
     struct stage stage;
     struct model *model;
     unsigned threads;
@@ -18,8 +18,8 @@ struct bench {
 };
 
 static const struct column run_columns[] = {
-    {"tokens", "tokens", 0},         {"batching", "batching", SHEET_TEXT},
-    {"load", "load", SHEET_TEXT},    {"offered_per_s", "offered/s", 1},
+    {"tokens", "tokens", 0},         {"batching", "batching", REPORT_TEXT},
+    {"load", "load", REPORT_TEXT},   {"offered_per_s", "offered/s", 1},
     {"requests", "requests", 0},     {"errors", "errors", 0},
     {"doubled", "doubled", 0},       {"texts_per_s", "texts/s", 1},
     {"tokens_per_s", "tokens/s", 0}, {"p50_ms", "p50 ms", 2},
@@ -33,21 +33,21 @@ static void add_row(struct bench *bench, uint32_t tokens, bool batching, const s
 {
     struct load_result *load = &result->load;
     const struct daemon_counts *counts = &result->counts;
-    sheet_row(bench->sheet, (struct cell[]){{NULL, tokens > 0 ? tokens : result->mean_tokens},
-                                            {batching ? "on" : "off", 0},
-                                            {isnan(trial->offered) ? "full" : "random", 0},
-                                            {NULL, trial->offered},
-                                            {NULL, (double)load->sent},
-                                            {NULL, (double)load->failed},
-                                            {NULL, (double)load->doubled},
-                                            {NULL, load->texts_per_s},
-                                            {NULL, load->texts_per_s * result->mean_tokens},
-                                            {NULL, sample_quantile(&load->latency_ms, 0.5)},
-                                            {NULL, sample_quantile(&load->latency_ms, 0.99)},
-                                            {NULL, counts->rows / counts->batches},
-                                            {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
-                                            {NULL, 1e6 * result->cpu_s / (double)load->sent},
-                                            {NULL, result->peak_mb}});
+    report_row(bench->report, (struct cell[]){{NULL, tokens > 0 ? tokens : result->mean_tokens},
+                                              {batching ? "on" : "off", 0},
+                                              {isnan(trial->offered) ? "full" : "random", 0},
+                                              {NULL, trial->offered},
+                                              {NULL, (double)load->sent},
+                                              {NULL, (double)load->failed},
+                                              {NULL, (double)load->doubled},
+                                              {NULL, load->texts_per_s},
+                                              {NULL, load->texts_per_s * result->mean_tokens},
+                                              {NULL, sample_quantile(&load->latency_ms, 0.5)},
+                                              {NULL, sample_quantile(&load->latency_ms, 0.99)},
+                                              {NULL, counts->rows / counts->batches},
+                                              {NULL, counts->busy_ms / 1000 / bench->threads / load->seconds},
+                                              {NULL, 1e6 * result->cpu_s / (double)load->sent},
+                                              {NULL, result->peak_mb}});
 }
 
 static enum status measure(struct bench *bench, const struct texts *texts, bool batching, double offered,
@@ -98,12 +98,12 @@ static const struct column ratio_columns[] = {
 
 static void compare(struct bench *bench)
 {
-    sheet_table(bench->sheet, "batching", ratio_columns, sizeof ratio_columns / sizeof ratio_columns[0]);
+    report_table(bench->report, "batching", ratio_columns, sizeof ratio_columns / sizeof ratio_columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++)
-        sheet_row(bench->sheet, (struct cell[]){{NULL, (double)bench->lengths.items[i]},
-                                                {NULL, bench->on[i]},
-                                                {NULL, bench->off[i]},
-                                                {NULL, bench->on[i] / bench->off[i]}});
+        report_row(bench->report, (struct cell[]){{NULL, (double)bench->lengths.items[i]},
+                                                  {NULL, bench->on[i]},
+                                                  {NULL, bench->off[i]},
+                                                  {NULL, bench->on[i] / bench->off[i]}});
 }
 
 static enum status run(struct bench *bench, const struct config *config, const volatile sig_atomic_t *stop,
@@ -114,9 +114,9 @@ static enum status run(struct bench *bench, const struct config *config, const v
     TRY(config_model(config, &bench->model, err));
     model_release_weights(bench->model);
     TRY(stage_open(&bench->stage, config, options->appendonly, stop, err));
-    sheet_text(bench->sheet, "model", bench->model->name);
-    sheet_number(bench->sheet, "threads", bench->threads, 0);
-    sheet_table(bench->sheet, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
+    report_text(bench->report, "model", bench->model->name);
+    report_number(bench->report, "threads", bench->threads, 0);
+    report_table(bench->report, "runs", run_columns, sizeof run_columns / sizeof run_columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++)
         TRY(measure_length(bench, i, err));
     if (options->alone)
@@ -125,9 +125,9 @@ static enum status run(struct bench *bench, const struct config *config, const v
 }
 
 enum status bench_e2e(const struct config *config, const struct bench_e2e_options *options,
-                      const volatile sig_atomic_t *stop, struct sheet *sheet, struct err *err)
+                      const volatile sig_atomic_t *stop, struct report *report, struct err *err)
 {
-    struct bench bench = {.options = options, .sheet = sheet, .threads = config_threads(config)};
+    struct bench bench = {.options = options, .report = report, .threads = config_threads(config)};
     enum status status = run(&bench, config, stop, err);
     stage_close(&bench.stage);
     if (bench.model != NULL)

@@ -20,8 +20,8 @@
 
 /* ---- the same work over and over on several threads ---- */
 
-/* All threads begin to count together, when the slowest is ready; each divides by its own time, so that nobody's last
- * turn is lost. */
+/* All threads begin to count together, when the slowest is ready. Each divides by its own time, so that its last run
+ * counts whole. */
 
 struct gate {
     pthread_mutex_t lock;
@@ -32,7 +32,7 @@ struct gate {
 
 struct runner {
     pthread_t thread;
-    const struct turns *turns;
+    const struct workload *workload;
     struct gate *gate;
     uint64_t for_ns;
     double rate;
@@ -68,30 +68,31 @@ static void leave_gate(struct gate *gate, unsigned count)
 static void *run_thread(void *argument)
 {
     struct runner *runner = argument;
-    const struct turns *turns = runner->turns;
+    const struct workload *workload = runner->workload;
     void *state = NULL;
-    runner->status = turns->open(turns->context, &state, &runner->err);
+    runner->status = workload->open(workload->context, &state, &runner->err);
     if (runner->status == STATUS_OK)
-        runner->status = turns->turn(state, &runner->err);
+        runner->status = workload->run(state, &runner->err);
     if (pass_gate(runner->gate, runner->status == STATUS_OK)) {
         double done = 0;
         uint64_t begin = clock_now_ns(), now = begin;
         for (; runner->status == STATUS_OK && now - begin < runner->for_ns; now = clock_now_ns(), done++)
-            runner->status = turns->turn(state, &runner->err);
+            runner->status = workload->run(state, &runner->err);
         runner->rate = done * 1e9 / (double)(now - begin);
     }
-    turns->close(state);
+    workload->close(state);
     return NULL;
 }
 
-enum status turns_measure(const struct turns *turns, unsigned threads, uint64_t for_ns, double *rate, struct err *err)
+enum status workload_measure(const struct workload *workload, unsigned threads, uint64_t for_ns, double *rate,
+                             struct err *err)
 {
-    struct runner runners[TURNS_THREADS_MAX];
+    struct runner runners[WORKLOAD_THREADS_MAX];
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, threads, false};
     enum status status = STATUS_OK;
     unsigned started = 0;
     for (; started < threads; started++) {
-        runners[started] = (struct runner){.turns = turns, .gate = &gate, .for_ns = for_ns};
+        runners[started] = (struct runner){.workload = workload, .gate = &gate, .for_ns = for_ns};
         if (pthread_create(&runners[started].thread, NULL, run_thread, &runners[started]) != 0)
             break;
     }
@@ -182,13 +183,13 @@ static enum status pass(struct pass_state *state, const struct engine_batch *bat
     return status == STATUS_NON_FINITE ? STATUS_OK : status;
 }
 
-static enum status turn(void *of, struct err *err)
+static enum status run_once(void *of, struct err *err)
 {
     struct pass_state *state = of;
     return pass(state, &state->batch, err);
 }
 
-static enum status turn_one_by_one(void *of, struct err *err)
+static enum status run_one_by_one(void *of, struct err *err)
 {
     struct pass_state *state = of;
     const uint32_t start = 0;
@@ -214,14 +215,14 @@ static void close_state(void *of)
     free(state);
 }
 
-struct turns passes_turns(struct passes *passes)
+struct workload passes_workload(struct passes *passes)
 {
-    return (struct turns){open_state, turn, close_state, passes};
+    return (struct workload){open_state, run_once, close_state, passes};
 }
 
-struct turns passes_turns_one_by_one(struct passes *passes)
+struct workload passes_workload_one_by_one(struct passes *passes)
 {
-    return (struct turns){open_state, turn_one_by_one, close_state, passes};
+    return (struct workload){open_state, run_one_by_one, close_state, passes};
 }
 
 enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
@@ -230,11 +231,11 @@ enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, 
     void *state = NULL;
     enum status status = open_state(passes, &state, err);
     if (status == STATUS_OK)
-        status = turn(state, err); /* to warm up */
+        status = run_once(state, err); /* to warm up */
     uint64_t now = clock_now_ns(), ends = now + for_ns;
     for (unsigned count = 0; status == STATUS_OK && (now < ends || count < times); count++) {
         uint64_t begin = now, begin_cpu = clock_thread_ns();
-        status = turn(state, err);
+        status = run_once(state, err);
         sample_add(cpu_ms, (double)(clock_thread_ns() - begin_cpu) / NS_PER_MS);
         now = clock_now_ns();
         sample_add(took_ms, (double)(now - begin) / NS_PER_MS);
@@ -251,7 +252,7 @@ enum { MIXED_ROWS = 32, POINTS = 3 * NUMBERS_MAX, PASS_TOKENS = 1024, HELPED_TOK
 
 struct bench {
     const struct bench_engine_options *options;
-    struct sheet *sheet;
+    struct report *report;
     struct model *model;
     struct engine *engine;
     struct numbers lengths;
@@ -278,12 +279,12 @@ static enum status open_engine(struct bench *bench, const struct config *config,
     TRY(engine_open(bench->model, &options, &bench->engine, err));
     uint64_t ready = clock_now_ns();
     model_release_weights(bench->model);
-    sheet_text(bench->sheet, "model", bench->model->name);
-    sheet_text(bench->sheet, "backend", engine_backend(bench->engine));
-    sheet_text(bench->sheet, "precision", precision_name(engine_precision(bench->engine)));
-    sheet_number(bench->sheet, "model_open_ms", (double)(opened - begin) / NS_PER_MS, 1);
-    sheet_number(bench->sheet, "engine_open_ms", (double)(ready - opened) / NS_PER_MS, 1);
-    sheet_number(bench->sheet, "weight_mb", (double)engine_weight_bytes(bench->engine) / 1e6, 1);
+    report_text(bench->report, "model", bench->model->name);
+    report_text(bench->report, "backend", engine_backend(bench->engine));
+    report_text(bench->report, "precision", precision_name(engine_precision(bench->engine)));
+    report_number(bench->report, "model_open_ms", (double)(opened - begin) / NS_PER_MS, 1);
+    report_number(bench->report, "engine_open_ms", (double)(ready - opened) / NS_PER_MS, 1);
+    report_number(bench->report, "weight_mb", (double)engine_weight_bytes(bench->engine) / 1e6, 1);
     return STATUS_OK;
 }
 
@@ -301,11 +302,11 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
     struct passes passes;
     rows = rows == 0 ? 1 : rows;
     enum status status = passes_open_even(&passes, bench->engine, bench->model, rows, length, err);
-    struct turns engine = passes_turns(&passes);
+    struct workload engine = passes_workload(&passes);
     double best = 0;
     for (int64_t round = 0; round < options->rounds && status == STATUS_OK; round++) {
         double rate;
-        status = turns_measure(&engine, threads, round_ns, &rate, err);
+        status = workload_measure(&engine, threads, round_ns, &rate, err);
         best = fmax(best, rate);
     }
     passes_close(&passes);
@@ -313,19 +314,19 @@ static enum status measure_batches(struct bench *bench, unsigned threads, uint32
         return status;
     double texts = best * rows, gflops = texts * length * bench_engine_operations(bench->model, length) / 1e9;
     double batch_ms = 1000 * threads / best;
-    sheet_row(bench->sheet, (struct cell[]){{NULL, threads},
-                                            {NULL, length},
-                                            {NULL, rows},
-                                            {NULL, texts},
-                                            {NULL, texts * length},
-                                            {NULL, batch_ms},
-                                            {NULL, gflops}});
+    report_row(bench->report, (struct cell[]){{NULL, threads},
+                                              {NULL, length},
+                                              {NULL, rows},
+                                              {NULL, texts},
+                                              {NULL, texts * length},
+                                              {NULL, batch_ms},
+                                              {NULL, gflops}});
     return STATUS_OK;
 }
 
 static enum status batches(struct bench *bench, unsigned most, struct err *err)
 {
-    sheet_table(bench->sheet, "batches", batch_columns, sizeof batch_columns / sizeof batch_columns[0]);
+    report_table(bench->report, "batches", batch_columns, sizeof batch_columns / sizeof batch_columns[0]);
     for (unsigned threads = 1;; threads = 2 * threads < most ? 2 * threads : most) {
         for (size_t i = 0; i < bench->lengths.count; i++)
             TRY(measure_batches(bench, threads, (uint32_t)bench->lengths.items[i], err));
@@ -334,7 +335,7 @@ static enum status batches(struct bench *bench, unsigned most, struct err *err)
     }
 }
 
-static const struct column mixed_columns[] = {{"way", "mixed", SHEET_TEXT},
+static const struct column mixed_columns[] = {{"way", "mixed", REPORT_TEXT},
                                               {"threads", "threads", 0},
                                               {"rows", "rows", 0},
                                               {"padding_share", "padding", 3},
@@ -364,10 +365,10 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     enum status status = passes_open(&packed, bench->engine, bench->model, lengths, MIXED_ROWS, false, err);
     if (status == STATUS_OK)
         status = passes_open(&padded, bench->engine, bench->model, lengths, MIXED_ROWS, true, err);
-    struct turns ways[] = {passes_turns(&packed), passes_turns(&padded), passes_turns_one_by_one(&packed)};
+    struct workload ways[] = {passes_workload(&packed), passes_workload(&padded), passes_workload_one_by_one(&packed)};
     for (int64_t i = 0; i < 3 * bench->options->rounds && status == STATUS_OK; i++) {
         double rate;
-        status = turns_measure(&ways[i % 3], threads, (uint64_t)bench->options->round_ms * NS_PER_MS, &rate, err);
+        status = workload_measure(&ways[i % 3], threads, (uint64_t)bench->options->round_ms * NS_PER_MS, &rate, err);
         best[i % 3] = fmax(best[i % 3], rate * MIXED_ROWS);
     }
     passes_close(&packed);
@@ -375,10 +376,10 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     if (status != STATUS_OK)
         return status;
     static const char *const names[] = {"packed", "padded", "one by one"};
-    sheet_table(bench->sheet, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
+    report_table(bench->report, "mixed", mixed_columns, sizeof mixed_columns / sizeof mixed_columns[0]);
     for (int i = 0; i < 3; i++)
-        sheet_row(
-            bench->sheet,
+        report_row(
+            bench->report,
             (struct cell[]){
                 {names[i], 0}, {NULL, threads}, {NULL, MIXED_ROWS}, {NULL, i == 1 ? padding : 0}, {NULL, best[i]}});
     return STATUS_OK;
@@ -438,14 +439,15 @@ static const struct column pass_columns[] = {
 
 static void show(const struct bench *bench, struct point *point)
 {
-    sheet_row(bench->sheet, (struct cell[]){{NULL, point->length},
-                                            {NULL, point->rows},
-                                            {NULL, point->parallel == NULL ? 1 : parallel_for_threads(point->parallel)},
-                                            {NULL, (double)point->took.count},
-                                            {NULL, sample_quantile(&point->took, 0.5)},
-                                            {NULL, sample_quantile(&point->took, 0.99)},
-                                            {NULL, sample_quantile(&point->took, 0)},
-                                            {NULL, bench->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
+    report_row(bench->report,
+               (struct cell[]){{NULL, point->length},
+                               {NULL, point->rows},
+                               {NULL, point->parallel == NULL ? 1 : parallel_for_threads(point->parallel)},
+                               {NULL, (double)point->took.count},
+                               {NULL, sample_quantile(&point->took, 0.5)},
+                               {NULL, sample_quantile(&point->took, 0.99)},
+                               {NULL, sample_quantile(&point->took, 0)},
+                               {NULL, bench->cpu ? sample_quantile(&point->cpu, 0) : NAN}});
 }
 
 static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {"squares", "squares", 0},
@@ -457,22 +459,22 @@ static void explain(const struct bench *bench, const struct point *points, unsig
 {
     const struct cost *cost = &bench->calibrated;
     double worst = 0;
-    sheet_table(bench->sheet, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
+    report_table(bench->report, "cost", cost_columns, sizeof cost_columns / sizeof cost_columns[0]);
     for (unsigned i = 0; i < count; i++) {
         double predicted_ns = cost_predict_ns(cost, points[i].shape), error = predicted_ns / points[i].median_ns - 1;
         worst = fmax(worst, points[i].rows > 1 ? fabs(error) : 0);
-        sheet_row(bench->sheet, (struct cell[]){{NULL, points[i].shape.tokens},
-                                                {NULL, points[i].shape.squares},
-                                                {NULL, points[i].shape.helped},
-                                                {NULL, points[i].median_ns / NS_PER_MS},
-                                                {NULL, predicted_ns / NS_PER_MS},
-                                                {NULL, error}});
+        report_row(bench->report, (struct cell[]){{NULL, points[i].shape.tokens},
+                                                  {NULL, points[i].shape.squares},
+                                                  {NULL, points[i].shape.helped},
+                                                  {NULL, points[i].median_ns / NS_PER_MS},
+                                                  {NULL, predicted_ns / NS_PER_MS},
+                                                  {NULL, error}});
     }
-    sheet_number(bench->sheet, "worst_batch_error", worst, 3);
-    sheet_number(bench->sheet, "cost_batch_us", cost->terms[0] / 1e3, 2);
-    sheet_number(bench->sheet, "cost_token_ns", cost->terms[1], 2);
-    sheet_number(bench->sheet, "cost_square_ps", cost->terms[2] * 1e3, 3);
-    sheet_number(bench->sheet, "cost_help", cost->help, 3);
+    report_number(bench->report, "worst_batch_error", worst, 3);
+    report_number(bench->report, "cost_batch_us", cost->terms[0] / 1e3, 2);
+    report_number(bench->report, "cost_token_ns", cost->terms[1], 2);
+    report_number(bench->report, "cost_square_ps", cost->terms[2] * 1e3, 3);
+    report_number(bench->report, "cost_help", cost->help, 3);
 }
 
 /* Passes of one text and of about 1,024 tokens on one thread, short texts also with helpers, and how well a daemon
@@ -486,7 +488,7 @@ static enum status single_passes(struct bench *bench, struct err *err)
         for (unsigned i = 0; i < count && status == STATUS_OK; i++)
             status = measure_point(bench, &points[i], err);
     if (status == STATUS_OK) {
-        sheet_table(bench->sheet, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
+        report_table(bench->report, "passes", pass_columns, sizeof pass_columns / sizeof pass_columns[0]);
         for (unsigned i = 0; i < count; i++) {
             conclude(bench, &points[i]);
             show(bench, &points[i]);
@@ -510,7 +512,7 @@ static enum status run(struct bench *bench, const struct config *config, struct 
             return err_set(err, STATUS_BAD_INPUT, "--tokens %lld: %s takes at most %u tokens",
                            (long long)bench->lengths.items[i], bench->model->name, bench->model->max_tokens);
     bench->cpu = strcmp(engine_backend(bench->engine), "cpu") == 0;
-    threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
+    threads = threads < WORKLOAD_THREADS_MAX ? threads : WORKLOAD_THREADS_MAX;
     const struct cost_source of = {bench->engine, bench->model, threads};
     TRY(cost_calibrate(&of, COST_CALIBRATE_NS, &bench->calibrated, err));
     if (threads > 1 && bench->cpu) {
@@ -520,15 +522,15 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     TRY(batches(bench, threads, err));
     TRY(mixed(bench, threads, err));
     TRY(single_passes(bench, err));
-    sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS"), 1);
-    sheet_number(bench->sheet, "memory_peak_mb", process_memory_mb(getpid(), "VmHWM"), 1);
+    report_number(bench->report, "memory_mb", process_memory_mb(getpid(), "VmRSS"), 1);
+    report_number(bench->report, "memory_peak_mb", process_memory_mb(getpid(), "VmHWM"), 1);
     return STATUS_OK;
 }
 
-enum status bench_engine(const struct config *config, const struct bench_engine_options *options, struct sheet *sheet,
+enum status bench_engine(const struct config *config, const struct bench_engine_options *options, struct report *report,
                          struct err *err)
 {
-    struct bench bench = {.options = options, .sheet = sheet};
+    struct bench bench = {.options = options, .report = report};
     enum status status = run(&bench, config, err);
     parallel_for_close(bench.parallel);
     if (bench.engine != NULL)

@@ -9,26 +9,23 @@
 #include "engine/engine.h"
 #include "serve/config.h"
 
-/* The same work over and over on several threads at once, for a time: how much of it they do in a second. */
-
-/* What a thread does; all three on that thread. `open` fills `state`, also after an error, and `close` takes it. */
-struct turns {
+/* Work that several threads repeat for a time. All three run on the thread; `open` fills `state`, also after an error,
+ * and `close` takes it. */
+struct workload {
     enum status (*open)(void *context, void **state, struct err *err);
-    enum status (*turn)(void *state, struct err *err);
+    enum status (*run)(void *state, struct err *err);
     void (*close)(void *state);
     void *context;
 };
 
-enum { TURNS_THREADS_MAX = 256 };
+enum { WORKLOAD_THREADS_MAX = 256 };
 
-/* Takes turns on `threads` threads (at most TURNS_THREADS_MAX) for `for_ns` after a first turn of each that does not
- * count. `rate`: turns in a second, of all threads together. Errors: of `open` and `turn`; STATUS_IO (no thread). */
-MUST_CHECK enum status turns_measure(const struct turns *turns, unsigned threads, uint64_t for_ns, double *rate,
-                                     struct err *err);
+/* Repeats it on `threads` threads (at most WORKLOAD_THREADS_MAX) for `for_ns`, after a first run of each that does not
+ * count. `rate`: runs per second, of all threads together. Errors: of `open` and `run`; STATUS_IO (no thread). */
+MUST_CHECK enum status workload_measure(const struct workload *workload, unsigned threads, uint64_t for_ns,
+                                        double *rate, struct err *err);
 
-/* Batches for an engine, made up of ids that are all over the vocabulary. */
-
-/* An engine and a batch for it. */
+/* An engine and a batch for it, made up of ids from all over the vocabulary. */
 struct passes {
     struct engine *engine;
     const struct model *model;
@@ -48,11 +45,11 @@ MUST_CHECK enum status passes_open_even(struct passes *passes, struct engine *en
 /* Frees the batch. */
 void passes_close(struct passes *passes);
 
-/* The batch over and over: one pass is a turn. `passes` must outlive them. */
-struct turns passes_turns(struct passes *passes);
+/* Each run is a pass of the batch. `passes` must outlive them. */
+struct workload passes_workload(struct passes *passes);
 
-/* The rows over and over: a pass for each, one after the other, is a turn. */
-struct turns passes_turns_one_by_one(struct passes *passes);
+/* Each run is a pass for each row, one after the other. */
+struct workload passes_workload_one_by_one(struct passes *passes);
 
 /* Runs the batch on one thread for `for_ns`, and so many times at least: adds what each pass took, and what it took of
  * the thread's processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
@@ -72,8 +69,8 @@ struct bench_engine_options {
 /* Operations of the model for a token of a text of so many, products and attention, as papers count them. */
 double bench_engine_operations(const struct model *model, double length);
 
-/* Measures and fills the sheet. Errors: those of model_open and engine_open; STATUS_BAD_INPUT naming an option. */
+/* Measures and fills the report. Errors: those of model_open and engine_open; STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_engine(const struct config *config, const struct bench_engine_options *options,
-                                    struct sheet *sheet, struct err *err);
+                                    struct report *report, struct err *err);
 
 #endif

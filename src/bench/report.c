@@ -35,20 +35,20 @@ static void put_number(struct buffer *json, double value, int decimals)
         buffer_string(json, "null");
 }
 
-static void end_table(struct sheet *sheet)
+static void end_table(struct report *report)
 {
-    if (sheet->columns != NULL)
-        buffer_string(&sheet->json, sheet->first ? "]" : "\n  ]");
-    sheet->columns = NULL;
+    if (report->columns != NULL)
+        buffer_string(&report->json, report->first ? "]" : "\n  ]");
+    report->columns = NULL;
 }
 
 /* The first line of a member of the object. */
-static void begin_member(struct sheet *sheet, const char *key)
+static void begin_member(struct report *report, const char *key)
 {
-    end_table(sheet);
-    buffer_string(&sheet->json, ",\n  ");
-    put_string(&sheet->json, key);
-    buffer_string(&sheet->json, ": ");
+    end_table(report);
+    buffer_string(&report->json, ",\n  ");
+    put_string(&report->json, key);
+    buffer_string(&report->json, ": ");
 }
 
 /* The processor's name as the kernel tells it, or "" where it does not. */
@@ -68,104 +68,104 @@ static void read_processor(char name[128])
         fclose(file);
 }
 
-void sheet_begin(struct sheet *sheet, const char *name, FILE *shown)
+void report_begin(struct report *report, const char *name, FILE *shown)
 {
     char date[32], processor[128];
     struct utsname system = {0};
     time_t now = time(NULL);
     struct tm utc;
-    *sheet = (struct sheet){.shown = shown};
-    buffer_string(&sheet->json, "{\n  \"bench\": ");
-    put_string(&sheet->json, name);
+    *report = (struct report){.shown = shown};
+    buffer_string(&report->json, "{\n  \"bench\": ");
+    put_string(&report->json, name);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
-    sheet_text(sheet, "date", date);
+    report_text(report, "date", date);
     read_processor(processor);
-    sheet_text(sheet, "processor", processor[0] != '\0' || uname(&system) != 0 ? processor : system.machine);
-    sheet_number(sheet, "usable_cpus", engine_default_threads(), 0);
+    report_text(report, "processor", processor[0] != '\0' || uname(&system) != 0 ? processor : system.machine);
+    report_number(report, "usable_cpus", engine_default_threads(), 0);
 }
 
-void sheet_free(struct sheet *sheet)
+void report_free(struct report *report)
 {
-    buffer_free(&sheet->json);
+    buffer_free(&report->json);
 }
 
-void sheet_text(struct sheet *sheet, const char *key, const char *value)
+void report_text(struct report *report, const char *key, const char *value)
 {
-    begin_member(sheet, key);
-    put_string(&sheet->json, value);
-    if (sheet->shown != NULL)
-        fprintf(sheet->shown, "%-*s %s\n", NAME_WIDTH, key, value);
+    begin_member(report, key);
+    put_string(&report->json, value);
+    if (report->shown != NULL)
+        fprintf(report->shown, "%-*s %s\n", NAME_WIDTH, key, value);
 }
 
-void sheet_number(struct sheet *sheet, const char *key, double value, int decimals)
+void report_number(struct report *report, const char *key, double value, int decimals)
 {
-    begin_member(sheet, key);
-    put_number(&sheet->json, value, decimals);
-    if (sheet->shown != NULL)
-        fprintf(sheet->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
+    begin_member(report, key);
+    put_number(&report->json, value, decimals);
+    if (report->shown != NULL)
+        fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
 }
 
 /* Texts stand to the left and numbers to the right of their column. */
-static void show(const struct sheet *sheet, const struct column *column, const char *text)
+static void show(const struct report *report, const struct column *column, const char *text)
 {
     int width = (int)strlen(column->title);
     width = width < COLUMN_WIDTH ? COLUMN_WIDTH : width;
-    fputs(column == sheet->columns ? "" : "  ", sheet->shown);
-    fprintf(sheet->shown, column->decimals == SHEET_TEXT ? "%-*s" : "%*s", width, text);
+    fputs(column == report->columns ? "" : "  ", report->shown);
+    fprintf(report->shown, column->decimals == REPORT_TEXT ? "%-*s" : "%*s", width, text);
 }
 
-void sheet_table(struct sheet *sheet, const char *key, const struct column *columns, size_t count)
+void report_table(struct report *report, const char *key, const struct column *columns, size_t count)
 {
-    begin_member(sheet, key);
-    buffer_string(&sheet->json, "[");
-    sheet->columns = columns;
-    sheet->column_count = count;
-    sheet->first = true;
-    if (sheet->shown == NULL)
+    begin_member(report, key);
+    buffer_string(&report->json, "[");
+    report->columns = columns;
+    report->column_count = count;
+    report->first = true;
+    if (report->shown == NULL)
         return;
-    putc('\n', sheet->shown);
+    putc('\n', report->shown);
     for (size_t i = 0; i < count; i++)
-        show(sheet, &columns[i], columns[i].title);
-    putc('\n', sheet->shown);
+        show(report, &columns[i], columns[i].title);
+    putc('\n', report->shown);
 }
 
-static void show_row(const struct sheet *sheet, const struct cell *cells)
+static void show_row(const struct report *report, const struct cell *cells)
 {
-    for (size_t i = 0; i < sheet->column_count; i++) {
-        const struct column *column = &sheet->columns[i];
+    for (size_t i = 0; i < report->column_count; i++) {
+        const struct column *column = &report->columns[i];
         char number[64] = "-";
         if (isfinite(cells[i].number))
             snprintf(number, sizeof number, "%.*f", column->decimals, cells[i].number);
-        show(sheet, column, column->decimals == SHEET_TEXT ? cells[i].text : number);
+        show(report, column, column->decimals == REPORT_TEXT ? cells[i].text : number);
     }
-    putc('\n', sheet->shown);
-    fflush(sheet->shown);
+    putc('\n', report->shown);
+    fflush(report->shown);
 }
 
-void sheet_row(struct sheet *sheet, const struct cell *cells)
+void report_row(struct report *report, const struct cell *cells)
 {
-    buffer_string(&sheet->json, sheet->first ? "\n    {" : ",\n    {");
-    sheet->first = false;
-    for (size_t i = 0; i < sheet->column_count; i++) {
-        const struct column *column = &sheet->columns[i];
-        buffer_string(&sheet->json, i == 0 ? "" : ", ");
-        put_string(&sheet->json, column->key);
-        buffer_string(&sheet->json, ": ");
-        if (column->decimals == SHEET_TEXT)
-            put_string(&sheet->json, cells[i].text);
+    buffer_string(&report->json, report->first ? "\n    {" : ",\n    {");
+    report->first = false;
+    for (size_t i = 0; i < report->column_count; i++) {
+        const struct column *column = &report->columns[i];
+        buffer_string(&report->json, i == 0 ? "" : ", ");
+        put_string(&report->json, column->key);
+        buffer_string(&report->json, ": ");
+        if (column->decimals == REPORT_TEXT)
+            put_string(&report->json, cells[i].text);
         else
-            put_number(&sheet->json, cells[i].number, column->decimals);
+            put_number(&report->json, cells[i].number, column->decimals);
     }
-    buffer_string(&sheet->json, "}");
-    if (sheet->shown != NULL)
-        show_row(sheet, cells);
+    buffer_string(&report->json, "}");
+    if (report->shown != NULL)
+        show_row(report, cells);
 }
 
-enum status sheet_end(struct sheet *sheet, const char *path, struct err *err)
+enum status report_end(struct report *report, const char *path, struct err *err)
 {
-    end_table(sheet);
-    buffer_string(&sheet->json, "\n}\n");
-    if (!buffer_ok(&sheet->json))
+    end_table(report);
+    buffer_string(&report->json, "\n}\n");
+    if (!buffer_ok(&report->json))
         return err_set(err, STATUS_NO_MEMORY, "no memory for what was measured");
     if (path == NULL)
         return STATUS_OK;
@@ -173,7 +173,7 @@ enum status sheet_end(struct sheet *sheet, const char *path, struct err *err)
     FILE *file = standard ? stdout : fopen(path, "w");
     if (file == NULL)
         return err_set_errno(err, "cannot write %s", path);
-    bool written = fwrite(sheet->json.data, 1, sheet->json.length, file) == sheet->json.length;
+    bool written = fwrite(report->json.data, 1, report->json.length, file) == report->json.length;
     if ((standard ? fflush(file) : fclose(file)) != 0 || !written)
         return err_set_errno(err, "cannot write %s", path);
     return STATUS_OK;

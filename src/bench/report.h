@@ -16,10 +16,10 @@
 struct column {
     const char *key;   /* in JSON */
     const char *title; /* on a terminal */
-    int decimals;      /* SHEET_TEXT: texts */
+    int decimals;      /* REPORT_TEXT: texts */
 };
 
-enum { SHEET_TEXT = -1 };
+enum { REPORT_TEXT = -1 };
 
 /* Of a column: its text, or its number. NAN: not known, "-" on a terminal and null in JSON. */
 struct cell {
@@ -28,7 +28,7 @@ struct cell {
 };
 
 /* What was found so far. */
-struct sheet {
+struct report {
     FILE *shown; /* NULL: nobody looks */
     struct buffer json;
     const struct column *columns; /* [column_count] of the table that is being filled; NULL: none is */
@@ -37,25 +37,25 @@ struct sheet {
 };
 
 /* Begins with the name of the benchmark and the machine that it runs on.
- * Owns: the caller ends the sheet with sheet_free. */
-void sheet_begin(struct sheet *sheet, const char *name, FILE *shown);
+ * Owns: the caller ends the report with report_free. */
+void report_begin(struct report *report, const char *name, FILE *shown);
 
 /* Frees the JSON. */
-void sheet_free(struct sheet *sheet);
+void report_free(struct report *report);
 
 /* Adds a fact: a text, or a number with so many decimals. Ends the table before it. */
-void sheet_text(struct sheet *sheet, const char *key, const char *value);
-void sheet_number(struct sheet *sheet, const char *key, double value, int decimals);
+void report_text(struct report *report, const char *key, const char *value);
+void report_number(struct report *report, const char *key, double value, int decimals);
 
 /* Begins a table; what comes next are its rows. `columns` [count] lives as long as the table. */
-void sheet_table(struct sheet *sheet, const char *key, const struct column *columns, size_t count);
+void report_table(struct report *report, const char *key, const struct column *columns, size_t count);
 
 /* Adds a row to the table. Shapes: cells [count], as many as there are columns. */
-void sheet_row(struct sheet *sheet, const struct cell *cells);
+void report_row(struct report *report, const struct cell *cells);
 
 /* Writes the JSON to a file, to standard output for "-", or nowhere for NULL.
  * Errors: STATUS_NO_MEMORY, or what errno says. */
-MUST_CHECK enum status sheet_end(struct sheet *sheet, const char *path, struct err *err);
+MUST_CHECK enum status report_end(struct report *report, const char *path, struct err *err);
 
 /* Lists of whole numbers in an option: "16,64,256". */
 

@@ -23,16 +23,16 @@ static const char *json_of(const struct invocation *invocation)
 int bench_run(struct invocation *invocation)
 {
     const char *json = json_of(invocation);
-    struct sheet sheet;
+    struct report figures;
     struct err err;
     log_setup(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
     signal(SIGPIPE, SIG_IGN);
-    sheet_begin(&sheet, invocation->command->name + strlen("bench "),
-                json != NULL && strcmp(json, "-") == 0 ? NULL : stdout);
-    enum status status = invocation->command->measure(invocation, &sheet, &err);
+    report_begin(&figures, invocation->command->name + strlen("bench "),
+                 json != NULL && strcmp(json, "-") == 0 ? NULL : stdout);
+    enum status status = invocation->command->measure(invocation, &figures, &err);
     if (status == STATUS_OK)
-        status = sheet_end(&sheet, json, &err);
-    sheet_free(&sheet);
+        status = report_end(&figures, json, &err);
+    report_free(&figures);
     return status == STATUS_OK ? EX_OK : report(invocation, &err);
 }
 
@@ -52,9 +52,9 @@ static const struct setting engine_settings[] = {
 };
 /* clang-format on */
 
-static enum status measure_engine(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+static enum status measure_engine(const struct invocation *invocation, struct report *report, struct err *err)
 {
-    return bench_engine(&invocation->config, invocation->own, sheet, err);
+    return bench_engine(&invocation->config, invocation->own, report, err);
 }
 
 const struct subcommand command_bench_engine = {
@@ -90,9 +90,9 @@ static const struct setting e2e_settings[] = {
 };
 /* clang-format on */
 
-static enum status measure_e2e(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+static enum status measure_e2e(const struct invocation *invocation, struct report *report, struct err *err)
 {
-    return bench_e2e(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
+    return bench_e2e(&invocation->config, invocation->own, interrupt_listen(), report, err);
 }
 
 const struct subcommand command_bench_e2e = {
@@ -132,9 +132,9 @@ static const struct setting ab_settings[] = {
 };
 /* clang-format on */
 
-static enum status measure_ab(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+static enum status measure_ab(const struct invocation *invocation, struct report *report, struct err *err)
 {
-    return bench_ab(&invocation->config, invocation->own, interrupt_listen(), sheet, err);
+    return bench_ab(&invocation->config, invocation->own, interrupt_listen(), report, err);
 }
 
 const struct subcommand command_bench_ab = {

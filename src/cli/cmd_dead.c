@@ -69,9 +69,9 @@ static enum status read_page(struct session *session, const char *from, const ch
 
 /* Shows each letter that the filter lets through, the oldest first, up to those buried when this began; `visit` may
  * remove letters. Errors: those of the commands and of `visit`, which ends the walk. */
-static enum status letters_walk(struct session *session, const struct letter_filter *filter, void *context,
-                                enum status (*visit)(void *context, const struct letter *letter, struct err *err),
-                                struct err *err)
+static enum status each_letter(struct session *session, const struct letter_filter *filter, void *context,
+                               enum status (*visit)(void *context, const struct letter *letter, struct err *err),
+                               struct err *err)
 {
     char from[64], to[64];
     uint64_t now = session->redis_ms;
@@ -99,10 +99,10 @@ static enum status letters_walk(struct session *session, const struct letter_fil
     return STATUS_OK;
 }
 
-/* Shows one letter by its id. Errors: STATUS_NOT_FOUND; else as letters_walk. */
-static enum status letters_find(struct session *session, const char *id, void *context,
-                                enum status (*visit)(void *context, const struct letter *letter, struct err *err),
-                                struct err *err)
+/* Shows one letter by its id. Errors: STATUS_NOT_FOUND; else as each_letter. */
+static enum status one_letter(struct session *session, const char *id, void *context,
+                              enum status (*visit)(void *context, const struct letter *letter, struct err *err),
+                              struct err *err)
 {
     struct resp_value *page;
     TRY(read_page(session, id, id, &page, err));
@@ -125,9 +125,9 @@ static const struct setting own_settings[] = {
     {OWN(code), .type = SETTING_TEXT, .value = "CODE", .help = "only letters of this code: poison, internal, timeout, ..."},
     {OWN(id), .type = SETTING_TEXT, .value = "ID", .help = "only the letters of the request with this id or name"},
     {OWN(older_than), .type = SETTING_TEXT, .value = "SPAN", .help = "only what was buried at least so long ago: 90s, 2h, 7d",
-        .accepts = span_is, .expects = SPAN_EXPECTS},
+        .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(newer_than), .type = SETTING_TEXT, .value = "SPAN", .help = "only what was buried at most so long ago",
-        .accepts = span_is, .expects = SPAN_EXPECTS},
+        .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(all), .type = SETTING_SWITCH, .fallback = "false", .help = "all letters that the filters let through: needed without LETTER"},
     {OWN(dry_run), .type = SETTING_SWITCH, .fallback = "false", .help = "only list what would be done"},
     {OWN(json), .type = SETTING_SWITCH, .fallback = "false", .help = "list: a line of JSON for each letter"},
@@ -182,7 +182,7 @@ static enum status list_letter(void *context, const struct letter *letter, struc
 {
     (void)err;
     struct work *work = context;
-    char age[SPAN_TEXT];
+    char age[DURATION_TEXT];
     work->done++;
     if (work->json) {
         list_json(work->session, letter);
@@ -196,7 +196,7 @@ static enum status list_letter(void *context, const struct letter *letter, struc
     print_field(letter, "id", 16);
     putchar(' ');
     print_field(letter, "_attempts", 0);
-    printf(" attempts, %s ago: ", span_format(letter->age_ms, age));
+    printf(" attempts, %s ago: ", duration_format(letter->age_ms, age));
     print_field(letter, "_message", 0);
     putchar('\n');
     return STATUS_OK;
@@ -317,9 +317,9 @@ static struct letter_filter read_filter(const struct own *own)
 {
     struct letter_filter filter = {.code = own->code, .id = own->id};
     if (own->older_than != NULL)
-        (void)span_parse(own->older_than, &filter.older_than_ms);
+        (void)duration_parse(own->older_than, &filter.older_than_ms);
     if (own->newer_than != NULL)
-        (void)span_parse(own->newer_than, &filter.newer_than_ms);
+        (void)duration_parse(own->newer_than, &filter.newer_than_ms);
     return filter;
 }
 
@@ -334,10 +334,10 @@ static enum status body(struct session *session, const struct invocation *invoca
     }
     if (invocation->operand_count > 1) {
         for (size_t i = 1; i < invocation->operand_count && status == STATUS_OK; i++)
-            status = letters_find(session, invocation->operands[i], &work, verb->visit, err);
+            status = one_letter(session, invocation->operands[i], &work, verb->visit, err);
     } else {
         struct letter_filter filter = read_filter(own);
-        status = letters_walk(session, &filter, &work, verb->visit, err);
+        status = each_letter(session, &filter, &work, verb->visit, err);
     }
     if (verb->did != NULL)
         printf("%" PRIu64 " %s\n", work.done, own->dry_run ? verb->would : verb->did);

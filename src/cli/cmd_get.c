@@ -24,7 +24,7 @@ static enum status get(struct client *client, const char *queue, const char *id,
         return err_set(err, STATUS_UNAVAILABLE,
                        "no reply for \"%s\" in queue %s: it is not finished, it has expired, or it was never enqueued",
                        id, queue);
-    return reply_print(stdout, id, reply, err);
+    return print_reply(stdout, id, reply, err);
 }
 
 static int run(struct invocation *invocation)

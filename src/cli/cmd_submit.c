@@ -52,9 +52,9 @@ static const struct setting own_settings[] = {
     {OWN(class), .type = SETTING_CHOICE, .fallback = "normal", .choices = class_names, .help = "priority"},
     {OWN(inputs), .type = SETTING_SWITCH, .fallback = "false", .help = "all texts are one request: all of them or none"},
     {OWN(delay), .type = SETTING_TEXT, .value = "SPAN", .help = "not before so long from now: 500ms, 90s, 2h, 7d",
-        .accepts = span_is, .expects = SPAN_EXPECTS},
+        .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(expires_in), .type = SETTING_TEXT, .value = "SPAN", .help = "answered `expired` when it has not started by then",
-        .accepts = span_is, .expects = SPAN_EXPECTS},
+        .accepts = duration_is, .expects = DURATION_EXPECTS},
     {OWN(max_attempts), .type = SETTING_INTEGER, .fallback = "0", .least = 0, .most = 10, .value = "N",
         .help = "tries before it becomes a dead letter; 0: as the daemon says"},
     {OWN(tenant), .type = SETTING_TEXT, .value = "NAME", .help = "whose it is: tenants of a class take turns"},
@@ -88,10 +88,10 @@ struct numbers {
     char ttl[24], delay[24], expires_in[24], max_attempts[24], notify[80];
 };
 
-static void span_field(struct words *words, const char *name, const char *span, char number[24])
+static void duration_field(struct words *words, const char *name, const char *span, char number[24])
 {
     uint64_t ms;
-    if (span == NULL || !span_parse(span, &ms))
+    if (span == NULL || !duration_parse(span, &ms))
         return;
     snprintf(number, 24, "%llu", (unsigned long long)ms);
     field(words, name, number);
@@ -110,8 +110,8 @@ static void option_fields(const struct submit_options *options, struct words *wo
         field(words, "ttl", numbers->ttl);
     if (options->max_attempts > 0)
         field(words, "max_attempts", numbers->max_attempts);
-    span_field(words, "delay", options->delay, numbers->delay);
-    span_field(words, "expires_in", options->expires_in, numbers->expires_in);
+    duration_field(words, "delay", options->delay, numbers->delay);
+    duration_field(words, "expires_in", options->expires_in, numbers->expires_in);
     if (options->tenant != NULL)
         field(words, "tenant", options->tenant);
     if (options->meta != NULL)
@@ -234,7 +234,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
                        "no reply for %s within %lld s; is a daemon running on queue %s? (sluice get %s asks again)", id,
                        (long long)submission->own->timeout_s, submission->queue, id);
     submission->failed += !resp_equals(resp_field(reply, "status"), "done");
-    return reply_print(stdout, id, reply, err);
+    return print_reply(stdout, id, reply, err);
 }
 
 /* Takes the ids of everything that was sent, and with --wait the replies. */

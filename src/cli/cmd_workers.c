@@ -85,7 +85,7 @@ static void list_json(const struct session *session, const struct heartbeats *he
 
 static void print_worker(const struct heartbeat_line *line)
 {
-    char value[64], age[SPAN_TEXT];
+    char value[64], age[DURATION_TEXT];
     print_bytes(stdout, line->worker, strlen(line->worker));
     for (size_t i = 0; i < WORDS; i++) {
         heartbeat_value(line, words[i], value, sizeof value);
@@ -98,7 +98,7 @@ static void print_worker(const struct heartbeat_line *line)
             print_bytes(stdout, value, strlen(value));
         }
     }
-    printf(" spoke=%s alive=%s", span_format(line->age_ms, age), line->alive ? "yes" : "no");
+    printf(" spoke=%s alive=%s", duration_format(line->age_ms, age), line->alive ? "yes" : "no");
     if (line->command[0] != '\0') {
         fputs(" ordered=", stdout);
         print_bytes(stdout, line->command, strlen(line->command));

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "serve/config.h"
 
-struct sheet;
+struct report;
 
 /* What main hands to a command: everything parsed, checked and merged. */
 struct invocation {
@@ -31,7 +31,7 @@ struct subcommand {
     size_t own_count, own_size;
     int (*run)(struct invocation *invocation); /* returns the exit code */
     /* NULL but for `bench ...`, whose run is bench_run. */
-    enum status (*measure)(const struct invocation *invocation, struct sheet *sheet, struct err *err);
+    enum status (*measure)(const struct invocation *invocation, struct report *report, struct err *err);
 };
 
 extern const struct subcommand command_serve, command_submit, command_get, command_cancel, command_stats,

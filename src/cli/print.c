@@ -70,7 +70,7 @@ static const struct {
 
 enum { UNITS = sizeof units / sizeof units[0] };
 
-bool span_parse(const char *text, uint64_t *ms)
+bool duration_parse(const char *text, uint64_t *ms)
 {
     char *end;
     if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789") > 12)
@@ -84,18 +84,18 @@ bool span_parse(const char *text, uint64_t *ms)
     return false;
 }
 
-bool span_is(const char *text)
+bool duration_is(const char *text)
 {
     uint64_t ms;
-    return span_parse(text, &ms);
+    return duration_parse(text, &ms);
 }
 
-const char *span_format(uint64_t ms, char text[SPAN_TEXT])
+const char *duration_format(uint64_t ms, char text[DURATION_TEXT])
 {
     int i = 0;
     while (i + 1 < UNITS && ms < 2 * units[i].ms)
         i++;
-    snprintf(text, SPAN_TEXT, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
+    snprintf(text, DURATION_TEXT, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
     return text;
 }
 
@@ -161,7 +161,7 @@ static size_t floats_per_text(const struct resp_value *reply)
     return count == NULL || dim == NULL || dim->bytes == NULL ? 0 : strtoul(dim->bytes, NULL, 10);
 }
 
-enum status embedding_print(FILE *to, const struct resp_value *reply, const struct resp_value *value, struct err *err)
+enum status print_embedding(FILE *to, const struct resp_value *reply, const struct resp_value *value, struct err *err)
 {
     const struct resp_value *named = resp_field(reply, "encoding");
     const char *encoding = named == NULL || named->bytes == NULL ? "json" : named->bytes;
@@ -220,7 +220,7 @@ static bool is_plain_number(const struct resp_value *value)
     return value->length > 0 && points <= 1 && !leading_zero;
 }
 
-enum status reply_print(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
+enum status print_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err)
 {
     fputs("{\"id\":", to);
     print_json_string(to, id, strlen(id));
@@ -234,7 +234,7 @@ enum status reply_print(FILE *to, const char *id, const struct resp_value *reply
         putc(',', to);
         print_json_string(to, name->bytes, name->length);
         putc(':', to);
-        enum status status = embedding ? embedding_print(to, reply, value, err) : STATUS_OK;
+        enum status status = embedding ? print_embedding(to, reply, value, err) : STATUS_OK;
         if (status != STATUS_OK)
             return err_prefix(err, "%s", id);
         if (!embedding && is_number(name) && is_plain_number(value))

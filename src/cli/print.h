@@ -19,24 +19,24 @@ void print_json_string(FILE *to, const char *bytes, size_t length);
 
 /* Spans of time as people write them: 500ms, 90s, 15m, 2h, 7d. */
 
-#define SPAN_EXPECTS "a number with its unit: 500ms, 90s, 15m, 2h, 7d"
+#define DURATION_EXPECTS "a number with its unit: 500ms, 90s, 15m, 2h, 7d"
 
-enum { SPAN_TEXT = 24 };
+enum { DURATION_TEXT = 24 };
 
 /* Reads a span; false when it is none, or longer than ten years. Units: ms. */
-bool span_parse(const char *text, uint64_t *ms);
+bool duration_parse(const char *text, uint64_t *ms);
 
 /* Whether it is one: `accepts` of a row of settings. */
-bool span_is(const char *text);
+bool duration_is(const char *text);
 
 /* Writes a span in its largest unit of which there are at least two: "90s", "36h"; returns `text`. */
-const char *span_format(uint64_t ms, char text[SPAN_TEXT]);
+const char *duration_format(uint64_t ms, char text[DURATION_TEXT]);
 
 /* The embedding of a reply as JSON, whatever its encoding. */
 
 /* Prints the vector as an array of numbers; of a reply to several texts (which has a `count`) as an array of arrays.
  * Errors: STATUS_BAD_INPUT when it is not what the reply's `encoding` and `dim` say; STATUS_NO_MEMORY. */
-MUST_CHECK enum status embedding_print(FILE *to, const struct resp_value *reply, const struct resp_value *value,
+MUST_CHECK enum status print_embedding(FILE *to, const struct resp_value *reply, const struct resp_value *value,
                                        struct err *err);
 
 /* A reply of Redis as one line of JSON, whatever its encoding. */
@@ -46,6 +46,6 @@ bool reply_is_final(const struct resp_value *reply);
 
 /* Prints {"id": ..., every field of the reply}: the vector as an array of numbers, counts as numbers, the rest as
  * strings. Errors: STATUS_BAD_INPUT when the answer is not a reply of Sluice. */
-MUST_CHECK enum status reply_print(FILE *to, const char *id, const struct resp_value *reply, struct err *err);
+MUST_CHECK enum status print_reply(FILE *to, const char *id, const struct resp_value *reply, struct err *err);
 
 #endif

@@ -11,8 +11,8 @@
 #include "bench/report.h"
 #include "cli/cmd_bench.h"
 #include "engine/cpu/gemm_onednn.h"
-#include "serve/devices.h"
 #include "serve/config.h"
+#include "serve/devices.h"
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 
@@ -49,7 +49,7 @@ static void shapes_of(const struct model *model, struct shape shapes[SITES])
     shapes[3] = (struct shape){hidden, inner};
 }
 
-/* Of one turn: two for each multiply and add. */
+/* Of one run: two for each multiply and add. */
 static double operations_of(const struct model *model)
 {
     struct shape shapes[SITES];
@@ -148,7 +148,7 @@ static enum status open(void *context, void **out, struct err *err)
     return STATUS_OK;
 }
 
-static enum status turn(void *of, struct err *err)
+static enum status run_once(void *of, struct err *err)
 {
     struct state *state = of;
     for (int i = 0; i < SITES; i++)
@@ -193,7 +193,7 @@ struct bench_peak_options {
 
 struct bench {
     const struct bench_peak_options *options;
-    struct sheet *sheet;
+    struct report *report;
     struct model *model;
     struct engine *engine;
     struct numbers lengths;
@@ -211,13 +211,13 @@ static enum status measure_length(struct bench *bench, unsigned threads, uint32_
     struct peak yardstick = {bench->model, engine_precision(bench->engine)};
     rows = rows == 0 ? 1 : rows;
     enum status status = passes_open_even(&passes, bench->engine, bench->model, rows, length, err);
-    struct turns engine = passes_turns(&passes), bare = {open, turn, end, &yardstick};
+    struct workload engine = passes_workload(&passes), bare = {open, run_once, end, &yardstick};
     double best = 0, peak = 0, rate;
     for (int64_t round = 0; round < options->rounds && status == STATUS_OK; round++) {
-        status = turns_measure(&engine, threads, round_ns, &rate, err);
+        status = workload_measure(&engine, threads, round_ns, &rate, err);
         if (status == STATUS_OK) {
             best = fmax(best, rate);
-            status = turns_measure(&bare, threads, round_ns, &rate, err);
+            status = workload_measure(&bare, threads, round_ns, &rate, err);
         }
         if (status == STATUS_OK) {
             peak = fmax(peak, rate);
@@ -227,12 +227,12 @@ static enum status measure_length(struct bench *bench, unsigned threads, uint32_
     if (status == STATUS_OK) {
         double gflops = best * rows * length * bench_engine_operations(bench->model, length) / 1e9;
         double peak_gflops = peak * operations_of(bench->model) / 1e9;
-        sheet_row(bench->sheet, (struct cell[]){{NULL, threads},
-                                                {NULL, length},
-                                                {NULL, rows},
-                                                {NULL, gflops},
-                                                {NULL, peak_gflops},
-                                                {NULL, gflops / peak_gflops}});
+        report_row(bench->report, (struct cell[]){{NULL, threads},
+                                                  {NULL, length},
+                                                  {NULL, rows},
+                                                  {NULL, gflops},
+                                                  {NULL, peak_gflops},
+                                                  {NULL, gflops / peak_gflops}});
     }
     return status;
 }
@@ -241,14 +241,14 @@ static enum status run(struct bench *bench, const struct config *config, struct 
 {
     struct engine_options options = devices_options(config, false);
     unsigned threads = config_threads(config);
-    threads = threads < TURNS_THREADS_MAX ? threads : TURNS_THREADS_MAX;
+    threads = threads < WORKLOAD_THREADS_MAX ? threads : WORKLOAD_THREADS_MAX;
     options.backend = "cpu";
     TRY(numbers_parse("--tokens", bench->options->tokens, 1, 1 << 20, &bench->lengths, err));
     TRY(config_model(config, &bench->model, err));
     TRY(engine_open(bench->model, &options, &bench->engine, err));
-    sheet_text(bench->sheet, "model", bench->model->name);
-    sheet_text(bench->sheet, "precision", precision_name(engine_precision(bench->engine)));
-    sheet_table(bench->sheet, "peak", columns, sizeof columns / sizeof columns[0]);
+    report_text(bench->report, "model", bench->model->name);
+    report_text(bench->report, "precision", precision_name(engine_precision(bench->engine)));
+    report_table(bench->report, "peak", columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < bench->lengths.count; i++) {
         if (bench->lengths.items[i] > bench->model->max_tokens) {
             return err_set(err, STATUS_BAD_INPUT, "--tokens %lld: %s takes at most %u tokens",
@@ -262,9 +262,9 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     return STATUS_OK;
 }
 
-static enum status measure_peak(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+static enum status measure_peak(const struct invocation *invocation, struct report *report, struct err *err)
 {
-    struct bench bench = {.options = invocation->own, .sheet = sheet};
+    struct bench bench = {.options = invocation->own, .report = report};
     enum status status = run(&bench, &invocation->config, err);
     if (bench.engine != NULL) {
         engine_close(bench.engine);

@@ -215,7 +215,7 @@ struct bench {
     const struct config *config;
     const struct bench_queue_options *options;
     const volatile sig_atomic_t *stop;
-    struct sheet *sheet;
+    struct report *report;
     struct model *model;
     struct numbers encodings, depths;
 };
@@ -264,8 +264,8 @@ static enum status measure(const struct bench *bench, const char *encoding, int6
 }
 
 static const struct column loop_columns[] = {
-    {"encoding", "encoding", SHEET_TEXT}, {"requests", "requests", 0},    {"rounds", "rounds", 0},
-    {"daemon_per_s", "daemon/s", 0},      {"ceiling_per_s", "bare/s", 0}, {"share", "share", 3},
+    {"encoding", "encoding", REPORT_TEXT}, {"requests", "requests", 0},    {"rounds", "rounds", 0},
+    {"daemon_per_s", "daemon/s", 0},       {"ceiling_per_s", "bare/s", 0}, {"share", "share", 3},
 };
 
 static enum status measure_loop(struct bench *bench, const char *encoding, struct err *err)
@@ -275,12 +275,12 @@ static enum status measure_loop(struct bench *bench, const char *encoding, struc
     for (int64_t round = 0; round < bench->options->rounds && status == STATUS_OK; round++)
         status = measure(bench, encoding, 0, round, &tally, err);
     if (status == STATUS_OK)
-        sheet_row(bench->sheet, (struct cell[]){{encoding, 0},
-                                                {NULL, (double)bench->options->requests},
-                                                {NULL, (double)bench->options->rounds},
-                                                median(&tally.per_s[QUEUE_DAEMON]),
-                                                median(&tally.per_s[QUEUE_BARE]),
-                                                median(&tally.share)});
+        report_row(bench->report, (struct cell[]){{encoding, 0},
+                                                  {NULL, (double)bench->options->requests},
+                                                  {NULL, (double)bench->options->rounds},
+                                                  median(&tally.per_s[QUEUE_DAEMON]),
+                                                  median(&tally.per_s[QUEUE_BARE]),
+                                                  median(&tally.share)});
     free_tally(&tally);
     return status;
 }
@@ -308,7 +308,7 @@ static void show_depth(struct bench *bench, int64_t depth, struct tally *tally, 
         *cell++ = median(&tally->system_us[kind]);
     }
     *cell = median(&tally->share);
-    sheet_row(bench->sheet, row);
+    report_row(bench->report, row);
 }
 
 /* The loop while so many entries wait all the time. Each round goes through all depths, so that whatever else the
@@ -322,7 +322,7 @@ static enum status measure_depths(struct bench *bench, struct err *err)
         for (size_t i = 0; i < count && status == STATUS_OK; i++)
             status =
                 measure(bench, encodings[bench->encodings.items[0]], bench->depths.items[i], round, &tallies[i], err);
-    sheet_table(bench->sheet, "depths", depth_columns, sizeof depth_columns / sizeof depth_columns[0]);
+    report_table(bench->report, "depths", depth_columns, sizeof depth_columns / sizeof depth_columns[0]);
     const struct cell first[] = {median(&tallies[0].per_s[QUEUE_DAEMON]), median(&tallies[0].per_s[QUEUE_BARE])};
     for (size_t i = 0; i < count; i++) {
         if (status == STATUS_OK)
@@ -334,7 +334,7 @@ static enum status measure_depths(struct bench *bench, struct err *err)
 
 static enum status measure_loops(struct bench *bench, struct err *err)
 {
-    sheet_table(bench->sheet, "loop", loop_columns, sizeof loop_columns / sizeof loop_columns[0]);
+    report_table(bench->report, "loop", loop_columns, sizeof loop_columns / sizeof loop_columns[0]);
     for (size_t i = 0; i < bench->encodings.count; i++)
         TRY(measure_loop(bench, encodings[bench->encodings.items[i]], err));
     return STATUS_OK;
@@ -348,15 +348,15 @@ static enum status run(struct bench *bench, struct err *err)
         TRY(numbers_parse("--depths", options->depths, 1, 100000000, &bench->depths, err));
     TRY(config_model(bench->config, &bench->model, err));
     model_release_weights(bench->model);
-    sheet_number(bench->sheet, "floats", bench->model->dim, 0);
-    sheet_text(bench->sheet, "append_only_file", options->appendonly ? "everysec" : "off");
+    report_number(bench->report, "floats", bench->model->dim, 0);
+    report_text(bench->report, "append_only_file", options->appendonly ? "everysec" : "off");
     return options->depths == NULL ? measure_loops(bench, err) : measure_depths(bench, err);
 }
 
-static enum status measure_queue(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+static enum status measure_queue(const struct invocation *invocation, struct report *report, struct err *err)
 {
     struct bench bench = {
-        .config = &invocation->config, .options = invocation->own, .stop = interrupt_listen(), .sheet = sheet};
+        .config = &invocation->config, .options = invocation->own, .stop = interrupt_listen(), .report = report};
     enum status status = run(&bench, err);
     if (bench.model != NULL)
         model_close(bench.model);

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bench/stage.h"
 #include "bench/report.h"
+#include "bench/stage.h"
 #include "bench/texts.h"
 #include "cli/cmd_bench.h"
 #include "serve/config.h"
@@ -32,14 +32,14 @@ struct corpus {
 
 struct bench {
     const struct bench_tokenizer_options *options;
-    struct sheet *sheet;
+    struct report *report;
     struct model *model;
     struct buffer scratch;
     int32_t *ids; /* [the most tokens of any text] */
 };
 
 static const struct column columns[] = {
-    {"texts", "texts", SHEET_TEXT},  {"count", "count", 0},   {"bytes", "bytes", 0},   {"max_tokens", "limit", 0},
+    {"texts", "texts", REPORT_TEXT}, {"count", "count", 0},   {"bytes", "bytes", 0},   {"max_tokens", "limit", 0},
     {"tokens_per_s", "tokens/s", 0}, {"mb_per_s", "MB/s", 1}, {"p50_us", "p50 us", 2}, {"p99_us", "p99 us", 2},
 };
 
@@ -76,14 +76,14 @@ static enum status measure(struct bench *bench, const struct corpus *corpus, str
     if (status == STATUS_OK && took_us.broken)
         status = err_set(err, STATUS_NO_MEMORY, "no memory for the times of texts");
     if (status == STATUS_OK)
-        sheet_row(bench->sheet, (struct cell[]){{corpus->name, 0},
-                                                {NULL, (double)corpus->count},
-                                                {NULL, all},
-                                                {NULL, corpus->max_tokens},
-                                                {NULL, tokens / seconds},
-                                                {NULL, bytes / seconds / 1e6},
-                                                {NULL, sample_quantile(&took_us, 0.5)},
-                                                {NULL, sample_quantile(&took_us, 0.99)}});
+        report_row(bench->report, (struct cell[]){{corpus->name, 0},
+                                                  {NULL, (double)corpus->count},
+                                                  {NULL, all},
+                                                  {NULL, corpus->max_tokens},
+                                                  {NULL, tokens / seconds},
+                                                  {NULL, bytes / seconds / 1e6},
+                                                  {NULL, sample_quantile(&took_us, 0.5)},
+                                                  {NULL, sample_quantile(&took_us, 0.99)}});
     sample_free(&took_us);
     return status;
 }
@@ -154,9 +154,9 @@ static enum status measure_open(struct bench *bench, struct err *err)
     double before = process_memory_mb(getpid(), "VmRSS");
     uint64_t begin = clock_now_ns();
     TRY(tokenizer_open(bench->model->directory, &tokenizer, err));
-    sheet_number(bench->sheet, "open_ms", (double)(clock_now_ns() - begin) / NS_PER_MS, 2);
-    sheet_number(bench->sheet, "memory_mb", process_memory_mb(getpid(), "VmRSS") - before, 2);
-    sheet_number(bench->sheet, "vocabulary", tokenizer_vocabulary(tokenizer), 0);
+    report_number(bench->report, "open_ms", (double)(clock_now_ns() - begin) / NS_PER_MS, 2);
+    report_number(bench->report, "memory_mb", process_memory_mb(getpid(), "VmRSS") - before, 2);
+    report_number(bench->report, "vocabulary", tokenizer_vocabulary(tokenizer), 0);
     tokenizer_close(tokenizer);
     return STATUS_OK;
 }
@@ -176,18 +176,18 @@ static enum status run(struct bench *bench, const struct config *config, struct 
     bench->ids = calloc(limit > kept ? limit : kept, sizeof *bench->ids);
     if (bench->ids == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the ids of a text");
-    sheet_text(bench->sheet, "model", bench->model->name);
+    report_text(bench->report, "model", bench->model->name);
     TRY(measure_open(bench, err));
-    sheet_table(bench->sheet, "runs", columns, sizeof columns / sizeof columns[0]);
+    report_table(bench->report, "runs", columns, sizeof columns / sizeof columns[0]);
     size_t count = options->input != NULL ? texts->line_count : MADE_TEXTS;
     TRY(measure_texts(bench, texts, "all", count, 0, limit, err));
     TRY(measure_texts(bench, brief, "one short", 1, 0, limit, err));
     return measure_texts(bench, texts, "one long", 1, (size_t)options->document_bytes, kept, err);
 }
 
-static enum status measure_tokenizer(const struct invocation *invocation, struct sheet *sheet, struct err *err)
+static enum status measure_tokenizer(const struct invocation *invocation, struct report *report, struct err *err)
 {
-    struct bench bench = {.options = invocation->own, .sheet = sheet};
+    struct bench bench = {.options = invocation->own, .report = report};
     struct texts texts = {0}, brief = {0};
     enum status status = run(&bench, &invocation->config, &texts, &brief, err);
     texts_close(&texts);

@@ -1,13 +1,18 @@
-/* What the benchmarks count and print with: percentiles, arrivals, texts, option lists, tables. */
+/* The parts of `sluice bench`: arrivals, percentiles, lists, children, and work that threads repeat.
+ * ctest: threads */
 #include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "bench/engine.h"
 #include "bench/load.h"
 #include "bench/report.h"
+#include "bench/stage.h"
 #include "harness.h"
 
 static void quantiles_are_values_that_were_measured(void **state)
@@ -96,23 +101,23 @@ static void lists_are_read_whole_or_refused(void **state)
 static void a_sheet_is_the_same_in_both_forms(void **state)
 {
     (void)state;
-    static const struct column columns[] = {{"way", "way", SHEET_TEXT}, {"texts_per_s", "texts/s", 1}, {"n", "n", 0}};
+    static const struct column columns[] = {{"way", "way", REPORT_TEXT}, {"texts_per_s", "texts/s", 1}, {"n", "n", 0}};
     struct err err;
-    struct sheet sheet;
+    struct report report;
     char *shown = NULL, written[4096] = "";
     size_t length;
     FILE *file = open_memstream(&shown, &length);
-    sheet_begin(&sheet, "test", file);
-    sheet_text(&sheet, "model", "a \"b\"\n");
-    sheet_table(&sheet, "runs", columns, 3);
-    sheet_row(&sheet, (struct cell[]){{"packed", 0}, {NULL, 12.34}, {NULL, 5}});
-    sheet_row(&sheet, (struct cell[]){{"off", 0}, {NULL, NAN}, {NULL, 6}});
-    sheet_table(&sheet, "none", columns, 3);
-    sheet_number(&sheet, "worst", 0.5, 2);
-    char path[] = "/tmp/sluice-sheet-XXXXXX";
+    report_begin(&report, "test", file);
+    report_text(&report, "model", "a \"b\"\n");
+    report_table(&report, "runs", columns, 3);
+    report_row(&report, (struct cell[]){{"packed", 0}, {NULL, 12.34}, {NULL, 5}});
+    report_row(&report, (struct cell[]){{"off", 0}, {NULL, NAN}, {NULL, 6}});
+    report_table(&report, "none", columns, 3);
+    report_number(&report, "worst", 0.5, 2);
+    char path[] = "/tmp/sluice-report-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    assert_int_equal(sheet_end(&sheet, path, &err), STATUS_OK);
+    assert_int_equal(report_end(&report, path, &err), STATUS_OK);
     assert_true(read(fd, written, sizeof written - 1) > 0);
     close(fd);
     unlink(path);
@@ -123,9 +128,112 @@ static void a_sheet_is_the_same_in_both_forms(void **state)
                                     "  \"none\": [],\n  \"worst\": 0.50\n}\n"));
     assert_non_null(strstr(shown, "packed        12.3         5\n"));
     assert_non_null(strstr(shown, "off              -         6\n"));
-    assert_int_not_equal(sheet_end(&sheet, "/no/such/folder/x.json", &err), STATUS_OK);
-    sheet_free(&sheet);
+    assert_int_not_equal(report_end(&report, "/no/such/folder/x.json", &err), STATUS_OK);
+    report_free(&report);
     free(shown);
+}
+
+struct counts {
+    atomic_int opened, closed, runs, fail_open, fail_at; /* which thread's open, which run fails; 0: none */
+};
+
+static enum status count_open(void *context, void **state, struct err *err)
+{
+    struct counts *counts = context;
+    *state = counts;
+    if (atomic_fetch_add(&counts->opened, 1) + 1 == atomic_load(&counts->fail_open))
+        return err_set(err, STATUS_NO_MEMORY, "this one does not open");
+    return STATUS_OK;
+}
+
+static enum status count_turn(void *state, struct err *err)
+{
+    struct counts *counts = state;
+    if (atomic_fetch_add(&counts->runs, 1) + 1 == atomic_load(&counts->fail_at))
+        return err_set(err, STATUS_DEVICE_LOST, "this run fails");
+    usleep(1000);
+    return STATUS_OK;
+}
+
+static void count_close(void *state)
+{
+    atomic_fetch_add(&((struct counts *)state)->closed, 1);
+}
+
+static enum status measure(struct counts *counts, double *rate, struct err *err)
+{
+    struct workload turns = {count_open, count_turn, count_close, counts};
+    enum status status = workload_measure(&turns, 4, 50 * NS_PER_MS, rate, err);
+    assert_int_equal(atomic_load(&counts->opened), 4);
+    assert_int_equal(atomic_load(&counts->closed), 4);
+    return status;
+}
+
+static void turns_of_all_threads_are_counted(void **state)
+{
+    (void)state;
+    struct counts counts = {0};
+    struct err err;
+    double rate;
+    assert_int_equal(measure(&counts, &rate, &err), STATUS_OK);
+    assert_true(atomic_load(&counts.runs) >= 8); /* one to warm up and one that counts, of each */
+    assert_true(rate > 0 && rate <= 4 * 1000);   /* a run takes a millisecond at least */
+}
+
+static void an_error_of_one_thread_ends_all(void **state)
+{
+    (void)state;
+    struct err err;
+    double rate;
+    struct counts no_open = {.fail_open = 2}, first = {.fail_at = 1}, later = {.fail_at = 8};
+    assert_int_equal(measure(&no_open, &rate, &err), STATUS_NO_MEMORY);
+    assert_string_equal(err.message, "this one does not open");
+    assert_int_equal(measure(&first, &rate, &err), STATUS_DEVICE_LOST);
+    assert_int_equal(measure(&later, &rate, &err), STATUS_DEVICE_LOST);
+    assert_string_equal(err.message, "this run fails");
+}
+
+static void children_say_how_they_ended(void **state)
+{
+    (void)state;
+    char log[] = "/tmp/sluice-child-XXXXXX";
+    int fd = mkstemp(log);
+    struct child child;
+    struct err err;
+    struct buffer text = {0};
+    assert_true(fd >= 0);
+    close(fd);
+    const char *const speaks[] = {"sh", "-c", "echo $WORD; exit 3", NULL};
+    char word[] = "WORD=bird", path[] = "PATH=/usr/bin:/bin";
+    char *const environment[] = {word, path, NULL};
+    assert_int_equal(child_start(&child, "a shell", speaks, environment, log, &err), STATUS_OK);
+    while (child_running(&child))
+        usleep(1000);
+    assert_int_equal(child.exit_code, 3);
+    assert_int_equal(child_gone(&child, &err), STATUS_UNAVAILABLE);
+    assert_non_null(strstr(err.message, "a shell has ended with 3"));
+    assert_non_null(strstr(err.message, "bird"));
+
+    const char *const stays[] = {"sleep", "1000", NULL};
+    assert_int_equal(child_start(&child, "sleep", stays, NULL, log, &err), STATUS_OK);
+    assert_true(child_running(&child));
+    child_stop(&child, SIGTERM, 60000);
+    assert_false(child_running(&child));
+    assert_int_equal(child.exit_code, 128 + SIGTERM);
+    const char *const deaf[] = {"sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.01; done", NULL};
+    assert_int_equal(child_start(&child, "sh", deaf, NULL, log, &err), STATUS_OK);
+    do {
+        buffer_free(&text);
+        assert_int_equal(child_read_log(&child, &text, &err), STATUS_OK);
+    } while (text.data == NULL || strstr(text.data, "deaf") == NULL);
+    child_stop(&child, SIGTERM, 10);
+    assert_int_equal(child.exit_code, 128 + SIGKILL);
+    const char *const nothing[] = {"/no/such/program", NULL};
+    assert_int_equal(child_start(&child, "nothing", nothing, NULL, log, &err), STATUS_NOT_FOUND);
+    assert_non_null(strstr(err.message, "/no/such/program"));
+    assert_false(child_running(&child));
+    buffer_free(&text);
+    unlink(log);
 }
 
 static const struct CMUnitTest cases[] = {
@@ -134,6 +242,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(bursts_come_at_once),
     cmocka_unit_test(lists_are_read_whole_or_refused),
     cmocka_unit_test(a_sheet_is_the_same_in_both_forms),
+    cmocka_unit_test(turns_of_all_threads_are_counted),
+    cmocka_unit_test(an_error_of_one_thread_ends_all),
+    cmocka_unit_test(children_say_how_they_ended),
 };
 
 TEST_MAIN(cases)
