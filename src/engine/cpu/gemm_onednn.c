@@ -352,7 +352,7 @@ enum status onednn_plain(uint32_t rows, uint32_t outputs, uint32_t inputs, const
                         err);
 }
 
-/* --- few rows, past oneDNN: see gemm_few_rows.inc --- */
+/* --- few rows, past oneDNN: see kernels.inc --- */
 
 /* Recognises the layout that oneDNN chose: either strips of 64 outputs, each with one input after the other (described
  * in two levels, 16 inputs of 64 outputs), or one input after the other with all outputs. */

@@ -2,10 +2,8 @@
 #ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
-#define STRIP_NAME strip_amx
 #include "engine/cpu/attention_amx.inc"
 #include "engine/cpu/gemm_amx.inc"
-#include "engine/cpu/gemm_few_rows.inc"
 #include "engine/cpu/gemm_split_f32.inc"
 
 const struct gemm_bf16 bf16_amx = {
@@ -21,6 +19,7 @@ const struct gemm_split_f32 split_f32_amx = {
 };
 
 #define KERNELS_NAME kernels_amx
+#define STRIP_NAME strip_amx
 #include "engine/cpu/kernels.inc"
 
 #define INT8_AMX

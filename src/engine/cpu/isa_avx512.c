@@ -2,9 +2,7 @@
 #ifdef SLUICE_X86
 #include "engine/cpu/vec_avx512.h"
 
-#define STRIP_NAME strip_avx512
-#include "engine/cpu/gemm_few_rows.inc"
-
 #define KERNELS_NAME kernels_avx512
+#define STRIP_NAME strip_avx512
 #include "engine/cpu/kernels.inc"
 #endif
