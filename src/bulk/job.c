@@ -875,23 +875,12 @@ static enum status remove_job(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-static enum status end_retry(struct job *job, struct err *err)
-{
-    const struct output *output = job->options->output;
-    for (int i = 0; i < APPEND_FILES; i++)
-        TRY(append_file_flush(&job->files[i], err));
-    TRY(job_retry_end(job, err));
-    TRY(store_sync(job->store, err));
-    TRY(manifest_write(job->options, job->store, &job->at, err));
-    return job_retry_settle(output, job->at.failed, err);
-}
-
 static enum status end_job(struct job *job, struct err *err)
 {
     job->progress.phase = JOB_FINISHING;
     job_report(job, true);
     if (job->retry != NULL)
-        return end_retry(job, err);
+        return job_retry_end(job, err);
     for (int i = 0; i < APPEND_FILES; i++)
         TRY(append_file_flush(&job->files[i], err));
     if (job->store != NULL)

@@ -90,14 +90,8 @@ MUST_CHECK enum status job_resume(struct job *job, struct err *err);
 /* --- job_retry.c: a finished job whose failed rows are tried again. What comes while the job runs does nothing without
  * a retry, unless it says otherwise --- */
 
-/* Reads which rows had failed, and opens the files for them. */
-MUST_CHECK enum status job_retry_open(struct job *job, struct err *err);
-
 /* Closes the files; without job_retry_end the old ones stand as they were. */
 void job_retry_close(struct job *job);
-
-/* Puts the list of failures of the newest manifest in its place, where a retry was killed before it could. */
-MUST_CHECK enum status job_retry_settle(const struct output *output, uint64_t failed, struct err *err);
 
 /* Whether all documents of the finished job were read. False without a retry. */
 bool job_retry_at_end(const struct job *job);
@@ -112,7 +106,7 @@ MUST_CHECK enum status job_retry_row(struct job *job, struct output_row *row, st
 /* Copies the old lines before that of a row, which is to be written next. */
 MUST_CHECK enum status job_retry_line(struct job *job, int file, uint64_t row, struct err *err);
 
-/* With a retry: ends the files, before the manifest. */
+/* With a retry: ends the files, and writes the new manifest and list of failures. */
 MUST_CHECK enum status job_retry_end(struct job *job, struct err *err);
 
 /* --- the digest of the input --- */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <fts.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,258 +16,23 @@
 #include "bulk/input/csv.h"
 #include "bulk/input/json.h"
 
-/* A record may be so much larger than the texts in it: escapes, and fields that nobody asked for. */
-enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
+/* --- The walk over the operands --- */
 
-/* Which file and which document it is at. */
-struct source {
-    struct source_options options;
-    struct files files;
-    struct file_name file; /* that is open; path NULL: none */
-    enum source_format format;
-    struct reader reader;
-    uint64_t read_bytes; /* of the files before it */
-    uint64_t documents;
-
-    struct recipe_scratch scratch;
-    struct csv_fields fields;
-    uint32_t columns[RECIPE_FIELDS_MAX]; /* where the recipe's fields stand in the records of this file */
-    uint32_t column_count;               /* 0: the header was not read */
-    struct buffer said;                  /* a document's message, or its id */
+/* The files that the operands name, in a fixed order: operands as they stand, files of a folder sorted by name. A
+ * folder is walked twice, once for sizes and once for files, so that no list of names is held. */
+struct files {
+    char *const *operands; /* [count] */
+    size_t count, next;
+    const char *glob;     /* of the names of files in folders; NULL: *.txt and *.md */
+    FTS *walk;            /* of the folder that is being read */
+    uint64_t total_bytes; /* of all files; 0 when nobody knows */
 };
 
-/* Gives a document a code and a formatted message, which lives until the next one. */
-void source_fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
-    PRINTF_LIKE(4, 5);
-
-/* Reads the next document of the open file, which is a table of that format; `*found` is false at its end.
- * Errors: as source_next. */
-MUST_CHECK enum status source_read_json(struct source *source, struct document *out, bool *found, struct err *err);
-MUST_CHECK enum status source_read_csv(struct source *source, struct document *out, bool *found, struct err *err);
-
-const char *const source_format_names[] = {
-    [FORMAT_AUTO] = "auto", [FORMAT_LINES] = "lines",       [FORMAT_JSONL] = "jsonl",     [FORMAT_CSV] = "csv",
-    [FORMAT_TSV] = "tsv",   [FORMAT_DOCUMENT] = "document", [FORMAT_DOCUMENT + 1] = NULL,
+/* A file that was found. */
+struct file_name {
+    const char *path; /* NULL: there is no more; else until the next call */
+    bool in_folder;
 };
-
-enum status source_open(const struct source_options *options, struct source **out, struct err *err)
-{
-    struct source *source = calloc(1, sizeof *source);
-    if (source == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for the input");
-    source->options = *options;
-    enum status status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
-    if (status != STATUS_OK) {
-        free(source);
-        return status;
-    }
-    *out = source;
-    return STATUS_OK;
-}
-
-static void close_file(struct source *source)
-{
-    if (source->reader.stream != NULL) {
-        source->read_bytes += stream_raw_bytes(source->reader.stream);
-        reader_close(&source->reader);
-    }
-    source->file.path = NULL;
-}
-
-void source_close(struct source *source)
-{
-    if (source == NULL)
-        return;
-    close_file(source);
-    files_close(&source->files);
-    recipe_scratch_free(&source->scratch);
-    free(source->fields.values);
-    buffer_free(&source->said);
-    free(source);
-}
-
-uint64_t source_read_bytes(const struct source *source)
-{
-    return source->read_bytes + (source->reader.stream == NULL ? 0 : stream_raw_bytes(source->reader.stream));
-}
-
-uint64_t source_total_bytes(const struct source *source)
-{
-    return source->files.total_bytes;
-}
-
-/* "a/b.jsonl.gz" has the ending ".jsonl". */
-static bool named(const char *path, const char *ending)
-{
-    size_t length = strlen(path), end = strlen(ending);
-    if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
-        length -= 3;
-    else if (length > 4 && strcmp(path + length - 4, ".zst") == 0)
-        length -= 4;
-    return length >= end && memcmp(path + length - end, ending, end) == 0;
-}
-
-static enum source_format format_of(const struct source *source)
-{
-    const char *path = source->file.path;
-    if (source->options.format != FORMAT_AUTO)
-        return source->options.format;
-    if (named(path, ".jsonl") || named(path, ".ndjson"))
-        return FORMAT_JSONL;
-    if (named(path, ".csv"))
-        return FORMAT_CSV;
-    if (named(path, ".tsv"))
-        return FORMAT_TSV;
-    return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
-}
-
-static bool is_table(enum source_format format)
-{
-    return format == FORMAT_JSONL || format == FORMAT_CSV || format == FORMAT_TSV;
-}
-
-void source_fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
-{
-    char message[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    source->said.length = 0;
-    buffer_string(&source->said, message);
-    out->code = code;
-    out->message = source->said.data;
-    out->message_bytes = source->said.length;
-}
-
-/* A file that is one document: its name is its id. */
-static void put_name(struct source *source, struct document *out)
-{
-    source->scratch.id.length = 0;
-    json_put_string(&source->scratch.id, out->file, strlen(out->file));
-    out->id = source->scratch.id.data;
-    out->id_bytes = source->scratch.id.length;
-}
-
-/* Opens the next file; `source->file.path` is NULL when there is none. A file of a folder that cannot be opened becomes
- * a failed document. */
-static enum status open_next(struct source *source, struct document *out, struct err *err)
-{
-    TRY(files_next(&source->files, &source->file, err));
-    if (source->file.path == NULL)
-        return STATUS_OK;
-    source->format = format_of(source);
-    source->column_count = 0;
-    size_t limit = source->options.max_text_bytes;
-    if (is_table(source->format))
-        limit = limit * RECORD_FACTOR + RECORD_EXTRA;
-    struct err why;
-    enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
-    if (status == STATUS_OK)
-        return STATUS_OK;
-    source->reader.stream = NULL;
-    if (!source->file.in_folder || status == STATUS_NO_MEMORY) {
-        *err = why;
-        return status;
-    }
-    *out = (struct document){.file = source->file.path, .line = 1};
-    put_name(source, out);
-    source_fail(source, out, ROW_UNREADABLE, "%s", why.message);
-    return STATUS_OK;
-}
-
-static enum status read_line(struct source *source, struct document *out, bool *found, struct err *err)
-{
-    struct record record;
-    TRY(reader_line(&source->reader, &record, err));
-    *found = record.bytes != NULL;
-    out->text = record.bytes;
-    out->text_bytes = record.length;
-    out->line = record.line;
-    if (record.too_large)
-        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
-    return STATUS_OK;
-}
-
-static enum status read_document(struct source *source, struct document *out, bool *found, struct err *err)
-{
-    struct record record;
-    TRY(reader_whole(&source->reader, &record, err));
-    *found = record.bytes != NULL || record.line > 0;
-    out->text = record.bytes == NULL ? "" : record.bytes;
-    out->text_bytes = record.length;
-    out->line = 1;
-    if (record.too_large)
-        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
-    put_name(source, out);
-    return STATUS_OK;
-}
-
-static enum status read_next(struct source *source, struct document *out, bool *found, struct err *err)
-{
-    *out = (struct document){.file = source->file.path};
-    switch (source->format) {
-    case FORMAT_JSONL:
-        return source_read_json(source, out, found, err);
-    case FORMAT_CSV:
-    case FORMAT_TSV:
-        return source_read_csv(source, out, found, err);
-    case FORMAT_DOCUMENT:
-        return read_document(source, out, found, err);
-    case FORMAT_AUTO:
-    case FORMAT_LINES:
-        break;
-    }
-    return read_line(source, out, found, err);
-}
-
-/* What no text may be, whatever its format. */
-static void check_text(struct source *source, struct document *out)
-{
-    if (out->code != ROW_OK)
-        return;
-    size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
-    if (out->text_bytes > source->options.max_text_bytes) {
-        source_fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
-    } else if (valid < out->text_bytes) {
-        source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
-    } else if (out->text_bytes == 0 && !source->options.empty_texts) {
-        source_fail(source, out, ROW_EMPTY_TEXT, "%s", row_code_text(ROW_EMPTY_TEXT));
-    }
-}
-
-static void give_out(struct source *source, struct document *out)
-{
-    check_text(source, out);
-    out->number = source->documents++;
-    if (out->code == ROW_OK) {
-        XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);
-        out->hash = (struct hash){hash.low64, hash.high64};
-    }
-}
-
-enum status source_next(struct source *source, struct document *out, bool *more, struct err *err)
-{
-    *out = (struct document){0};
-    for (;;) {
-        if (source->reader.stream == NULL) {
-            TRY(open_next(source, out, err));
-            *more = source->file.path != NULL;
-            if (!*more)
-                return STATUS_OK;
-            if (out->code != ROW_OK)
-                break;
-        }
-        TRY(read_next(source, out, more, err));
-        if (*more)
-            break;
-        close_file(source);
-    }
-    give_out(source, out);
-    return STATUS_OK;
-}
-
-/* Folders are walked twice, once for their sizes and once for their files, so that no list of names is held. */
 
 static int by_name(const FTSENT **a, const FTSENT **b)
 {
@@ -327,7 +93,9 @@ static enum status add_folder(struct files *files, char *folder, struct err *err
     return status;
 }
 
-enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob, struct err *err)
+/* Looks at every operand and every file in folders, so that what is missing is known before anything is computed. */
+static enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob,
+                              struct err *err)
 {
     *files = (struct files){.operands = operands, .count = count, .glob = glob};
     bool known = true;
@@ -350,12 +118,8 @@ enum status files_open(struct files *files, char *const *operands, size_t count,
     return STATUS_OK;
 }
 
-void files_close(struct files *files)
-{
-    walk_close(files);
-}
-
-enum status files_next(struct files *files, struct file_name *out, struct err *err)
+/* Follows links; reads a folder that links to itself once. */
+static enum status files_next(struct files *files, struct file_name *out, struct err *err)
 {
     *out = (struct file_name){0};
     for (;;) {
@@ -381,7 +145,43 @@ enum status files_next(struct files *files, struct file_name *out, struct err *e
     }
 }
 
-/* The records of tables: a JSON object a line, or CSV; the recipe makes documents of their fields. */
+/* A record may be so much larger than the texts in it: escapes, and fields that nobody asked for. */
+enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
+
+/* Which file and which document it is at. */
+struct source {
+    struct source_options options;
+    struct files files;
+    struct file_name file; /* that is open; path NULL: none */
+    enum source_format format;
+    struct reader reader;
+    uint64_t read_bytes; /* of the files before it */
+    uint64_t documents;
+
+    struct recipe_scratch scratch;
+    struct csv_fields fields;
+    uint32_t columns[RECIPE_FIELDS_MAX]; /* where the recipe's fields stand in the records of this file */
+    uint32_t column_count;               /* 0: the header was not read */
+    struct buffer said;                  /* a document's message, or its id */
+};
+
+/* Gives a document a code and a formatted message, which lives until the next one. */
+PRINTF_LIKE(4, 5)
+static void fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
+{
+    char message[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    source->said.length = 0;
+    buffer_string(&source->said, message);
+    out->code = code;
+    out->message = source->said.data;
+    out->message_bytes = source->said.length;
+}
+
+/* --- Records of tables: a JSON object a line, or CSV; the recipe makes documents of their fields --- */
 
 static void fail_json(struct source *source, struct document *out, enum json_pick_problem problem, size_t at)
 {
@@ -395,9 +195,9 @@ static void fail_json(struct source *source, struct document *out, enum json_pic
         [JSON_PICK_BAD_UTF8] = {ROW_BAD_UTF8, "not UTF-8"},
     };
     if (problem == JSON_PICK_NOT_OBJECT)
-        source_fail(source, out, said[problem].code, "%s", said[problem].text);
+        fail(source, out, said[problem].code, "%s", said[problem].text);
     else
-        source_fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
+        fail(source, out, said[problem].code, "%s at byte %zu of the line", said[problem].text, at + 1);
 }
 
 static bool is_blank(const struct record *record)
@@ -408,7 +208,7 @@ static bool is_blank(const struct record *record)
     return !record->too_large;
 }
 
-enum status source_read_json(struct source *source, struct document *out, bool *found, struct err *err)
+static enum status read_json(struct source *source, struct document *out, bool *found, struct err *err)
 {
     const struct recipe *recipe = source->options.recipe;
     struct value values[RECIPE_FIELDS_MAX];
@@ -422,7 +222,7 @@ enum status source_read_json(struct source *source, struct document *out, bool *
     if (!*found)
         return STATUS_OK;
     if (record.too_large) {
-        source_fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
+        fail(source, out, ROW_TOO_LARGE, "the line is longer than 8 times --max-text-bytes");
         return STATUS_OK;
     }
     enum json_pick_problem problem =
@@ -543,8 +343,8 @@ static enum status make_row(struct source *source, struct document *out, struct 
     const struct recipe *recipe = source->options.recipe;
     struct value values[RECIPE_FIELDS_MAX];
     if (source->fields.count != source->column_count) {
-        source_fail(source, out, ROW_BAD_CSV, "%u fields, where the first line has %u", source->fields.count,
-                    source->column_count);
+        fail(source, out, ROW_BAD_CSV, "%u fields, where the first line has %u", source->fields.count,
+             source->column_count);
         return STATUS_OK;
     }
     for (uint32_t f = 0; f < recipe->field_count; f++)
@@ -559,15 +359,15 @@ static bool check_record(struct source *source, const struct record *record, siz
     if (!record->too_large && broken == 0 && valid == record->length)
         return true;
     if (record->too_large)
-        source_fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
+        fail(source, out, ROW_TOO_LARGE, "the record is longer than 8 times --max-text-bytes");
     else if (broken > 0)
-        source_fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", broken);
+        fail(source, out, ROW_BAD_CSV, "a letter behind a closing quote at column %zu", broken);
     else
-        source_fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
+        fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu of the record", valid + 1);
     return false;
 }
 
-enum status source_read_csv(struct source *source, struct document *out, bool *found, struct err *err)
+static enum status read_csv(struct source *source, struct document *out, bool *found, struct err *err)
 {
     char separator = source->format == FORMAT_TSV ? '\t' : ',';
     for (;;) {
@@ -588,4 +388,214 @@ enum status source_read_csv(struct source *source, struct document *out, bool *f
         if (!header)
             return make_row(source, out, err);
     }
+}
+
+/* --- The source --- */
+
+const char *const source_format_names[] = {
+    [FORMAT_AUTO] = "auto", [FORMAT_LINES] = "lines",       [FORMAT_JSONL] = "jsonl",     [FORMAT_CSV] = "csv",
+    [FORMAT_TSV] = "tsv",   [FORMAT_DOCUMENT] = "document", [FORMAT_DOCUMENT + 1] = NULL,
+};
+
+enum status source_open(const struct source_options *options, struct source **out, struct err *err)
+{
+    struct source *source = calloc(1, sizeof *source);
+    if (source == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the input");
+    source->options = *options;
+    enum status status = files_open(&source->files, options->operands, options->operand_count, options->glob, err);
+    if (status != STATUS_OK) {
+        free(source);
+        return status;
+    }
+    *out = source;
+    return STATUS_OK;
+}
+
+static void close_file(struct source *source)
+{
+    if (source->reader.stream != NULL) {
+        source->read_bytes += stream_raw_bytes(source->reader.stream);
+        reader_close(&source->reader);
+    }
+    source->file.path = NULL;
+}
+
+void source_close(struct source *source)
+{
+    if (source == NULL)
+        return;
+    close_file(source);
+    walk_close(&source->files);
+    recipe_scratch_free(&source->scratch);
+    free(source->fields.values);
+    buffer_free(&source->said);
+    free(source);
+}
+
+uint64_t source_read_bytes(const struct source *source)
+{
+    return source->read_bytes + (source->reader.stream == NULL ? 0 : stream_raw_bytes(source->reader.stream));
+}
+
+uint64_t source_total_bytes(const struct source *source)
+{
+    return source->files.total_bytes;
+}
+
+/* "a/b.jsonl.gz" has the ending ".jsonl". */
+static bool named(const char *path, const char *ending)
+{
+    size_t length = strlen(path), end = strlen(ending);
+    if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
+        length -= 3;
+    else if (length > 4 && strcmp(path + length - 4, ".zst") == 0)
+        length -= 4;
+    return length >= end && memcmp(path + length - end, ending, end) == 0;
+}
+
+static enum source_format format_of(const struct source *source)
+{
+    const char *path = source->file.path;
+    if (source->options.format != FORMAT_AUTO)
+        return source->options.format;
+    if (named(path, ".jsonl") || named(path, ".ndjson"))
+        return FORMAT_JSONL;
+    if (named(path, ".csv"))
+        return FORMAT_CSV;
+    if (named(path, ".tsv"))
+        return FORMAT_TSV;
+    return source->file.in_folder ? FORMAT_DOCUMENT : FORMAT_LINES;
+}
+
+static bool is_table(enum source_format format)
+{
+    return format == FORMAT_JSONL || format == FORMAT_CSV || format == FORMAT_TSV;
+}
+
+/* A file that is one document: its name is its id. */
+static void put_name(struct source *source, struct document *out)
+{
+    source->scratch.id.length = 0;
+    json_put_string(&source->scratch.id, out->file, strlen(out->file));
+    out->id = source->scratch.id.data;
+    out->id_bytes = source->scratch.id.length;
+}
+
+/* Opens the next file; `source->file.path` is NULL when there is none. A file of a folder that cannot be opened becomes
+ * a failed document. */
+static enum status open_next(struct source *source, struct document *out, struct err *err)
+{
+    TRY(files_next(&source->files, &source->file, err));
+    if (source->file.path == NULL)
+        return STATUS_OK;
+    source->format = format_of(source);
+    source->column_count = 0;
+    size_t limit = source->options.max_text_bytes;
+    if (is_table(source->format))
+        limit = limit * RECORD_FACTOR + RECORD_EXTRA;
+    struct err why;
+    enum status status = reader_open(&source->reader, source->file.path, limit, source->options.stop, &why);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    source->reader.stream = NULL;
+    if (!source->file.in_folder || status == STATUS_NO_MEMORY) {
+        *err = why;
+        return status;
+    }
+    *out = (struct document){.file = source->file.path, .line = 1};
+    put_name(source, out);
+    fail(source, out, ROW_UNREADABLE, "%s", why.message);
+    return STATUS_OK;
+}
+
+static enum status read_line(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    struct record record;
+    TRY(reader_line(&source->reader, &record, err));
+    *found = record.bytes != NULL;
+    out->text = record.bytes;
+    out->text_bytes = record.length;
+    out->line = record.line;
+    if (record.too_large)
+        fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    return STATUS_OK;
+}
+
+static enum status read_document(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    struct record record;
+    TRY(reader_whole(&source->reader, &record, err));
+    *found = record.bytes != NULL || record.line > 0;
+    out->text = record.bytes == NULL ? "" : record.bytes;
+    out->text_bytes = record.length;
+    out->line = 1;
+    if (record.too_large)
+        fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    put_name(source, out);
+    return STATUS_OK;
+}
+
+static enum status read_next(struct source *source, struct document *out, bool *found, struct err *err)
+{
+    *out = (struct document){.file = source->file.path};
+    switch (source->format) {
+    case FORMAT_JSONL:
+        return read_json(source, out, found, err);
+    case FORMAT_CSV:
+    case FORMAT_TSV:
+        return read_csv(source, out, found, err);
+    case FORMAT_DOCUMENT:
+        return read_document(source, out, found, err);
+    case FORMAT_AUTO:
+    case FORMAT_LINES:
+        break;
+    }
+    return read_line(source, out, found, err);
+}
+
+/* What no text may be, whatever its format. */
+static void check_text(struct source *source, struct document *out)
+{
+    if (out->code != ROW_OK)
+        return;
+    size_t valid = utf8_valid_prefix(out->text, out->text_bytes);
+    if (out->text_bytes > source->options.max_text_bytes) {
+        fail(source, out, ROW_TOO_LARGE, "%s", row_code_text(ROW_TOO_LARGE));
+    } else if (valid < out->text_bytes) {
+        fail(source, out, ROW_BAD_UTF8, "not UTF-8 at byte %zu; convert the file first (iconv)", valid + 1);
+    } else if (out->text_bytes == 0 && !source->options.empty_texts) {
+        fail(source, out, ROW_EMPTY_TEXT, "%s", row_code_text(ROW_EMPTY_TEXT));
+    }
+}
+
+static void give_out(struct source *source, struct document *out)
+{
+    check_text(source, out);
+    out->number = source->documents++;
+    if (out->code == ROW_OK) {
+        XXH128_hash_t hash = XXH3_128bits(out->text, out->text_bytes);
+        out->hash = (struct hash){hash.low64, hash.high64};
+    }
+}
+
+enum status source_next(struct source *source, struct document *out, bool *more, struct err *err)
+{
+    *out = (struct document){0};
+    for (;;) {
+        if (source->reader.stream == NULL) {
+            TRY(open_next(source, out, err));
+            *more = source->file.path != NULL;
+            if (!*more)
+                return STATUS_OK;
+            if (out->code != ROW_OK)
+                break;
+        }
+        TRY(read_next(source, out, more, err));
+        if (*more)
+            break;
+        close_file(source);
+    }
+    give_out(source, out);
+    return STATUS_OK;
 }

@@ -2,7 +2,6 @@
 #ifndef BULK_INPUT_SOURCE_H
 #define BULK_INPUT_SOURCE_H
 
-#include <fts.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +25,7 @@ extern const char *const source_format_names[];
 
 /* Which files, and what in them is a document. All pointers must outlive the source. */
 struct source_options {
-    char *const *operands; /* [operand_count], see files_open */
+    char *const *operands; /* [operand_count], files and folders; "-" is standard input */
     size_t operand_count;
     const char *glob;
     enum source_format format;
@@ -39,8 +38,8 @@ struct source_options {
 
 struct source;
 
-/* Looks at all files; none is read yet. Owns: the caller ends it with source_close. Errors: those of files_open;
- * STATUS_NO_MEMORY. */
+/* Looks at all files; none is read yet. Owns: the caller ends it with source_close. Errors: STATUS_NOT_FOUND,
+ * STATUS_DENIED, STATUS_IO naming the operand; STATUS_NO_MEMORY. */
 MUST_CHECK enum status source_open(const struct source_options *options, struct source **out, struct err *err);
 
 /* Closes the file at hand and frees all. NULL is allowed. */
@@ -48,7 +47,7 @@ void source_close(struct source *source);
 
 /* The next document; `*more` is false when there is none. What it points to lives until the next call.
  * A record that is bad gives a document with a code. A file that is broken or gone is an error, which names file and
- * line or byte; the documents before it were given out. Errors: those of files_next and stream_read. */
+ * line or byte; the documents before it were given out. Errors: those of source_open and stream_read. */
 MUST_CHECK enum status source_next(struct source *source, struct document *out, bool *more, struct err *err);
 
 /* Bytes of the files that were read so far, packed as they are. */
@@ -56,35 +55,5 @@ uint64_t source_read_bytes(const struct source *source);
 
 /* Bytes of all files; 0 when nobody knows. */
 uint64_t source_total_bytes(const struct source *source);
-
-/* What the command line names, as files in a fixed order: operands as they stand, the files of a folder sorted by name.
- */
-
-/* Where the walk over the operands is. */
-struct files {
-    char *const *operands; /* [count] paths; "-" is standard input */
-    size_t count, next;
-    const char *glob;     /* of the names of files in folders; NULL: *.txt and *.md */
-    FTS *walk;            /* of the folder that is being read */
-    uint64_t total_bytes; /* of all files; 0 when nobody knows */
-};
-
-/* A file that was found. */
-struct file_name {
-    const char *path; /* NULL: there is no more; else until the next call */
-    bool in_folder;
-};
-
-/* Looks at every operand, and at every file in folders: so that what is missing is known before anything is computed.
- * Owns: `operands` and `glob` stay the caller's and must outlive it; ended with files_close.
- * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO naming the operand. */
-MUST_CHECK enum status files_open(struct files *files, char *const *operands, size_t count, const char *glob,
-                                  struct err *err);
-
-/* Ends the walk. */
-void files_close(struct files *files);
-
-/* The next file. Links are followed; a folder that links to itself is read once. Errors: those of files_open. */
-MUST_CHECK enum status files_next(struct files *files, struct file_name *out, struct err *err);
 
 #endif

@@ -64,7 +64,8 @@ void reader_close(struct reader *reader);
  * Errors: those of stream_read, with the line before the message. */
 MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
 
-/* Likewise for who cannot go on without one: STATUS_BAD_INPUT, naming file and line, where it is too long or not UTF-8. */
+/* Likewise for who cannot go on without one: STATUS_BAD_INPUT, naming file and line, where it is too long or not UTF-8.
+ */
 MUST_CHECK enum status reader_text(struct reader *reader, struct record *out, struct err *err);
 
 /* The rest of the file as one record; NULL when it was given out. Errors: as reader_line. */
