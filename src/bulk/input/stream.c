@@ -1,5 +1,4 @@
-/* Three ways to unpack behind one call: `struct packing` is the table of them. Several gzip members or zstd frames one
- * behind the other are one text, as for gunzip and unzstd. */
+/* Several gzip members or zstd frames in a row are one text, as for gunzip and unzstd. */
 #include "bulk/input/stream.h"
 
 #include <errno.h>
@@ -15,13 +14,11 @@
 
 enum { RAW_BYTES = 1 << 17, MAGIC_BYTES = 4 };
 
-struct packing;
-
 struct stream {
     int fd;
     const char *name;
     const volatile sig_atomic_t *stop;
-    const struct packing *packing;
+    enum packing { UNKNOWN, PLAIN, GZIP, ZSTD } packing;
     unsigned char raw[RAW_BYTES];
     size_t raw_at, raw_end;
     uint64_t raw_read;
@@ -29,15 +26,6 @@ struct stream {
     bool between; /* members or frames: here the file may end */
     z_stream zlib;
     ZSTD_DStream *zstd;
-};
-
-/* How to open and to read one kind of packing; `unpack` is called with bytes in `raw`, or at the end of the file. */
-struct packing {
-    const char *name;
-    bool (*is)(const unsigned char *magic);
-    bool (*open)(struct stream *stream);
-    enum status (*unpack)(struct stream *stream, char *to, size_t room, size_t *got, struct err *err);
-    void (*close)(struct stream *stream);
 };
 
 /* Refills `raw` when all of it was used. */
@@ -66,44 +54,7 @@ static enum status broken(const struct stream *stream, const char *what, struct 
 {
     uint64_t at = stream->raw_read - (stream->raw_end - stream->raw_at);
     return err_set(err, STATUS_BAD_INPUT, "%s byte %llu: broken %s: %s", stream->name, (unsigned long long)at,
-                   stream->packing->name, what);
-}
-
-static bool plain_is(const unsigned char *magic)
-{
-    (void)magic;
-    return true;
-}
-
-static bool plain_open(struct stream *stream)
-{
-    (void)stream;
-    return true;
-}
-
-static enum status plain_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
-{
-    (void)err;
-    size_t have = stream->raw_end - stream->raw_at;
-    *got = have < room ? have : room;
-    memcpy(to, stream->raw + stream->raw_at, *got);
-    stream->raw_at += *got;
-    return STATUS_OK;
-}
-
-static void plain_close(struct stream *stream)
-{
-    (void)stream;
-}
-
-static bool gzip_is(const unsigned char *magic)
-{
-    return magic[0] == 0x1f && magic[1] == 0x8b && magic[2] == 8;
-}
-
-static bool gzip_open(struct stream *stream)
-{
-    return inflateInit2(&stream->zlib, 15 + 16) == Z_OK; /* the largest window; a gzip header */
+                   stream->packing == GZIP ? "gzip" : "zstd", what);
 }
 
 /* Behind a member only another one may stand, or zeros that fill up a block. */
@@ -138,24 +89,6 @@ static enum status gzip_unpack(struct stream *stream, char *to, size_t room, siz
     return STATUS_OK;
 }
 
-static void gzip_close(struct stream *stream)
-{
-    inflateEnd(&stream->zlib);
-}
-
-/* A frame, or a skippable one. */
-static bool zstd_is(const unsigned char *magic)
-{
-    return (magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd) ||
-           ((magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18);
-}
-
-static bool zstd_open(struct stream *stream)
-{
-    stream->zstd = ZSTD_createDStream();
-    return stream->zstd != NULL;
-}
-
 static enum status zstd_unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
     ZSTD_inBuffer in = {stream->raw + stream->raw_at, stream->raw_end - stream->raw_at, 0};
@@ -170,30 +103,34 @@ static enum status zstd_unpack(struct stream *stream, char *to, size_t room, siz
     return STATUS_OK;
 }
 
-static void zstd_close(struct stream *stream)
-{
-    ZSTD_freeDStream(stream->zstd);
-}
-
-static const struct packing packings[] = {
-    {"gzip", gzip_is, gzip_open, gzip_unpack, gzip_close},
-    {"zstd", zstd_is, zstd_open, zstd_unpack, zstd_close},
-    {"file", plain_is, plain_open, plain_unpack, plain_close},
-};
-
 static enum status find_packing(struct stream *stream, struct err *err)
 {
+    const unsigned char *magic = stream->raw;
     while (stream->raw_end < MAGIC_BYTES && !stream->raw_ended)
         TRY(fill_raw(stream, err));
-    const struct packing *packing = packings;
     memset(stream->raw + stream->raw_end, 0, stream->raw_end < MAGIC_BYTES ? MAGIC_BYTES - stream->raw_end : 0);
-    while (!packing->is(stream->raw))
-        packing++;
-    stream->packing = packing;
-    if (!packing->open(stream)) {
-        stream->packing = &packings[sizeof packings / sizeof packings[0] - 1]; /* nothing to close */
+    bool frame = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
+    bool skippable = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
+    bool gzip = magic[0] == 0x1f && magic[1] == 0x8b && magic[2] == 8, zstd = frame || skippable;
+    if (gzip && inflateInit2(&stream->zlib, 15 + 16) != Z_OK) /* the largest window; a gzip header */
         return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
-    }
+    if (zstd && (stream->zstd = ZSTD_createDStream()) == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory to unpack %s", stream->name);
+    stream->packing = gzip ? GZIP : zstd ? ZSTD : PLAIN;
+    return STATUS_OK;
+}
+
+/* Is called with bytes in `raw`, or at the end of the file. */
+static enum status unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
+{
+    if (stream->packing == GZIP)
+        return gzip_unpack(stream, to, room, got, err);
+    if (stream->packing == ZSTD)
+        return zstd_unpack(stream, to, room, got, err);
+    size_t have = stream->raw_end - stream->raw_at;
+    *got = have < room ? have : room;
+    memcpy(to, stream->raw + stream->raw_at, *got);
+    stream->raw_at += *got;
     return STATUS_OK;
 }
 
@@ -218,8 +155,9 @@ void stream_close(struct stream *stream)
 {
     if (stream == NULL)
         return;
-    if (stream->packing != NULL)
-        stream->packing->close(stream);
+    if (stream->packing == GZIP)
+        inflateEnd(&stream->zlib);
+    ZSTD_freeDStream(stream->zstd);
     if (stream->fd > STDIN_FILENO)
         close(stream->fd);
     free(stream);
@@ -238,12 +176,11 @@ uint64_t stream_raw_bytes(const struct stream *stream)
 enum status stream_read(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
     *got = 0;
-    if (stream->packing == NULL)
+    if (stream->packing == UNKNOWN)
         TRY(find_packing(stream, err));
-    bool packed = stream->packing->unpack != plain_unpack;
     for (;;) {
         size_t before = stream->raw_at;
-        TRY(stream->packing->unpack(stream, to, room, got, err)); /* what was unpacked may still be inside */
+        TRY(unpack(stream, to, room, got, err)); /* what was unpacked may still be inside */
         if (*got > 0)
             return STATUS_OK;
         if (stream->raw_at > before && stream->raw_at < stream->raw_end)
@@ -252,7 +189,7 @@ enum status stream_read(struct stream *stream, char *to, size_t room, size_t *go
             break;
         TRY(fill_raw(stream, err));
     }
-    return packed && !stream->between ? broken(stream, "it ends early", err) : STATUS_OK;
+    return stream->packing != PLAIN && !stream->between ? broken(stream, "it ends early", err) : STATUS_OK;
 }
 
 /* One buffer: taken from at the front, filled at the back. */
