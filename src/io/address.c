@@ -1,5 +1,4 @@
-/* --redis as the user wrote it, as strings and endpoints, and as text for the log. The text may hold a password, so no
- * message repeats it; passwords are wiped before they are freed. */
+/* Parses and prints addresses. The text may hold a password, so no message repeats it. */
 #include "io/address.h"
 
 #include <stdio.h>
@@ -58,7 +57,7 @@ const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TE
     return text;
 }
 
-/* Appends to a text of ADDRESS_TEXT bytes, as much as there is room for. */
+/* Appends what fits to a text of ADDRESS_TEXT bytes. */
 static void append(char *text, const char *more)
 {
     size_t used = strlen(text);
@@ -106,7 +105,7 @@ void address_free(struct address *address)
     *address = (struct address){0};
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------ */
+/* --- Parsing ------------------------------------------------------------------------------------------------------ */
 
 static int hex_digit(char c)
 {
@@ -117,7 +116,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Copies [from, to) with %XX resolved. */
+/* Copies [from, to) and decodes %XX. */
 static enum status decode(const char *from, const char *to, char **out, struct err *err)
 {
     char *text = malloc((size_t)(to - from) + 1), *end = text;
@@ -174,7 +173,7 @@ static enum status parse_login(const char *from, const char *to, struct address 
     return status;
 }
 
-/* host[:port], the next endpoint of `out`. */
+/* host[:port]; appends an endpoint to `out`. */
 static enum status parse_endpoint(const char *from, const char *to, struct address *out, struct err *err)
 {
     struct endpoint *endpoint = &out->endpoints[out->endpoint_count];
@@ -232,7 +231,7 @@ static enum status parse_endpoints(const char *from, const char *to, uint16_t po
     return STATUS_OK;
 }
 
-/* [user:password@]host[:port],…: sets `*rest` behind it, at a slash or the end. */
+/* [user:password@]host[:port],…; sets `*rest` to the slash behind it, or the end. */
 static enum status parse_authority(const char *text, uint16_t port, struct address *out, const char **rest,
                                    struct err *err)
 {

@@ -1,11 +1,11 @@
-/* Where Redis is and who we are there: what --redis means.
+/* Where Redis is and how we log in: the value of --redis.
  *
  *     /run/redis/redis.sock                      a bare path: unix socket
- *     unix:/run/redis/redis.sock                 the same, said aloud
+ *     unix:/run/redis/redis.sock                 the same
  *     redis+unix://[user[:password]@]/path[?db=N]
  *     redis://[user[:password]@]host[:port][/db] percent-encoded where needed, IPv6 in brackets
- *     redis://…@host[:port],host[:port]/db       several servers: the one that is a master
- *     redis+sentinel://…@host[:port],…/name[/db] the master that these sentinels know under `name`
+ *     redis://…@host[:port],host[:port]/db       several servers: the one that is master
+ *     redis+sentinel://…@host[:port],…/name[/db] the master that these sentinels call `name`
  *     rediss://…, rediss+sentinel://…            the same over TLS
  */
 #ifndef IO_ADDRESS_H
@@ -27,7 +27,7 @@ struct endpoint {
     uint16_t port;
 };
 
-/* Zero-initialise; strings, endpoints and keys are its own. */
+/* Zero-initialise. Owns its strings, endpoints and `tls`. */
 struct address {
     char *path;                 /* unix socket; NULL for TCP */
     struct endpoint *endpoints; /* [endpoint_count], TCP: servers, or with `master` sentinels */
@@ -35,9 +35,9 @@ struct address {
     char *master; /* Sentinel's name for the server; NULL: `endpoints` are servers */
     uint32_t db;
     char *user;              /* NULL: the default user */
-    char *password;          /* NULL: none; never printed */
-    char *sentinel_password; /* what the sentinels want; NULL: nothing */
-    bool encrypted;          /* TLS: nothing connects without `tls` */
+    char *password;          /* NULL: none. Never printed */
+    char *sentinel_password; /* for the sentinels; NULL: none */
+    bool encrypted;          /* TLS; nothing connects before `tls` is set */
     struct tls *tls;
 };
 
@@ -51,19 +51,19 @@ MUST_CHECK enum status address_parse(const char *text, struct address *out, stru
 MUST_CHECK enum status address_set_login(struct address *address, const char *user, const char *password,
                                          struct err *err);
 
-/* Sets what the sentinels want to hear. Errors: STATUS_NO_MEMORY; the address is unchanged. */
+/* Sets the password for the sentinels. Errors: STATUS_NO_MEMORY; the address is unchanged. */
 MUST_CHECK enum status address_set_sentinel_password(struct address *address, const char *password, struct err *err);
 
-/* Whether it has to be found out which server is meant: there are several, or sentinels know it. */
+/* Whether the master has to be found: the address names several servers, or sentinels. */
 bool address_is_plural(const struct address *address);
 
-/* Writes the address for logs and messages: no password, cut at the size of `text`; returns `text`. */
+/* Writes the address for logs and messages, without its password, cut to fit; returns `text`. */
 const char *address_print(const struct address *address, char text[ADDRESS_TEXT]);
 
 /* Writes host:port likewise. */
 const char *endpoint_print(const struct endpoint *endpoint, char text[ADDRESS_TEXT]);
 
-/* Frees everything (passwords are wiped first) and leaves an empty address. */
+/* Wipes the passwords, frees everything and leaves an empty address. */
 void address_free(struct address *address);
 
 #endif

@@ -1,4 +1,4 @@
-/* A connection with an event loop of its own, and the answers that have come in. */
+/* A connection with an event loop of its own, and a queue of answers. */
 #include "io/client.h"
 
 #include <event2/event.h>
@@ -25,7 +25,7 @@ struct client {
     bool up;
     struct err err; /* why the connection is down */
     struct answer *first, *last;
-    struct resp_value *current; /* what the caller was given */
+    struct resp_value *current; /* the answer that the caller has */
 };
 
 static void on_up(void *context)
@@ -163,7 +163,7 @@ enum status client_send(struct client *client, size_t count, const char *const *
     enum status status = connection_command(client->connection, count, arguments, lengths,
                                             client->timeout_ms + block_ms, on_reply, client, err);
     if (!status) {
-        event_base_loop(client->base, EVLOOP_NONBLOCK); /* on its way while the caller makes the next one */
+        event_base_loop(client->base, EVLOOP_NONBLOCK); /* it leaves while the caller makes the next one */
     }
     return status;
 }

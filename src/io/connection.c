@@ -1,5 +1,5 @@
-/* One connection: its life, its commands and their answers, and its way up: TLS where the address asks for it, AUTH,
- * SELECT, ROLE, a name.
+/* A connection: its life, its commands and answers, and how it comes up: TLS where the address asks for it, AUTH,
+ * SELECT, ROLE, CLIENT SETNAME.
  *
  * Any callback may close the connection, so nothing is freed while one of ours is on the stack: `busy` counts them, and
  * the last to leave frees. */
@@ -21,8 +21,8 @@
 #include "io/refusal.h"
 #include "io/tls.h"
 
-/* So many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then is.
- */
+/* That many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then
+ * is. */
 enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
 
 /* A command that waits for its answer. */
@@ -30,29 +30,29 @@ struct pending {
     struct pending *next;
     connection_reply_fn *reply;
     void *context;
-    uint64_t deadline_ns, timeout_ns; /* the first of them from when it was sent, and from the last progress on */
-    size_t head_length;               /* of the command's first bytes, for a refusal */
+    uint64_t deadline_ns, timeout_ns; /* the deadline counts from the send, and again from each progress */
+    size_t head_length;               /* the command's first bytes, to explain a refusal */
     char head[REFUSAL_HEAD];
 };
 
-/* One connection; it goes connecting, up, dead, in this order, and may be closed at any time. */
+/* Its states are connecting, up, dead, in this order; it may be closed in any. */
 struct connection {
     struct connection_options options;
     struct dial *dial;
-    struct bufferevent *buffers; /* NULL until connected and when dead */
-    struct ssl_st *session;      /* of TLS, owned by `buffers`; NULL without */
+    struct bufferevent *buffers; /* NULL before it is connected and when it is dead */
+    struct ssl_st *session;      /* TLS, owned by `buffers`; NULL: none */
     struct resp_reader *reader;
     struct event *timer;
-    uint64_t timer_ns;     /* when it fires; UINT64_MAX: not armed */
-    uint64_t connect_ns;   /* when it has to be up */
-    uint64_t heard, moved; /* bytes that have come; those, and what the socket has taken of ours */
-    uint64_t counted;      /* `moved` when there was progress last, and when that was */
+    uint64_t timer_ns;              /* when it fires; UINT64_MAX: not armed */
+    uint64_t connect_ns;            /* the deadline for coming up */
+    uint64_t received, transferred; /* bytes from Redis; bytes in both directions */
+    uint64_t progress_at;           /* `transferred` at the last progress, and when that was */
     uint64_t progress_ns;
-    int left; /* bytes that the socket had still to send when that was looked at; -1: not since the last progress */
+    int unsent; /* bytes in the socket at the last look; -1: none since the last progress */
     struct pending *first, *last;
     size_t outstanding;
-    unsigned greetings; /* answers of the login to come */
-    bool secured;       /* the TLS handshake is over */
+    unsigned login_pending; /* login commands without an answer */
+    bool secured;           /* the TLS handshake is over */
     bool up, dead, closed;
     unsigned busy;
 };
@@ -70,8 +70,8 @@ static void destroy(struct connection *connection)
     free(connection);
 }
 
-/* Between these two a connection is not freed, although a callback may close it: then leave frees it, so it may not be
- * touched behind that. They nest. */
+/* Between enter and leave a connection is not freed, although a callback may close it; leave frees it then, so do not
+ * touch it afterwards. They nest. */
 static void enter(struct connection *connection)
 {
     connection->busy++;
@@ -106,7 +106,7 @@ static void flush_pending(struct connection *connection, const struct err *err)
     }
 }
 
-/* Ends a connection that is not dead yet: on_down, then the commands' NULLs. */
+/* Ends a connection, unless it is dead: calls on_down, then each command with NULL. */
 static void die(struct connection *connection, const struct err *err)
 {
     if (connection->dead) {
@@ -136,7 +136,7 @@ static const struct endpoint *endpoint_of(const struct connection_options *optio
     return options->endpoint ? options->endpoint : options->address->endpoints;
 }
 
-/* The peer's name for messages. */
+/* The peer's name, for messages. */
 static const char *peer(const struct connection *connection, char text[ADDRESS_TEXT])
 {
     const struct connection_options *options = &connection->options;
@@ -147,7 +147,7 @@ static const char *peer(const struct connection *connection, char text[ADDRESS_T
     return endpoint_print(endpoint_of(options), text);
 }
 
-/* Likewise, with the peer's name before the message. */
+/* The same, with the peer's name before the message. */
 static void die_because(struct connection *connection, enum status status, const char *message)
 {
     char text[ADDRESS_TEXT];
@@ -156,7 +156,7 @@ static void die_because(struct connection *connection, enum status status, const
     die(connection, &err);
 }
 
-/* The host that a certificate has to bear; of an address with endpoints only. */
+/* The host that the certificate must cover; TCP only. */
 static const char *host(const struct connection *connection)
 {
     return endpoint_of(&connection->options)->host;
@@ -164,7 +164,7 @@ static const char *host(const struct connection *connection)
 
 /* --- Deadlines ---------------------------------------------------------------------------------------------------- */
 
-/* Lets the timer fire at this time, unless it fires earlier anyway. */
+/* Sets the timer to this time, unless it fires earlier. */
 static void arm(struct connection *connection, uint64_t at_ns)
 {
     if (at_ns >= connection->timer_ns) {
@@ -177,40 +177,39 @@ static void arm(struct connection *connection, uint64_t at_ns)
     evtimer_add(connection->timer, &wait);
 }
 
-static void moves(struct connection *connection, uint64_t bytes)
+static void note_transferred(struct connection *connection, uint64_t bytes)
 {
-    connection->moved += bytes;
-    if (connection->moved - connection->counted >= PROGRESS_BYTES) {
-        connection->counted = connection->moved;
+    connection->transferred += bytes;
+    if (connection->transferred - connection->progress_at >= PROGRESS_BYTES) {
+        connection->progress_at = connection->transferred;
         connection->progress_ns = clock_now_ns();
-        connection->left = -1;
+        connection->unsent = -1;
     }
 }
 
-/* The socket has taken bytes of ours. */
 static void on_written(struct evbuffer *output, const struct evbuffer_cb_info *info, void *connection)
 {
     (void)output;
-    moves(connection, info->n_deleted);
+    note_transferred(connection, info->n_deleted);
 }
 
-/* What the socket has taken may be long on its way: whether less of it is left than at the last look. The first look
- * cannot tell, so it gives a moment to the next. */
-static bool still_sends(struct connection *connection, uint64_t now_ns)
+/* Whether the socket holds fewer unsent bytes than at the last look: a slow line takes long to send what the socket has
+ * accepted. The first look cannot tell, so it allows another. */
+static bool still_sending(struct connection *connection, uint64_t now_ns)
 {
-    int before = connection->left, left = 0;
+    int before = connection->unsent, left = 0;
     if (!connection->buffers || ioctl(bufferevent_getfd(connection->buffers), SIOCOUTQ, &left)) {
         return false;
     }
     bool first = before < 0 && left > 0, sends = before > 0 && (left == 0 || left + SENT_BYTES <= before);
-    connection->left = left;
+    connection->unsent = left;
     if (sends) {
         connection->progress_ns = now_ns;
     }
     return first || sends;
 }
 
-/* What to say of a connection that was not up in time. */
+/* Says what a connection that did not come up in time waited for. */
 static const char *stage(const struct connection *connection)
 {
     if (connection->dial) {
@@ -237,7 +236,7 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
         uint64_t deadline_ns = deadline_of(connection, pending);
         next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
     }
-    if (next_ns <= now_ns && connection->up && still_sends(connection, now_ns)) {
+    if (next_ns <= now_ns && connection->up && still_sending(connection, now_ns)) {
         arm(connection, now_ns + SENDING_MS * NS_PER_MS);
     } else if (next_ns <= now_ns) {
         die_because(connection, STATUS_UNAVAILABLE, connection->up ? "no answer in time" : stage(connection));
@@ -300,7 +299,7 @@ enum status connection_command(struct connection *connection, size_t count, cons
     return connection_send_command(connection, &command, timeout_ms, reply, context, err);
 }
 
-/* Hands every whole answer to its command. False when the connection is of no more use. */
+/* Hands every complete answer to its command. False if the connection is dead or closed. */
 static bool deliver_answers(struct connection *connection)
 {
     struct err err;
@@ -343,8 +342,8 @@ static void on_read(struct bufferevent *buffers, void *context)
             break;
         }
         evbuffer_drain(input, length);
-        connection->heard += length;
-        moves(connection, length);
+        connection->received += length;
+        note_transferred(connection, length);
         if (!deliver_answers(connection)) {
             break;
         }
@@ -362,16 +361,15 @@ static void now_up(struct connection *connection)
     leave(connection);
 }
 
-/* One answer of the login less to come. */
-static void greeted(struct connection *connection)
+static void login_answered(struct connection *connection)
 {
-    if (--connection->greetings == 0) {
+    if (--connection->login_pending == 0) {
         now_up(connection);
     }
 }
 
-/* Whether an answer of the login lets us go on; the connection is dead where it does not. */
-static bool allowed(struct connection *connection, const struct resp_value *reply)
+/* Whether a login command succeeded; if not, the connection dies. */
+static bool succeeded(struct connection *connection, const struct resp_value *reply)
 {
     struct err refused;
     enum status status = resp_check(reply, &refused);
@@ -381,12 +379,12 @@ static bool allowed(struct connection *connection, const struct resp_value *repl
     return status == STATUS_OK;
 }
 
-/* AUTH and SELECT have to succeed. */
+/* AUTH and SELECT must succeed. */
 static void on_login(void *context, const struct resp_value *reply, const struct err *err)
 {
     (void)err;
-    if (reply && allowed(context, reply)) {
-        greeted(context);
+    if (reply && succeeded(context, reply)) {
+        login_answered(context);
     }
 }
 
@@ -396,11 +394,11 @@ static void on_role(void *context, const struct resp_value *reply, const struct 
     struct connection *connection = context;
     char text[ADDRESS_TEXT];
     (void)err;
-    if (!reply || !allowed(connection, reply)) {
+    if (!reply || !succeeded(connection, reply)) {
         return;
     }
     if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
-        greeted(connection);
+        login_answered(connection);
     } else if (reply->type == RESP_ARRAY && reply->count > 2 && resp_equals(&reply->items[0], "slave") &&
                reply->items[1].bytes) {
         snprintf(text, sizeof text, "it is a replica of %.100s:%lld", reply->items[1].bytes, reply->items[2].integer);
@@ -410,7 +408,7 @@ static void on_role(void *context, const struct resp_value *reply, const struct 
     }
 }
 
-/* A name is a courtesy to CLIENT LIST, unless what is refused is more than the name. */
+/* The name only serves CLIENT LIST, so a missing right for it is no error. */
 static void on_named(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct err refused;
@@ -422,14 +420,14 @@ static void on_named(void *context, const struct resp_value *reply, const struct
     if (status == STATUS_UNAVAILABLE || (status == STATUS_DENIED && !resp_is_error(reply, "NOPERM"))) {
         die_because(context, status, refused.message);
     } else {
-        greeted(context);
+        login_answered(context);
     }
 }
 
-static enum status greet(struct connection *connection, size_t count, const char *const *words,
-                         connection_reply_fn *reply, struct err *err)
+static enum status login_command(struct connection *connection, size_t count, const char *const *words,
+                                 connection_reply_fn *reply, struct err *err)
 {
-    connection->greetings++;
+    connection->login_pending++;
     return connection_command(connection, count, words, NULL, connection->options.connect_timeout_ms, reply, connection,
                               err);
 }
@@ -441,18 +439,19 @@ static enum status send_login(struct connection *connection, struct err *err)
     const char *password = sentinel ? address->sentinel_password : address->password;
     if (password) {
         const char *user = !sentinel && address->user ? address->user : "default";
-        TRY(greet(connection, 3, (const char *const[]){"AUTH", user, password}, on_login, err));
+        TRY(login_command(connection, 3, (const char *const[]){"AUTH", user, password}, on_login, err));
     }
     if (address->db && !sentinel) {
         char number[16];
         snprintf(number, sizeof number, "%u", address->db);
-        TRY(greet(connection, 2, (const char *const[]){"SELECT", number}, on_login, err));
+        TRY(login_command(connection, 2, (const char *const[]){"SELECT", number}, on_login, err));
     }
     if (connection->options.master_only) {
-        TRY(greet(connection, 1, (const char *const[]){"ROLE"}, on_role, err));
+        TRY(login_command(connection, 1, (const char *const[]){"ROLE"}, on_role, err));
     }
     if (connection->options.name) {
-        TRY(greet(connection, 3, (const char *const[]){"CLIENT", "SETNAME", connection->options.name}, on_named, err));
+        TRY(login_command(connection, 3, (const char *const[]){"CLIENT", "SETNAME", connection->options.name}, on_named,
+                          err));
     }
     return STATUS_OK;
 }
@@ -462,21 +461,21 @@ static void log_in(struct connection *connection)
     struct err err;
     if (send_login(connection, &err)) {
         die(connection, &err);
-    } else if (connection->greetings == 0) {
+    } else if (connection->login_pending == 0) {
         now_up(connection);
     }
 }
 
 /* --- The socket --------------------------------------------------------------------------------------------------- */
 
-/* What a connection that ended too early may be about. */
-static const char *guess(const struct connection *connection)
+/* What may be the reason when a connection ends too early. */
+static const char *hint(const struct connection *connection)
 {
     if (connection->up || connection->options.address->path) {
         return "";
     }
     if (!connection->session) {
-        return connection->heard > 0 ? "" : " before it said anything; a port with TLS is rediss://";
+        return connection->received > 0 ? "" : " before it said anything; a port with TLS is rediss://";
     }
     return connection->secured ? " during the login; does it want a certificate of ours, or another (tls_cert_file)?"
                                : " during the TLS handshake";
@@ -492,7 +491,7 @@ static void explain_end(struct connection *connection, short what, char *text, s
         return;
     }
     bool closed = (what & BEV_EVENT_EOF) || code || error == 0;
-    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), guess(connection));
+    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), hint(connection));
 }
 
 static void on_event(struct bufferevent *buffers, short what, void *context)
@@ -501,7 +500,7 @@ static void on_event(struct bufferevent *buffers, short what, void *context)
     char text[400];
     (void)buffers;
     enter(connection);
-    if (what & BEV_EVENT_CONNECTED) { /* TLS only: the socket was connected before */
+    if (what & BEV_EVENT_CONNECTED) { /* TLS only: the socket is connected already */
         connection->secured = true;
         log_in(connection);
     } else if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) {
@@ -511,7 +510,7 @@ static void on_event(struct bufferevent *buffers, short what, void *context)
     leave(connection);
 }
 
-/* Puts libevent's buffers, with TLS or without, on the socket. */
+/* Puts libevent's buffers on the socket, with TLS or without. */
 static enum status wrap(struct connection *connection, int fd, struct err *err)
 {
     const struct address *address = connection->options.address;
@@ -546,7 +545,7 @@ static void on_dialled(void *context, int fd, const struct err *err)
     connection->dial = NULL;
     if (wrap(connection, fd, &failed)) {
         evutil_closesocket(fd);
-        /* A certificate file that is being replaced right now is there again at the next try. */
+        /* The next attempt finds a certificate file that is being replaced right now. */
         die_because(connection, STATUS_UNAVAILABLE, failed.message);
     } else {
         bufferevent_setcb(connection->buffers, on_read, NULL, on_event, connection);
@@ -567,10 +566,10 @@ enum status connection_open(const struct connection_options *options, struct con
     if (!connection) {
         return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
     }
-    signal(SIGPIPE, SIG_IGN); /* a socket that closes is an error of that socket, not the end of the process */
+    signal(SIGPIPE, SIG_IGN); /* a write to a closed socket is an error, not the end of the process */
     connection->options = *options;
     connection->timer_ns = UINT64_MAX;
-    connection->left = -1;
+    connection->unsent = -1;
     connection->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;
     connection->timer = evtimer_new(options->base, on_timer, connection);
     enum status status = connection->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
@@ -611,11 +610,6 @@ void connection_close(struct connection *connection)
     die(connection, &err);
     flush_pending(connection, &err);
     leave(connection);
-}
-
-bool connection_is_up(const struct connection *connection)
-{
-    return connection && connection->up;
 }
 
 size_t connection_outstanding(const struct connection *connection)

@@ -1,5 +1,5 @@
-/* A socket is made, connected and watched here, and only then wrapped by libevent's buffers: bufferevent_socket_connect
- * reports some failures before it returns and tries only the first address of a name. */
+/* The socket is connected here and handed to libevent's buffers afterwards: bufferevent_socket_connect reports some
+ * failures before it returns, and tries only the first address of a name. */
 #include "io/dial.h"
 
 #include <errno.h>
@@ -24,16 +24,16 @@ enum { LOOKUPS_MAX = 64 };
 
 /* --- Names -------------------------------------------------------------------------------------------------------- */
 
-/* Two sides: `struct resolver` is the event loop's; what the thread touches is in `struct shared`, which the last of
- * the two to leave frees. Lookups go in by one channel and come back by another. */
+/* The event loop owns `struct resolver`. `struct shared` is what the thread uses too; the last of the two to leave
+ * frees it. Lookups travel through one channel and come back through another. */
 
 struct lookup {
     char *host;
     char port[8];
-    atomic_bool abandoned; /* nobody wants to know any more */
-    lookup_done_fn *done;  /* event loop only, as `context` */
+    atomic_bool abandoned; /* closed by its caller */
+    lookup_done_fn *done;  /* event loop only, like `context` */
     void *context;
-    struct addrinfo *found; /* the thread's until the lookup has come back, as `error` */
+    struct addrinfo *found; /* the thread's until the lookup comes back, like `error` */
     int error;
 };
 
@@ -47,7 +47,7 @@ struct resolver {
     struct shared *shared;
     struct event *wake;
     bool running;
-    size_t out; /* lookups that have not come back */
+    size_t out; /* lookups that are out */
 };
 
 static void lookup_free(struct lookup *lookup)
@@ -92,14 +92,14 @@ static void *thread_main(void *argument)
             look_up(lookup);
         }
         if (!channel_send(shared->out, lookup)) {
-            lookup_free(lookup); /* the resolver has been closed */
+            lookup_free(lookup); /* the resolver was closed */
         }
     }
     shared_leave(shared);
     return NULL;
 }
 
-/* Signals are the event loop's. */
+/* Starts the thread with all signals blocked: they are the event loop's. */
 static enum status start_thread(struct resolver *resolver, struct err *err)
 {
     sigset_t all, before;
@@ -133,7 +133,7 @@ static void give_answer(struct lookup *lookup)
         const char *why = lookup->error == EAI_SYSTEM ? "the name service failed" : gai_strerror(lookup->error);
         err_set(&err, STATUS_UNAVAILABLE, "%s: %s", lookup->host, why);
     }
-    lookup->done(lookup->context, found, found ? NULL : &err); /* closes the lookup */
+    lookup->done(lookup->context, found, found ? NULL : &err); /* the callee closes the lookup */
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *context)
@@ -236,12 +236,12 @@ void lookup_close(struct lookup *lookup)
 
 struct dial {
     struct dial_options options;
-    struct event *event; /* the start, then the socket becoming writable */
+    struct event *event; /* the start, then: the socket is writable */
     struct lookup *lookup;
     struct addrinfo *found;
-    struct addrinfo *next; /* to be tried */
+    struct addrinfo *next; /* to try */
     int fd;                /* being connected, or -1 */
-    struct err err;        /* of the last try */
+    struct err err;        /* of the last attempt */
 };
 
 static void watch(struct dial *dial);
@@ -262,7 +262,7 @@ static void fail_errno(struct dial *dial, int error)
     close_fd(dial);
 }
 
-/* True when the try ended (dial->fd says how), false when it goes on. */
+/* True when the attempt is over (dial->fd tells the result), false while it is in progress. */
 static bool try_connect(struct dial *dial, int family, const struct sockaddr *to, socklen_t length)
 {
     dial->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -292,7 +292,7 @@ static void finish(struct dial *dial)
     dial->options.done(dial->options.context, fd, fd < 0 ? &dial->err : NULL);
 }
 
-/* Tries address after address until one is connected or on its way. */
+/* Tries one address after another until one connects or is in progress. */
 static void try_next(struct dial *dial)
 {
     while (dial->next) {
@@ -367,7 +367,7 @@ static void on_found(void *context, struct addrinfo *found, const struct err *er
     try_next(dial);
 }
 
-/* An address in digits needs no lookup. */
+/* A numeric address needs no lookup. */
 static void start_tcp(struct dial *dial)
 {
     const struct endpoint *endpoint = dial->options.endpoint;

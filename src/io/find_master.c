@@ -1,8 +1,8 @@
 /* One connection at a time: to a server, or to a sentinel and then to the server that it named.
  *
- *   ask next endpoint ── servers: up (so it is a master): found
- *        ^      └──── sentinels: name the master ── connect there ── up: found
- *        └── any failure is noted; when all endpoints have been asked, all of them are told */
+ *   ask the next endpoint ── a server: up, so it is a master: found
+ *        ^         └──── a sentinel: names the master ── connect there ── up: found
+ *        └── a failure is noted; after the last endpoint all failures are reported */
 #include "io/find_master.h"
 
 #include <event2/event.h>
@@ -17,12 +17,12 @@ enum { LEAST_MS = 1000, ANSWER_MAX_BYTES = 64 << 10, HOST_MAX = 256 };
 struct find_master {
     struct find_master_options options;
     struct connection *connection;
-    struct event *begin;   /* asks the next endpoint, outside of the callbacks of the last one's connection */
-    size_t first;          /* whom to ask first: who knew it the last time */
-    size_t asked;          /* endpoints asked in this finder */
+    struct event *begin;   /* asks the next endpoint, outside the callbacks of the last connection */
+    size_t first;          /* whom to ask first: who knew the master last time */
+    size_t asked;          /* endpoints asked in this search */
     char host[HOST_MAX];   /* of `named` */
     struct endpoint named; /* by a sentinel */
-    struct err failed;     /* every reason, one behind the other */
+    struct err failed;     /* all failures, joined */
     bool unreachable, denied;
 };
 
@@ -54,7 +54,7 @@ static void found(struct find_master *finder, const struct endpoint *endpoint)
     finder->options.on_found(finder->options.context, endpoint);
 }
 
-/* Notes why this endpoint was of no use, and goes on to the next. */
+/* Notes why this endpoint failed, and goes on to the next. */
 static void failed(struct find_master *finder, const struct err *err)
 {
     size_t used = strlen(finder->failed.message);
@@ -74,8 +74,7 @@ static void all_failed(struct find_master *finder)
     finder->options.on_failed(finder->options.context, &finder->failed);
 }
 
-/* --- Connections
- * -------------------------------------------------------------------------------------------------------- */
+/* --- Connections -------------------------------------------------------------------------------------------------- */
 
 static void on_down(void *context, const struct err *err)
 {

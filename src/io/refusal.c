@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_BEGINS "\nsluice:{" /* the end of a word's length on the wire, then the key */
+#define KEY_BEGINS "\nsluice:{" /* a key, behind the line that holds its length */
 #define LINE_MARK "@user_script:"
 
 static bool contains(const struct resp_value *reply, const char *words)
@@ -50,7 +50,7 @@ const struct resp_value *refusal_with_line(const struct resp_value *reply, const
         line = line ? line + 1 : NULL;
     }
     line = line ? line + strspn(line, " \t") : "";
-    /* What Redis says before the digest, which helps nobody. */
+    /* Cut before the digest, which helps nobody. */
     const char *end = strstr(reply->bytes, " script: ");
     int words = (int)(end ? end - reply->bytes : (long)reply->length);
     snprintf(text, REFUSAL_TEXT, "%.*s: lua/%s.lua line %ld: %.*s", words < 200 ? words : 200, reply->bytes, name,

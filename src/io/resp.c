@@ -1,10 +1,10 @@
-/* The RESP reader: hiredis' state machine with our objects, which are carved from an arena and counted.
+/* The reader is hiredis' state machine with our objects, which are taken from an arena and counted.
  *
- * hiredis hands over each object's parent and index; an array's items lie in one block, so an object's place is known
+ * hiredis passes each object's parent and index; an array's items lie in one block, so an object's address is known
  * when it is made. Nothing is freed one by one: the arena is emptied before the next reply begins.
  *
- * hiredis makes a string when it has all of its bytes. One that is to be dropped is known by its length, which comes
- * first: the codec is told that it is nil, and its bytes never reach the codec. */
+ * hiredis makes a string once it has all its bytes. A string to drop is known earlier, by its length: the codec is told
+ * that it is nil, and its bytes never reach the codec. */
 #include "io/resp.h"
 
 #include <hiredis/hiredis.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { BLOCK_FIRST = 16 << 10, BLOCK_KEPT = 1 << 20, BLOCK_LARGEST = 4 << 20 };
-enum { HEADER_ROOM = 24 }; /* of a command: the number of words comes first and is known last */
+enum { HEADER_ROOM = 24 }; /* of a command: the number of words comes first on the wire and is known last */
 
 /* --- Memory of a reply -------------------------------------------------------------------------------------------- */
 
@@ -25,7 +25,7 @@ struct arena_block {
     alignas(max_align_t) char bytes[];
 };
 
-/* Memory for one reply: taken piece by piece, given back all at once. */
+/* Memory for one reply, all freed at once. */
 struct arena {
     struct arena_block *blocks; /* the newest first; each is larger than the one before it */
     size_t used;
@@ -53,7 +53,7 @@ static struct arena_block *add_block(struct arena *arena, size_t bytes)
     return block;
 }
 
-/* Returns aligned memory that lives until arena_reset, or NULL when there is none. */
+/* Returns aligned memory that lives until arena_reset, or NULL. */
 static void *arena_take(struct arena *arena, size_t bytes)
 {
     size_t align = alignof(max_align_t);
@@ -89,7 +89,7 @@ static void arena_free(struct arena *arena)
     *arena = (struct arena){0};
 }
 
-/* Takes everything back; keeps one block of ordinary size for the next reply. */
+/* Frees everything but one block of ordinary size, for the next reply. */
 static void arena_reset(struct arena *arena)
 {
     struct arena_block *newest = arena->blocks;
@@ -109,11 +109,11 @@ struct resp_reader {
     redisReader *codec;
     struct arena arena;
     size_t max_bytes, cut_bytes;
-    size_t skip;               /* bytes to come of a string that is dropped */
-    size_t cut;                /* the next nil stands for a string of that length */
-    struct resp_value nowhere; /* stands for all that is in a dropped array */
-    bool too_large;            /* why the codec was told that memory had run out */
-    bool delivered;            /* the arena holds a reply that has been returned */
+    size_t skip;               /* bytes still to drop of a string */
+    size_t cut;                /* the length of the dropped string that the next nil stands for */
+    struct resp_value dropped; /* stands for every item of a dropped array */
+    bool too_large;            /* the reason why the codec was refused memory */
+    bool delivered;            /* the arena holds a reply that the caller has */
     struct err broken;
 };
 
@@ -127,15 +127,15 @@ static void *reserve(const redisReadTask *task, size_t bytes)
     return arena_take(&reader->arena, bytes);
 }
 
-/* The place of the object: in its parent's items, or a new root; nowhere, where the parent was dropped. */
-static struct resp_value *place(const redisReadTask *task)
+/* The value of an object: an item of its parent, a new root, or `dropped` if the parent was dropped. */
+static struct resp_value *value_of(const redisReadTask *task)
 {
     struct resp_reader *reader = task->privdata;
     struct resp_value *value;
     if (task->parent) {
         const struct resp_value *parent = task->parent->obj;
         if (parent->type == RESP_CUT) {
-            return &reader->nowhere;
+            return &reader->dropped;
         }
         value = &parent->items[task->idx];
     } else {
@@ -147,7 +147,7 @@ static struct resp_value *place(const redisReadTask *task)
     return value;
 }
 
-/* A value that does not fit: dropped, where the reader drops anything. */
+/* Drops a value that does not fit, if the reader drops any. */
 static void *cut(const redisReadTask *task, struct resp_value *value, size_t length)
 {
     struct resp_reader *reader = task->privdata;
@@ -159,17 +159,17 @@ static void *cut(const redisReadTask *task, struct resp_value *value, size_t len
     return value;
 }
 
-static bool is_nowhere(const redisReadTask *task, const struct resp_value *value)
+static bool is_dropped(const redisReadTask *task, const struct resp_value *value)
 {
     const struct resp_reader *reader = task->privdata;
-    return value == &reader->nowhere;
+    return value == &reader->dropped;
 }
 
 static void *make_string(const redisReadTask *task, char *bytes, size_t length)
 {
     struct resp_reader *reader = task->privdata;
-    struct resp_value *value = place(task);
-    if (value && is_nowhere(task, value)) {
+    struct resp_value *value = value_of(task);
+    if (value && is_dropped(task, value)) {
         return value;
     }
     reader->too_large = value && reader->cut_bytes && task->type == REDIS_REPLY_STRING && length > reader->cut_bytes;
@@ -189,11 +189,11 @@ static void *make_string(const redisReadTask *task, char *bytes, size_t length)
 
 static void *make_array(const redisReadTask *task, int count)
 {
-    struct resp_value *value = place(task);
+    struct resp_value *value = value_of(task);
     if (!value || count < 0) {
         return NULL;
     }
-    if (is_nowhere(task, value)) {
+    if (is_dropped(task, value)) {
         return value;
     }
     struct resp_value *items = NULL;
@@ -211,8 +211,8 @@ static void *make_array(const redisReadTask *task, int count)
 
 static void *make_integer(const redisReadTask *task, long long integer)
 {
-    struct resp_value *value = place(task);
-    if (value && !is_nowhere(task, value)) {
+    struct resp_value *value = value_of(task);
+    if (value && !is_dropped(task, value)) {
         value->type = RESP_INTEGER;
         value->integer = integer;
     }
@@ -222,8 +222,8 @@ static void *make_integer(const redisReadTask *task, long long integer)
 static void *make_nil(const redisReadTask *task)
 {
     struct resp_reader *reader = task->privdata;
-    struct resp_value *value = place(task);
-    if (value && reader->cut > 0 && !is_nowhere(task, value)) {
+    struct resp_value *value = value_of(task);
+    if (value && reader->cut > 0 && !is_dropped(task, value)) {
         *value = (struct resp_value){.type = RESP_CUT, .length = reader->cut};
     }
     reader->cut = 0;
@@ -248,8 +248,8 @@ enum status resp_open(size_t max_bytes, size_t cut_bytes, struct resp_reader **o
     }
     reader->max_bytes = max_bytes;
     reader->cut_bytes = cut_bytes;
-    reader->nowhere.type = RESP_CUT;
-    reader->codec->privdata = reader; /* the macro for it casts a pointer to int */
+    reader->dropped.type = RESP_CUT;
+    reader->codec->privdata = reader; /* the macro that sets it casts a pointer to int */
     *out = reader;
     return STATUS_OK;
 }
@@ -282,14 +282,14 @@ enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t leng
     return STATUS_OK;
 }
 
-/* The size that a text on its way has announced, 0 for none: where the codec waits behind a whole line of digits, it
- * waits for that many bytes. A text that cannot fit is refused before it has arrived. */
+/* The announced size of the string that is arriving, 0 for none: the codec waits behind a complete line of digits. So a
+ * string that cannot fit is refused before it arrives. */
 static size_t announced_bytes(const struct resp_reader *reader)
 {
     const char *at = reader->codec->buf + reader->codec->pos, *end = reader->codec->buf + reader->codec->len;
     size_t bytes = 0;
     if (reader->codec->ridx < 0 || reader->codec->rstack[reader->codec->ridx].type != REDIS_REPLY_STRING) {
-        return 0; /* half a line of another kind */
+        return 0; /* half a line of another type */
     }
     for (; at < end && *at >= '0' && *at <= '9' && bytes < SIZE_MAX / 16; at++) {
         bytes = bytes * 10 + (size_t)(*at - '0');
@@ -297,7 +297,7 @@ static size_t announced_bytes(const struct resp_reader *reader)
     return at < end && *at == '\r' ? bytes : 0;
 }
 
-/* Tells the codec that the string which it waits for is nil, and drops what has come of it. */
+/* Tells the codec that the string it waits for is nil, and drops the bytes that are here. */
 static void drop_string(struct resp_reader *reader, size_t length)
 {
     redisReader *codec = reader->codec;
@@ -311,15 +311,15 @@ static void drop_string(struct resp_reader *reader, size_t length)
     codec->len = behind;
 }
 
-/* Whether the codec waits for a string that is to be dropped; then it has been. */
-static bool dropped(struct resp_reader *reader)
+/* Drops the string that the codec waits for, if it is too large. True if it did. */
+static bool drop_too_large(struct resp_reader *reader)
 {
     size_t length = reader->cut_bytes ? announced_bytes(reader) : 0;
     const redisReader *codec = reader->codec;
     if (length == 0 || !memchr(codec->buf + codec->pos, '\n', codec->len - codec->pos)) {
         return false;
     }
-    if (length <= reader->cut_bytes / 16 || /* small ones have come soon */
+    if (length <= reader->cut_bytes / 16 || /* small ones arrive soon */
         (length <= reader->cut_bytes && reader->arena.used + length < reader->max_bytes)) {
         return false;
     }
@@ -341,7 +341,7 @@ enum status resp_next(struct resp_reader *reader, const struct resp_value **out,
     int result;
     do {
         result = redisReaderGetReply(reader->codec, &root);
-    } while (result == REDIS_OK && !root && dropped(reader));
+    } while (result == REDIS_OK && !root && drop_too_large(reader));
     if (result != REDIS_OK) {
         if (reader->too_large) {
             return fail(reader, STATUS_UNSUPPORTED, "an answer of Redis is larger than the limit", err);
@@ -374,7 +374,7 @@ static size_t clone_size(const struct resp_value *value)
     return size;
 }
 
-/* Values go to the front of the block, bytes to its back, so that all values stay aligned. */
+/* Values first, then bytes, so that all values are aligned. */
 struct clone {
     struct resp_value *values;
     char *bytes;
@@ -445,7 +445,7 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         const char *word;
         enum status status;
         const char *advice;
-    } voices[] = {
+    } codes[] = {
         {"NOAUTH", STATUS_DENIED, " Set redis_password_file or redis_password."},
         {"WRONGPASS", STATUS_DENIED},
         {"NOPERM", STATUS_DENIED},
@@ -473,10 +473,10 @@ enum status resp_check(const struct resp_value *value, struct err *err)
         {"ERR max number of clients", STATUS_UNAVAILABLE},
     };
     int length = value->length > 400 ? 400 : (int)value->length;
-    for (size_t i = 0; i < sizeof voices / sizeof *voices; i++) {
-        if (resp_is_error(value, voices[i].word)) {
-            const char *advice = voices[i].advice ? voices[i].advice : "";
-            return err_set(err, voices[i].status, "Redis says: %.*s%s", length, value->bytes, advice);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (resp_is_error(value, codes[i].word)) {
+            const char *advice = codes[i].advice ? codes[i].advice : "";
+            return err_set(err, codes[i].status, "Redis says: %.*s%s", length, value->bytes, advice);
         }
     }
     enum status status = STATUS_INTERNAL;

@@ -1,8 +1,8 @@
-/* RESP, the bytes between us and Redis: hiredis as a codec, with caps.
+/* RESP2, the protocol of Redis: hiredis as a codec, with limits.
  *
- * hiredis parses and formats and knows no socket; we bring the objects it builds, because its own have no cap: the
- * thirteen bytes `*2147483647\r\n` make it reserve 16 GiB. Values of one reply live in one arena, so a reply of a
- * thousand entries is not ten thousand allocations. RESP2 only (hiredis 0.14). */
+ * hiredis parses and knows no socket. We build the objects, because its own have no limit: the thirteen bytes
+ * `*2147483647\r\n` make it reserve 16 GiB. The values of one reply live in one arena, so a reply of a thousand
+ * entries costs few allocations. */
 #ifndef IO_RESP_H
 #define IO_RESP_H
 
@@ -13,49 +13,48 @@
 #include "base/buffer.h"
 #include "base/err.h"
 
-/* The types of RESP2; and RESP_CUT: a string or an array that was dropped while it came, because it was larger than a
- * reader takes, alone or with what had come before it. */
+/* The types of RESP2, and RESP_CUT: a string or an array that was dropped as it arrived, because it was larger than the
+ * reader accepts, alone or with what came before it. */
 enum resp_type { RESP_NIL, RESP_STATUS, RESP_ERROR, RESP_INTEGER, RESP_STRING, RESP_ARRAY, RESP_CUT };
 
-/* One value of a reply; it belongs to whoever built it. */
+/* One value of a reply. */
 struct resp_value {
     enum resp_type type;
     long long integer;        /* INTEGER */
     const char *bytes;        /* STATUS, ERROR, STRING; a NUL follows (not counted); else NULL */
-    size_t length;            /* of bytes; CUT: that the string had, at least, or the array's items would have had */
+    size_t length;            /* of bytes; CUT: at least that of the dropped string, or of the array's items */
     struct resp_value *items; /* ARRAY: [count] */
     size_t count;
 };
 
 struct resp_reader;
 
-/* Makes a reader whose buffered bytes and built values together stay below `max_bytes`. What would pass it breaks the
- * reader; with a `cut_bytes` that is not 0 it is dropped instead (RESP_CUT), as is every string longer than that.
+/* Makes a reader whose buffered bytes and values together stay below `max_bytes`. A reply beyond that breaks the
+ * reader; with a `cut_bytes` other than 0 it is dropped instead (RESP_CUT), as is every string longer than that.
  * Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status resp_open(size_t max_bytes, size_t cut_bytes, struct resp_reader **out, struct err *err);
 
-/* Frees a reader and the value it has given last. NULL is allowed. */
+/* Frees a reader and its last value. NULL is allowed. */
 void resp_close(struct resp_reader *reader);
 
-/* Takes bytes from the peer. Errors: STATUS_NO_MEMORY, or what an earlier call said: a broken reader stays broken. */
+/* Takes bytes from the peer. Errors: STATUS_NO_MEMORY, or that of an earlier call: a broken reader stays broken. */
 MUST_CHECK enum status resp_feed(struct resp_reader *reader, const char *bytes, size_t length, struct err *err);
 
-/* Sets `out` to the next whole value, or to NULL when more bytes are needed. It lives until the next call.
- * Errors: STATUS_BAD_INPUT (not RESP), STATUS_UNSUPPORTED (larger than the cap), STATUS_NO_MEMORY: the connection is of
- * no more use. */
+/* Sets `out` to the next complete value, which lives until the next call, or to NULL if more bytes are needed.
+ * Errors: STATUS_BAD_INPUT (not RESP), STATUS_UNSUPPORTED (too large), STATUS_NO_MEMORY; the reader is broken then. */
 MUST_CHECK enum status resp_next(struct resp_reader *reader, const struct resp_value **out, struct err *err);
 
-/* Copies a value with all it refers to into one allocation. Owns: the caller frees it with free(). NULL: no memory. */
+/* Copies a value and all its items into one allocation. Owns: the caller frees it with free(). NULL: no memory. */
 struct resp_value *resp_clone(const struct resp_value *value);
 
-/* A command in the making: zero-initialise, append its words, finish, send, free. Words are counted by length and
- * copied once, straight to where they are sent from: no byte of a user is ever part of a format. */
+/* A command that is being written: zero-initialise, append words, finish, send, free. Words carry their length and are
+ * copied once, so no byte of a user is ever part of a format. */
 struct command {
     struct buffer buffer;
     size_t words;
 };
 
-/* Appends one word: bytes, a C string, or a decimal number. Errors: command_finish tells. */
+/* Appends one word: bytes, a C string, or a decimal number. Errors: command_finish reports them. */
 void command_bytes(struct command *command, const void *bytes, size_t length);
 void command_text(struct command *command, const char *text);
 void command_number(struct command *command, uint64_t number);
@@ -63,8 +62,8 @@ void command_number(struct command *command, uint64_t number);
 /* Appends several words; `lengths` may be NULL for C strings. */
 void command_list(struct command *command, size_t count, const char *const *words, const size_t *lengths);
 
-/* Sets `bytes` to the whole command, which lives as long as the command is not changed or freed.
- * Errors: STATUS_NO_MEMORY, when any append has failed. */
+/* Sets `bytes` to the finished command, valid until it is changed or freed.
+ * Errors: STATUS_NO_MEMORY, if an append failed. */
 MUST_CHECK enum status command_finish(struct command *command, const char **bytes, size_t *length, struct err *err);
 
 /* Frees the bytes and leaves an empty command. */
@@ -76,14 +75,13 @@ bool resp_is_error(const struct resp_value *value, const char *word);
 /* Whether a value is a string or status equal to `text`. */
 bool resp_equals(const struct resp_value *value, const char *text);
 
-/* The value behind that name in an array of names and values in turn (an answer to HGETALL, an entry's fields). NULL
- * when there is none, or `list` is no array. */
+/* Finds a value by its name in an array of alternating names and values (HGETALL, an entry's fields). NULL: not there,
+ * or `list` is no array. */
 const struct resp_value *resp_field(const struct resp_value *list, const char *name);
 
-/* The status that an error reply stands for: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM, DENIED: protected mode),
- * STATUS_UNAVAILABLE (LOADING, BUSY, READONLY, MISCONF, MASTERDOWN, NOREPLICAS, CLUSTERDOWN, TRYAGAIN, ASK, MOVED, OOM,
- * too many clients: later, or elsewhere, it may work), else STATUS_INTERNAL; fills err with its text. Errors: STATUS_OK
- * for every other value. */
+/* Turns an error reply into a status and fills err with its text: STATUS_DENIED (NOAUTH, WRONGPASS, NOPERM; DENIED:
+ * protected mode), STATUS_UNAVAILABLE (it may work later or elsewhere: LOADING, BUSY, READONLY, MISCONF, MASTERDOWN,
+ * NOREPLICAS, CLUSTERDOWN, TRYAGAIN, ASK, MOVED, OOM, too many clients), else STATUS_INTERNAL. STATUS_OK: no error. */
 enum status resp_check(const struct resp_value *value, struct err *err);
 
 #endif

@@ -20,7 +20,7 @@ static const struct right table[] = {
     {W | O, "SCRIPT LOAD x"},
     {P, "WAIT 0 1"},
 
-    /* A script's keys must be its caller's to read and to write. */
+    /* The caller of a script needs read and write access to its keys. */
     {W | O, "EVALSHA x 1 @requests*"},
     {W | O, "EVALSHA x 1 @dead"},
     {W, "EVALSHA x 1 @reply:x"},
@@ -64,7 +64,7 @@ static const struct right table[] = {
     {W, "XDEL @control 1-0"},
     {W, "DEL @control"},
 
-    /* Replies, and who is told of them. */
+    /* Replies and notifications. */
     {W | P, "HGET @reply:x x"},
     {W | P, "HMGET @reply:x x"},
     {P | O, "HGETALL @reply:x"},
@@ -111,7 +111,7 @@ static const struct right table[] = {
     {W, "XREVRANGE @dead + -"},
     {O, "XDEL @dead 1-0"},
 
-    /* Workers, and what the queue knows of itself. */
+    /* Workers, and the state of the queue. */
     {W, "SET @alive:x x"},
     {W, "GET @alive:x"},
     {W, "DEL @alive:x"},
@@ -137,7 +137,7 @@ static const struct right table[] = {
     {O, "SET @paused x"},
     {O, "DEL @paused"},
 
-    /* The doctor itself. */
+    /* The doctor. */
     {O, "TYPE @requests*"},
     {O, "TYPE @control"},
     {O, "TYPE @reply:x"},

@@ -1,4 +1,4 @@
-/* SCRIPT LOAD and EVALSHA, and what happens when the server has forgotten a script. */
+/* SCRIPT LOAD, EVALSHA, and recovery from NOSCRIPT. */
 #include "io/scripts.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { LOAD_TIMEOUT_MS = 5000 };
 
-/* A call that is out; its bytes are kept until the answer, for NOSCRIPT. */
+/* A call without an answer yet; its bytes are kept for NOSCRIPT. */
 struct call {
     struct scripts *scripts;
     struct command command;
@@ -23,7 +23,7 @@ static void on_digest(void *context, const struct resp_value *reply, const struc
 {
     struct scripts *scripts = context;
     if (!reply) {
-        return; /* the connection is gone, and its owner knows */
+        return; /* on_down tells the owner */
     }
     (void)err;
     unsigned index = SCRIPT_COUNT - scripts->loading--;
@@ -88,7 +88,7 @@ static enum status call_send(struct call *call, struct err *err)
     return status;
 }
 
-/* Tells the server all scripts again and repeats the call behind them. */
+/* Loads all scripts again and repeats the call behind them. */
 static bool call_repeat(struct call *call)
 {
     struct err err;

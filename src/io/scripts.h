@@ -1,7 +1,7 @@
-/* The Lua scripts: one transition of a request each, from lua/, embedded when the program is built.
+/* The Lua scripts, embedded from lua/: each is one transition of a request.
  *
- * Loaded on every connect and called by digest. A server that has forgotten them (SCRIPT FLUSH) is told them again,
- * once for each call, and the call is repeated. */
+ * They are loaded on every connect and called by digest. If the server has forgotten them (SCRIPT FLUSH), they are
+ * loaded again and the call is repeated, once. */
 #ifndef IO_SCRIPTS_H
 #define IO_SCRIPTS_H
 
@@ -34,7 +34,6 @@ enum script {
     SCRIPT_COUNT,
 };
 
-/* A script as it is embedded. */
 struct script_source {
     const char *name;
     const char *text;
@@ -45,26 +44,25 @@ extern const struct script_source script_sources[SCRIPT_COUNT];
 
 enum { SCRIPT_DIGEST = 40 };
 
-/* The scripts as one connection knows them; lives as long as its owner wants, calls belong to the connection. */
+/* The scripts of one connection. Its owner sets connection, context and on_loaded. */
 struct scripts {
     struct connection *connection;
     char digest[SCRIPT_COUNT][SCRIPT_DIGEST + 1];
-    uint64_t reloaded; /* times a script was missing */
+    uint64_t reloaded; /* how often a script was missing */
     unsigned loading;  /* answers to come */
     void *context;
     void (*on_loaded)(void *context, const struct err *err); /* NULL: all are loaded */
 };
 
-/* Loads all scripts over `scripts->connection`; on_loaded comes from the event loop, unless the connection dies: then
- * only on_down of the connection says so. Errors: as connection_command. */
+/* Loads all scripts. on_loaded comes from the event loop, or on_down of the connection if it dies. Errors: as
+ * connection_command. */
 MUST_CHECK enum status scripts_load(struct scripts *scripts, struct err *err);
 
-/* Begins a call: appends EVALSHA, the digest and the number of keys; the caller appends keys and arguments. */
+/* Begins a call: appends EVALSHA, digest and number of keys; the caller appends keys and arguments. */
 void script_begin(const struct scripts *scripts, enum script script, size_t keys, struct command *command);
 
-/* Sends the call; the answer comes as for connection_command.
- * Owns: takes the command's bytes (they are kept for a repetition), also when it fails. Errors: as connection_command.
- */
+/* Sends the call. Owns: takes the command's bytes, also on error; they are kept to repeat it. Errors: as
+ * connection_command. */
 MUST_CHECK enum status script_send(struct scripts *scripts, struct command *command, uint32_t timeout_ms,
                                    connection_reply_fn *reply, void *context, struct err *err);
 

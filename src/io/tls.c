@@ -1,4 +1,4 @@
-/* OpenSSL's context and sessions, and its reasons in the words of the person who has to mend them. */
+/* OpenSSL's context and sessions, and its errors in words that tell an operator what to fix. */
 #include "io/tls.h"
 
 #include <errno.h>
@@ -13,17 +13,17 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* The files that are looked at again. */
+/* The files that are watched for changes. */
 enum tls_file { TLS_CA, TLS_CERT, TLS_KEY, TLS_FILES };
 
-/* What tells one content of a file from the next. */
+/* Changes when the content of a file does. */
 struct tls_stamp {
     struct timespec changed;
     off_t size;
     ino_t inode;
 };
 
-/* What sessions are made from, and of which content of the files. */
+/* Makes sessions; `stamps` tell which content of the files it holds. */
 struct tls {
     struct ssl_ctx_st *context;
     char *files[TLS_FILES]; /* NULL where none is named */
@@ -34,8 +34,7 @@ static const char *const file_keys[TLS_FILES] = {"tls_ca_file", "tls_cert_file",
 
 /* --- Files -------------------------------------------------------------------------------------------------------- */
 
-/* What OpenSSL says about a file, behind the setting that names it. Takes the oldest error: it is the reason of the
- * others. */
+/* Names the setting, the file, and OpenSSL's oldest error, which caused the others. */
 static enum status refuse_file(const struct tls *tls, enum tls_file file, struct err *err)
 {
     unsigned long code = ERR_peek_error();
@@ -48,7 +47,7 @@ static enum status refuse_file(const struct tls *tls, enum tls_file file, struct
                    reason ? reason : "unknown");
 }
 
-/* Says plainly when a file is not there or not readable, before OpenSSL says it at length. */
+/* Reports a missing or unreadable file more plainly than OpenSSL would. */
 static enum status look_at_files(struct tls *tls, struct tls_stamp stamps[TLS_FILES], struct err *err)
 {
     for (int i = 0; i < TLS_FILES; i++) {
@@ -71,7 +70,7 @@ static enum status look_at_files(struct tls *tls, struct tls_stamp stamps[TLS_FI
     return STATUS_OK;
 }
 
-/* A key that wants a password is refused; OpenSSL would ask for it on the terminal. */
+/* Refuses an encrypted key; OpenSSL would ask for the password on the terminal. */
 static int no_password(char *buffer, int size, int writing, void *context)
 {
     (void)buffer;
@@ -118,7 +117,7 @@ static enum status make_context(struct tls *tls, SSL_CTX **out, struct err *err)
     return STATUS_OK;
 }
 
-/* Reads the files unless they are as they were. */
+/* Reads the files again if they have changed. */
 static enum status refresh(struct tls *tls, struct err *err)
 {
     struct tls_stamp stamps[TLS_FILES];
@@ -128,7 +127,7 @@ static enum status refresh(struct tls *tls, struct err *err)
         return STATUS_OK;
     }
     TRY(make_context(tls, &context, err));
-    SSL_CTX_free(tls->context); /* sessions of the old one keep it alive */
+    SSL_CTX_free(tls->context); /* its open sessions keep a reference */
     tls->context = context;
     memcpy(tls->stamps, stamps, sizeof stamps);
     return STATUS_OK;
@@ -168,8 +167,7 @@ void tls_close(struct tls *tls)
 
 /* --- Sessions ----------------------------------------------------------------------------------------------------- */
 
-/* The certificate must bear this host: as an IP address where it is one, else as a name, which the server is also told
- * (SNI) in case it has several certificates. */
+/* Requires the certificate to cover this host: an IP address, or a name, which is also sent to the server (SNI). */
 static bool expect_host(SSL *session, const char *host)
 {
     X509_VERIFY_PARAM *wanted = SSL_get0_param(session);
@@ -193,9 +191,9 @@ enum status tls_session(struct tls *tls, const char *host, struct ssl_st **out, 
     return STATUS_OK;
 }
 
-/* --- Reasons ------------------------------------------------------------------------------------------------------ */
+/* --- Errors ------------------------------------------------------------------------------------------------------- */
 
-/* Why the server's certificate was not believed. */
+/* Says why the server's certificate is not trusted. */
 static void explain_certificate(const struct tls *tls, long result, const char *host, char *text, size_t size)
 {
     const char *authorities = tls->files[TLS_CA] ? tls->files[TLS_CA] : "the system's list (tls_ca_file names another)";
@@ -236,7 +234,7 @@ static const char *explain_code(const struct tls *tls, unsigned long code, bool 
         return "the server has no TLS version in common with us (1.2 at least)";
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         return "the server wants a certificate of ours: set tls_cert_file and tls_key_file";
-    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE: /* what TLS 1.2 says for it, and for ciphers */
+    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE: /* TLS 1.2: no certificate, or no common cipher */
         return tls->files[TLS_CERT] ? "the server refuses the handshake: no cipher in common, or our certificate"
                                     : "the server refuses the handshake; if it wants a certificate of ours, "
                                       "set tls_cert_file and tls_key_file";

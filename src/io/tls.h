@@ -1,8 +1,7 @@
-/* TLS for connections to Redis: who may sign the server's certificate, what we show of ourselves, and what went wrong.
+/* TLS for connections to Redis: which authorities we trust, our own certificate, and errors that explain themselves.
  *
- * TLS 1.2 at least, the server's certificate must be valid for the host that was asked for, and there is no switch that
- * turns any of it off. The files are read again when they have changed, so that a renewed certificate needs no
- * restart. */
+ * TLS 1.2 or later. The server's certificate must be valid for the host, and no switch turns that off. Files that have
+ * changed are read again, so a renewed certificate needs no restart. */
 #ifndef IO_TLS_H
 #define IO_TLS_H
 
@@ -16,8 +15,8 @@ struct tls;
 
 /* Files; the names are copied. */
 struct tls_options {
-    const char *ca_file;              /* PEM: who may sign; NULL: the system's list */
-    const char *cert_file, *key_file; /* PEM: our own certificate and its key, unencrypted; NULL: none */
+    const char *ca_file;              /* PEM: the authorities; NULL: the system's */
+    const char *cert_file, *key_file; /* PEM: our certificate and its unencrypted key; NULL: none */
 };
 
 /* Reads the files.
@@ -25,15 +24,15 @@ struct tls_options {
  * STATUS_BAD_INPUT (no certificate in it, a key of another certificate, an encrypted key), STATUS_NO_MEMORY. */
 MUST_CHECK enum status tls_open(const struct tls_options *options, struct tls **out, struct err *err);
 
-/* Frees it; sessions that are open live on. NULL is allowed. */
+/* Frees it; open sessions stay valid. NULL is allowed. */
 void tls_close(struct tls *tls);
 
-/* Makes our end of a connection to `host`, a name or an IP address, which the server's certificate must bear.
- * Owns: the caller gives `out` to libevent, which frees it. Errors: as tls_open, when the files have changed. */
+/* Makes our end of a connection to `host`, a name or IP address that the server's certificate must cover.
+ * Owns: the caller gives `out` to libevent, which frees it. Errors: those of tls_open, where files have changed. */
 MUST_CHECK enum status tls_session(struct tls *tls, const char *host, struct ssl_st **out, struct err *err);
 
-/* Writes in a sentence why a session failed: `code` is OpenSSL's error (0: the connection just ended), `up` whether
- * the handshake was over. False when TLS has nothing to say about it. */
+/* Explains in a sentence why a session failed. `code` is OpenSSL's error (0: the connection just ended), `up` tells
+ * whether the handshake was over. False if TLS is not the reason. */
 bool tls_explain(const struct tls *tls, const struct ssl_st *session, const char *host, unsigned long code, bool up,
                  char *text, size_t size);
 
