@@ -48,7 +48,7 @@ struct connection {
     uint64_t received, transferred; /* bytes from Redis; bytes in both directions */
     uint64_t progress_at;           /* `transferred` at the last progress, and when that was */
     uint64_t progress_ns;
-    int unsent; /* bytes in the socket at the last look; -1: none since the last progress */
+    int unsent; /* bytes left in the socket at the last look; -1: no look since the last progress */
     struct pending *first, *last;
     size_t outstanding;
     unsigned login_pending; /* login commands without an answer */
