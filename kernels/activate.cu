@@ -1,5 +1,5 @@
-/* A product's bias and activation, in place: where cuBLASLt's epilogues do not do it (exact erf GELU, or a product that
- * the plain cuBLAS call computed). One thread per eight elements; it is bound by memory. */
+/* Adds a product's bias and applies the activation in place, where cuBLASLt's epilogues do not: exact erf GELU, or
+ * products by cublasGemmEx. A thread does eight elements; memory bounds the speed. */
 #include "kernels/device.h"
 
 enum { ACTIVATE_THREADS = 256 };
@@ -12,7 +12,7 @@ template <int ACTIVATION> __device__ __forceinline__ float activated(float x)
     if (ACTIVATION == KERNEL_GELU_TANH)
         return 0.5f * x * (1.0f + tanhf(sqrt_2_over_pi * (x + 0.044715f * x * x * x)));
     if (ACTIVATION == KERNEL_RELU)
-        return x < 0.0f ? 0.0f : x; /* a NaN stays one, so that the row is seen to be spoilt */
+        return x < 0.0f ? 0.0f : x; /* a NaN stays NaN, so that the row is found to be spoilt */
     return x;
 }
 

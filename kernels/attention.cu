@@ -13,8 +13,8 @@
  * Tokens beyond a row are never read: their places in shared memory are filled with zeros (garbage there could be NaN,
  * and 0 * NaN is NaN), and their scores become minus infinity. A NaN or infinity in a row's own input comes out as NaN.
  *
- * Blocks stay: as many as the device holds at once, block b takes units (tile, head) b, 2n-1-b, 2n+b, ... of n blocks,
- * to and fro, because the longest rows come first and each block should get long and short ones alike.
+ * The grid is persistent: as many blocks as fit at once. Block b of n takes units (tile, head) b, 2n-1-b, 2n+b, ...,
+ * to and fro, because the longest rows come first and each block should get long and short ones.
  *
  * What limits it, [E] by counting, not measured. Per token and layer 8 * hidden bytes are read or written at 16 bits
  * (with the second tile of a row and further ones, keys and values again, from L2), and 4 * length * hidden operations
@@ -29,27 +29,26 @@
 
 /* --- what a warp does with a strip --- */
 
-/* A strip of attention: 16 queries of a row for one head, one warp, some keys and values in shared memory.
+/* A strip: 16 queries of a row for one head, computed by one warp from keys and values in shared memory.
  *
  * Three choices keep everything in registers:
- *   - Queries are loaded from global memory straight into the fragments that mma wants, 16 bytes a lane. Which of the
- *     columns mma calls "2t" does not matter to a dot product as long as queries and keys agree, so lane (g, t) takes
- *     columns 8t..8t+7 of every 32, of queries and keys alike.
- *   - The scores that mma leaves in a lane are, rounded to T, just what it wants as the left side of P V.
+ *   - Queries load from global memory straight into mma's fragments, 16 bytes a lane. Which columns mma calls "2t" does
+ *     not matter to a dot product as long as queries and keys agree, so lane (g, t) takes columns 8t..8t+7 of every 32.
+ *   - The scores that mma leaves in a lane, rounded to T, are just what it needs as the left operand of P V.
  *   - Outputs change lanes within a quad before they are stored, so that a lane writes 16 bytes too. */
 
 enum { GROUP = 32 }; /* columns that a quad of lanes holds together, 16 bytes each */
 
 /* One head of one row. */
 template <class T> struct attention_row {
-    const T *queries; /* of the row's first token; keys and values follow after `hidden` columns each */
+    const T *queries; /* of the first token; keys and values follow, `hidden` columns each */
     T *context;
     int hidden; /* 3 * hidden * length is below 2^31 */
     int length;
-    float scale; /* of a score, to an exponent of 2 */
+    float scale; /* from a score to an exponent of 2 */
 };
 
-/* What a lane (g, t) keeps of its warp's strip. Rows are queries g and g + 8. */
+/* Lane (g, t)'s part of its warp's strip. Its rows are queries g and g + 8. */
 template <int HEAD_DIM> struct attention_strip {
     uint4 queries[HEAD_DIM / GROUP][2]; /* columns 8t..8t+7 of each group, of both rows */
     float out[HEAD_DIM / 8][4];         /* as mma leaves it: columns 2t, 2t+1 of each 8, of row g, then of row g + 8 */
@@ -62,7 +61,7 @@ __device__ __forceinline__ float minus_infinity()
     return __uint_as_float(0xff800000u);
 }
 
-/* Two numbers of the type that the last argument is of, `low` in the lower half. */
+/* Two numbers of the last argument's type, `low` in the lower half. */
 __device__ __forceinline__ uint32_t pack(float low, float high, __half)
 {
     __half2 pair = __floats2half2_rn(low, high);
@@ -75,7 +74,7 @@ __device__ __forceinline__ uint32_t pack(float low, float high, __nv_bfloat16)
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-/* Begins the copies of a piece: 16 keys and values of the row from `first` on, zeros beyond its end. */
+/* Starts copying a piece: 16 keys and values of the row from `first` on, zeros beyond its end. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void piece_copy(const attention_row<T> &row, int first, attention_piece<HEAD_DIM> *keys,
                                            attention_piece<HEAD_DIM> *values)
@@ -93,7 +92,7 @@ __device__ __forceinline__ void piece_copy(const attention_row<T> &row, int firs
     }
 }
 
-/* Queries from `first` on; those beyond the row are zeros, and are not stored in the end. */
+/* Loads queries from `first` on; those beyond the row are zeros and never stored. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, const attention_row<T> &row, int first)
 {
@@ -116,8 +115,8 @@ __device__ __forceinline__ void strip_begin(attention_strip<HEAD_DIM> *strip, co
             strip->out[n][i] = 0.0f;
 }
 
-/* The scores of 8 keys at a time, and minus infinity from key `count` on. A piece's keys and the next one's lie STRIDE
- * pieces apart. WHOLE: every key counts. */
+/* Scores, 8 keys at a time; minus infinity from key `count` on. Pieces of keys lie STRIDE pieces apart. WHOLE: every
+ * key counts. */
 template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
 __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &strip,
                                              const attention_piece<HEAD_DIM> *keys, int count,
@@ -146,10 +145,10 @@ __device__ __forceinline__ void strip_scores(const attention_strip<HEAD_DIM> &st
     }
 }
 
-/* Turns scores into powers of 2 relative to the row's largest, and brings sum and outputs in line with it.
+/* Turns scores into powers of 2 relative to the row's maximum, and rescales sum and outputs to match.
  *
- * `top` is rounded once, and both the powers and the scaling take the rounded value: so its error cancels in the end,
- * however large the scores are. */
+ * `top` is rounded once, and powers and rescaling both use the rounded value, so its error cancels in the end, however
+ * large the scores are. */
 template <int HEAD_DIM, int BLOCKS>
 __device__ __forceinline__ void strip_powers(attention_strip<HEAD_DIM> *strip, float scale, float (&scores)[BLOCKS][4])
 {
@@ -206,7 +205,7 @@ __device__ __forceinline__ void strip_values(attention_strip<HEAD_DIM> *strip, c
     }
 }
 
-/* All that a strip does with `count` keys and values in shared memory, at most 8 * BLOCKS. */
+/* Processes `count` keys and values in shared memory, at most 8 * BLOCKS. */
 template <class T, int HEAD_DIM, int BLOCKS, int STRIDE, bool WHOLE>
 __device__ __forceinline__ void strip_step(attention_strip<HEAD_DIM> *strip, const attention_piece<HEAD_DIM> *keys,
                                            const attention_piece<HEAD_DIM> *values, int count, float scale)
@@ -217,7 +216,7 @@ __device__ __forceinline__ void strip_step(attention_strip<HEAD_DIM> *strip, con
     strip_values<T, HEAD_DIM, BLOCKS, STRIDE, WHOLE>(strip, values, count, scores);
 }
 
-/* Among the four lanes of a quad: word i of lane t becomes word t of lane i. */
+/* Transposes within a quad: word i of lane t becomes word t of lane i. */
 __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4])
 {
     const int lane = lane_id();
@@ -273,9 +272,9 @@ enum {
     STAGES = 2,
 };
 
-/* Blocks on a multiprocessor: 64 K registers are 128 a lane with four, and none need be spilled. Six hide more of
- * memory's latency at head dim 32, with 80 registers a lane, of which nvcc 13.0 spills 48 bytes; tests/gpu's
- * gpu_attention is built with both and times them. */
+/* Resident blocks per multiprocessor. Four leave each lane 128 of the 64 K registers, so nothing spills. Six hide more
+ * memory latency at head dim 32, with 80 registers a lane, of which nvcc 13.0 spills 48 bytes; gpu_attention
+ * (tests/gpu) times both. */
 #ifndef ATTENTION_BLOCKS_32
 #define ATTENTION_BLOCKS_32 4
 #endif
@@ -289,18 +288,18 @@ template <int HEAD_DIM> struct attention_stage {
 
 static_assert(SHORT_PIECES == STAGES, "a short row's pieces are its warp's piece of each stage");
 
-/* Waits for a stage, and then begins the copies of the next one, if the row goes on there. */
+/* Waits for a stage, then starts copying the next one if the row goes on there. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void tile_turn(const attention_row<T> &row, int next, attention_stage<HEAD_DIM> *other)
 {
     const int warp = static_cast<int>(threadIdx.x / WARP);
     copy_wait();
-    __syncthreads(); /* the stage has come for all, and nobody reads the other one any more */
+    __syncthreads(); /* the stage is complete, and nobody reads the other one any more */
     if (next < row.length)
         piece_copy(row, next + PIECE_TOKENS * warp, &other->keys[warp], &other->values[warp]);
 }
 
-/* A tile of a row that all four warps have strips of; a strip beyond the row's end only helps to copy. */
+/* Computes a tile of one row by all four warps; a strip beyond the row's end only helps to copy. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first,
                                           attention_stage<HEAD_DIM> (&stages)[STAGES])
@@ -328,7 +327,7 @@ __device__ __forceinline__ void tile_long(const attention_row<T> &row, int first
     __syncthreads(); /* before the next tile's first copies */
 }
 
-/* A strip of a row of at most KERNEL_SHORT_ROW tokens, by one warp for itself. */
+/* Computes a strip of a row of at most KERNEL_SHORT_ROW tokens by one warp. */
 template <class T, int HEAD_DIM>
 __device__ __forceinline__ void strip_short(const attention_row<T> &row, int first,
                                             attention_stage<HEAD_DIM> (&stages)[STAGES])
@@ -390,8 +389,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) attention_tiles(KERNEL_
     }
 }
 
-/* --- on the host ----------------------------------------------------------------------------------------------------
- */
+/* --- on the host --- */
 
 /* KiB of shared memory that a multiprocessor has. Source: CUDA C++ Programming Guide, "Compute Capabilities". */
 static uint32_t shared_kib(uint32_t capability)

@@ -6,7 +6,7 @@
 
 #include "kernels/device.h"
 
-/* Scores times this are exponents of 2. */
+/* Turns scores into exponents of 2. */
 #define ATTENTION_LOG2_E 1.44269504088896340736f
 
 /* The widest head. */
@@ -15,21 +15,21 @@ enum { ATTENTION_HEAD_DIM_MAX = 256 };
 /* kernel_attention by plain arithmetic: any type and head dim, and one query for each row. */
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args);
 
-/* Keys or values of so many tokens lie in shared memory as one piece, in chunks of 8 columns (16 bytes). */
+/* A piece: the keys or values of 16 tokens in shared memory, in chunks of 8 columns (16 bytes). */
 enum { PIECE_TOKENS = 16 };
 template <int HEAD_DIM> struct attention_piece {
     uint4 chunks[PIECE_TOKENS * HEAD_DIM / CHUNK];
 };
 
-/* Where in a piece a token's chunk lies. Shared memory has 32 banks of 4 bytes, and an access of 16 bytes a lane is
- * served for 8 lanes at a time: these must meet 8 different chunks modulo 8. They are
- *   - where keys are read:   chunks 4c..4c+3 of tokens 2i and 2i + 1
- *   - where values are read: one chunk of tokens 8i..8i+7
- *   - where both are copied: 8 chunks in a row
- * so a chunk's place is its number, with the bits that tell tokens apart added without carry. */
+/* The index of a token's chunk in a piece. Shared memory has 32 banks of 4 bytes and serves accesses of 16 bytes 8
+ * lanes at a time, so these 8 must hit different chunks modulo 8:
+ *   - reading keys:   chunks 4c..4c+3 of tokens 2i and 2i + 1
+ *   - reading values: one chunk of tokens 8i..8i+7
+ *   - copying either: 8 chunks in a row
+ * So the index is the chunk's number XORed with bits of the token's. */
 template <int HEAD_DIM> __host__ __device__ __forceinline__ int attention_place(int token, int chunk)
 {
-    static_assert(HEAD_DIM == 32 || HEAD_DIM == 64, "other head dims need a place of their own");
+    static_assert(HEAD_DIM == 32 || HEAD_DIM == 64, "other head dims need an index of their own");
     const int twist = HEAD_DIM == 64 ? token % 2 * 4 + token / 2 % 4 : token / 2 % 4;
     return token * (HEAD_DIM / CHUNK) + (chunk ^ twist);
 }
@@ -81,22 +81,22 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&to)[4], const 
                  : "memory");
 }
 
-/* Begins a copy of 16 bytes (aligned) from global to shared memory; where not `valid`, nothing is read and zeros are
- * written. The bytes may be read by this lane after copy_wait, by other lanes after a barrier behind that. */
+/* Starts copying 16 aligned bytes from global to shared memory; unless `valid` it reads nothing and writes zeros. This
+ * lane may read the bytes after copy_wait, other lanes after a barrier behind that. */
 __device__ __forceinline__ void copy_begin(void *to, const void *from, bool valid)
 {
     const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
 
-/* Waits for all copies that this lane has begun. */
+/* Waits for all copies that this lane has started. */
 __device__ __forceinline__ void copy_wait()
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* This lane's number in its warp. It is read anew each time, so that what is worked out from it need not stay in
- * registers from one turn of a loop to the next. */
+/* This lane's number in its warp, read anew each time, so that what derives from it need not occupy registers across a
+ * loop. */
 __device__ __forceinline__ int lane_id()
 {
     int lane;
@@ -114,7 +114,7 @@ __device__ __forceinline__ float exp2_approximate(float x)
 
 #else
 
-/* What a lane brings to mma and takes from it. */
+/* A lane's operands and result of mma. */
 struct mma_record {
     float *d;
     uint32_t a[4], b[2];

@@ -1,21 +1,21 @@
-/* Attention by plain arithmetic in f32: for f32 matrices, for head dims that attention.cu has no tensor-core kernel
- * for, and for one query of each row (models that pool the first token need no other in their last layer).
+/* Attention by plain f32 arithmetic: for f32 matrices, for head dims without a tensor-core kernel in attention.cu, and
+ * for a single query per row (the last layer of models that pool the first token).
  *
- * A warp works on a few queries of one head at a time, one or four. Its lanes fall into groups of as many as it takes
- * to hold a head 8 columns each; a group looks at every so-many-th key of the row, with its own running maximum, sum
- * and outputs, and in the end the groups are merged. One pass over keys and values, each read once per four queries,
- * which is what bounds it: no tensor cores, hence no shared memory. Like attention.cu, what happens to a row depends on
- * its length alone, nothing beyond a row is read, and a NaN or infinity in its input comes out as NaN. */
+ * A warp works on one or four queries of a head at a time. Its lanes form groups, each wide enough to hold a head at 8
+ * columns a lane. A group handles every n-th key of the row with its own running maximum, sum and outputs; in the end
+ * the groups are merged. Keys and values are read once per four queries, which bounds the speed. It uses neither
+ * tensor cores nor shared memory. As in attention.cu, a row's result depends on its length alone, nothing beyond a row
+ * is read, and NaN or infinity in its input comes out as NaN. */
 #include "kernels/attention.h"
 
 enum { PLAIN_WARPS = 4, PLAIN_THREADS = PLAIN_WARPS * WARP };
 
-/* A lane's place in the work of its warp. */
+/* A lane's share of its warp's work. */
 struct plain_lane {
-    int lanes;   /* that hold one head together: 1, 2, 4, ... 32 */
-    int groups;  /* of so many lanes in the warp */
-    int group;   /* that this lane is in */
-    int column;  /* the first of its columns of the head */
+    int lanes;   /* lanes that hold one head: 1, 2, 4, ... 32 */
+    int groups;  /* groups in the warp */
+    int group;   /* this lane's */
+    int column;  /* its first column of the head */
     int columns; /* how many: 0..CHUNK */
 };
 
@@ -26,10 +26,10 @@ template <class T> struct plain_row {
     size_t stride;  /* columns from a token's query, key and value to the next one's */
     size_t hidden;
     int length;
-    float scale; /* of a score, to an exponent of 2 */
+    float scale; /* from a score to an exponent of 2 */
 };
 
-/* QUERIES queries, their outputs so far, largest exponent and sum of powers, as far as this lane's group has come. */
+/* QUERIES queries with outputs, largest exponent and sum of powers over the keys that this lane's group has seen. */
 template <int QUERIES> struct plain_part {
     struct chunk query[QUERIES], out[QUERIES];
     float top[QUERIES], sum[QUERIES];
@@ -54,13 +54,13 @@ __device__ __forceinline__ float plain_minus_infinity()
     return __uint_as_float(0xff800000u);
 }
 
-/* 2^(x - top), where a top of minus infinity says that nothing was added up yet. */
+/* 2^(x - top); a top of minus infinity means that nothing was added yet. */
 __device__ __forceinline__ float plain_shrink(float x, float top)
 {
     return x == plain_minus_infinity() ? 0.0f : exp2_approximate(x - top);
 }
 
-/* A head that is no multiple of 8 columns wide is aligned to nothing but its elements. */
+/* A head whose width is no multiple of 8 is aligned to its elements only. */
 template <class T> __device__ __forceinline__ struct chunk plain_load(const T *from, const struct plain_lane &lane)
 {
     if (lane.columns == CHUNK && reinterpret_cast<uintptr_t>(from) % 16 == 0)
@@ -86,7 +86,7 @@ __device__ __forceinline__ void plain_store(T *to, const struct chunk &x, const 
             to[i] = static_cast<T>(x.at[i]);
 }
 
-/* The product of two heads, to all lanes of a group. */
+/* The dot product of two heads, for all lanes of a group. */
 __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct chunk &y, int lanes)
 {
     float sum = 0.0f;
@@ -98,7 +98,7 @@ __device__ __forceinline__ float plain_dot(const struct chunk &x, const struct c
     return sum;
 }
 
-/* Goes through all keys and values of the row, KEYS of each group's at a time. */
+/* Processes all keys and values of the row, KEYS per group at a time. */
 template <class T, int QUERIES, int KEYS>
 __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct plain_lane &lane,
                                            plain_part<QUERIES> *part)
@@ -150,7 +150,7 @@ __device__ __forceinline__ void plain_walk(const plain_row<T> &row, const struct
     }
 }
 
-/* Brings the groups' parts of one query together; all lanes then hold their columns of the whole. */
+/* Merges the groups' parts of one query; every lane then holds its columns of the result. */
 template <int QUERIES> __device__ __forceinline__ void plain_merge(plain_part<QUERIES> *part, int q, int lanes)
 {
     for (int bit = lanes; bit < WARP; bit *= 2) {
@@ -235,8 +235,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(KERNEL_ARG
     }
 }
 
-/* --- on the host ----------------------------------------------------------------------------------------------------
- */
+/* --- on the host --- */
 
 template <class T> static void (*plain_kernel(bool single))(KERNEL_PARAMETER(struct kernel_attention_args))
 {
@@ -245,7 +244,7 @@ template <class T> static void (*plain_kernel(bool single))(KERNEL_PARAMETER(str
 
 cudaError_t attention_plain(const struct kernel_queue *queue, const struct kernel_attention_args *args)
 {
-    enum { BLOCKS = 8 }; /* on a multiprocessor at a time, or about so many */
+    enum { BLOCKS = 8 }; /* per multiprocessor, roughly */
     const bool single = args->queries != nullptr;
     void (*kernel)(KERNEL_PARAMETER(struct kernel_attention_args)) = nullptr;
     switch (args->type) {

@@ -1,5 +1,5 @@
-/* The words that all kernels share: shared memory and launches spelt so that a host compiler understands them too (the
- * tests build these same files with it, tests/support/simt.h), eight elements at a time, and sums over a warp. */
+/* Shared by all kernels: shared memory and launches spelt so that a host compiler understands them too (the tests
+ * build these files with tests/support/simt.h), chunks of eight elements, and sums over a warp. */
 #ifndef KERNELS_DEVICE_H
 #define KERNELS_DEVICE_H
 
@@ -13,11 +13,11 @@
 #ifdef __CUDACC__
 /* SHARED(float, sums, [4][32]) */
 #define SHARED(type, name, dimensions) __shared__ type name dimensions
-/* The launch's shared_bytes, as an array. */
+/* The launch's dynamic shared memory, as an array. */
 #define SHARED_DYNAMIC(type, name)                                                                                     \
     extern __shared__ __align__(16) unsigned char kernel_dynamic[];                                                    \
     type *name = reinterpret_cast<type *>(kernel_dynamic)
-/* The one parameter of a kernel, and its type in a pointer to one. */
+/* A kernel's one parameter, and its type in a function pointer. */
 #define KERNEL_ARGS(type, name) const __grid_constant__ type name
 #define KERNEL_PARAMETER(type) type
 #define KERNEL_KNOW(kernel, bytes)
@@ -27,7 +27,7 @@
 
 enum { WARP = 32 };
 
-/* Every launch ends here. */
+/* Enqueues a launch; every launcher ends here. */
 template <class Args>
 cudaError_t kernel_enqueue(const struct kernel_queue *queue, void (*kernel)(KERNEL_PARAMETER(Args)), dim3 grid,
                            dim3 block, size_t shared_bytes, const Args *args)
@@ -84,8 +84,8 @@ __device__ __forceinline__ void pair_write(float x, float y, __nv_bfloat162 *to)
     *to = __floats2bfloat162_rn(x, y);
 }
 
-/* By way of uint4: a struct of four pairs would be copied pair by pair, since a pair has a constructor of its own, in
- * accesses of 32 bits (unit.kernels.memory_access looks). */
+/* Through uint4: a struct of four pairs would be copied pair by pair in accesses of 32 bits, because a pair has a
+ * constructor (unit.kernels.memory_access checks). */
 template <class Pair> __device__ __forceinline__ struct chunk pairs_load(const void *from)
 {
     const uint4 packed = *static_cast<const uint4 *>(from);
@@ -144,8 +144,8 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-/* The sum over the WARPS warps of a row; each lane gets the same bits. `shared` has room for one float per warp and is
- * free again after the next barrier. */
+/* The sum over the WARPS warps of a row; each lane gets the same bits. `shared` holds one float per warp and may be
+ * reused after the next barrier. */
 template <int WARPS> __device__ __forceinline__ float row_sum(float x, float *shared)
 {
     x = warp_sum(x);
@@ -161,8 +161,8 @@ template <int WARPS> __device__ __forceinline__ float row_sum(float x, float *sh
     return x;
 }
 
-/* A launcher's choice of a kernel by the type of its elements: KERNEL_OF_TYPE(type, name, extra) is
- * name<T, extra>. NULL for a type that does not exist. */
+/* Chooses a kernel by element type: KERNEL_OF_TYPE(type, name, extra) is name<T, extra>, or NULL for an unknown
+ * type. */
 #define KERNEL_OF_TYPE(type, name, ...)                                                                                \
     ((type) == KERNEL_F32    ? name<float, __VA_ARGS__>                                                                \
      : (type) == KERNEL_F16  ? name<__half, __VA_ARGS__>                                                               \

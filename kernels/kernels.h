@@ -1,16 +1,16 @@
-/* Everything between the matrix products of a forward pass, on a CUDA device: the one header through which C code sees
- * the kernels. One op per .cu file, the kernel first and its launcher below.
+/* Everything between the matrix products of a forward pass on a CUDA device: the header through which C code sees the
+ * kernels. Each .cu file holds kernels with their launchers below.
  *
- * A launcher checks sizes, chooses grid and block for the *bound* that it is given, and enqueues exactly one kernel
- * through the queue's `launch`; it waits for nothing and allocates nothing. What varies from batch to batch lies in
- * device memory (struct kernel_ragged), and kernels leave early beyond its counts: so a launch that was captured in a
- * graph for a bound serves every batch below it.
+ * A launcher checks sizes, chooses grid and block for the given *bound*, and enqueues exactly one kernel through the
+ * queue's `launch`; it neither waits nor allocates. What varies between batches lies in device memory (struct
+ * kernel_ragged), and kernels exit early beyond its counts, so a launch captured in a graph for a bound serves every
+ * smaller batch.
  *
- * Activations are of the type of the precision that runs; sums, statistics and exponentials are f32 in all of them.
- * Pointers to matrices must be aligned to 16 bytes, and widths be multiples of 8 elements: other sizes are refused.
+ * Activations have the precision's type; sums, statistics and exponentials are always f32. Pointers to matrices are
+ * aligned to 16 bytes and widths are multiples of 8 elements; launchers refuse others.
  *
- * Errors, of every launcher: cudaErrorInvalidValue (a size that the kernel does not do; nothing was enqueued), else
- * what the queue's `launch` answered. */
+ * Errors, of every launcher: cudaErrorInvalidValue (an unsupported size; nothing was enqueued), else the answer of the
+ * queue's `launch`. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-/* cudaLaunchKernel's signature, so that it can stand here itself. */
+/* cudaLaunchKernel's signature. */
 typedef cudaError_t kernel_launch_fn(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                                      cudaStream_t cuda_stream);
 
@@ -31,7 +31,7 @@ typedef cudaError_t kernel_launch_fn(const void *kernel, dim3 grid, dim3 block, 
 struct kernel_queue {
     kernel_launch_fn *launch;
     cudaStream_t cuda_stream;
-    uint32_t multiprocessors; /* of the device: the size of a persistent grid */
+    uint32_t multiprocessors; /* of the device; size persistent grids */
     uint32_t capability;      /* 10 * major + minor, e.g. 90 */
 };
 
@@ -43,22 +43,22 @@ static inline size_t kernel_type_bytes(enum kernel_type type)
     return type == KERNEL_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* The places in kernel_ragged.counts. */
+/* Indices into kernel_ragged.counts. */
 enum kernel_count {
     KERNEL_COUNT_ROWS,
-    KERNEL_COUNT_TOKENS, /* from the first row's start to the end of the last row's place, gaps included */
+    KERNEL_COUNT_TOKENS, /* from the first row's start to the last row's end, gaps included */
     KERNEL_COUNT_TILES,
     KERNEL_COUNTS,
 };
 
-/* Attention's work, cut up: a strip is what one warp does at a time, up to KERNEL_STRIP_QUERIES queries of one row, and
- * says all that a warp must know of it. A tile is what one block of four warps does at a time: a row above
- * KERNEL_SHORT_ROW tokens has tiles of its own, whose warps share its keys and values; strips of shorter rows share a
- * tile with those of others, so that they fill a block too. */
+/* Attention's work. A strip is the unit of one warp: up to KERNEL_STRIP_QUERIES queries of one row, with all that the
+ * warp must know about it. A tile is the unit of a block of four warps. A row above KERNEL_SHORT_ROW tokens gets tiles
+ * of its own, whose warps share its keys and values; strips of shorter rows share tiles with other rows, so that they
+ * fill blocks too. */
 enum { KERNEL_STRIP_QUERIES = 16, KERNEL_TILE_STRIPS = 4, KERNEL_SHORT_ROW = 32 };
 struct kernel_strip {
     uint32_t row;
-    uint32_t first;  /* the first query, counted within the row; at or beyond length: nothing to do */
+    uint32_t first;  /* first query, within the row; at or beyond length: no work */
     uint32_t start;  /* where the row begins */
     uint32_t length; /* of the row; 0: no strip */
 };
@@ -66,28 +66,28 @@ struct kernel_tile {
     struct kernel_strip strips[KERNEL_TILE_STRIPS];
 };
 
-/* The most tiles that rows of so many tokens in all (gaps not counted) can need. */
+/* The most tiles that so many rows with so many tokens in all, without gaps, can need. */
 uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows);
 
-/* Cuts rows up into tiles, those of the longest rows first, in time proportional to rows + tiles; returns how many.
- * Shapes: start, length [rows], read, in any order; tiles [kernel_tiles_bound], written: at most what is returned. */
+/* Cuts rows into tiles, longest rows first, in time proportional to rows + tiles; returns how many. Shapes: start,
+ * length [rows], read, in any order; tiles [kernel_tiles_bound], written: at most what is returned. */
 uint32_t kernel_tiles_fill(const uint32_t *start, const uint32_t *length, uint32_t rows, struct kernel_tile *tiles);
 
-/* A batch of rows of tokens, all of it in device memory. What lies in gaps between rows is never read by a row; ids
- * there may be anything. */
+/* A batch of rows of tokens in device memory. No row reads what lies in gaps between rows; ids there may be
+ * anything. */
 struct kernel_ragged {
     const uint32_t *counts;          /* [KERNEL_COUNTS] */
     const int32_t *ids;              /* [tokens] */
-    const uint32_t *position;        /* [tokens], a token's place in its row; 0 in gaps */
+    const uint32_t *position;        /* [tokens], a token's index in its row; 0 in gaps */
     const uint32_t *start;           /* [rows], where a row begins */
     const uint32_t *length;          /* [rows], at least 1 */
     const struct kernel_tile *tiles; /* [tiles], aligned to 16 bytes, as kernel_tiles_fill makes them */
 };
 
-/* The widest row that the kernels of a row normalise; wider ones are refused. */
+/* The widest row that the kernels normalise; launchers refuse wider ones. */
 enum { KERNEL_HIDDEN_MAX = 4096 };
 
-/* to = LN(word[id] + place[position]), of every token. An id or position out of range counts as 0. */
+/* to = LN(word[id] + position[index]), of every token. An id or position out of range counts as 0. */
 struct kernel_embed_norm_args {
     enum kernel_type type;
     uint32_t bound; /* tokens that the launch is for */
@@ -110,7 +110,7 @@ struct kernel_norm_args {
     uint32_t bound; /* rows that the launch is for */
     uint32_t hidden;
     float epsilon;
-    const uint32_t *count; /* in device memory: one of kernel_ragged.counts */
+    const uint32_t *count; /* one of kernel_ragged.counts */
     const void *from;      /* [bound, hidden] type */
     const void *bias;      /* [hidden] type, or NULL */
     const void *residual;  /* [bound, hidden] type, or NULL */
@@ -134,15 +134,15 @@ struct kernel_activate_args {
 };
 cudaError_t kernel_activate(const struct kernel_queue *queue, const struct kernel_activate_args *args);
 
-/* Softmax(scale * Q K^T) V within each row and head. Q, K and V stand side by side, hidden columns each; head h is
- * columns h * head_dim onwards of each. With `queries` each row has one query only, its own row of that matrix, and
- * `qkv` holds K and V alone. */
+/* Softmax(scale * Q K^T) V within each row and head. Q, K and V lie side by side, hidden columns each; head h starts
+ * at column h * head_dim of each. With `queries` each row has a single query, its row of that matrix, and `qkv` holds
+ * K and V alone. */
 struct kernel_attention_args {
     enum kernel_type type;
     uint32_t bound; /* tiles that the launch is for; with queries: rows */
     uint32_t heads;
     uint32_t head_dim; /* hidden = heads * head_dim */
-    float scale;       /* 1 where the loader has folded it into the query weights */
+    float scale;       /* 1 if folded into the query weights */
     struct kernel_ragged ragged;
     const void *queries; /* [rows, hidden] type, or NULL */
     const void *qkv;     /* [tokens, 3 * hidden] type; with queries: [tokens, 2 * hidden] */
@@ -164,7 +164,7 @@ cudaError_t kernel_gather(const struct kernel_queue *queue, const struct kernel_
 enum kernel_pooling {
     KERNEL_POOL_MEAN,     /* of a row's tokens */
     KERNEL_POOL_FIRST,    /* a row's first token */
-    KERNEL_POOL_GATHERED, /* x holds one token per row already (kernel_gather, attention with queries) */
+    KERNEL_POOL_GATHERED, /* x has one token per row (kernel_gather, attention with queries) */
 };
 
 /* The row's vector: pooled, cut to its first `dim` floats, then scaled to length 1 if `normalize` (a zero vector stays

@@ -1,9 +1,9 @@
-/* LayerNorm over rows, with what stands right before it: the embeddings of a token, or a product's bias and the
- * residual stream. A row lies in registers from its only load to its only store, so the variance is taken from the
- * differences to the mean, as the definition says, at no cost in traffic.
+/* LayerNorm over rows, fused with what precedes it: a token's embeddings, or a product's bias and the residual. A row
+ * stays in registers from its only load to its only store, so the variance is computed from differences to the mean at
+ * no extra traffic.
  *
- * Up to 1,024 columns a row is one warp's and needs no barrier; wider ones are a block's. A lane holds every 32nd (or
- * every 128th) chunk of eight columns. */
+ * Up to 1,024 columns one warp does a row, without barriers; a block does wider ones. A lane holds every 32nd (or
+ * 128th) chunk of eight columns. */
 #include "kernels/device.h"
 
 /* --- a row in registers: WARPS warps share it, and a lane holds at most CHUNKS chunks --- */
@@ -11,15 +11,15 @@
 enum {
     ROW_WARPS = 4,
     ROW_THREADS = ROW_WARPS * WARP,
-    ROW_WARP_COLUMNS = 1024, /* a row up to here is one warp's, a wider one the block's */
+    ROW_WARP_COLUMNS = 1024, /* the widest row for a single warp */
 };
 
-/* A lane's share: chunk k of it is chunk lane + k * lanes of the row. What lies beyond the row is 0. */
+/* A lane's share: its chunk k is chunk lane + k * lanes of the row; 0 beyond the row. */
 template <int WARPS, int CHUNKS> struct row_part {
     struct chunk part[CHUNKS];
 };
 
-/* The row that this lane works on. */
+/* This lane's row. */
 template <int WARPS> __device__ __forceinline__ uint32_t row_of()
 {
     return WARPS == 1 ? blockIdx.x * ROW_WARPS + threadIdx.x / WARP : blockIdx.x;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void row_normalize(struct row_part<WARPS, CHUNKS> *x,
 
 /* --- on the host: which kernel, and how many blocks --- */
 
-/* Whether these kernels do it; `matrices` are all that they touch but what is in kernel_ragged, NULL for none. */
+/* Whether these kernels support the sizes; `matrices` are all arguments except kernel_ragged's, NULL where absent. */
 template <size_t COUNT> bool row_does(uint32_t width, uint32_t rows, const void *const (&matrices)[COUNT])
 {
     for (const void *matrix : matrices)
@@ -119,7 +119,7 @@ inline dim3 row_grid(uint32_t rows, uint32_t width)
     return dim3(width <= ROW_WARP_COLUMNS ? ceil_div(rows, ROW_WARPS) : rows);
 }
 
-/* Chooses `name`<type, warps, chunks> by the row's width; NULL for a type that does not exist. */
+/* Chooses `name`<type, warps, chunks> by the row's width; NULL for an unknown type. */
 #define ROW_KERNEL(to, name, type, width)                                                                              \
     do {                                                                                                               \
         if ((width) <= 2 * WARP * CHUNK)                                                                               \
@@ -163,8 +163,8 @@ extern "C" cudaError_t kernel_norm(const struct kernel_queue *queue, const struc
     return kernel_enqueue(queue, kernel, row_grid(args->bound, args->hidden), ROW_THREADS, 0, args);
 }
 
-/* The first step of a forward pass: a token's word and place embeddings, summed and normalised. Position and token type
- * are one table (the loader has added them), so a token reads two rows and writes one. */
+/* The first step of a forward pass: the sum of a token's word and position embeddings, normalised. The loader has
+ * added token type 0 to the positions, so a token reads two rows and writes one. */
 template <class T, int WARPS, int CHUNKS>
 __global__ void __launch_bounds__(ROW_THREADS) embed_norm_rows(KERNEL_ARGS(struct kernel_embed_norm_args, a))
 {

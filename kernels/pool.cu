@@ -1,15 +1,15 @@
-/* The last step of a forward pass: one vector per row out of its tokens, ready to be copied to the host.
+/* The last step of a forward pass: pools the tokens of each row into a vector, ready to copy to the host.
  *
- * A block does a row. Its threads stand side by side over the columns, eight each, and where that leaves threads over,
- * in several groups that take every n-th token; a row's sum thus always has the same order, whatever the batch. Lengths
- * are taken relative to the largest element, so that no finite vector has a square that is not. */
+ * A block does a row. Its threads cover the columns, eight each; spare threads form further groups that take every
+ * n-th token. So a row's sum always has the same order, whatever the batch. Lengths are computed relative to the
+ * largest element, so that squares of finite elements stay finite. */
 #include "kernels/device.h"
 
 enum { POOL_THREADS = 512, POOL_WARPS = POOL_THREADS / WARP };
 static_assert(POOL_THREADS * CHUNK >= KERNEL_HIDDEN_MAX, "a block is as wide as a token");
 
-/* The sum or the greatest over the block; each lane gets the same bits. `shared` is used up: it may not be written
- * again before the next barrier but one. */
+/* The sum or the maximum over the block; each lane gets the same bits. `shared` may not be written before the next
+ * barrier but one. */
 template <bool GREATEST> __device__ __forceinline__ float block_reduce(float x, float *shared)
 {
 #pragma unroll
@@ -50,7 +50,7 @@ __device__ __forceinline__ void pool_mean(const T *x, uint32_t count, uint32_t h
     __syncthreads();
 }
 
-/* What to divide a vector's elements by so that its length becomes 1: first by *largest, then by the result. */
+/* The divisors that scale a vector to length 1: first *largest, then the result. */
 __device__ __forceinline__ float pool_length(const float *vector, uint32_t dim, float *largest)
 {
     SHARED(float, sums, [2][POOL_WARPS]);
@@ -119,11 +119,11 @@ extern "C" cudaError_t kernel_pool(const struct kernel_queue *queue, const struc
 
 /* --- gather --- */
 
-/* The first token of each row, for models whose sentence vector is that token's: from the last attention on nothing but
- * these tokens matters. It only moves bytes, so it does not care of which type they are. */
+/* Copies the first token of each row, for models that pool it: after the last attention no other token matters. It
+ * moves bytes, whatever their type. */
 enum { GATHER_THREADS = 128 };
 
-/* Units of 16 bytes in a token. */
+/* Words of 16 bytes in a token. */
 __host__ __device__ __forceinline__ uint32_t gather_units(const struct kernel_gather_args &a)
 {
     return a.hidden / CHUNK * (a.type == KERNEL_F32 ? 2 : 1);

@@ -1,13 +1,13 @@
-/* Cuts the rows of a batch up into attention's tiles (host code).
+/* Cuts the rows of a batch into attention's tiles (host code).
  *
- * A tile's time grows with its row's length, in steps of the keys that are read at a time. So rows are put in order by
- * that number of steps alone, by counting: no sort, no scratch memory. Short rows follow at the end, two strips each
- * or one, packed without regard to tiles. */
+ * A tile's time grows with its row's length in steps of 64 keys. So a counting sort orders rows by that number of
+ * steps, longest first, without scratch memory. Short rows follow, those with two strips before those with one, packed
+ * across tiles. */
 #include "kernels/kernels.h"
 
 enum {
     TILE_QUERIES = KERNEL_STRIP_QUERIES * KERNEL_TILE_STRIPS,
-    CLASSES = 64, /* of row lengths: 64 tokens each, the last one of any length above */
+    CLASSES = 64, /* of row lengths, 64 tokens each; the last one has all above */
 };
 
 static uint32_t row_tiles(uint32_t length)
@@ -26,7 +26,7 @@ uint32_t kernel_tiles_bound(uint32_t tokens, uint32_t rows)
     return tokens / TILE_QUERIES + rows + 1;
 }
 
-/* Where the tiles of each class begin, the longest first; returns how many there are. */
+/* Sets where the tiles of each class begin, longest first; returns how many there are. */
 static uint32_t place_classes(const uint32_t *length, uint32_t rows, uint32_t *place)
 {
     uint32_t wanted[CLASSES] = {0};
@@ -57,7 +57,7 @@ static void fill_row(uint32_t row, uint32_t start, uint32_t length, struct kerne
             strip_set(&tiles[t].strips[s], row, t * TILE_QUERIES + s * KERNEL_STRIP_QUERIES, start, length);
 }
 
-/* The strips of short rows with `strips` each, behind those that are there; returns how many there are now. */
+/* Appends the strips of short rows that have `strips` each; returns the new count. */
 static uint32_t fill_short(const uint32_t *start, const uint32_t *length, uint32_t rows, uint32_t strips,
                            struct kernel_tile *tiles, uint32_t filled)
 {

@@ -1,4 +1,4 @@
-/* What the answers of CUDA and cuBLAS mean, and what a GPU is like. Works on any table, so it needs no CUDA to link. */
+/* Errors and devices. Works on any table, so it links without CUDA. */
 #include "engine/cuda/api.h"
 
 #include <dlfcn.h>
@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Errors after which the runtime answers every call on the device with the same error. Those that have come with newer
- * versions stand here as numbers: a header of CUDA 12.4 does not know their names. */
+/* Errors after which the runtime answers every call on the device with the same error. Codes newer than the headers of
+ * CUDA 12.4 stand here as numbers. */
 static bool lost(cudaError_t answer)
 {
     switch ((int)answer) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-    case 226: /* contained: an uncorrectable memory error that stopped at this process */
+    case 226: /* an uncorrectable memory error, contained in this process */
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
@@ -23,7 +23,7 @@ static bool lost(cudaError_t answer)
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
-    case 721: /* tensor memory was not given back */
+    case 721: /* tensor memory was not released */
     case cudaErrorUnknown:
         return true;
     default:
@@ -57,12 +57,12 @@ enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const cha
 {
     if (answer == cudaSuccess)
         return STATUS_OK;
-    (void)api->cudaGetLastError(); /* what was reported once is not reported again */
+    (void)api->cudaGetLastError(); /* clears the error */
     return err_set(err, meaning(answer), "CUDA failed (%s): %s, %s", what, api->cudaGetErrorName(answer),
                    api->cudaGetErrorString(answer));
 }
 
-/* Any call on a lost device says so; this one changes nothing, and may be made while a stream is captured. */
+/* Any call on a lost device reports the loss; this one has no effects and may run during a capture. */
 static cudaError_t device_health(const struct cuda_api *api)
 {
     size_t free_bytes;
@@ -85,7 +85,7 @@ enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, c
     return err_set(err, status, "cuBLAS failed (%s): %s", what, api->cublasLtGetStatusName(answer));
 }
 
-/* Whether the loader says of that file itself, and not of what it needs, that there is none. */
+/* Whether the loader means that this file is missing, and not one that it needs. */
 static bool is_missing(const char *path, const char *why)
 {
     size_t length = strlen(path);

@@ -1,9 +1,9 @@
-/* Every CUDA, cuBLASLt and cuBLAS call that the engine makes, as one table of function pointers.
+/* Every CUDA, cuBLASLt and cuBLAS call of the engine, as one table of function pointers.
  *
- * The real table (runtime.c, the only file that needs the CUDA runtime to link) finds the libraries when the
- * process first asks for it, so that one binary starts on a machine that has none of them. The tests put a table there
- * that does everything in plain memory (tests/support/cuda_host.h); the engine cannot tell. A field is named as the
- * call that it holds, and has its type; what the call does is NVIDIA's manual's to say. */
+ * The real table is runtime.c, the only file that links the CUDA runtime. It opens the libraries on first use, so that
+ * one binary starts on machines without them. The tests put a table there that works in plain memory
+ * (tests/support/cuda_host.h); the engine cannot tell. A field has the name and type of the call that it holds;
+ * NVIDIA's manuals say what the call does. */
 #ifndef ENGINE_CUDA_API_H
 #define ENGINE_CUDA_API_H
 
@@ -71,7 +71,7 @@
     CALL(cublasLtMatmulAlgoGetHeuristic)                                                                               \
     CALL(cublasLtMatmul)
 
-/* In libcublas, which is looked for but need not be there: its fields are then all NULL. */
+/* In libcublas, which is optional: without it these fields are all NULL. */
 #define CUDA_BLAS_CALLS(CALL)                                                                                          \
     CALL(cublasCreate_v2)                                                                                              \
     CALL(cublasDestroy_v2)                                                                                             \
@@ -88,31 +88,30 @@ struct cuda_api {
 #undef CUDA_API_FIELD
 };
 
-/* The least compute capability that the kernels are built for (10 * major + minor). */
+/* The lowest compute capability that the kernels are built for (10 * major + minor). */
 enum { CUDA_LEAST_CAPABILITY = 80 };
 
-/* What the engine wants to know of a GPU. */
+/* A GPU. */
 struct cuda_device {
     int number;
     char name[256];
     uint32_t capability;      /* 10 * major + minor, e.g. 90 */
-    uint32_t multiprocessors; /* and so many blocks run at once, at least */
-    size_t memory_bytes;      /* all of it, free or not */
+    uint32_t multiprocessors; /* at least so many blocks run at once */
+    size_t memory_bytes;      /* in total */
     int driver;               /* the CUDA version of the driver, 1000 * major + 10 * minor */
-    size_t cublaslt;          /* the version of the library that was found */
+    size_t cublaslt;          /* version of the library found */
 };
 
-/* The table of this machine's driver and libraries; the same one at every call, for the life of the process.
- * Errors: STATUS_UNSUPPORTED with the reason: no NVIDIA driver, a driver too old, no GPU, no libcublasLt.
- * Thread: any. */
+/* This machine's table; the same one at every call, as long as the process lives. Errors: STATUS_UNSUPPORTED with the
+ * reason: no NVIDIA driver, a driver too old, no GPU, no libcublasLt. Thread: any. */
 MUST_CHECK enum status cuda_api_real(const struct cuda_api **out, struct err *err);
 
-/* Opens a library out of the first of the folders in which that works; "" is wherever the loader looks, the others end
- * with a slash. It stays open: a library of CUDA's does not survive being closed. Returns NULL with the loader's reason
- * in `err`: what is wrong with the file that was found, or that none was. Errors: STATUS_UNSUPPORTED. Thread: any. */
+/* Opens a library from the first folder where that works. Folders end with a slash; "" means the loader's search path.
+ * The library stays open, because CUDA's do not survive dlclose. Returns NULL with the loader's reason in `err`: what
+ * is wrong with the file it found, else that it found none. Errors: STATUS_UNSUPPORTED. Thread: any. */
 void *cuda_library_open(const char *file, const char *const folders[], size_t count, struct err *err);
 
-/* How many GPUs there are, at least 1. Errors: STATUS_UNSUPPORTED: there are none, or no driver; STATUS_DEVICE_LOST. */
+/* Counts GPUs; at least 1. Errors: STATUS_UNSUPPORTED (no GPU or no driver), STATUS_DEVICE_LOST. */
 MUST_CHECK enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct err *err);
 
 /* Describes one GPU. Errors: STATUS_BAD_INPUT (no such number), STATUS_UNSUPPORTED (too old for the kernels),
@@ -120,11 +119,10 @@ MUST_CHECK enum status cuda_device_count(const struct cuda_api *api, uint32_t *o
 MUST_CHECK enum status cuda_device_query(const struct cuda_api *api, int number, struct cuda_device *out,
                                          struct err *err);
 
-/* What a call's answer means to us, with `what` in the message ("copying a batch").
- * Errors: STATUS_NO_MEMORY; STATUS_DEVICE_LOST for what no later call on the device recovers from; STATUS_UNSUPPORTED
- * (no driver, no GPU, no code for this GPU); STATUS_INTERNAL for the rest: a call that we should not have made.
- * cuda_blas_check cannot tell a lost device from a failed product (cuBLAS says only "execution failed"), so it asks
- * the runtime. */
+/* Translates a call's answer, with `what` in the message ("copying a batch"). Errors: STATUS_NO_MEMORY;
+ * STATUS_DEVICE_LOST, after which every call on the device fails; STATUS_UNSUPPORTED (no driver, no GPU, no code for
+ * this GPU); STATUS_INTERNAL for the rest, a call that we should not have made. cuBLAS only says "execution failed",
+ * so cuda_blas_check asks the runtime whether the device is lost. */
 MUST_CHECK enum status cuda_check(const struct cuda_api *api, cudaError_t answer, const char *what, struct err *err);
 MUST_CHECK enum status cuda_blas_check(const struct cuda_api *api, cublasStatus_t answer, const char *what,
                                        struct err *err);

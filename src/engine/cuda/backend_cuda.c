@@ -1,6 +1,5 @@
-/* The CUDA backend: cuBLASLt's products (gemm.h), our own kernels between them (kernels/kernels.h), one stream of
- * work on the device for each encoder (memory.h). Here it is opened and closed; a pass through it is
- * pass.h. */
+/* The CUDA backend: cuBLASLt's products (gemm.h), our own kernels between them (kernels/kernels.h), and memory for the
+ * passes of each workspace (memory.h). Opens and closes them; pass.h runs a pass. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +7,7 @@
 
 /* --- the device and its weights --- */
 
-/* GPUs that are all too old count as none, so that "auto" takes the CPU beside them. */
+/* If all GPUs are too old, reports that there are none, so that "auto" takes the CPU. */
 static enum status cuda_devices(unsigned *count, struct err *err)
 {
     const struct cuda_api *api;
@@ -36,8 +35,8 @@ static enum kernel_type type_of(enum precision precision)
     return precision == PRECISION_F32 ? KERNEL_F32 : precision == PRECISION_F16 ? KERNEL_F16 : KERNEL_BF16;
 }
 
-/* GELU in its tanh form, which cuBLASLt can do behind a product, differs from the erf form by less than what f16 rounds
- * away; f32 is what numbers are compared with, so there it is always the model's own form. */
+/* GELU's tanh form, which cuBLASLt computes as an epilogue, differs from the erf form by less than f16 rounds away.
+ * f32 is the reference that others are compared with, so it always uses the model's own form. */
 static void choose_activation(struct cuda_backend *cuda, const struct engine_options *options)
 {
     bool exact = options->exact_gelu || options->precision == PRECISION_F32;
@@ -58,7 +57,7 @@ static void choose_activation(struct cuda_backend *cuda, const struct engine_opt
     }
 }
 
-/* What may be taken is a share of what is free before the weights are copied. */
+/* The limit is a share of the memory that is free before the weights are copied. */
 static enum status make_plan(struct cuda_backend *cuda, const struct engine_options *options, struct err *err)
 {
     size_t free_bytes, all_bytes;
@@ -90,7 +89,7 @@ static void cuda_close(struct backend *backend)
     free(cuda);
 }
 
-/* With all that a pass's time depends on beside the model and the precision. */
+/* Names everything besides model and precision that a pass's time depends on; calibrations are kept under it. */
 static void describe(struct cuda_backend *cuda)
 {
     snprintf(cuda->backend.device, sizeof cuda->backend.device, "%.80s, driver %d, cublaslt %zu, %s, gelu %s",
@@ -138,7 +137,7 @@ static enum status cuda_open(const struct model *model, const struct engine_opti
     return STATUS_OK;
 }
 
-/* --- streams --- */
+/* --- workspaces --- */
 
 static void cuda_workspace_close(struct backend_workspace *workspace)
 {

@@ -15,10 +15,10 @@ struct gemm_key {
     uint32_t rows;
 };
 
-/* What was found for a product. */
+/* The algorithm chosen for a product. */
 struct gemm_pick {
     struct gemm_key key;
-    bool by_gemm_ex; /* no algorithm of cuBLASLt's works */
+    bool by_gemm_ex; /* cuBLASLt has none */
     cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -34,7 +34,7 @@ struct cuda_gemm {
 
 struct cuda_gemm_plan {
     struct gemm_key key;
-    bool by_gemm_ex; /* by cublasGemmEx; what follows is of no use then */
+    bool by_gemm_ex; /* by cublasGemmEx, without what follows */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight, from, to;
     cublasLtMatmulAlgo_t algorithm;
@@ -44,22 +44,21 @@ struct cuda_gemm_runner {
     struct cuda_gemm *gemm;
     struct kernel_queue queue;
     cublasLtHandle_t lt;
-    cublasHandle_t blas; /* NULL until a plain plan is made */
+    cublasHandle_t blas; /* NULL until a plan needs cublasGemmEx */
     void *workspace;
     cudaEvent_t begin, end;        /* for timing */
-    struct cuda_gemm_plan **plans; /* sorted by key; each on its own, so that it stays where it is */
+    struct cuda_gemm_plan **plans; /* sorted by key; each allocated on its own, because callers keep pointers */
     size_t count;
     size_t room;
 };
 
-/* CUDA's name of a type. */
+/* CUDA's name for a type. */
 static cudaDataType_t data_type(enum kernel_type type)
 {
     return type == KERNEL_F32 ? CUDA_R_32F : type == KERNEL_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/* Puts the bias into the plan's description; it is another one for each layer. The heuristics look at it too: at how it
- * is aligned. */
+/* Each layer has another bias. The heuristics look at its alignment too. */
 static cublasStatus_t set_bias(const struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                const struct cuda_gemm_operands *operands)
 {
@@ -69,7 +68,7 @@ static cublasStatus_t set_bias(const struct cuda_gemm_runner *runner, const stru
                                                              &operands->bias, sizeof operands->bias);
 }
 
-/* Enqueues a plan's product by cuBLASLt with the given algorithm. */
+/* Enqueues a plan's product by cuBLASLt. */
 static cublasStatus_t multiply(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                const cublasLtMatmulAlgo_t *algorithm, const struct cuda_gemm_operands *operands)
 {
@@ -88,37 +87,36 @@ static cublasStatus_t multiply(struct cuda_gemm_runner *runner, const struct cud
 
 /* --- timing --- */
 
-/* The heuristics guess well, but on many shapes the first guess is not the fastest.
+/* cuBLASLt's heuristics guess well, but on many shapes their first guess is not the fastest.
  *
- * Every candidate runs once unmeasured (its code is loaded then) and once measured; those that are not far behind run
- * some more, in turns, so that a clock that drifts hits all alike; the least time of each counts. They run as graphs of
- * several products then, as they do at work: launched one by one, a product of a few microseconds would take as long as
- * its launch, whatever the algorithm. A later candidate must be clearly faster than an earlier one: noise would else
- * choose between two that are as fast.
+ * Each candidate runs once unmeasured, which loads its code, and once measured. Those close to the fastest run on in
+ * turns, so that a drifting clock hits all alike; the minimum counts. They run as graphs of several products, as in
+ * production: a product of a few microseconds launched alone would only show the launch. A later candidate must win
+ * clearly, or noise would choose between equals.
  *
- * What it costs, for a product of t: 16 candidates * 2 * t, then about six of them * 3 rounds * max(60 us, t), and
- * about 0.1 ms each for making the graphs: 2 ms for most products, so 8 ms when a size of passes is first met (of a
- * model of MiniLM's or BERT-base's size) and 40 ms for the sizes of a calibration. */
+ * For a product of time t this costs 16 candidates * 2 * t, then about six * 3 rounds * max(60 us, t), and about 0.1
+ * ms per graph: 2 ms for most products, so 8 ms for a new size of pass (MiniLM, BERT-base) and 40 ms for the sizes of
+ * a calibration. */
 
 enum { DEFAULT_CANDIDATES = 16 };
 enum { CANDIDATES_MAX = 16, ROUNDS = 3, LAUNCHES_MAX = 8 };
-static const float round_ms = 0.06f;  /* what a candidate may take in a round, if one launch does not take longer */
-static const float far_behind = 1.3f; /* times the fastest's time, */
-static const float noise_ms = 0.005f; /* and this much more: by that an event may be wrong */
-static const float clearly = 0.98f;   /* of another's time */
+static const float round_ms = 0.06f;  /* of a candidate in a round, or one launch if that is longer */
+static const float far_behind = 1.3f; /* drop what is slower than this times the fastest */
+static const float noise_ms = 0.005f; /* plus this: the resolution of events */
+static const float clearly = 0.98f;   /* a later candidate must beat this share of the best time */
 
 struct tuning {
     struct cuda_gemm_runner *runner;
     const struct cuda_gemm_plan *plan;
     const struct cuda_gemm_operands *operands;
     cublasLtMatmulHeuristicResult_t candidates[CANDIDATES_MAX];
-    bool dropped[CANDIDATES_MAX];          /* it does not work, or is far behind */
+    bool dropped[CANDIDATES_MAX];          /* it fails or is far behind */
     float best_ms[CANDIDATES_MAX];         /* of one product; FLT_MAX: not measured yet */
-    cudaGraphExec_t graph[CANDIDATES_MAX]; /* of `launches` products; NULL: they are launched one by one */
+    cudaGraphExec_t graph[CANDIDATES_MAX]; /* of `launches` products; NULL: launched one by one */
     int count, launches;
 };
 
-/* Asks for algorithms that keep whole sums in f32 and fit our workspace. */
+/* Asks for algorithms that sum in f32 throughout and fit our scratch memory. */
 static cublasStatus_t ask_heuristics(struct tuning *tuning, cublasLtMatmulPreference_t preference)
 {
     const struct cuda_gemm *gemm = tuning->runner->gemm;
@@ -137,7 +135,7 @@ static cublasStatus_t ask_heuristics(struct tuning *tuning, cublasLtMatmulPrefer
                                                      plan->to, preference, wanted, tuning->candidates, &tuning->count);
     if (answer != CUBLAS_STATUS_NOT_SUPPORTED)
         return answer;
-    tuning->count = 0; /* nothing is offered */
+    tuning->count = 0; /* none offered */
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -161,7 +159,8 @@ static bool ends_it(enum status status)
     return status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY;
 }
 
-/* Enqueues a candidate, by its graph if it has one. One that fails is out, unless the device or its memory failed. */
+/* Enqueues a candidate, as its graph if it has one. A failing candidate is dropped; a lost device or missing memory is
+ * the caller's error. */
 static enum status enqueue(struct tuning *tuning, int candidate, int launches, struct err *err)
 {
     static const char what[] = "timing a product";
@@ -182,7 +181,7 @@ static enum status enqueue(struct tuning *tuning, int candidate, int launches, s
     return ends_it(status) ? status : STATUS_OK;
 }
 
-/* Runs a candidate some times between two events. */
+/* Times some launches of a candidate between two events. */
 static enum status run(struct tuning *tuning, int candidate, int launches, float *one_ms, struct err *err)
 {
     static const char what[] = "timing a product";
@@ -215,7 +214,7 @@ static float least_ms(const struct tuning *tuning)
     return ms;
 }
 
-/* Makes a graph of a candidate's launches. */
+/* Captures a candidate's launches as a graph. */
 static enum status capture(struct tuning *tuning, int candidate, struct err *err)
 {
     static const char what[] = "capturing a product";
@@ -250,8 +249,8 @@ static void drop_graphs(struct tuning *tuning)
     }
 }
 
-/* One that cannot be captured is out, as it would be of no use in a pass's graph; where that is all of them, they are
- * launched one by one. */
+/* A candidate that cannot be captured is useless in a pass's graph and dropped. If none can be, they are launched one
+ * by one. */
 static enum status capture_all(struct tuning *tuning, struct err *err)
 {
     bool fails[CANDIDATES_MAX] = {false}, captured = false;
@@ -312,14 +311,14 @@ static enum status tune(struct tuning *tuning, struct err *err)
         return STATUS_OK;
     }
     for (int i = 0; i < tuning->count; i++) {
-        tuning->best_ms[i] = FLT_MAX; /* with its launch; from here on without */
+        tuning->best_ms[i] = FLT_MAX; /* these times include the launch; graphs do not */
     }
     enum status status = last_rounds(tuning, err);
     drop_graphs(tuning);
     return status;
 }
 
-/* The first candidate that none after it beats clearly; -1: none works. */
+/* The first candidate that no later one beats clearly; -1: none works. */
 static int fastest(const struct tuning *tuning)
 {
     int best = -1;
@@ -330,8 +329,8 @@ static int fastest(const struct tuning *tuning)
     return best;
 }
 
-/* Finds the fastest of what the heuristics offer for the plan; a plain pick when none of that works.
- * Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY, STATUS_INTERNAL. */
+/* Chooses the fastest candidate, or cublasGemmEx when none works. Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY,
+ * STATUS_INTERNAL. */
 static enum status choose_algorithm(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                     const struct cuda_gemm_operands *operands, struct gemm_pick *out, struct err *err)
 {
@@ -352,12 +351,11 @@ static enum status choose_algorithm(struct cuda_gemm_runner *runner, const struc
     return STATUS_OK;
 }
 
-/* --- what one device knows --- */
+/* --- the device --- */
 
 size_t cuda_gemm_workspace_bytes(const struct cuda_device *device)
 {
-    size_t wanted =
-        device->capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20; /* what NVIDIA advises, and a little */
+    size_t wanted = device->capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20; /* NVIDIA's advice, rounded up */
     size_t share = device->memory_bytes / 256 / CUDA_GEMM_ALIGNMENT * CUDA_GEMM_ALIGNMENT;
     return share < wanted ? share : wanted;
 }
@@ -386,7 +384,7 @@ void cuda_gemm_close(struct cuda_gemm *gemm)
     free(gemm);
 }
 
-/* --- picks --- */
+/* --- chosen algorithms, shared by all runners --- */
 
 static int compare(uint32_t a, uint32_t b)
 {
@@ -402,7 +400,7 @@ static int compare_keys(const struct gemm_key *a, const struct gemm_key *b)
     return order != 0 ? order : compare(a->rows, b->rows);
 }
 
-/* Where the key's pick is, or would stand. The mutex is held. */
+/* The index of the key's pick, or where to insert it. The mutex is held. */
 static size_t pick_index(const struct cuda_gemm *gemm, const struct gemm_key *key)
 {
     size_t low = 0, high = gemm->count;
@@ -447,7 +445,7 @@ static enum status insert_pick(struct cuda_gemm *gemm, size_t index, const struc
     return STATUS_OK;
 }
 
-/* Stores what one runner has found, unless another was faster: all must use the same. */
+/* Stores a pick, or takes the one that another runner stored meanwhile: all runners must use the same. */
 static enum status store_pick(struct cuda_gemm *gemm, struct gemm_pick *pick, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -526,7 +524,7 @@ void cuda_gemm_runner_close(struct cuda_gemm_runner *runner)
 
 /* --- plans --- */
 
-/* cuBLASLt counts columns first: our row-major [rows, n] is its n x rows, and a product is weight^T * from. */
+/* cuBLASLt is column-major: our row-major [rows, n] is its n x rows, and the product is weight^T * from. */
 static cublasStatus_t describe(const struct cuda_api *api, struct cuda_gemm_plan *plan)
 {
     static const cublasLtEpilogue_t epilogues[] = {
@@ -555,7 +553,7 @@ static cublasStatus_t describe(const struct cuda_api *api, struct cuda_gemm_plan
     return answer;
 }
 
-/* cuBLAS as the plain products need it: our workspace, so that nothing is allocated in a capture, and whole sums. */
+/* cublasGemmEx uses our scratch memory, because a capture allows no allocation, and sums in f32 throughout. */
 static cublasStatus_t set_up_blas(const struct cuda_gemm_runner *runner)
 {
     const struct cuda_api *api = runner->gemm->api;
@@ -583,7 +581,7 @@ static enum status open_blas(struct cuda_gemm_runner *runner, struct err *err)
     return status;
 }
 
-/* Finds the plan's algorithm: the one that is known, else the fastest; where there is none, cublasGemmEx's. */
+/* Sets the plan's algorithm: the known one, else the fastest, else cublasGemmEx. */
 static enum status choose(struct cuda_gemm_runner *runner, struct cuda_gemm_plan *plan,
                           const struct cuda_gemm_operands *operands, struct err *err)
 {
@@ -619,7 +617,7 @@ static enum status make_plan(struct cuda_gemm_runner *runner, const struct gemm_
     return STATUS_OK;
 }
 
-/* Where the key's plan is, or would stand. */
+/* The index of the key's plan, or where to insert it. */
 static size_t plan_index(const struct cuda_gemm_runner *runner, const struct gemm_key *key)
 {
     size_t low = 0;
@@ -662,7 +660,7 @@ enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda
     return STATUS_OK;
 }
 
-/* --- running --- */
+/* --- running a plan --- */
 
 static enum kernel_activation activation_of(enum cuda_epilogue epilogue)
 {
@@ -686,7 +684,7 @@ static enum status add_bias(struct cuda_gemm_runner *runner, const struct cuda_g
     return cuda_check(runner->gemm->api, kernel_activate(&runner->queue, &args), "adding a bias", err);
 }
 
-/* The product is rounded to its type once more than in one step, before the bias is added. */
+/* Rounds once more than the single step: before the bias is added. */
 static enum status multiply_by_gemm_ex(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                        const struct cuda_gemm_operands *operands, struct err *err)
 {
@@ -708,7 +706,7 @@ static enum status multiply_by_gemm_ex(struct cuda_gemm_runner *runner, const st
                                           (int)shape->inputs, operands->from, type, (int)shape->inputs, &beta,
                                           operands->to, type, (int)shape->outputs, CUBLAS_COMPUTE_32F,
                                           CUBLAS_GEMM_DEFAULT),
-                        "a plain product", err));
+                        "cublasGemmEx", err));
     return shape->epilogue == CUDA_EPILOGUE_NONE ? STATUS_OK : add_bias(runner, plan, operands, err);
 }
 

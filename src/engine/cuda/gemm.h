@@ -1,17 +1,17 @@
 /* Matrix products on the GPU: to [rows, outputs] = from [rows, inputs] x weight [outputs, inputs]^T, all row-major, of
- * one type, added up in f32; and what follows is computed in the same pass where cuBLASLt can (enum cuda_epilogue).
+ * one type, summed in f32. An epilogue runs in the same step where cuBLASLt offers it.
  *
- * A struct cuda_gemm is what one device knows of products: which algorithm is the fastest of those that cuBLASLt's
- * heuristics offer, for each shape and number of rows. It is found by timing, about 2 ms of it, when a number of rows
- * is first prepared; nothing is kept for later processes. A struct cuda_gemm_runner is one stream's handle, workspace
- * and plans beside it. Where cuBLASLt has no algorithm, the plain cublasGemmEx and kernel_activate do it in two steps.
+ * A struct cuda_gemm belongs to one device and remembers, for each shape and number of rows, the fastest algorithm
+ * that cuBLASLt's heuristics offer. The first cuda_gemm_prepare of a size times them, in about 2 ms; nothing outlives
+ * the process. A struct cuda_gemm_runner holds one workspace's handle, scratch memory and plans. Where cuBLASLt has no
+ * algorithm, cublasGemmEx and kernel_activate compute the same in two steps.
  *
- * Numbers: of one shape, for one number of rows, on one device, the same algorithm runs for the life of the struct
- * gemm: the same operands give the same bits, in every runner. With another number of rows, on another device or in
- * another process a row may be added up in another order. Two such sums differ by at most inputs * 2^-22 * sum |from *
- * weight| (far less as a rule), to which rounding to the type adds one unit in the last place. Algorithms that would
- * keep parts of a sum in f16 or bf16 are not used. GELU is the tanh form in cuBLASLt, which is within 5e-4 of the erf
- * form; where that matters take CUDA_EPILOGUE_NONE and kernel_activate. */
+ * Numbers: for one shape and number of rows on one device the same algorithm runs as long as the struct cuda_gemm
+ * lives, so the same operands give the same bits in every runner. Another number of rows, another device or another
+ * process may sum in another order. Two such sums differ by at most inputs * 2^-22 * sum |from * weight| (usually far
+ * less) plus one unit in the last place from rounding to the type. Algorithms that keep partial sums in f16 or bf16
+ * are never used. cuBLASLt's GELU is the tanh form, within 5e-4 of the erf form; where that matters, use
+ * CUDA_EPILOGUE_NONE and kernel_activate. */
 #ifndef ENGINE_CUDA_GEMM_H
 #define ENGINE_CUDA_GEMM_H
 
@@ -24,9 +24,9 @@
 
 struct cuda_gemm;
 struct cuda_gemm_runner;
-struct cuda_gemm_plan; /* a shape and a number of rows with its algorithm, in one runner */
+struct cuda_gemm_plan; /* one runner's algorithm for a shape and a number of rows */
 
-/* What follows the product in the same step. */
+/* What cuBLASLt computes behind the product, in the same step. */
 enum cuda_epilogue {
     CUDA_EPILOGUE_NONE,          /* nothing */
     CUDA_EPILOGUE_BIAS,          /* + bias */
@@ -42,7 +42,8 @@ struct cuda_gemm_shape {
     enum cuda_epilogue epilogue;
 };
 
-/* Device memory, each aligned to CUDA_GEMM_ALIGNMENT as cudaMalloc's is, a bias to CUDA_GEMM_BIAS_ALIGNMENT. */
+/* Device memory. Matrices are aligned to CUDA_GEMM_ALIGNMENT (as cudaMalloc aligns), the bias to
+ * CUDA_GEMM_BIAS_ALIGNMENT. */
 enum { CUDA_GEMM_ALIGNMENT = 256, CUDA_GEMM_BIAS_ALIGNMENT = 16 };
 struct cuda_gemm_operands {
     const void *from;     /* [rows, inputs] type */
@@ -51,46 +52,44 @@ struct cuda_gemm_operands {
     const void *residual; /* [rows, outputs] type; used by CUDA_EPILOGUE_BIAS_RESIDUAL; may be `to` */
     void *to;             /* [rows, outputs] type, written */
     const uint32_t
-        *count; /* how many rows matter, in device memory (kernel_ragged.counts); read by the fallback only */
+        *count; /* rows in use, in device memory (kernel_ragged.counts); only the two-step fallback reads it */
 };
 
 struct cuda_gemm_options {
     const struct cuda_api *api;
-    const struct cuda_device *device; /* read by cuda_gemm_open alone */
-    uint32_t candidates; /* how many algorithms are timed for a shape; 0: 16, 1: the first is taken untimed */
+    const struct cuda_device *device; /* only cuda_gemm_open reads it */
+    uint32_t candidates;              /* algorithms to time for a shape; 0: 16; 1: the first one, untimed */
 };
 
-/* Knows nothing yet.
- * Owns: the caller ends it with cuda_gemm_close, after its runners; `api` outlives it. Errors: STATUS_NO_MEMORY. */
+/* Opens the products of one device, with nothing timed yet. Owns: the caller ends it with cuda_gemm_close, after its
+ * runners; `api` outlives it. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status cuda_gemm_open(const struct cuda_gemm_options *options, struct cuda_gemm **out, struct err *err);
 
-/* Frees what is known of algorithms. NULL is allowed. */
+/* NULL is allowed. */
 void cuda_gemm_close(struct cuda_gemm *gemm);
 
-/* Bytes of device memory that a runner takes for its workspace, for the planner. */
+/* Bytes of device memory for a runner's scratch; the memory plan counts them. */
 size_t cuda_gemm_workspace_bytes(const struct cuda_device *device);
 
-/* Makes what one stream needs. The device must be current, here and in all that follows.
- * Owns: the caller ends it with cuda_gemm_runner_close, when the stream has finished its work; `queue` is copied.
- * Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_INTERNAL. Thread: one thread at a time; runners of one gemm side
- * by side. */
+/* Makes one workspace's runner. The device must be current, here and in every call below. Owns: the caller ends it
+ * with cuda_gemm_runner_close once the CUDA stream is idle; `queue` is copied. Errors: STATUS_NO_MEMORY,
+ * STATUS_DEVICE_LOST, STATUS_INTERNAL. Thread: one at a time; runners of one struct cuda_gemm run side by side. */
 MUST_CHECK enum status cuda_gemm_runner_open(struct cuda_gemm *gemm, const struct kernel_queue *queue,
                                              struct cuda_gemm_runner **out, struct err *err);
 
-/* Frees plans and workspace. NULL is allowed. */
+/* NULL is allowed. */
 void cuda_gemm_runner_close(struct cuda_gemm_runner *runner);
 
-/* Finds the plan of a shape for exactly `rows` rows, and makes it when there is none. Making it may time algorithms:
- * it then runs the product on `operands` some tens of times, overwrites `to`, and waits for the stream; so it must not
- * be called between cudaStreamBeginCapture and EndCapture. A plan that exists costs one look-up.
- * Owns: the runner keeps the plan. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_UNSUPPORTED (no way to compute
- * it), STATUS_INTERNAL. */
+/* Finds the plan of a shape for exactly `rows` rows, or makes it. Making it may time algorithms: that runs the product
+ * on `operands` some tens of times, overwrites `to` and waits for the CUDA stream, so never call it during a capture.
+ * Finding a plan costs one binary search. Owns: the runner keeps the plan. Errors: STATUS_NO_MEMORY,
+ * STATUS_DEVICE_LOST, STATUS_UNSUPPORTED (nothing can compute it), STATUS_INTERNAL. */
 MUST_CHECK enum status cuda_gemm_prepare(struct cuda_gemm_runner *runner, const struct cuda_gemm_shape *shape,
                                          uint32_t rows, const struct cuda_gemm_operands *operands,
                                          const struct cuda_gemm_plan **out, struct err *err);
 
-/* Enqueues the product on the runner's stream; may be captured in a graph (which then holds these operands and the
- * runner's workspace, so the runner must outlive it). Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY, STATUS_INTERNAL. */
+/* Enqueues the product on the runner's CUDA stream. A capture records these operands and the runner's scratch, so the
+ * runner must outlive the graph. Errors: STATUS_DEVICE_LOST, STATUS_NO_MEMORY, STATUS_INTERNAL. */
 MUST_CHECK enum status cuda_gemm_run(struct cuda_gemm_runner *runner, const struct cuda_gemm_plan *plan,
                                      const struct cuda_gemm_operands *operands, struct err *err);
 

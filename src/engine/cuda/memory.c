@@ -72,7 +72,7 @@ struct kernel_ragged cuda_ragged_view(const struct cuda_ragged_layout *layout, c
     };
 }
 
-/* --- how much, and where --- */
+/* --- the plan --- */
 
 uint32_t cuda_bucket_tokens(uint32_t tokens)
 {
@@ -100,7 +100,7 @@ static size_t aligned(size_t bytes)
     return (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
 }
 
-/* The next part of the block. */
+/* Reserves the next part of the block and returns its offset. */
 static size_t part(size_t *used, size_t bytes)
 {
     size_t at = *used;
@@ -180,8 +180,8 @@ enum status cuda_plan_make(const struct cuda_plan_request *request, struct cuda_
     return STATUS_OK;
 }
 
-/* A single text is done in some hundred microseconds. For that long, and some more, the thread looks again and again,
- * because one that sleeps is woken late. */
+/* A single text takes some hundred microseconds. The thread polls a little longer than that, because a sleeping thread
+ * wakes late. */
 enum { POLL_NS = 1000000 };
 
 static enum status check(const struct cuda_memory *memory, cudaError_t answer, const char *what, struct err *err)
@@ -241,7 +241,7 @@ static enum status make_events(struct cuda_memory *memory, struct err *err)
     return STATUS_OK;
 }
 
-/* What gaps hold is computed with, so memory starts as zeros. */
+/* Kernels compute on gaps too, so memory starts zeroed. */
 static enum status make_all(struct cuda_memory *memory, const struct cuda_plan_request *request, struct err *err)
 {
     const struct cuda_api *api = memory->api;

@@ -46,8 +46,7 @@ static enum status grow(struct cuda_graphs *graphs, struct err *err)
     return STATUS_OK;
 }
 
-/* The bucket of that size, made when there is none; it may move when the next one is made.
- * Errors: STATUS_NO_MEMORY. */
+/* Finds or makes the bucket of a size. Making one may move the others. Errors: STATUS_NO_MEMORY. */
 static enum status find_or_add_bucket(struct cuda_graphs *graphs, uint32_t tokens, uint32_t rows,
                                       struct cuda_bucket **out, struct err *err)
 {
@@ -105,9 +104,9 @@ static enum status instantiate(struct cuda_graphs *graphs, struct cuda_bucket *b
     return status;
 }
 
-/* Makes a captured graph the bucket's, and destroys `captured`. Room is made by the graph that was used least recently;
- * when the device has no memory for one more, by all. A graph of pass `running` or a later one may still run on
- * `stream`, which is then waited for. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_INTERNAL. */
+/* Instantiates `captured` for the bucket and destroys it. At the limit the least recently used graph makes room;
+ * without device memory all graphs do. If graphs of pass `running` or later may still run, waits for `cuda_stream`
+ * first. Errors: STATUS_NO_MEMORY, STATUS_DEVICE_LOST, STATUS_INTERNAL. */
 static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bucket, cudaGraph_t captured,
                               cudaStream_t cuda_stream, uint64_t running, struct err *err)
 {
@@ -120,10 +119,9 @@ static enum status keep_graph(struct cuda_graphs *graphs, struct cuda_bucket *bu
 
 /* --- what an op works on --- */
 
-/* x is the residual stream: attention and the intermediate layer read it, and the two products that end in a residual
- * add to it in place, bias and all, before it is normalised, also in place. Of a CLS-pooled model's last layer only the
- * first token of each row is needed: these are gathered into `first`, and the layer runs on them instead of on all
- * tokens, but for keys and values. */
+/* x is the residual stream. Attention and the intermediate layer read it; the two products with a residual add to it
+ * in place, bias included, and then it is normalised in place. The last layer of a CLS-pooled model needs only the
+ * first token of each row: these are gathered into `first`, and the layer runs on them, except for keys and values. */
 
 static const struct model *model_of(const struct backend_workspace *workspace)
 {
@@ -140,7 +138,7 @@ static void *at_offset(const struct backend_workspace *workspace, size_t at)
     return workspace->memory.device + at;
 }
 
-/* A matrix with its number of rows: as it is launched for, and as it is in this pass, on the device. */
+/* A matrix with its rows: the launch's bound, and the count of this pass in device memory. */
 struct extent {
     void *x;
     uint32_t bound;
@@ -159,13 +157,13 @@ static struct extent first_tokens(const struct backend_workspace *workspace)
                            workspace->ragged.counts + KERNEL_COUNT_ROWS};
 }
 
-/* What the layer's ops work on, but for its keys and values. */
+/* What the layer's ops work on, except keys and values. */
 static struct extent extent_of(const struct backend_workspace *workspace, uint32_t layer)
 {
     return first_tokens_only(workspace, layer) ? first_tokens(workspace) : all_tokens(workspace);
 }
 
-/* --- plans --- */
+/* --- plans of products --- */
 
 struct gemm_args {
     struct cuda_gemm_shape shape;
@@ -173,21 +171,20 @@ struct gemm_args {
     uint32_t rows;
 };
 
-/* Where a layer for first tokens only has its queries: behind the keys and values, at most as many. */
+/* The queries of a first-tokens layer lie behind its keys and values; there are never more of them. */
 static void *queries_of(const struct backend_workspace *workspace)
 {
     size_t token = kernel_type_bytes(workspace->cuda->weights.type) * model_of(workspace)->hidden;
     return at_offset(workspace, workspace->memory.plan.offsets.wide + 2 * token * workspace->bucket->tokens);
 }
 
-/* The queries of such a layer, out of what product_of says of any. */
 static void narrow_to_queries(const struct backend_workspace *workspace, struct gemm_args *args)
 {
     args->shape.outputs = model_of(workspace)->hidden;
     args->operands.to = queries_of(workspace);
 }
 
-/* And its keys and values, for all tokens. */
+/* The keys and values of a first-tokens layer, for all tokens. */
 static struct gemm_args keys_and_values(const struct backend_workspace *workspace, uint32_t layer)
 {
     const struct model *model = model_of(workspace);
@@ -236,9 +233,8 @@ static const struct cuda_gemm_plan **plan_of(struct backend_workspace *workspace
                                                : &workspace->bucket->plans[site];
 }
 
-/* Random numbers, for products to be timed on: multiplying zeros, with which memory begins, takes a GPU less power, and
- * so less time, than it does at work. One block of them goes there from the host, and is copied until there are enough.
- */
+/* Fills an operand with random numbers before timing: multiplying zeros, which fresh memory holds, takes a GPU less
+ * power and so less time. One block comes from the host and is copied on the device until it is enough. */
 static enum status fill_at_random(struct backend_workspace *workspace, const void *from, size_t bytes, struct err *err)
 {
     static const char what[] = "random numbers for products";
@@ -256,7 +252,7 @@ static enum status fill_at_random(struct backend_workspace *workspace, const voi
     cuda_narrow(type, block, BLOCK, 1, rounded);
     cudaStream_t queue = workspace->memory.compute;
     TRY(check(workspace, api->cudaMemcpyAsync(to, rounded, done, cudaMemcpyHostToDevice, queue), what, err));
-    TRY(check(workspace, api->cudaStreamSynchronize(queue), what, err)); /* the block goes with this call */
+    TRY(check(workspace, api->cudaStreamSynchronize(queue), what, err)); /* `rounded` dies with this call */
     for (size_t more; done < bytes; done += more) {
         more = done < bytes - done ? done : bytes - done;
         TRY(check(workspace, api->cudaMemcpyAsync(to + done, to, more, cudaMemcpyDeviceToDevice, queue), what, err));
@@ -284,8 +280,8 @@ static enum status plan_layer(struct backend_workspace *workspace, uint32_t laye
     return plan_gemm(workspace, &args, &workspace->bucket->keys_values, err);
 }
 
-/* Plans every op of a new bucket: all layers are like the first one, but for the last of a CLS-pooled model. Times
- * products, so it is not called in a capture, and overwrites the pass's memory. */
+/* Plans every product of a new bucket. All layers are like the first, except the last of a CLS-pooled model. Times
+ * products, so it may not run in a capture, and overwrites the pass's memory. */
 static enum status plan_bucket(struct backend_workspace *workspace, struct err *err)
 {
     uint32_t last = model_of(workspace)->layer_count - 1;
@@ -316,7 +312,6 @@ static enum status enqueue_embed(struct backend_workspace *workspace, struct err
     return check(workspace, kernel_embed_norm(&workspace->queue, &args), "embedding", err);
 }
 
-/* For a layer for first tokens only: from here on those are in `first`. */
 static enum status gather_first_tokens(struct backend_workspace *workspace, struct err *err)
 {
     struct kernel_gather_args args = {
@@ -370,7 +365,7 @@ static enum status enqueue_attention(struct backend_workspace *workspace, uint32
                             : kernel_tiles_bound(workspace->bucket->tokens, workspace->bucket->rows),
         .heads = model->heads,
         .head_dim = model->hidden / model->heads,
-        .scale = 1.0f, /* it is in the query's weights */
+        .scale = 1.0f, /* folded into the query weights */
         .ragged = workspace->ragged,
         .queries = first_only ? queries_of(workspace) : NULL,
         .qkv = at_offset(workspace, offsets->wide),
@@ -399,8 +394,8 @@ static enum status enqueue_norm(struct backend_workspace *workspace, uint32_t la
     return check(workspace, kernel_norm(&workspace->queue, &args), "normalising", err);
 }
 
-/* The vectors go into the slot, so the graph of all before is the same for every slot. Nobody asks for `finite`: the
- * encoder looks at the vectors themselves, whatever the backend. */
+/* The vectors go into the slot, outside the graph, so that one graph serves every slot. Nobody reads `finite`: the
+ * encoder checks the vectors itself. */
 static enum status enqueue_pool(struct backend_workspace *workspace, struct err *err)
 {
     const struct model *model = model_of(workspace);
@@ -433,7 +428,7 @@ static enum status lost_error(const struct backend_workspace *workspace, struct 
                    workspace->cuda->device.name);
 }
 
-/* Ends a capture of which no graph is made. */
+/* Ends a capture and discards it. */
 static void drop_capture(struct backend_workspace *workspace)
 {
     const struct cuda_api *api = workspace->cuda->api;
@@ -449,8 +444,8 @@ static void drop_capture(struct backend_workspace *workspace)
     (void)api->cudaGetLastError();
 }
 
-/* After a pass that was begun and not submitted: ends its capture, and waits for what it had enqueued, since its slot
- * is given to the next pass. */
+/* Abandons a pass that was begun and not submitted. Waits for what it enqueued, because the next pass gets its
+ * slot. */
 static enum status abort_pass(struct backend_workspace *workspace, struct err *err)
 {
     workspace->begun = false;
@@ -458,8 +453,7 @@ static enum status abort_pass(struct backend_workspace *workspace, struct err *e
     return workspace->lost ? lost_error(workspace, err) : cuda_memory_drain(&workspace->memory, err);
 }
 
-/* What an error means for the passes to come: a lost device answers nothing any more; without memory, graphs are the
- * first to go. */
+/* Notes what an error means for later passes: a lost device gets no more calls; without memory, graphs go first. */
 static enum status note_status(struct backend_workspace *workspace, enum status status)
 {
     if (status == STATUS_DEVICE_LOST)
@@ -501,9 +495,9 @@ static enum status enqueue(struct backend_workspace *workspace, const struct pas
     return enqueue_norm(workspace, op->layer, op->norm, err);
 }
 
-/* What is done about a graph that could not be captured, made or launched. A lost device and a lack of memory are the
- * caller's to hear of (see ended). After anything else this stream makes no graphs any more: the next attempt would
- * fail as this one did. What there is of the pass is enqueued directly, so the batch does not notice. */
+/* Runs a pass directly whose graph could not be captured, instantiated or launched, and makes no more graphs: the next
+ * would fail alike. The ops called so far are enqueued again, so the batch does not notice. Passes on a lost device
+ * and missing memory to the caller (see note_status). */
 static enum status fall_back(struct backend_workspace *workspace, enum status status, struct err *err)
 {
     if (status == STATUS_DEVICE_LOST || status == STATUS_NO_MEMORY) {
@@ -523,7 +517,7 @@ static enum status fall_back(struct backend_workspace *workspace, enum status st
     return STATUS_OK;
 }
 
-/* Enqueues an op, or leaves it to the graph. */
+/* Enqueues an op, unless the graph replays it. */
 static enum status add_op(struct backend_workspace *workspace, struct pass_op op, struct err *err)
 {
     assert(workspace->op_count < CUDA_PASS_OPS(workspace->cuda->backend.model->layer_count));
@@ -587,7 +581,7 @@ enum status cuda_pass_norm(struct backend_workspace *workspace, uint32_t layer, 
                        add_op(workspace, (struct pass_op){.kind = OP_NORM, .layer = layer, .norm = site}, err));
 }
 
-/* Turns what was captured into the bucket's graph. */
+/* Makes the capture the bucket's graph. */
 static enum status end_capture(struct backend_workspace *workspace, struct err *err)
 {
     const struct cuda_api *api = workspace->cuda->api;

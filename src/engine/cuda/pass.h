@@ -1,9 +1,9 @@
-/* A pass on the device, from the batch's arrival to its vectors: the ops of struct backend_ops.
+/* A pass on the device, from the arrival of the batch to its vectors: the ops of struct backend_ops.
  *
- * They only enqueue. From the second pass of a size on, everything between the batch's arrival and pooling is one graph
- * (struct cuda_graphs): the ops of the second pass are captured, those of later ones have nothing to do until pool
- * launches the graph. A stream on which a pass cannot be captured, or its graph not made or launched, runs that pass
- * and all later ones directly; it is logged once (graphs_given_up) and counted. */
+ * Ops only enqueue. The first pass of a size runs directly, because timing products and loading kernels cannot be
+ * captured. The second is captured as a graph of everything between arrival and pooling. Later passes replay it: their
+ * ops do nothing until pool launches the graph. When a capture, instantiation or launch fails, the workspace runs that
+ * pass and all later ones directly, logs graphs_given_up once and counts it. */
 #ifndef ENGINE_CUDA_PASS_H
 #define ENGINE_CUDA_PASS_H
 
@@ -12,25 +12,22 @@
 #include "engine/cuda/memory.h"
 #include "engine/cuda/weights.h"
 
-/* What is known of each size of pass (a bucket): the plans of its products, and after its first pass a graph of all
- * that runs between the batch's arrival and pooling. Graphs are bounded in number; the one that was not used for
- * longest goes first.
- *
- * The first pass of a bucket runs without a graph: products are timed and kernels loaded then, neither of which a
- * capture allows. */
+/* What a workspace keeps for each size of pass (a bucket): the plans of its products and, after the first pass, its
+ * graph. The number of graphs is bounded; the least recently used one goes first. */
 struct cuda_bucket {
     uint32_t tokens, rows;
-    const struct cuda_gemm_plan *plans[CUDA_LINEARS];       /* for `tokens` rows of a matrix */
-    const struct cuda_gemm_plan *first_plans[CUDA_LINEARS]; /* for `rows`: of the layer for first tokens only ... */
-    const struct cuda_gemm_plan *keys_values;               /* ... in which these are still of all tokens */
-    bool planned, warm;                                     /* warm: a pass has run */
-    cudaGraphExec_t graph;                                  /* NULL: none */
-    uint64_t last_pass;                                     /* its number */
+    const struct cuda_gemm_plan *plans[CUDA_LINEARS]; /* for `tokens` rows of a matrix */
+    const struct cuda_gemm_plan
+        *first_plans[CUDA_LINEARS];           /* for `rows`: the layer that computes first tokens only ... */
+    const struct cuda_gemm_plan *keys_values; /* ... but its keys and values are of all tokens */
+    bool planned, warm;                       /* warm: a pass has run */
+    cudaGraphExec_t graph;                    /* NULL: none */
+    uint64_t last_pass;                       /* its number */
 };
 
 struct cuda_graphs {
     const struct cuda_api *api;
-    uint32_t most; /* graphs; 0: none are made */
+    uint32_t most; /* limit of graphs; 0: make none */
     uint32_t graphs;
     struct cuda_bucket *buckets; /* [count] */
     size_t count, capacity;
@@ -44,13 +41,13 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_plan_request request;
     struct cuda_plan plan;
-    enum cuda_epilogue activation_epilogue; /* of the intermediate product; CUDA_EPILOGUE_NONE: the kernel does it */
+    enum cuda_epilogue activation_epilogue; /* of the intermediate product; NONE: kernel_activate does it */
     enum kernel_activation activation;
 };
 
 enum pass_mode { PASS_DIRECT, PASS_CAPTURE, PASS_REPLAY };
 
-/* An op of a pass up to pooling, as it was asked for. */
+/* An op of a pass before pooling, as the encoder called it. */
 struct pass_op {
     enum { OP_EMBED, OP_LINEAR, OP_ATTENTION, OP_NORM } kind;
     uint32_t layer;
@@ -58,7 +55,7 @@ struct pass_op {
     enum norm_site norm;
 };
 
-/* How many of them a pass has: embedding, and in a layer four products, attention and two norms. */
+/* Ops before pooling: embedding; per layer four products, attention and two norms. */
 #define CUDA_PASS_OPS(layers) (1 + 7 * (size_t)(layers))
 
 struct backend_workspace {
@@ -67,20 +64,20 @@ struct backend_workspace {
     struct cuda_gemm_runner *runner;
     struct cuda_memory memory;
     struct cuda_graphs graphs;
-    bool lost;       /* the device; nothing is asked of it any more */
-    uint64_t passes; /* begun so far */
+    bool lost;       /* the device: it gets no more calls */
+    uint64_t passes; /* passes begun so far */
 
-    /* The pass that is begun, until it is submitted. */
+    /* The current pass, from embed to submit. */
     bool begun, capturing;
     enum pass_mode mode;
-    struct pass_op *ops; /* [CUDA_PASS_OPS], the first op_count: what was asked for so far */
+    struct pass_op *ops; /* [CUDA_PASS_OPS], op_count of them called so far */
     uint32_t op_count;
     struct cuda_bucket *bucket;
     struct cuda_slot *slot;
     struct kernel_ragged ragged;
 };
 
-/* Destroys all graphs and frees the buckets; their plans are not its own. */
+/* Destroys all graphs and frees the buckets. The runner owns the plans. */
 void cuda_graphs_close(struct cuda_graphs *graphs);
 
 /* Destroys all graphs; none may be running. */
@@ -100,7 +97,7 @@ enum status cuda_pass_pool(struct backend_workspace *workspace, struct err *err)
 enum status cuda_pass_submit(struct backend_workspace *workspace, struct err *err);
 enum status cuda_pass_wait(struct backend_workspace *workspace, struct err *err);
 
-/* Ends whatever is under way, for a stream that is to be closed. */
+/* Abandons the current pass and waits for what runs, before the workspace is closed. */
 void cuda_pass_abort(struct backend_workspace *workspace);
 
 #endif

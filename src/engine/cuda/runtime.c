@@ -1,8 +1,8 @@
-/* The real table. The CUDA runtime is linked in (it finds the driver itself, and says so when there is none); cuBLASLt
- * and cuBLAS, some hundreds of megabytes, are opened when there is a GPU to use them on, under the names of the major
- * version whose headers this was built with: another one's functions may take other arguments.
+/* The real table. The CUDA runtime is linked in; it finds the driver itself and reports when there is none. cuBLASLt
+ * and cuBLAS, some hundreds of megabytes, are opened once there is a GPU, under the major version of the headers this
+ * was built with, because another version's functions may take other arguments.
  *
- * The table is the one thing in the engine that outlives all engines. */
+ * The table is the only thing in the engine that outlives all engines. */
 #include "engine/cuda/api.h"
 
 #include <dlfcn.h>
@@ -14,12 +14,12 @@
 #define TEXT_OF(token) #token
 #define TEXT(macro) TEXT_OF(macro)
 
-/* Where the toolkit that this was built with has its libraries. */
+/* The library folder of the toolkit that this was built with. */
 #ifndef SLUICE_CUDA_LIBRARY_DIR
 #define SLUICE_CUDA_LIBRARY_DIR "/usr/local/cuda/lib64"
 #endif
 
-/* Opens LIBRARY.so.MAJOR, wherever the loader or the toolkit has it. NULL: nowhere, and why. */
+/* Opens LIBRARY.so.MAJOR from the loader's path or the toolkit. NULL: not found; `err` says why. */
 static void *open_library(const char *library, struct err *err)
 {
     static const char *const folders[] = {"", SLUICE_CUDA_LIBRARY_DIR "/", "/usr/local/cuda/lib64/"};
@@ -28,8 +28,8 @@ static void *open_library(const char *library, struct err *err)
     return cuda_library_open(file, folders, sizeof folders / sizeof folders[0], err);
 }
 
-/* Puts a function of a library into a field of the table. ISO C has no cast from an object to a function pointer;
- * POSIX lets dlsym's answer be copied into one. */
+/* Looks a function up into a field of the table. ISO C cannot cast an object pointer to a function pointer; POSIX
+ * allows copying dlsym's answer into one. */
 static bool find(void *library, const char *name, void *field)
 {
     void *symbol = dlsym(library, name);
@@ -57,7 +57,7 @@ static enum status find_blaslt(struct cuda_api *api, struct err *err)
     return STATUS_OK;
 }
 
-/* All or nothing: a table with half of cuBLAS is of no use. */
+/* All of cuBLAS or nothing. */
 static void find_blas(struct cuda_api *api)
 {
     void *library = open_library("libcublas", NULL);
@@ -76,14 +76,14 @@ static enum status fill(struct cuda_api *api, struct err *err)
     CUDA_RUNTIME_CALLS(LINK)
 #undef LINK
     uint32_t devices;
-    TRY(cuda_device_count(api, &devices, err)); /* in most cases that is where it ends, before anything is opened */
+    TRY(cuda_device_count(api, &devices, err)); /* without a GPU it ends here, before opening anything */
     TRY(find_blaslt(api, err));
     find_blas(api);
     return STATUS_OK;
 }
 
 static struct cuda_api table;
-static struct err reason; /* of a table that could not be filled */
+static struct err reason; /* why the table is empty */
 
 static void fill_once(void)
 {

@@ -8,7 +8,6 @@
 
 /* --- rounding to 16 bits --- */
 
-/* The bits of a float. */
 static uint32_t float_bits(float value)
 {
     uint32_t bits;
@@ -16,24 +15,22 @@ static uint32_t float_bits(float value)
     return bits;
 }
 
-/* The nearest bf16. */
 static uint16_t to_bf16(float value)
 {
     uint32_t bits = float_bits(value);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded); /* a NaN stays one */
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded); /* a NaN stays NaN */
 }
 
-/* The nearest f16. */
 static uint16_t to_f16(float value)
 {
     uint32_t bits = float_bits(value), magnitude = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
     uint32_t normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
-    float shifted; /* adding 2^-1 puts a subnormal's bits, rounded by the addition, at the end of the sum */
+    float shifted; /* adding 2^-1 shifts a subnormal into the last bits and rounds it */
     memcpy(&shifted, &magnitude, sizeof shifted);
     uint32_t subnormal = float_bits(shifted + 0.5f) - 0x3f000000;
     uint32_t half = magnitude < 0x38800000 ? subnormal : normal;
-    half = magnitude >= 0x477ff000 ? 0x7c00 : half; /* from the middle between the largest half and 2^16 on */
+    half = magnitude >= 0x477ff000 ? 0x7c00 : half; /* at least halfway from the largest f16 to 2^16 */
     half = magnitude > 0x7f800000 ? 0x7e00 : half;
     return (uint16_t)(sign | half);
 }
@@ -53,15 +50,15 @@ void cuda_narrow(enum kernel_type type, const float *values, size_t count, float
             half[i] = to_bf16(values[i] * scale);
 }
 
-/* --- the way to the device --- */
+/* --- upload --- */
 
-/* Reads tensors, scales and narrows them in pinned memory, and copies one piece while the next is made ready. */
+/* Converts a piece in pinned memory while the piece before it is copied. */
 enum { PIECES = 2, PIECE_ELEMENTS = 1 << 19 }; /* 2 MiB of f32 each */
 
 struct cuda_upload {
     const struct cuda_api *api;
     cudaStream_t cuda_stream;
-    cudaEvent_t copied[PIECES]; /* recorded behind the copy from that piece */
+    cudaEvent_t copied[PIECES]; /* recorded after the copy from that piece */
     unsigned next;
     char *pinned; /* [PIECES][PIECE_ELEMENTS] f32 */
     float *plain; /* [PIECE_ELEMENTS] */
@@ -89,7 +86,7 @@ static void cuda_upload_close(struct cuda_upload *upload)
         return;
     const struct cuda_api *api = upload->api;
     if (upload->cuda_stream != NULL)
-        (void)api->cudaStreamSynchronize(upload->cuda_stream); /* after an error: pinned memory may still be read */
+        (void)api->cudaStreamSynchronize(upload->cuda_stream); /* after an error a copy may still read pinned memory */
     for (int i = 0; i < PIECES; i++)
         if (upload->copied[i] != NULL)
             (void)api->cudaEventDestroy(upload->copied[i]);
@@ -121,7 +118,7 @@ static enum status cuda_upload_finish(struct cuda_upload *upload, struct err *er
     return cuda_check(upload->api, upload->api->cudaStreamSynchronize(upload->cuda_stream), "copying the weights", err);
 }
 
-/* A piece of pinned memory takes part in one copy at a time. An event that was never recorded counts as over. */
+/* Waits until the last copy from this piece is over; an event that was never recorded counts as over. */
 static enum status put_piece(struct cuda_upload *upload, enum kernel_type type, const float *values, size_t count,
                              float scale, void *to, struct err *err)
 {
@@ -147,7 +144,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Copies f32 values times `scale` in the given type. Shapes: values [count], free again when it returns; to [count] in
+/* Uploads f32 values times `scale` in the given type. Shapes: values [count], free again on return; to [count] in
  * device memory. */
 static enum status cuda_upload_values(struct cuda_upload *upload, enum kernel_type type, const float *values,
                                       size_t count, float scale, void *to, struct err *err)
@@ -157,7 +154,7 @@ static enum status cuda_upload_values(struct cuda_upload *upload, enum kernel_ty
     return STATUS_OK;
 }
 
-/* The same for `count` elements of a tensor from `first` on. */
+/* Uploads `count` elements of a tensor from `first` on. */
 static enum status cuda_upload_tensor(struct cuda_upload *upload, enum kernel_type type, const struct tensor *tensor,
                                       size_t first, size_t count, float scale, void *to, struct err *err)
 {
@@ -174,9 +171,9 @@ bool cuda_first_tokens_only(const struct model *model, uint32_t layer)
     return model->pooling == POOLING_CLS && layer + 1 == model->layer_count;
 }
 
-/* --- where everything lies --- */
+/* --- layout --- */
 
-/* Hands out the next part of the block, or only counts when there is no block yet. */
+/* Reserves parts of the block; without a block it only counts. */
 struct layout {
     char *block;
     size_t used, element;
@@ -205,7 +202,7 @@ static struct cuda_linear lay_out_linear(struct layout *layout, size_t outputs, 
     return linear;
 }
 
-/* A matrix from one of its rows on. */
+/* The rows of a matrix from `row` on. */
 static struct cuda_linear from_row(const struct layout *layout, const struct cuda_linear *linear, size_t row,
                                    size_t inputs)
 {
@@ -234,7 +231,7 @@ static struct cuda_layer lay_out_layer(struct layout *layout, const struct model
     return layer;
 }
 
-/* `layers` may be NULL to learn the size. */
+/* Without `layers` it only computes the size. */
 static size_t lay_out(struct cuda_weights *weights, char *block)
 {
     const struct model *model = weights->model;
@@ -256,7 +253,7 @@ size_t cuda_weights_bytes(const struct model *model, enum kernel_type type)
     return lay_out(&nowhere, NULL);
 }
 
-/* --- filling it --- */
+/* --- loading --- */
 
 struct loader {
     const struct model *model;
@@ -399,7 +396,7 @@ static enum status load_all(struct loader *loader, const struct cuda_api *api, c
     return status;
 }
 
-/* The kernels want rows of whole 16-byte words. */
+/* Kernels access rows in words of 16 bytes. */
 static enum status check_sizes(const struct model *model, struct err *err)
 {
     if (model->heads == 0 || model->hidden % model->heads != 0 || model->dim > model->hidden || model->dim == 0)
