@@ -64,7 +64,7 @@ struct attributes {
 
 enum { NICE = 19, BACKGROUND_NICE = 10, SLICE_NS = 3 * 1000 * 1000 };
 
-void priority_spare(void)
+void priority_idle(void)
 {
     struct attributes attributes = {.size = sizeof attributes, .nice = NICE, .slice_ns = SLICE_NS};
     if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0)

@@ -24,7 +24,7 @@ void *memory_part(char *block, size_t *used, size_t bytes);
 
 /* The calling thread takes what is left of its core: a sixtieth where others want it, and it leaves it at once to
  * whoever wakes up. Where the kernel refuses, all stays as it was: that costs latency only. Thread: any. */
-void priority_spare(void);
+void priority_idle(void);
 
 /* The calling thread, and those that it starts from now on, take a tenth of a core where others want all of it. */
 void priority_background(void);

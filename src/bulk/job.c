@@ -76,14 +76,14 @@ static enum status prep_open(struct job *job, struct err *err)
         job->prep_threads[i].preparer = &job->preparer;
         contexts[i] = &job->prep_threads[i];
     }
-    struct crew_options crew = {.name = "prep",
-                                .threads = threads,
-                                .capacity = DOC_BATCHES_OUT_MAX,
-                                .wake_fd = job->options->wake_fd,
-                                .work = prepare,
-                                .contexts = contexts};
+    struct thread_pool_options pool = {.name = "prep",
+                                       .threads = threads,
+                                       .capacity = DOC_BATCHES_OUT_MAX,
+                                       .wake_fd = job->options->wake_fd,
+                                       .work = prepare,
+                                       .contexts = contexts};
     if (status == STATUS_OK)
-        status = crew_open(&crew, &job->prep, err);
+        status = thread_pool_open(&pool, &job->prep, err);
     free(contexts);
     return status;
 }
@@ -91,8 +91,8 @@ static enum status prep_open(struct job *job, struct err *err)
 static void prep_close(struct job *job)
 {
     if (job->prep != NULL) {
-        crew_stop(job->prep);
-        crew_free(job->prep);
+        thread_pool_stop(job->prep);
+        thread_pool_free(job->prep);
     }
     for (unsigned i = 0; job->prep_threads != NULL && i < job->options->prep_threads; i++)
         buffer_free(&job->prep_threads[i].scratch);
@@ -113,7 +113,7 @@ static void send_docs(struct job *job)
     docs->window = reading(job);
     docs->window->docs_out++;
     lookahead_push(docs->window, docs);
-    crew_put(job->prep, docs);
+    thread_pool_put(job->prep, docs);
 }
 
 /* About how many chunks a document makes, rather too many: a token of a language with few letters has two bytes. */
@@ -221,7 +221,7 @@ static enum status next_document(struct job *job, struct document *out, bool *mo
 static enum status read_documents(struct job *job, bool *worked, struct err *err)
 {
     if (job->ended || job->stopping || job->read - job->finished >= WINDOWS ||
-        crew_out(job->prep) + 2 >= DOC_BATCHES_OUT_MAX)
+        thread_pool_out(job->prep) + 2 >= DOC_BATCHES_OUT_MAX)
         return STATUS_OK;
     *worked = true;
     for (int i = 0; i < STEP && !job->ended && !is_full(job); i++) {
@@ -242,7 +242,7 @@ static enum status read_documents(struct job *job, bool *worked, struct err *err
 
 static enum status take_prepared(struct job *job, bool *worked, struct err *err)
 {
-    for (struct doc_batch *docs; (docs = crew_take(job->prep)) != NULL;) {
+    for (struct doc_batch *docs; (docs = thread_pool_take(job->prep)) != NULL;) {
         *worked = true;
         docs->window->docs_out--;
         if (docs->status != STATUS_OK) {
@@ -605,21 +605,21 @@ static void run_commit(void *context, void *item)
 
 static enum status commit_open(struct job *job, struct err *err)
 {
-    struct crew_options options = {
+    struct thread_pool_options options = {
         .name = "commit", .threads = 1, .capacity = 1, .wake_fd = job->options->wake_fd, .work = run_commit};
     job->commit = calloc(1, sizeof *job->commit);
     if (job->commit == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory to commit");
     job->commit->journal = job->journal;
     job->commit->path = job->options->output->path;
-    return crew_open(&options, &job->commits, err);
+    return thread_pool_open(&options, &job->commits, err);
 }
 
 static void commit_close(struct job *job)
 {
     if (job->commits != NULL) {
-        crew_stop(job->commits);
-        crew_free(job->commits);
+        thread_pool_stop(job->commits);
+        thread_pool_free(job->commits);
     }
     free(job->commit);
 }
@@ -639,7 +639,7 @@ static enum status begin(struct job *job, struct err *err)
             commit->fds[commit->fd_count++] = fd;
     }
     job->checkpoint_waits = false;
-    crew_put(job->commits, commit);
+    thread_pool_put(job->commits, commit);
     return STATUS_OK;
 }
 
@@ -654,8 +654,8 @@ static enum status commit_when_due(struct job *job, struct err *err)
 {
     if (job->journal == NULL)
         return STATUS_OK;
-    TRY(end(crew_take(job->commits), err));
-    if (crew_out(job->commits) > 0 || !(job->checkpoint_waits || write_is_due(job)))
+    TRY(end(thread_pool_take(job->commits), err));
+    if (thread_pool_out(job->commits) > 0 || !(job->checkpoint_waits || write_is_due(job)))
         return STATUS_OK;
     TRY(write_due(job, false, err));
     return begin(job, err);
@@ -665,10 +665,10 @@ static enum status commit_all(struct job *job, struct err *err)
 {
     if (job->journal == NULL)
         return STATUS_OK;
-    TRY(end(crew_wait(job->commits), err));
+    TRY(end(thread_pool_wait(job->commits), err));
     TRY(write_due(job, true, err));
     TRY(begin(job, err));
-    return end(crew_wait(job->commits), err);
+    return end(thread_pool_wait(job->commits), err);
 }
 /* Finishing: rows in input order once their window is complete; then a checkpoint, so that their window is never needed
  * again. */

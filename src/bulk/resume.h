@@ -32,7 +32,7 @@ struct resubmit {
 struct job {
     const struct job_options *options;
     struct source *source;
-    struct crew *prep;
+    struct thread_pool *prep;
     struct prep_thread *prep_threads;
     struct preparer preparer; /* that of the options, with this job's seed */
     bool seeded;              /* the seed is that of the journal */
@@ -56,7 +56,7 @@ struct job {
     XXH3_state_t *digest; /* of the documents that were read */
     uint64_t next_row;    /* of the next window */
     struct checkpoint at; /* what is complete */
-    struct crew *commits; /* see job_commit.c; NULL without a journal */
+    struct thread_pool *commits; /* see job_commit.c; NULL without a journal */
     struct commit *commit;
     struct checkpoint checkpoint; /* to be written with the next commit */
     bool checkpoint_waits;

@@ -26,7 +26,7 @@ struct compute_device {
     bool given_up;           /* the owner's: set when the first batch says so */
 };
 
-/* A batch on its way through the threads: the item of their crew. */
+/* A batch on its way through the threads: the item of their pool. */
 struct compute_job {
     struct batch *batch;
     unsigned engine;
@@ -38,8 +38,8 @@ struct compute_job {
 /* A thread. Its opener names the first six; the rest is zero before thread_open. */
 struct compute_thread {
     struct compute_device *device;
-    bool spare;                          /* runs in spare time */
-    const atomic_uint *ordinary, *begun; /* batches not for spare time: that are out, and that ever were */
+    bool background;                     /* runs in the background */
+    const atomic_uint *ordinary, *begun; /* batches not for the background: that are out, and that ever were */
     enum status (*begin)(void *owner, struct batch *batch);
     void (*end)(void *owner, struct batch *batch); /* both as in struct compute_options */
     struct encoder **encoders;                     /* [engine_count] */
@@ -47,8 +47,8 @@ struct compute_thread {
     struct compute_job *first, *last; /* in flight, the oldest first */
     unsigned in_flight;
     uint64_t free_ns;    /* when the last one came back */
-    uint64_t went_on_ns; /* when the last batch was begun, or in spare time the last layer */
-    unsigned begun_then; /* in spare time: what had been begun by the last look */
+    uint64_t went_on_ns; /* when the last batch was begun, or in the background the last layer */
+    unsigned begun_then; /* in the background: what had been begun by the last look */
 };
 
 /* A thread begins batches until its device's slots are full or nothing waits, and then ends the oldest one: so the
@@ -85,9 +85,9 @@ static enum status thread_open(struct compute_thread *thread, struct engine *con
     thread->engine_count = engine_count;
     for (unsigned i = 0; i < engine_count; i++)
         TRY(encoder_open(engines[i], &thread->encoders[i], err));
-    for (unsigned i = 0; i < engine_count && thread->spare; i++)
+    for (unsigned i = 0; i < engine_count && thread->background; i++)
         encoder_set_pause(thread->encoders[i], (struct encoder_pause){make_way, thread});
-    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->spare; i++)
+    for (unsigned i = 0; i < engine_count && parallel != NULL && !thread->background; i++)
         TRY(encoder_join(thread->encoders[i], parallel, err));
     return STATUS_OK;
 }
@@ -99,7 +99,7 @@ static void thread_close(struct compute_thread *thread)
     free(thread->encoders);
 }
 
-static void finish(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job, enum status status)
+static void finish(struct compute_thread *thread, struct thread_slot *slot, struct compute_job *job, enum status status)
 {
     struct batch *batch = job->batch;
     batch->status = status;
@@ -109,15 +109,15 @@ static void finish(struct compute_thread *thread, struct crew_seat *seat, struct
     thread->free_ns = batch->finished_ns;
     if (status == STATUS_DEVICE_LOST) {
         atomic_store(&thread->device->lost, true);
-        crew_leave(seat);
+        thread_pool_leave(slot);
     }
     if (thread->end != NULL)
         thread->end(job->owner, batch);
     job->device = thread->device;
-    crew_finish(seat, job);
+    thread_pool_finish(slot, job);
 }
 
-static void begin(struct compute_thread *thread, struct crew_seat *seat, struct compute_job *job)
+static void begin(struct compute_thread *thread, struct thread_slot *slot, struct compute_job *job)
 {
     struct batch *batch = job->batch;
     batch->started_ns = thread->went_on_ns = clock_now_ns();
@@ -125,7 +125,7 @@ static void begin(struct compute_thread *thread, struct crew_seat *seat, struct 
     if (status == STATUS_OK)
         status = encoder_put(thread->encoders[job->engine], &batch->engine, &batch->err);
     if (status != STATUS_OK) {
-        finish(thread, seat, job, status);
+        finish(thread, slot, job, status);
         return;
     }
     job->next = NULL;
@@ -136,46 +136,46 @@ static void begin(struct compute_thread *thread, struct crew_seat *seat, struct 
     thread->last = job;
 }
 
-static void end_oldest(struct compute_thread *thread, struct crew_seat *seat)
+static void end_oldest(struct compute_thread *thread, struct thread_slot *slot)
 {
     struct compute_job *job = thread->first;
     thread->first = job->next;
     thread->in_flight--;
     enum status status = encoder_take(thread->encoders[job->engine], &job->batch->err);
     job->batch->helped = encoder_helped(thread->encoders[job->engine]);
-    finish(thread, seat, job, status);
+    finish(thread, slot, job, status);
 }
 
-static void thread_serve(void *context, struct crew_seat *seat)
+static void thread_serve(void *context, struct thread_slot *slot)
 {
     struct compute_thread *thread = context;
     const struct compute_device *device = thread->device;
-    if (thread->spare)
-        priority_spare();
+    if (thread->background)
+        priority_idle();
     for (;;) {
         bool more = thread->in_flight < device->slots && !atomic_load(&device->lost);
-        struct compute_job *job = more ? crew_next(seat) : NULL;
+        struct compute_job *job = more ? thread_pool_next(slot) : NULL;
         if (job != NULL)
-            begin(thread, seat, job);
+            begin(thread, slot, job);
         else if (thread->in_flight > 0)
-            end_oldest(thread, seat);
+            end_oldest(thread, slot);
         else
             return;
     }
 }
 
 struct compute {
-    struct crew *crew, *spare_crew; /* spare_crew: NULL where there is none */
+    struct thread_pool *pool, *background_pool; /* background_pool: NULL where there is none */
     unsigned engine_count, queued;
     struct compute_device *devices; /* [device_count] */
     unsigned device_count;
-    struct compute_thread *threads;     /* [thread_count], those of a device side by side, then those for spare time */
-    unsigned thread_count, spare_count; /* spare_count: of the thread_count */
-    void **contexts;                    /* [thread_count]: the threads, for their crew */
+    struct compute_thread *threads; /* [thread_count], those of a device side by side, then those for the background */
+    unsigned thread_count, background_count; /* background_count: of the thread_count */
+    void **contexts;                         /* [thread_count]: the threads, for their pool */
     struct parallel_for *parallel; /* of the threads that compute by themselves; NULL where they are fewer than two */
     struct compute_job *jobs, *idle;
-    atomic_uint out, spare_out; /* spare_out: not among `out` */
-    atomic_uint begun;          /* that ever were among `out`; both are what threads for spare time look at */
+    atomic_uint out, background_out; /* background_out: not among `out` */
+    atomic_uint begun;               /* that ever were among `out`; both are what background threads look at */
     struct compute_state state;
 };
 
@@ -201,7 +201,7 @@ static struct compute_state look(const struct compute *compute)
         state.threads += device->given_up ? 0 : device->threads;
         state.batches += device->given_up ? 0 : device->threads * (device->slots + compute->queued);
     }
-    state.spare = state.devices > 0 ? compute->spare_count : 0;
+    state.background = state.devices > 0 ? compute->background_count : 0;
     return state;
 }
 
@@ -229,10 +229,10 @@ static enum status allocate(struct compute *compute, const struct compute_option
         device->threads = device->given_up ? 0 : device->slots > 1 ? 1 : options->threads;
     }
     if (compute->device_count == 1 && compute->devices[0].slots == 1)
-        compute->spare_count = options->spare;
+        compute->background_count = options->background;
     compute->state = look(compute);
-    unsigned threads = compute->state.threads + compute->spare_count;
-    unsigned jobs = compute->state.batches + compute->spare_count;
+    unsigned threads = compute->state.threads + compute->background_count;
+    unsigned jobs = compute->state.batches + compute->background_count;
     compute->threads = calloc(threads, sizeof(struct compute_thread));
     compute->contexts = calloc(threads, sizeof(void *));
     compute->jobs = calloc(jobs, sizeof(struct compute_job));
@@ -251,7 +251,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
     unsigned at = compute->thread_count++;
     struct compute_thread *thread = &compute->threads[at];
     *thread = (struct compute_thread){.device = own,
-                                      .spare = at >= own->threads && compute->spare_count > 0,
+                                      .background = at >= own->threads && compute->background_count > 0,
                                       .ordinary = &compute->out,
                                       .begun = &compute->begun,
                                       .begin = options->begin,
@@ -266,7 +266,7 @@ static enum status open_device(struct compute *compute, const struct compute_opt
 {
     unsigned first = compute->thread_count;
     enum status status = STATUS_OK;
-    for (unsigned t = 0; t < own->threads + compute->spare_count && status == STATUS_OK; t++)
+    for (unsigned t = 0; t < own->threads + compute->background_count && status == STATUS_OK; t++)
         status = open_thread(compute, options, device, own, err);
     if (status != STATUS_DEVICE_LOST)
         return status;
@@ -278,7 +278,7 @@ static enum status open_device(struct compute *compute, const struct compute_opt
 
 /* Where threads compute by themselves, fewer batches than threads leave cores idle: helpers bring these to the batches
  * that are there. A device that is named twice has its threads on the same cores. */
-static enum status open_team(struct compute *compute, const struct compute_options *options, struct err *err)
+static enum status open_parallel(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     bool computes = false;
     for (unsigned i = 0; i < compute->device_count; i++)
@@ -288,40 +288,40 @@ static enum status open_team(struct compute *compute, const struct compute_optio
 
 static enum status open_threads(struct compute *compute, const struct compute_options *options, struct err *err)
 {
-    TRY(open_team(compute, options, err));
+    TRY(open_parallel(compute, options, err));
     for (unsigned i = 0; i < compute->device_count; i++)
         TRY(open_device(compute, options, &options->devices[i], &compute->devices[i], err));
     if (compute->state.devices == 0)
         return err_set(err, STATUS_DEVICE_LOST, "none of the %u devices works", compute->device_count);
-    unsigned threads = compute->thread_count - compute->spare_count;
-    struct crew_options crew = {.name = "compute",
-                                .threads = threads,
-                                .capacity = compute->state.batches,
-                                .wake_fd = options->wake_fd,
-                                .wake_below = options->wake_below,
-                                .serve = thread_serve,
-                                .contexts = compute->contexts};
-    TRY(crew_open(&crew, &compute->crew, err));
-    if (compute->spare_count == 0)
+    unsigned threads = compute->thread_count - compute->background_count;
+    struct thread_pool_options pool = {.name = "compute",
+                                       .threads = threads,
+                                       .capacity = compute->state.batches,
+                                       .wake_fd = options->wake_fd,
+                                       .wake_below = options->wake_below,
+                                       .serve = thread_serve,
+                                       .contexts = compute->contexts};
+    TRY(thread_pool_open(&pool, &compute->pool, err));
+    if (compute->background_count == 0)
         return STATUS_OK;
-    crew.name = "spare";
-    crew.threads = crew.capacity = compute->spare_count;
-    crew.contexts = compute->contexts + threads;
-    return crew_open(&crew, &compute->spare_crew, err);
+    pool.name = "background";
+    pool.threads = pool.capacity = compute->background_count;
+    pool.contexts = compute->contexts + threads;
+    return thread_pool_open(&pool, &compute->background_pool, err);
 }
 
 static void stop(struct compute *compute)
 {
-    if (compute->crew != NULL)
-        crew_stop(compute->crew);
-    if (compute->spare_crew != NULL)
-        crew_stop(compute->spare_crew);
+    if (compute->pool != NULL)
+        thread_pool_stop(compute->pool);
+    if (compute->background_pool != NULL)
+        thread_pool_stop(compute->background_pool);
 }
 
 static void release(struct compute *compute)
 {
-    crew_free(compute->crew);
-    crew_free(compute->spare_crew);
+    thread_pool_free(compute->pool);
+    thread_pool_free(compute->background_pool);
     for (unsigned i = 0; i < compute->thread_count; i++)
         thread_close(&compute->threads[i]);
     parallel_for_close(compute->parallel);
@@ -363,9 +363,9 @@ bool compute_has_room(const struct compute *compute)
     return compute->out < compute->state.batches;
 }
 
-bool compute_has_spare(const struct compute *compute)
+bool compute_has_background_room(const struct compute *compute)
 {
-    return compute->spare_out < compute->state.spare;
+    return compute->background_out < compute->state.background;
 }
 
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch)
@@ -373,10 +373,11 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
     struct compute_job *job = compute->idle;
     assert(job != NULL && engine < compute->engine_count);
     compute->idle = job->next;
-    ++*(batch->background ? &compute->spare_out : &compute->out);
+    ++*(batch->background ? &compute->background_out : &compute->out);
     compute->begun += !batch->background;
     *job = (struct compute_job){.batch = batch, .engine = engine, .owner = owner};
-    (batch->first ? crew_put_first : crew_put)(batch->background ? compute->spare_crew : compute->crew, job);
+    (batch->first ? thread_pool_put_first
+                  : thread_pool_put)(batch->background ? compute->background_pool : compute->pool, job);
 }
 
 /* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it
@@ -391,25 +392,25 @@ static bool moves(struct compute *compute, struct compute_job *job)
         return false;
     if (batch->watched_ns != 0)
         batch->watched_ns = clock_now_ns();
-    crew_put_first(compute->crew, job);
+    thread_pool_put_first(compute->pool, job);
     return true;
 }
 
 /* What no thread has begun. */
 static struct compute_job *take_back(struct compute *compute)
 {
-    struct compute_job *job = crew_take_back(compute->crew);
-    return job == NULL && compute->spare_crew != NULL ? crew_take_back(compute->spare_crew) : job;
+    struct compute_job *job = thread_pool_take_back(compute->pool);
+    return job == NULL && compute->background_pool != NULL ? thread_pool_take_back(compute->background_pool) : job;
 }
 
 static struct compute_job *next_finished(struct compute *compute, bool wait)
 {
-    struct compute_job *job = crew_take(compute->crew);
-    if (job == NULL && compute->spare_crew != NULL)
-        job = crew_take(compute->spare_crew);
+    struct compute_job *job = thread_pool_take(compute->pool);
+    if (job == NULL && compute->background_pool != NULL)
+        job = thread_pool_take(compute->background_pool);
     if (job == NULL && wait)
-        job = crew_wait(compute->crew);
-    return job == NULL && wait && compute->spare_crew != NULL ? crew_wait(compute->spare_crew) : job;
+        job = thread_pool_wait(compute->pool);
+    return job == NULL && wait && compute->background_pool != NULL ? thread_pool_wait(compute->background_pool) : job;
 }
 
 static struct compute_job *next(struct compute *compute, bool wait)
@@ -434,7 +435,7 @@ static struct batch *take(struct compute *compute, void **owner, bool wait)
         *owner = job->owner;
     job->next = compute->idle;
     compute->idle = job;
-    --*(job->batch->background ? &compute->spare_out : &compute->out);
+    --*(job->batch->background ? &compute->background_out : &compute->out);
     return job->batch;
 }
 

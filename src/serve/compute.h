@@ -7,8 +7,8 @@
  * copies and computing overlap. A batch goes to the thread that has least, so that none waits behind another while a
  * device is idle.
  *
- * On a CPU some threads more may take what runs in spare time, from a queue of their own: the kernel gives them a core
- * only while nobody else wants it, at any point of a batch. So bulk work is never in front of anybody.
+ * On a CPU some threads more may take what runs in the background, from a queue of their own: the kernel gives them a
+ * core only while nobody else wants it, at any point of a batch. So bulk work is never in front of anybody.
  *
  * A device that is lost takes nothing more, and what it had in flight goes to the others: nobody but the log and
  * compute_state sees it. When the last one is lost, all that is out comes back with STATUS_DEVICE_LOST. */
@@ -23,7 +23,7 @@
 
 struct compute;
 
-/* In spare time a thread waits before every layer while batches that are not for it are out, and where others have been
+/* A background thread waits before every layer while batches that are not for it are out, and where others have been
  * begun since the last look for as long as the layer before took; but no longer than this, so that its own ends, too.
  */
 enum { COMPUTE_WAY_NS = 5000000 };
@@ -35,8 +35,8 @@ struct compute_options {
     unsigned engine_count; /* on each device */
     unsigned threads;      /* on each device that computes on the calling thread; another one has one */
     unsigned queued;       /* batches that may wait for each thread, beside those that it has */
-    unsigned spare;        /* threads for batches that run in spare time; only where one device is all there is, and
-                              computes on the calling thread */
+    unsigned background;   /* threads for batches that run in the background; only where one device is all there is, and
+                         computes on the calling thread */
     int wake_fd;           /* an eventfd written when a finished batch waits, or -1 */
     unsigned wake_below;   /* 0: always; else only where fewer batches than this wait to be computed */
     /* What the thread of a batch does right before and behind it, while its memory is in that core's cache; NULL:
@@ -54,19 +54,19 @@ MUST_CHECK enum status compute_open(const struct compute_options *options, struc
 /* What there is to compute with; it gets less when a device is lost. */
 struct compute_state {
     unsigned devices, devices_lost;
-    unsigned threads; /* of the devices that live: so many batches are computed side by side */
-    unsigned batches; /* that may be out */
-    unsigned spare;   /* that may be out beside them and run in spare time */
+    unsigned threads;    /* of the devices that live: so many batches are computed side by side */
+    unsigned batches;    /* that may be out */
+    unsigned background; /* that may be out beside them and run in the background */
 };
 
 /* How it stands now. Thread: the owner's. */
 struct compute_state compute_state(const struct compute *compute);
 
-/* Whether another batch may be put; whether one may that runs in spare time. */
+/* Whether another batch may be put; whether one may that runs in the background. */
 bool compute_has_room(const struct compute *compute);
-bool compute_has_spare(const struct compute *compute);
+bool compute_has_background_room(const struct compute *compute);
 
-/* Hands a batch over to the engines of that number, or, as it says itself, to the threads for spare time. It comes back
+/* Hands a batch over to the engines of that number, or, as it says itself, to the background threads. It comes back
  * with status, err and stamps filled, and with the owner that was named here. */
 void compute_put(struct compute *compute, unsigned engine, void *owner, struct batch *batch);
 

@@ -15,18 +15,18 @@ enum {
 
 struct prep_job {
     enum prep_queue queue;
-    struct prep_desk *desk;
+    struct prep_client *client;
     struct request_list requests;
 };
 
 struct prep {
-    struct crew *crew;
+    struct thread_pool *pool;
     unsigned threads;
     struct prep_job jobs[JOBS];
     struct prep_job *idle[JOBS];
     unsigned idle_count;
     unsigned long_jobs, long_most; /* of long texts: that are out, and that may be */
-    struct prep_desk *turn;        /* a ring of desks; the next one to be served */
+    struct prep_client *turn;      /* a ring of clients; the next one to be served */
 };
 
 static void work(void *context, void *item)
@@ -34,15 +34,15 @@ static void work(void *context, void *item)
     (void)context;
     struct prep_job *job = item;
     for (struct request *request = job->requests.first; request != NULL; request = request->next)
-        if (job->queue != QUEUE_FORMAT)
-            prepare_request(request, job->desk->model);
+        if (job->queue != PREP_FORMAT_QUEUE)
+            prepare_request(request, job->client->model);
         else
             reply_format(request);
 }
 
-static bool waits(const struct prep *prep, const struct prep_desk *desk, enum prep_queue queue)
+static bool waits(const struct prep *prep, const struct prep_client *client, enum prep_queue queue)
 {
-    return desk->waiting[queue].count > 0 && (queue != QUEUE_LONG || prep->long_jobs < prep->long_most);
+    return client->waiting[queue].count > 0 && (queue != PREP_LONG_QUEUE || prep->long_jobs < prep->long_most);
 }
 
 static size_t entry_bytes(const struct request *request)
@@ -50,45 +50,45 @@ static size_t entry_bytes(const struct request *request)
     return request->bytes - request->work_bytes;
 }
 
-/* Fills one idle job with waiting requests of a desk. Replies first: they end requests, which makes room for new ones.
- * Then long texts, of which few jobs are out, so that the others never wait behind more. False when the desk has
- * nothing to do. */
-static bool start_one(struct prep *prep, struct prep_desk *desk)
+/* Fills one idle job with waiting requests of a client. Replies first: they end requests, which makes room for new
+ * ones. Then long texts, of which few jobs are out, so that the others never wait behind more. False when the client
+ * has nothing to do. */
+static bool start_one(struct prep *prep, struct prep_client *client)
 {
-    enum prep_queue queue = QUEUE_FORMAT;
-    while (queue < QUEUES && !waits(prep, desk, queue))
+    enum prep_queue queue = PREP_FORMAT_QUEUE;
+    while (queue < PREP_QUEUES && !waits(prep, client, queue))
         queue++;
-    if (queue == QUEUES)
+    if (queue == PREP_QUEUES)
         return false;
-    struct request_list *waiting = &desk->waiting[queue];
+    struct request_list *waiting = &client->waiting[queue];
     uint32_t share = waiting->count / prep->threads + 1;
     uint32_t size = share < JOB_REQUESTS ? share : JOB_REQUESTS;
     struct prep_job *job = prep->idle[--prep->idle_count];
     job->queue = queue;
-    job->desk = desk;
+    job->client = client;
     size_t bytes = 0;
     for (uint32_t i = 0; i < size && waiting->count > 0; i++) {
-        bytes += queue == QUEUE_FORMAT ? 0 : entry_bytes(waiting->first);
+        bytes += queue == PREP_FORMAT_QUEUE ? 0 : entry_bytes(waiting->first);
         if (i > 0 && bytes > JOB_BYTES)
             break;
         request_list_push(&job->requests, request_list_pop(waiting));
     }
-    prep->long_jobs += queue == QUEUE_LONG;
-    crew_put(prep->crew, job);
+    prep->long_jobs += queue == PREP_LONG_QUEUE;
+    thread_pool_put(prep->pool, job);
     return true;
 }
 
-/* Ends after a whole round in which no desk had anything to do. */
+/* Ends after a whole round in which no client had anything to do. */
 static void start_waiting(struct prep *prep)
 {
-    struct prep_desk *first_idle = NULL;
+    struct prep_client *first_idle = NULL;
     while (prep->idle_count > 0 && prep->turn != first_idle) {
-        struct prep_desk *desk = prep->turn;
-        if (start_one(prep, desk))
+        struct prep_client *client = prep->turn;
+        if (start_one(prep, client))
             first_idle = NULL;
         else if (first_idle == NULL)
-            first_idle = desk;
-        prep->turn = desk->next;
+            first_idle = client;
+        prep->turn = client->next;
     }
 }
 
@@ -101,9 +101,9 @@ enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct e
     prep->long_most = threads > 1 ? threads - 1 : 1;
     for (; prep->idle_count < JOBS; prep->idle_count++)
         prep->idle[prep->idle_count] = &prep->jobs[prep->idle_count];
-    struct crew_options options = {
+    struct thread_pool_options options = {
         .name = "prep", .threads = threads, .capacity = JOBS, .wake_fd = wake_fd, .work = work};
-    enum status status = crew_open(&options, &prep->crew, err);
+    enum status status = thread_pool_open(&options, &prep->pool, err);
     if (status != STATUS_OK) {
         free(prep);
         return status;
@@ -112,32 +112,33 @@ enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct e
     return STATUS_OK;
 }
 
-void prep_add(struct prep *prep, struct prep_desk *desk, const struct model *model)
+void prep_add(struct prep *prep, struct prep_client *client, const struct model *model)
 {
-    *desk = (struct prep_desk){.model = model};
-    desk->next = prep->turn == NULL ? desk : prep->turn->next;
+    *client = (struct prep_client){.model = model};
+    client->next = prep->turn == NULL ? client : prep->turn->next;
     if (prep->turn == NULL)
-        prep->turn = desk;
+        prep->turn = client;
     else
-        prep->turn->next = desk;
+        prep->turn->next = client;
 }
 
-void prep_put(struct prep *prep, struct prep_desk *desk, enum prep_kind kind, struct request_list *requests)
+void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind, struct request_list *requests)
 {
     if (kind == PREP_FORMAT)
-        request_list_join(&desk->waiting[QUEUE_FORMAT], requests);
+        request_list_join(&client->waiting[PREP_FORMAT_QUEUE], requests);
     for (struct request *request; (request = request_list_pop(requests)) != NULL;)
-        request_list_push(&desk->waiting[entry_bytes(request) > LONG_BYTES ? QUEUE_LONG : QUEUE_SHORT], request);
+        request_list_push(&client->waiting[entry_bytes(request) > LONG_BYTES ? PREP_LONG_QUEUE : PREP_SHORT_QUEUE],
+                          request);
     start_waiting(prep);
 }
 
 void prep_take(struct prep *prep)
 {
     struct prep_job *job;
-    while ((job = crew_take(prep->crew)) != NULL) {
-        enum prep_kind kind = job->queue == QUEUE_FORMAT ? PREP_FORMAT : PREP_PREPARE;
-        request_list_join(&job->desk->done[kind], &job->requests);
-        prep->long_jobs -= job->queue == QUEUE_LONG;
+    while ((job = thread_pool_take(prep->pool)) != NULL) {
+        enum prep_kind kind = job->queue == PREP_FORMAT_QUEUE ? PREP_FORMAT : PREP_PREPARE;
+        request_list_join(&job->client->done[kind], &job->requests);
+        prep->long_jobs -= job->queue == PREP_LONG_QUEUE;
         prep->idle[prep->idle_count++] = job;
     }
     start_waiting(prep);
@@ -147,7 +148,7 @@ void prep_close(struct prep *prep)
 {
     if (prep == NULL)
         return;
-    crew_stop(prep->crew);
-    crew_free(prep->crew);
+    thread_pool_stop(prep->pool);
+    thread_pool_free(prep->pool);
     free(prep);
 }

@@ -19,29 +19,29 @@
 enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
 
 /* Where requests wait, in the order in which they get a job. */
-enum prep_queue { QUEUE_FORMAT, QUEUE_LONG, QUEUE_SHORT, QUEUES };
+enum prep_queue { PREP_FORMAT_QUEUE, PREP_LONG_QUEUE, PREP_SHORT_QUEUE, PREP_QUEUES };
 
 struct prep;
 
-/* One queue's desk at the pool; lives as long as the pool. */
-struct prep_desk {
+/* One queue's client at the pool; lives as long as the pool. */
+struct prep_client {
     const struct model *model;
-    struct request_list waiting[QUEUES];  /* the pool's */
-    struct request_list done[PREP_KINDS]; /* finished; the desk's owner empties them */
-    struct prep_desk *next;               /* the pool's ring of desks */
+    struct request_list waiting[PREP_QUEUES]; /* the pool's */
+    struct request_list done[PREP_KINDS];     /* finished; the client's owner empties them */
+    struct prep_client *next;                 /* the pool's ring of clients */
 };
 
 /* Starts the threads. `wake_fd` is an eventfd written when finished requests wait.
  * Owns: the caller ends it with prep_close. Errors: STATUS_NO_MEMORY, STATUS_IO. */
 MUST_CHECK enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct err *err);
 
-/* Sets up a desk for requests of this model, which must outlive the pool. */
-void prep_add(struct prep *prep, struct prep_desk *desk, const struct model *model);
+/* Sets up a client for requests of this model, which must outlive the pool. */
+void prep_add(struct prep *prep, struct prep_client *client, const struct model *model);
 
-/* Hands requests over at a desk; empties the list. Thread: the opener's, as for all of this. */
-void prep_put(struct prep *prep, struct prep_desk *desk, enum prep_kind kind, struct request_list *requests);
+/* Hands requests over at a client; empties the list. Thread: the opener's, as for all of this. */
+void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind, struct request_list *requests);
 
-/* Moves all finished requests to `done` of their desks, and starts waiting ones: desks take turns. */
+/* Moves all finished requests to `done` of their clients, and starts waiting ones: clients take turns. */
 void prep_take(struct prep *prep);
 
 /* Lets the threads finish and joins them. Requests that were not taken stay whose they were: the worker, which knows

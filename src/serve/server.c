@@ -12,65 +12,66 @@ enum { DUMP_MOST = 1000 }; /* lines of SIGUSR2 for each queue */
 
 static void step_all(struct server *server, enum event_kind kind)
 {
-    for (size_t i = 0; i < server->lane_count; i++)
-        lane_step(&server->lanes[i], &(struct event){.kind = kind});
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_step(&server->queue_workers[i], &(struct event){.kind = kind});
 }
 
-/* ---- what a step of any lane leaves to do ---- */
+/* ---- what a step of any queue worker leaves to do ---- */
 
 static void feed_compute(struct server *server)
 {
     size_t who;
     struct batch *batch;
     while ((compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL) ||
-           (compute_has_spare(server->compute) && (batch = shares_take(&server->spare_shares, &who)) != NULL)) {
-        lane_starts(&server->lanes[who], batch);
-        compute_put(server->compute, server->lanes[who].engine_number, &server->lanes[who], batch);
+           (compute_has_background_room(server->compute) &&
+            (batch = shares_take(&server->background_shares, &who)) != NULL)) {
+        queue_worker_starts(&server->queue_workers[who], batch);
+        compute_put(server->compute, server->queue_workers[who].engine_number, &server->queue_workers[who], batch);
     }
 }
 
 /* A queue that ends by itself ends the daemon, so that whoever started it sees why: the others give back what they
  * hold, or nothing when the device is lost. */
-static void end_with(struct server *server, const struct lane *lane)
+static void end_with(struct server *server, const struct queue_worker *queue_worker)
 {
     server->ending = true;
-    server->ended_with = lane->ended_with;
-    step_all(server, lane->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
+    server->ended_with = queue_worker->ended_with;
+    step_all(server, queue_worker->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
 }
 
 static void look_at_ends(struct server *server)
 {
     size_t stopped = 0;
-    for (size_t i = 0; i < server->lane_count; i++) {
-        const struct lane *lane = &server->lanes[i];
-        stopped += lane->stopped;
-        if (lane->stopped)
+    for (size_t i = 0; i < server->queue_count; i++) {
+        const struct queue_worker *queue_worker = &server->queue_workers[i];
+        stopped += queue_worker->stopped;
+        if (queue_worker->stopped)
             alone_end(&server->alone, i, clock_now_ns());
-        server->clean &= !lane->stopped || lane->clean;
-        if (lane->stopped && lane->ended_with != STATUS_OK && !server->ending)
-            end_with(server, lane);
+        server->clean &= !queue_worker->stopped || queue_worker->clean;
+        if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending)
+            end_with(server, queue_worker);
     }
-    if (stopped == server->lane_count)
+    if (stopped == server->queue_count)
         loop_stop(server->loop);
 }
 
-/* A lane that was stopped at once may have left with a read out, whose answer it never takes. */
+/* A queue worker that was stopped at once may have left with a read out, whose answer it never takes. */
 static bool all_rest(const struct server *server)
 {
     bool rest = true;
-    for (size_t i = 0; i < server->lane_count; i++) {
-        rest &= server->lanes[i].stopped || worker_rests(server->lanes[i].worker);
+    for (size_t i = 0; i < server->queue_count; i++) {
+        rest &= server->queue_workers[i].stopped || worker_rests(server->queue_workers[i].worker);
     }
     return rest;
 }
 
-/* A step of a lane may be what another one waits for, and comes through here itself. */
+/* A step of a queue worker may be what another one waits for, and comes through here itself. */
 static void tell_turns(struct server *server)
 {
     size_t who;
     struct event event = {.kind = EVENT_TURN};
     while (alone_next(&server->alone, clock_now_ns(), all_rest(server), &who, &event.turn))
-        lane_step(&server->lanes[who], &event);
+        queue_worker_step(&server->queue_workers[who], &event);
 }
 
 static void on_step(void *context)
@@ -80,9 +81,9 @@ static void on_step(void *context)
     tell_turns(server);
     look_at_ends(server);
     uint64_t deadline_ns = alone_deadline(&server->alone);
-    for (size_t i = 0; i < server->lane_count; i++)
-        if (server->lanes[i].deadline_ns < deadline_ns)
-            deadline_ns = server->lanes[i].deadline_ns;
+    for (size_t i = 0; i < server->queue_count; i++)
+        if (server->queue_workers[i].deadline_ns < deadline_ns)
+            deadline_ns = server->queue_workers[i].deadline_ns;
     loop_set_deadline(server->loop, deadline_ns);
 }
 
@@ -106,18 +107,18 @@ static const struct config *find_queue(const struct config *configs, size_t coun
     return NULL;
 }
 
-/* Tunes every lane that is still in the configuration. */
+/* Tunes every queue worker that is still in the configuration. */
 static enum status take_over(struct server *server, const struct config *configs, size_t count, struct err *err)
 {
-    bool same_queues = count == server->lane_count;
-    for (size_t i = 0; i < server->lane_count; i++) {
-        struct lane *lane = &server->lanes[i];
-        const struct config *wanted = find_queue(configs, count, lane->config->queue);
+    bool same_queues = count == server->queue_count;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct queue_worker *queue_worker = &server->queue_workers[i];
+        const struct config *wanted = find_queue(configs, count, queue_worker->config->queue);
         same_queues &= wanted != NULL;
         if (wanted == NULL)
             continue;
-        name_fixed(lane->config, wanted);
-        TRY(lane_tune(lane, wanted, err));
+        name_fixed(queue_worker->config, wanted);
+        TRY(queue_worker_tune(queue_worker, wanted, err));
     }
     if (!same_queues)
         log_warn("reload_needs_restart", log_str("setting", "queues"));
@@ -155,10 +156,10 @@ static void look_at_devices(struct server *server)
 {
     struct compute_state state = compute_state(server->compute);
     for (; server->devices_lost < state.devices_lost; server->devices_lost++)
-        for (size_t i = 0; i < server->lane_count; i++)
-            lane_step(&server->lanes[i],
-                      &(struct event){.kind = EVENT_DEVICE_LOST,
-                                      .left = {.engine_slots = state.threads, .batches_out = state.batches}});
+        for (size_t i = 0; i < server->queue_count; i++)
+            queue_worker_step(&server->queue_workers[i],
+                              &(struct event){.kind = EVENT_DEVICE_LOST,
+                                              .left = {.engine_slots = state.threads, .batches_out = state.batches}});
 }
 
 /* Rows that f16 could not hold: a line with the sums so far, once a second at most while batches come back, and at the
@@ -186,32 +187,32 @@ static void on_wake(void *context)
         if (batch->status != STATUS_OK)
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
                      log_str("message", batch->err.message));
-        /* Its lane first, which then has its next batch among those that wait: else another's would be taken, whatever
-         * the weights. */
-        lane_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
+        /* Its queue worker first, which then has its next batch among those that wait: else another's would be taken,
+         * whatever the weights. */
+        queue_worker_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
     look_at_devices(server);
     log_rows_again(server, false);
     prep_take(server->prep);
-    for (size_t i = 0; i < server->lane_count; i++)
-        lane_take_prepared(&server->lanes[i]);
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_take_prepared(&server->queue_workers[i]);
 }
 
 static void on_deadline(void *context)
 {
     struct server *server = context;
     uint64_t now_ns = clock_now_ns();
-    for (size_t i = 0; i < server->lane_count; i++)
-        if (server->lanes[i].deadline_ns <= now_ns)
-            lane_step(&server->lanes[i], &(struct event){.kind = EVENT_TICK});
+    for (size_t i = 0; i < server->queue_count; i++)
+        if (server->queue_workers[i].deadline_ns <= now_ns)
+            queue_worker_step(&server->queue_workers[i], &(struct event){.kind = EVENT_TICK});
     on_step(server); /* also when the timer was early */
 }
 
 static void drain(struct server *server, int number)
 {
     size_t held = 0;
-    for (size_t i = 0; i < server->lane_count; i++)
-        held += worker_stats(server->lanes[i].worker).held;
+    for (size_t i = 0; i < server->queue_count; i++)
+        held += worker_stats(server->queue_workers[i].worker).held;
     log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
              log_int("held", (int64_t)held));
     bool second = server->draining;
@@ -232,8 +233,8 @@ static void on_signal(void *context, int number)
         step_all(server, EVENT_RESUME);
         break;
     case SIGUSR2:
-        for (size_t i = 0; i < server->lane_count; i++)
-            lane_log_held(&server->lanes[i], DUMP_MOST);
+        for (size_t i = 0; i < server->queue_count; i++)
+            queue_worker_log_held(&server->queue_workers[i], DUMP_MOST);
         break;
     case SIGHUP:
         reload(server);
@@ -247,8 +248,8 @@ static void on_period(void *context)
 {
     struct server *server = context;
     log_rows_again(server, true);
-    for (size_t i = 0; i < server->lane_count; i++)
-        lane_log_stats(&server->lanes[i], LOG_DEBUG, "stats");
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_log_stats(&server->queue_workers[i], LOG_DEBUG, "stats");
 }
 
 /* ---- opening, in the order in which parts need each other ---- */
@@ -256,27 +257,27 @@ static void on_period(void *context)
 static enum status open_configs(struct server *server, struct err *err)
 {
     TRY(config_address(server->config, &server->address, err));
-    TRY(config_split(server->config, &server->configs, &server->lane_count, err));
-    server->lanes = calloc(server->lane_count, sizeof(struct lane));
-    if (server->lanes == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->lane_count);
+    TRY(config_split(server->config, &server->configs, &server->queue_count, err));
+    server->queue_workers = calloc(server->queue_count, sizeof(struct queue_worker));
+    if (server->queue_workers == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
     return STATUS_OK;
 }
 
 static enum status open_models(struct server *server, struct err *err)
 {
-    TRY(models_open(&server->models, &server->configs[0], (unsigned)server->lane_count, err));
-    for (size_t i = 0; i < server->lane_count; i++) {
-        struct lane *lane = &server->lanes[i];
-        lane->config = &server->configs[i];
-        lane->number = i;
-        TRY(models_find(&server->models, lane->config, &lane->engine_number, err));
-        lane->model = server->models.items[lane->engine_number].model;
+    TRY(models_open(&server->models, &server->configs[0], (unsigned)server->queue_count, err));
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct queue_worker *queue_worker = &server->queue_workers[i];
+        queue_worker->config = &server->configs[i];
+        queue_worker->number = i;
+        TRY(models_find(&server->models, queue_worker->config, &queue_worker->engine_number, err));
+        queue_worker->model = server->models.items[queue_worker->engine_number].model;
     }
-    for (size_t i = 0; i < server->lane_count; i++) {
-        struct lane *lane = &server->lanes[i];
-        lane->engine = devices_engine(&server->models.devices, lane->engine_number);
-        lane->cost = &server->models.items[lane->engine_number].cost;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct queue_worker *queue_worker = &server->queue_workers[i];
+        queue_worker->engine = devices_engine(&server->models.devices, queue_worker->engine_number);
+        queue_worker->cost = &server->models.items[queue_worker->engine_number].cost;
     }
     return STATUS_OK;
 }
@@ -298,61 +299,63 @@ static enum status open_threads(struct server *server, struct err *err)
                                       .engine_count = server->models.count,
                                       .threads = config_threads(config),
                                       .queued = 1,
-                                      .spare = (config_threads(config) + 1) / 2,
+                                      .background = (config_threads(config) + 1) / 2,
                                       .wake_fd = wake_fd};
     TRY(compute_open(&compute, &server->compute, err));
     server->devices_lost = compute_state(server->compute).devices_lost;
     return STATUS_OK;
 }
 
-static enum status open_lanes(struct server *server, struct err *err)
+static enum status open_queue_workers(struct server *server, struct err *err)
 {
     struct compute_state capacity = compute_state(server->compute);
-    TRY(shares_open(&server->shares, server->lane_count, capacity.batches, err));
-    TRY(shares_open(&server->spare_shares, server->lane_count, capacity.batches, err));
-    server->alone =
-        (struct alone){.workers = calloc(server->lane_count, sizeof(struct alone_worker)), .count = server->lane_count};
+    TRY(shares_open(&server->shares, server->queue_count, capacity.batches, err));
+    TRY(shares_open(&server->background_shares, server->queue_count, capacity.batches, err));
+    server->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
+                                   .count = server->queue_count};
     if (server->alone.workers == NULL)
-        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->lane_count);
-    server->home = (struct lane_home){.address = &server->address,
-                                      .base = loop_base(server->loop),
-                                      .prep = server->prep,
-                                      .shares = &server->shares,
-                                      .spare_shares = &server->spare_shares,
-                                      .alone = &server->alone,
-                                      .capacity = capacity,
-                                      .context = server,
-                                      .on_step = on_step};
-    for (size_t i = 0; i < server->lane_count; i++)
-        TRY(lane_open(&server->lanes[i], &server->home, err));
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
+    server->shared = (struct shared){.address = &server->address,
+                                     .base = loop_base(server->loop),
+                                     .prep = server->prep,
+                                     .shares = &server->shares,
+                                     .background_shares = &server->background_shares,
+                                     .alone = &server->alone,
+                                     .capacity = capacity,
+                                     .context = server,
+                                     .on_step = on_step};
+    for (size_t i = 0; i < server->queue_count; i++)
+        TRY(queue_worker_open(&server->queue_workers[i], &server->shared, err));
     return STATUS_OK;
 }
 
 static void log_start(const struct server *server)
 {
     char address[ADDRESS_TEXT];
-    const struct engine *engine = server->lanes[0].engine; /* all have the same backend */
+    const struct engine *engine = server->queue_workers[0].engine; /* all have the same backend */
     if (engine_passed_over(engine)[0] != '\0')
         log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
                  log_str("message", engine_passed_over(engine)));
     address_print(&server->address, address);
-    for (size_t i = 0; i < server->lane_count; i++) {
-        const struct lane *lane = &server->lanes[i];
-        const struct model *model = lane->model;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        const struct queue_worker *queue_worker = &server->queue_workers[i];
+        const struct model *model = queue_worker->model;
         log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
                  log_str("revision", model->revision), log_int("dim", model->dim),
-                 log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(lane->engine)),
-                 log_str("precision", precision_name(engine_precision(lane->engine))),
-                 log_int("devices", server->home.capacity.devices), log_int("threads", server->home.capacity.threads),
-                 log_int("prep_threads", server->config->prep_threads), log_str("queue", lane->config->queue),
-                 log_int("weight", lane->config->weight), log_str("redis", address));
+                 log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(queue_worker->engine)),
+                 log_str("precision", precision_name(engine_precision(queue_worker->engine))),
+                 log_int("devices", server->shared.capacity.devices),
+                 log_int("threads", server->shared.capacity.threads),
+                 log_int("prep_threads", server->config->prep_threads), log_str("queue", queue_worker->config->queue),
+                 log_int("weight", queue_worker->config->weight), log_str("redis", address));
     }
 }
 
 enum status server_open(struct server *server, const struct config *config, const char *config_path, struct err *err)
 {
     *server = (struct server){.config = config, .config_path = config_path, .clean = true};
-    enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads, open_lanes};
+    enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
+                                                                   open_queue_workers};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         TRY(steps[i](server, err));
     log_start(server);
@@ -361,12 +364,13 @@ enum status server_open(struct server *server, const struct config *config, cons
 
 enum status server_run(struct server *server)
 {
-    for (size_t i = 0; i < server->lane_count; i++)
-        lane_start(&server->lanes[i]);
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_start(&server->queue_workers[i]);
     loop_run(server->loop);
     log_rows_again(server, true);
-    for (size_t i = 0; i < server->lane_count; i++)
-        lane_log_stats(&server->lanes[i], LOG_INFO, server->lanes[i].clean ? "drained" : "stopped");
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_log_stats(&server->queue_workers[i], LOG_INFO,
+                               server->queue_workers[i].clean ? "drained" : "stopped");
     return server->ended_with;
 }
 
@@ -375,15 +379,15 @@ void server_close(struct server *server)
 {
     prep_close(server->prep);
     compute_close(server->compute);
-    for (size_t i = 0; server->lanes != NULL && i < server->lane_count; i++)
-        lane_close(&server->lanes[i]);
-    free(server->lanes);
+    for (size_t i = 0; server->queue_workers != NULL && i < server->queue_count; i++)
+        queue_worker_close(&server->queue_workers[i]);
+    free(server->queue_workers);
     free(server->alone.workers);
     shares_close(&server->shares);
-    shares_close(&server->spare_shares);
+    shares_close(&server->background_shares);
     loop_close(server->loop);
     models_close(&server->models);
-    for (size_t i = 0; i < server->lane_count; i++)
+    for (size_t i = 0; i < server->queue_count; i++)
         config_free(&server->configs[i]);
     free(server->configs);
     address_free(&server->address);

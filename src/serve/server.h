@@ -1,8 +1,9 @@
-/* The daemon, wired: its queues, each a lane with a worker of its own, and what they share: one event loop, one prep
- * pool, one set of compute threads, and each model once.
+/* The daemon, wired: its queues, each a queue worker with a worker of its own, and what they share: one event loop, one
+ * prep pool, one set of compute threads, and each model once.
  *
- *   lane ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
- *   lane ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴── through channels and one eventfd ──► lane
+ *   queue worker ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
+ *   queue worker ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴── through channels and one eventfd ──►
+ * queue worker
  *
  * The I/O thread owns everything but what a channel has handed to another thread. */
 #ifndef SERVE_SERVER_H
@@ -13,10 +14,10 @@
 #include "io/address.h"
 #include "serve/compute.h"
 #include "serve/config.h"
-#include "serve/lane.h"
 #include "serve/loop.h"
 #include "serve/models.h"
 #include "serve/prep.h"
+#include "serve/queue_worker.h"
 #include "serve/shares.h"
 
 /* Lives in the frame of the serve command; only server.c looks inside. */
@@ -24,21 +25,21 @@ struct server {
     const struct config *config;
     const char *config_path; /* of the file, for a reload; NULL for none */
     struct address address;
-    struct config *configs; /* [lane_count]: each queue's own */
+    struct config *configs; /* [queue_count]: each queue's own */
     struct models models;
     struct loop *loop;
     struct prep *prep;
     struct compute *compute;
-    struct shares shares, spare_shares;
+    struct shares shares, background_shares;
     struct alone alone;
-    struct lane_home home;
-    struct lane *lanes; /* [lane_count] */
-    size_t lane_count;
-    unsigned devices_lost; /* as the lanes were told */
+    struct shared shared;
+    struct queue_worker *queue_workers; /* [queue_count] */
+    size_t queue_count;
+    unsigned devices_lost; /* as the queue workers were told */
     uint64_t rows_again;   /* rows that were run again in a wider precision, as the log was told … */
     uint64_t told_ns;      /* … and when */
     bool draining;         /* a signal has said so */
-    bool ending;           /* a lane has ended, and the others were told */
+    bool ending;           /* a queue worker has ended, and the others were told */
     bool clean;
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
@@ -55,7 +56,7 @@ MUST_CHECK enum status server_open(struct server *server, const struct config *c
  */
 MUST_CHECK enum status server_run(struct server *server);
 
-/* Ends the threads, the lanes and all that was opened; what is unfinished stays pending in Redis. */
+/* Ends the threads, the queue workers and all that was opened; what is unfinished stays pending in Redis. */
 void server_close(struct server *server);
 
 #endif

@@ -189,7 +189,7 @@ struct bench {
     int32_t ids[MOST];
     struct request request;
     unsigned put, back, on[DEVICES]; /* good ones, by device */
-    unsigned spare;                  /* threads for spare time */
+    unsigned background;             /* background threads */
 };
 
 /* Engines alone. */
@@ -217,7 +217,7 @@ static enum status open_compute(struct bench *bench, unsigned threads, unsigned 
                                       .engine_count = 1,
                                       .threads = threads,
                                       .queued = queued,
-                                      .spare = bench->spare,
+                                      .background = bench->background,
                                       .wake_fd = -1};
     return compute_open(&options, &bench->compute, err);
 }
@@ -230,7 +230,7 @@ static struct bench *open_bench(unsigned count, unsigned slots, unsigned threads
     return bench;
 }
 
-static void put_as(struct bench *bench, bool spare, bool first)
+static void put_as(struct bench *bench, bool background, bool first)
 {
     unsigned at = bench->put++;
     struct row *row = &bench->rows[at];
@@ -239,9 +239,9 @@ static void put_as(struct bench *bench, bool spare, bool first)
     *row = (struct row){.request = &bench->request, .ids = &bench->ids[at], .tokens = 1};
     struct batch *batch = batch_build(&row, 1, LAYOUT_PACKED, DIM);
     assert_non_null(batch);
-    batch->background = spare;
+    batch->background = background;
     batch->first = first;
-    assert_true(spare ? compute_has_spare(bench->compute) : compute_has_room(bench->compute));
+    assert_true(background ? compute_has_background_room(bench->compute) : compute_has_room(bench->compute));
     compute_put(bench->compute, 0, row, batch);
 }
 
@@ -438,27 +438,27 @@ static void one_slot_means_several_threads(void **state)
     close_bench(bench);
 }
 
-/* ---- spare time ---- */
+/* ---- the background ---- */
 
-static struct bench *open_with_spare(unsigned count, unsigned slots, unsigned spare)
+static struct bench *open_with_background(unsigned count, unsigned slots, unsigned background)
 {
     struct bench *bench = open_engines(count, slots);
     struct err err;
-    bench->spare = spare;
+    bench->background = background;
     assert_int_equal(open_compute(bench, 2, 1, &err), STATUS_OK);
     return bench;
 }
 
 /* It takes no room from others, and is only done by its own threads, which the kernel passes over for anybody. */
-static void spare_batches_have_threads_of_their_own(void **state)
+static void background_batches_have_threads_of_their_own(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < 50; round++) {
-        struct bench *bench = open_with_spare(1, 1, 2);
+        struct bench *bench = open_with_background(1, 1, 2);
         struct compute_state now = compute_state(bench->compute);
         assert_int_equal(now.threads, 2);
         assert_int_equal(now.batches, 4);
-        assert_int_equal(now.spare, 2);
+        assert_int_equal(now.background, 2);
         hold(0, true);
         for (unsigned i = 0; i < 4; i++)
             put(bench);
@@ -466,12 +466,12 @@ static void spare_batches_have_threads_of_their_own(void **state)
         wait_begun(0, 2);
         put_as(bench, true, false);
         put_as(bench, true, false);
-        assert_false(compute_has_spare(bench->compute));
+        assert_false(compute_has_background_room(bench->compute));
         wait_begun(0, 4);
         assert_int_equal(begun(0), 4);
         hold(0, false);
         wait_back(bench, 6, STATUS_OK);
-        assert_true(compute_has_spare(bench->compute) && compute_has_room(bench->compute));
+        assert_true(compute_has_background_room(bench->compute) && compute_has_room(bench->compute));
         assert_int_equal(fake.devices[0].idle, 2);
         put_as(bench, true, false);
         wait_back(bench, 1, STATUS_OK);
@@ -480,10 +480,10 @@ static void spare_batches_have_threads_of_their_own(void **state)
 }
 
 /* For the whole time that is theirs, as the other batch does not end, and then they go on nevertheless. */
-static void spare_batches_make_way_for_others(void **state)
+static void background_batches_make_way_for_others(void **state)
 {
     (void)state;
-    struct bench *bench = open_with_spare(1, 1, 1);
+    struct bench *bench = open_with_background(1, 1, 1);
     hold(0, true);
     put(bench);
     wait_begun(0, 1);
@@ -496,10 +496,10 @@ static void spare_batches_make_way_for_others(void **state)
     close_bench(bench);
 }
 
-static void spare_batches_come_back_from_a_lost_device(void **state)
+static void background_batches_come_back_from_a_lost_device(void **state)
 {
     (void)state;
-    struct bench *bench = open_with_spare(1, 1, 1);
+    struct bench *bench = open_with_background(1, 1, 1);
     hold(0, true);
     for (unsigned i = 0; i < 4; i++)
         put(bench);
@@ -507,20 +507,20 @@ static void spare_batches_come_back_from_a_lost_device(void **state)
     wait_begun(0, 3);
     lose(0);
     wait_back(bench, 5, STATUS_DEVICE_LOST);
-    assert_int_equal(compute_state(bench->compute).spare, 0);
-    assert_false(compute_has_spare(bench->compute));
+    assert_int_equal(compute_state(bench->compute).background, 0);
+    assert_false(compute_has_background_room(bench->compute));
     close_bench(bench);
 }
 
-/* A device that works by itself, or that is not the only one, has nothing to spare. */
-static void not_every_device_has_spare_time(void **state)
+/* A device that works by itself, or that is not the only one, has no background threads. */
+static void not_every_device_has_background_threads(void **state)
 {
     (void)state;
-    struct bench *bench = open_with_spare(1, SLOTS, 2);
-    assert_int_equal(compute_state(bench->compute).spare, 0);
+    struct bench *bench = open_with_background(1, SLOTS, 2);
+    assert_int_equal(compute_state(bench->compute).background, 0);
     close_bench(bench);
-    bench = open_with_spare(2, 1, 2);
-    assert_int_equal(compute_state(bench->compute).spare, 0);
+    bench = open_with_background(2, 1, 2);
+    assert_int_equal(compute_state(bench->compute).background, 0);
     assert_int_equal(compute_state(bench->compute).threads, 4);
     close_bench(bench);
 }
@@ -783,10 +783,10 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_device_has_its_slots_full_and_never_more),
     cmocka_unit_test(a_batch_may_go_before_those_that_wait),
     cmocka_unit_test(one_slot_means_several_threads),
-    cmocka_unit_test(spare_batches_have_threads_of_their_own),
-    cmocka_unit_test(spare_batches_make_way_for_others),
-    cmocka_unit_test(spare_batches_come_back_from_a_lost_device),
-    cmocka_unit_test(not_every_device_has_spare_time),
+    cmocka_unit_test(background_batches_have_threads_of_their_own),
+    cmocka_unit_test(background_batches_make_way_for_others),
+    cmocka_unit_test(background_batches_come_back_from_a_lost_device),
+    cmocka_unit_test(not_every_device_has_background_threads),
     cmocka_unit_test(what_a_lost_device_had_runs_on_another),
     cmocka_unit_test(the_others_fill_their_slots_after_a_loss),
     cmocka_unit_test(a_device_that_is_lost_when_idle_is_seen_with_the_next_batch),

@@ -21,7 +21,7 @@ struct bench {
     struct engine *engine;
     int wake_fd;
     struct prep *prep;
-    struct prep_desk *desk;
+    struct prep_client *client;
     struct compute *compute;
 };
 
@@ -35,8 +35,8 @@ static struct bench open_bench(unsigned prep_threads, unsigned compute_threads)
     struct engine_options options = {.backend = "cpu", .precision = PRECISION_F32};
     assert_int_equal(engine_open(bench.model, &options, &bench.engine, &err), STATUS_OK);
     assert_int_equal(prep_open(prep_threads, bench.wake_fd, &bench.prep, &err), STATUS_OK);
-    bench.desk = calloc(1, sizeof *bench.desk);
-    prep_add(bench.prep, bench.desk, bench.model);
+    bench.client = calloc(1, sizeof *bench.client);
+    prep_add(bench.prep, bench.client, bench.model);
     struct device device = {.engines = &bench.engine};
     struct compute_options compute = {
         .devices = &device, .device_count = 1, .engine_count = 1, .threads = compute_threads, .wake_fd = bench.wake_fd};
@@ -47,7 +47,7 @@ static struct bench open_bench(unsigned prep_threads, unsigned compute_threads)
 static void close_bench(struct bench *bench)
 {
     prep_close(bench->prep);
-    free(bench->desk);
+    free(bench->client);
     compute_close(bench->compute);
     close(bench->wake_fd);
     engine_close(bench->engine);
@@ -96,7 +96,7 @@ static void wait_wake(const struct bench *bench)
 /* Waits until `count` requests of a kind are back. */
 static struct request_list collect(const struct bench *bench, enum prep_kind kind, uint32_t count)
 {
-    struct request_list *done = bench->desk->done;
+    struct request_list *done = bench->client->done;
     while (done[kind].count < count) {
         wait_wake(bench);
         prep_take(bench->prep);
@@ -136,9 +136,9 @@ static void run_all(unsigned prep_threads)
         request_list_push(&fresh, make_request(&bench, i));
         expected_sum += i;
         if (i % 97 == 0)
-            prep_put(bench.prep, bench.desk, PREP_PREPARE, &fresh);
+            prep_put(bench.prep, bench.client, PREP_PREPARE, &fresh);
     }
-    prep_put(bench.prep, bench.desk, PREP_PREPARE, &fresh);
+    prep_put(bench.prep, bench.client, PREP_PREPARE, &fresh);
     assert_int_equal(fresh.count, 0);
     struct request_list ready = collect(&bench, PREP_PREPARE, REQUESTS * 4);
     struct request *request;
@@ -164,27 +164,28 @@ static void four_threads_prepare_all(void **state)
     run_all(4);
 }
 
-/* Each desk gets its own requests back, and a desk with much to do does not keep another waiting until it is through.
+/* Each client gets its own requests back, and a client with much to do does not keep another waiting until it is
+ * through.
  */
 static void desks_take_turns(void **state)
 {
     (void)state;
     enum { MANY = 60000, FEW = 10 };
     struct bench bench = open_bench(1, 1);
-    struct prep_desk other;
+    struct prep_client other;
     prep_add(bench.prep, &other, bench.model);
     struct request_list many = {0}, few = {0};
     for (uint64_t i = 0; i < MANY; i++)
         request_list_push(&many, make_request(&bench, i));
     for (uint64_t i = 0; i < FEW; i++)
         request_list_push(&few, make_request(&bench, MANY + i));
-    prep_put(bench.prep, bench.desk, PREP_PREPARE, &many);
+    prep_put(bench.prep, bench.client, PREP_PREPARE, &many);
     prep_put(bench.prep, &other, PREP_PREPARE, &few);
     while (other.done[PREP_PREPARE].count < FEW) {
         wait_wake(&bench);
         prep_take(bench.prep);
     }
-    assert_true(bench.desk->done[PREP_PREPARE].count < MANY);
+    assert_true(bench.client->done[PREP_PREPARE].count < MANY);
     struct request_list back = collect(&bench, PREP_PREPARE, MANY);
     struct request *request;
     while ((request = request_list_pop(&back)) != NULL) {
@@ -216,13 +217,13 @@ static void short_texts_do_not_wait_for_a_flood_of_long_ones(void **state)
     memset(blanks, ' ', BYTES);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct bench bench = open_bench(threads, 1);
-        struct request_list list = {0}, back = {0}, *done = &bench.desk->done[PREP_PREPARE];
+        struct request_list list = {0}, back = {0}, *done = &bench.client->done[PREP_PREPARE];
         for (uint64_t i = 0; i < LONG; i++)
             request_list_push(&list, make_request_of(&bench, i, blanks, BYTES));
-        prep_put(bench.prep, bench.desk, PREP_PREPARE, &list);
+        prep_put(bench.prep, bench.client, PREP_PREPARE, &list);
         for (uint64_t i = 0; i < SHORT; i++)
             request_list_push(&list, make_request(&bench, LONG + i));
-        prep_put(bench.prep, bench.desk, PREP_PREPARE, &list);
+        prep_put(bench.prep, bench.client, PREP_PREPARE, &list);
         while (back.count < LONG + SHORT) {
             wait_wake(&bench);
             prep_take(bench.prep);
@@ -245,11 +246,11 @@ static void a_request_goes_the_whole_way(void **state)
     struct request_list list = {0};
     for (uint64_t i = 0; i < 20; i++)
         request_list_push(&list, make_request(&bench, i));
-    prep_put(bench.prep, bench.desk, PREP_PREPARE, &list);
+    prep_put(bench.prep, bench.client, PREP_PREPARE, &list);
     struct request_list prepared = collect(&bench, PREP_PREPARE, 20);
     for (struct request *request = prepared.first; request != NULL; request = request->next)
         compute_one(&bench, request);
-    prep_put(bench.prep, bench.desk, PREP_FORMAT, &prepared);
+    prep_put(bench.prep, bench.client, PREP_FORMAT, &prepared);
     struct request_list formatted = collect(&bench, PREP_FORMAT, 20);
     struct request *request;
     while ((request = request_list_pop(&formatted)) != NULL) {

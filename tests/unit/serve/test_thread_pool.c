@@ -1,4 +1,4 @@
-/* A crew: everything that is put comes back once, worked on; stopping finishes what was put.
+/* A pool: everything that is put comes back once, worked on; stopping finishes what was put.
  * ctest: threads
  */
 #include "harness.h"
@@ -16,59 +16,59 @@ struct item {
     unsigned number, square, worked;
 };
 
-struct desk {
+struct client {
     unsigned done; /* by this thread */
 };
 
 static void square(void *context, void *item)
 {
     struct item *it = item;
-    struct desk *desk = context;
+    struct client *client = context;
     it->square = it->number * it->number;
     it->worked++;
-    if (desk != NULL)
-        desk->done++;
+    if (client != NULL)
+        client->done++;
 }
 
-static struct crew *start(unsigned threads, size_t capacity, int wake_fd, void *const *contexts)
+static struct thread_pool *start(unsigned threads, size_t capacity, int wake_fd, void *const *contexts)
 {
-    struct crew_options options = {.name = "test",
-                                   .threads = threads,
-                                   .capacity = capacity,
-                                   .wake_fd = wake_fd,
-                                   .work = square,
-                                   .contexts = contexts};
-    struct crew *crew = NULL;
+    struct thread_pool_options options = {.name = "test",
+                                          .threads = threads,
+                                          .capacity = capacity,
+                                          .wake_fd = wake_fd,
+                                          .work = square,
+                                          .contexts = contexts};
+    struct thread_pool *pool = NULL;
     struct err err;
-    assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
-    return crew;
+    assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
+    return pool;
 }
 
 static void everything_comes_back_once(void **state)
 {
     (void)state;
     enum { ITEMS = 20000, THREADS = 4, CAPACITY = 64 };
-    struct desk desks[THREADS] = {{0}};
-    void *contexts[THREADS] = {&desks[0], &desks[1], &desks[2], &desks[3]};
+    struct client clients[THREADS] = {{0}};
+    void *contexts[THREADS] = {&clients[0], &clients[1], &clients[2], &clients[3]};
     struct item *items = calloc(ITEMS, sizeof *items);
-    struct crew *crew = start(THREADS, CAPACITY, -1, contexts);
+    struct thread_pool *pool = start(THREADS, CAPACITY, -1, contexts);
     unsigned put = 0, taken = 0;
     while (taken < ITEMS) {
-        while (put < ITEMS && crew_out(crew) < CAPACITY) {
+        while (put < ITEMS && thread_pool_out(pool) < CAPACITY) {
             items[put].number = put;
-            crew_put(crew, &items[put++]);
+            thread_pool_put(pool, &items[put++]);
         }
-        struct item *item = crew_wait(crew);
+        struct item *item = thread_pool_wait(pool);
         assert_non_null(item);
         taken++;
     }
-    assert_null(crew_wait(crew)); /* nothing is out: it must not block */
-    assert_null(crew_take(crew));
-    crew_stop(crew);
-    crew_free(crew);
+    assert_null(thread_pool_wait(pool)); /* nothing is out: it must not block */
+    assert_null(thread_pool_take(pool));
+    thread_pool_stop(pool);
+    thread_pool_free(pool);
     unsigned done = 0;
     for (unsigned i = 0; i < THREADS; i++)
-        done += desks[i].done;
+        done += clients[i].done;
     assert_int_equal(done, ITEMS);
     for (unsigned i = 0; i < ITEMS; i++) {
         assert_int_equal(items[i].worked, 1);
@@ -81,15 +81,15 @@ static void one_thread_keeps_the_order(void **state)
 {
     (void)state;
     struct item items[32];
-    struct crew *crew = start(1, 32, -1, NULL);
+    struct thread_pool *pool = start(1, 32, -1, NULL);
     for (unsigned i = 0; i < 32; i++) {
         items[i] = (struct item){.number = i};
-        crew_put(crew, &items[i]);
+        thread_pool_put(pool, &items[i]);
     }
     for (unsigned i = 0; i < 32; i++)
-        assert_ptr_equal(crew_wait(crew), &items[i]);
-    crew_stop(crew);
-    crew_free(crew);
+        assert_ptr_equal(thread_pool_wait(pool), &items[i]);
+    thread_pool_stop(pool);
+    thread_pool_free(pool);
 }
 
 /* What an event loop does: sleep on the eventfd, then take all that is there. */
@@ -97,23 +97,23 @@ static void the_eventfd_wakes_for_every_item(void **state)
 {
     (void)state;
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    struct crew *crew = start(2, 8, fd, NULL);
+    struct thread_pool *pool = start(2, 8, fd, NULL);
     struct item items[1000];
     unsigned put = 0, taken = 0;
     while (taken < 1000) {
-        while (put < 1000 && crew_out(crew) < 8) {
+        while (put < 1000 && thread_pool_out(pool) < 8) {
             items[put] = (struct item){.number = put};
-            crew_put(crew, &items[put++]);
+            thread_pool_put(pool, &items[put++]);
         }
         struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
         assert_int_equal(poll(&poll_fd, 1, 60000), 1);
         uint64_t count;
         assert_int_equal(read(fd, &count, sizeof count), sizeof count);
-        while (crew_take(crew) != NULL)
+        while (thread_pool_take(pool) != NULL)
             taken++;
     }
-    crew_stop(crew);
-    crew_free(crew);
+    thread_pool_stop(pool);
+    thread_pool_free(pool);
     close(fd);
 }
 
@@ -132,28 +132,28 @@ static void an_owner_with_much_to_do_is_not_woken(void **state)
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     void *contexts[] = {&gate};
-    struct crew_options options = {.name = "test",
-                                   .threads = 1,
-                                   .capacity = 4,
-                                   .wake_fd = fd,
-                                   .wake_below = 2,
-                                   .work = hold_up,
-                                   .contexts = contexts};
-    struct crew *crew;
+    struct thread_pool_options options = {.name = "test",
+                                          .threads = 1,
+                                          .capacity = 4,
+                                          .wake_fd = fd,
+                                          .wake_below = 2,
+                                          .work = hold_up,
+                                          .contexts = contexts};
+    struct thread_pool *pool;
     struct err err;
     struct item items[4];
     uint64_t woken;
-    assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
+    assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
     pthread_mutex_lock(&gate);
     for (unsigned i = 0; i < 4; i++)
-        crew_put(crew, &items[i]);
+        thread_pool_put(pool, &items[i]);
     pthread_mutex_unlock(&gate);
     for (unsigned i = 0; i < 4; i++)
-        assert_ptr_equal(crew_wait(crew), &items[i]);
-    crew_stop(crew);
+        assert_ptr_equal(thread_pool_wait(pool), &items[i]);
+    thread_pool_stop(pool);
     assert_int_equal(read(fd, &woken, sizeof woken), sizeof woken);
     assert_int_equal(woken, 2);
-    crew_free(crew);
+    thread_pool_free(pool);
     close(fd);
 }
 
@@ -161,17 +161,17 @@ static void stopping_finishes_what_was_put(void **state)
 {
     (void)state;
     struct item items[16] = {{0}};
-    struct crew *crew = start(2, 16, -1, NULL);
+    struct thread_pool *pool = start(2, 16, -1, NULL);
     for (unsigned i = 0; i < 16; i++)
-        crew_put(crew, &items[i]);
-    crew_stop(crew);
+        thread_pool_put(pool, &items[i]);
+    thread_pool_stop(pool);
     unsigned taken = 0;
-    while (crew_take(crew) != NULL)
+    while (thread_pool_take(pool) != NULL)
         taken++;
     assert_int_equal(taken, 16);
     for (unsigned i = 0; i < 16; i++)
         assert_int_equal(items[i].worked, 1);
-    crew_free(crew);
+    thread_pool_free(pool);
 }
 
 /* Each thread takes up to three at once, and none back before the test says so. */
@@ -187,12 +187,12 @@ struct hoarder {
     unsigned number;
 };
 
-static void hoard_items(void *context, struct crew_seat *seat)
+static void hoard_items(void *context, struct thread_slot *slot)
 {
     const struct hoarder *hoarder = context;
     struct hoard *hoard = hoarder->hoard;
     void *item;
-    while ((item = crew_next(seat)) != NULL) {
+    while ((item = thread_pool_next(slot)) != NULL) {
         void *items[3] = {item};
         unsigned count = 1;
         pthread_mutex_lock(&hoard->lock);
@@ -203,7 +203,7 @@ static void hoard_items(void *context, struct crew_seat *seat)
             if (hoard->let_go)
                 break;
             pthread_mutex_unlock(&hoard->lock);
-            item = count < 3 ? crew_next(seat) : NULL;
+            item = count < 3 ? thread_pool_next(slot) : NULL;
             pthread_mutex_lock(&hoard->lock);
             if (item != NULL)
                 items[count++] = item;
@@ -211,7 +211,7 @@ static void hoard_items(void *context, struct crew_seat *seat)
         hoard->holds[hoarder->number] = 0;
         pthread_mutex_unlock(&hoard->lock);
         while (count > 0)
-            crew_finish(seat, items[--count]);
+            thread_pool_finish(slot, items[--count]);
     }
 }
 
@@ -233,57 +233,58 @@ static void items_go_to_who_has_least(void **state)
         struct hoard hoard = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
         struct hoarder hoarders[2] = {{&hoard, 0}, {&hoard, 1}};
         void *contexts[2] = {&hoarders[0], &hoarders[1]};
-        struct crew_options options = {
+        struct thread_pool_options options = {
             .name = "test", .threads = 2, .capacity = 8, .wake_fd = -1, .serve = hoard_items, .contexts = contexts};
-        struct crew *crew;
+        struct thread_pool *pool;
         struct err err;
         struct item items[6];
-        assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
+        assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
         for (unsigned put = 0; put < 6;) {
             for (unsigned burst = 1 + round % 6; burst > 0 && put < 6; burst--)
-                crew_put(crew, &items[put++]);
+                thread_pool_put(pool, &items[put++]);
             check_held(&hoard, put);
         }
         pthread_mutex_lock(&hoard.lock);
         hoard.let_go = true;
         pthread_mutex_unlock(&hoard.lock);
         for (unsigned i = 0; i < 6; i++)
-            assert_non_null(crew_wait(crew));
-        crew_stop(crew);
-        crew_free(crew);
+            assert_non_null(thread_pool_wait(pool));
+        thread_pool_stop(pool);
+        thread_pool_free(pool);
     }
 }
 
-static void leave_at_once(void *context, struct crew_seat *seat)
+static void leave_at_once(void *context, struct thread_slot *slot)
 {
     (void)context;
-    (void)seat;
+    (void)slot;
 }
 
 static void what_nobody_takes_can_be_taken_back(void **state)
 {
     (void)state;
-    struct crew_options options = {.name = "test", .threads = 2, .capacity = 3, .wake_fd = -1, .serve = leave_at_once};
-    struct crew *crew;
+    struct thread_pool_options options = {
+        .name = "test", .threads = 2, .capacity = 3, .wake_fd = -1, .serve = leave_at_once};
+    struct thread_pool *pool;
     struct err err;
     struct item items[3];
-    assert_int_equal(crew_open(&options, &crew, &err), STATUS_OK);
-    crew_put(crew, &items[1]);
-    crew_put(crew, &items[2]);
-    crew_put_first(crew, &items[0]);
-    assert_null(crew_take(crew));
+    assert_int_equal(thread_pool_open(&options, &pool, &err), STATUS_OK);
+    thread_pool_put(pool, &items[1]);
+    thread_pool_put(pool, &items[2]);
+    thread_pool_put_first(pool, &items[0]);
+    assert_null(thread_pool_take(pool));
     for (unsigned i = 0; i < 3; i++)
-        assert_ptr_equal(crew_take_back(crew), &items[i]);
-    assert_null(crew_take_back(crew));
-    assert_null(crew_wait(crew));
-    crew_stop(crew);
-    crew_free(crew);
+        assert_ptr_equal(thread_pool_take_back(pool), &items[i]);
+    assert_null(thread_pool_take_back(pool));
+    assert_null(thread_pool_wait(pool));
+    thread_pool_stop(pool);
+    thread_pool_free(pool);
 }
 
 static void free_of_nothing_is_allowed(void **state)
 {
     (void)state;
-    crew_free(NULL);
+    thread_pool_free(NULL);
 }
 
 static const struct CMUnitTest cases[] = {

@@ -1,4 +1,4 @@
-#include "serve/lane.h"
+#include "serve/queue_worker.h"
 
 #include <sys/random.h>
 
@@ -15,85 +15,85 @@ static uint64_t random_seed(void)
 
 /* ---- events in, actions out ---- */
 
-static void stop(struct lane *lane, enum status status, bool clean)
+static void stop(struct queue_worker *self, enum status status, bool clean)
 {
-    lane->stopped = true;
-    lane->clean = clean;
-    lane->ended_with = status != STATUS_OK || clean ? status : STATUS_TIMEOUT;
-    lane->deadline_ns = UINT64_MAX;
+    self->stopped = true;
+    self->clean = clean;
+    self->ended_with = status != STATUS_OK || clean ? status : STATUS_TIMEOUT;
+    self->deadline_ns = UINT64_MAX;
 }
 
 /* The worker gives up on a batch that does not come back: whatever holds it, only a new process helps. */
-static void stop_hung(struct lane *lane)
+static void stop_hung(struct queue_worker *self)
 {
-    log_error("compute_hangs", log_str("queue", lane->config->queue),
-              log_int("compute_timeout_ms", lane->config->compute_timeout_ms),
-              log_int("batches", worker_stats(lane->worker).computing),
+    log_error("compute_hangs", log_str("queue", self->config->queue),
+              log_int("compute_timeout_ms", self->config->compute_timeout_ms),
+              log_int("batches", worker_stats(self->worker).computing),
               log_str("message", "a batch did not come back in time; this process ends, and others take over"));
-    stop(lane, STATUS_DEVICE_LOST, false);
+    stop(self, STATUS_DEVICE_LOST, false);
 }
 
-static void execute(struct lane *lane, struct action *action)
+static void execute(struct queue_worker *self, struct action *action)
 {
     switch (action->kind) {
     case ACTION_PREPARE:
-        prep_put(lane->home->prep, &lane->desk, PREP_PREPARE, &action->requests);
+        prep_put(self->shared->prep, &self->client, PREP_PREPARE, &action->requests);
         break;
     case ACTION_FORMAT:
-        prep_put(lane->home->prep, &lane->desk, PREP_FORMAT, &action->requests);
+        prep_put(self->shared->prep, &self->client, PREP_FORMAT, &action->requests);
         break;
     case ACTION_SUBMIT:
         action->batch->watched_ns = 0; /* it does not hang while it waits for other queues */
         action->batch->waits = true;
-        shares_put(action->batch->background ? lane->home->spare_shares : lane->home->shares, lane->number,
+        shares_put(action->batch->background ? self->shared->background_shares : self->shared->shares, self->number,
                    action->batch);
         break;
     case ACTION_EXIT:
         if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT)
-            stop_hung(lane);
+            stop_hung(self);
         else
-            stop(lane, action->exit.status, action->exit.clean);
+            stop(self, action->exit.status, action->exit.clean);
         break;
     case ACTION_ALONE:
-        alone_ask(lane->home->alone, lane->number);
+        alone_ask(self->shared->alone, self->number);
         break;
     case ACTION_TOGETHER:
-        alone_end(lane->home->alone, lane->number, clock_now_ns());
+        alone_end(self->shared->alone, self->number, clock_now_ns());
         break;
     default:
-        queue_execute(lane->queue, action);
+        queue_execute(self->queue, action);
     }
 }
 
 /* Nothing that executes an action calls back into here. */
-void lane_step(struct lane *lane, const struct event *event)
+void queue_worker_step(struct queue_worker *self, const struct event *event)
 {
-    if (lane->stopped)
+    if (self->stopped)
         return;
-    lane->actions.count = 0;
-    lane->deadline_ns = worker_step(lane->worker, event, clock_now_ns(), &lane->actions);
-    for (size_t i = 0; i < lane->actions.count; i++)
-        execute(lane, &lane->actions.items[i]);
-    lane->home->on_step(lane->home->context);
+    self->actions.count = 0;
+    self->deadline_ns = worker_step(self->worker, event, clock_now_ns(), &self->actions);
+    for (size_t i = 0; i < self->actions.count; i++)
+        execute(self, &self->actions.items[i]);
+    self->shared->on_step(self->shared->context);
 }
 
-void lane_starts(struct lane *lane, struct batch *batch)
+void queue_worker_starts(struct queue_worker *self, struct batch *batch)
 {
-    uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + lane->compute_timeout_ns;
+    uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + self->compute_timeout_ns;
     batch->waits = false;
     batch->watched_ns = now_ns;
-    if (lane->compute_timeout_ns > 0 && !lane->stopped && ends_ns < lane->deadline_ns)
-        lane->deadline_ns = ends_ns;
+    if (self->compute_timeout_ns > 0 && !self->stopped && ends_ns < self->deadline_ns)
+        self->deadline_ns = ends_ns;
 }
 
-void lane_take_prepared(struct lane *lane)
+void queue_worker_take_prepared(struct queue_worker *self)
 {
     static const enum event_kind kinds[PREP_KINDS] = {[PREP_PREPARE] = EVENT_PREPARED, [PREP_FORMAT] = EVENT_FORMATTED};
     for (int i = 0; i < PREP_KINDS; i++) {
-        struct event event = {.kind = kinds[i], .requests = lane->desk.done[i]};
-        lane->desk.done[i] = (struct request_list){0};
+        struct event event = {.kind = kinds[i], .requests = self->client.done[i]};
+        self->client.done[i] = (struct request_list){0};
         if (event.requests.count > 0)
-            lane_step(lane, &event);
+            queue_worker_step(self, &event);
     }
 }
 
@@ -101,30 +101,30 @@ void lane_take_prepared(struct lane *lane)
 
 static void on_event(void *context, const struct event *event)
 {
-    struct lane *lane = context;
-    if (event->kind == EVENT_CONNECTED && !lane->was_ready) {
-        lane->was_ready = true; /* later connections are logged by the queue */
-        log_info("ready", log_str("queue", lane->config->queue), log_str("worker", queue_worker_name(lane->queue)));
+    struct queue_worker *self = context;
+    if (event->kind == EVENT_CONNECTED && !self->was_ready) {
+        self->was_ready = true; /* later connections are logged by the queue */
+        log_info("ready", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)));
     }
-    lane_step(lane, event);
+    queue_worker_step(self, event);
 }
 
 static void on_fatal(void *context, const struct err *err)
 {
-    struct lane *lane = context;
-    log_error("redis_refuses", log_str("queue", lane->config->queue), log_str("status", status_name(err->status)),
+    struct queue_worker *self = context;
+    log_error("redis_refuses", log_str("queue", self->config->queue), log_str("status", status_name(err->status)),
               log_str("message", err->message));
-    stop(lane, err->status, false);
-    lane->home->on_step(lane->home->context);
+    stop(self, err->status, false);
+    self->shared->on_step(self->shared->context);
 }
 
 /* ---- open and close ---- */
 
-static struct worker_options worker_options_of(const struct lane *lane, const struct config *config)
+static struct worker_options worker_options_of(const struct queue_worker *self, const struct config *config)
 {
-    const struct model *model = lane->model;
-    struct compute_state capacity = lane->home->capacity;
-    struct batch_size batch = devices_batch_size(config, lane->engine);
+    const struct model *model = self->model;
+    struct compute_state capacity = self->shared->capacity;
+    struct batch_size batch = devices_batch_size(config, self->engine);
     return (struct worker_options){
         .rules = {.model_name = model->name,
                   .model_id = model->id,
@@ -145,7 +145,7 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .layout = (enum batch_layout)config->layout,
         .max_batch_tokens = batch.tokens,
         .max_batch_rows = batch.rows,
-        .cost = *lane->cost,
+        .cost = *self->cost,
         .max_batch_ms = (uint32_t)config->max_batch_ms,
         .target_p99_ms = (uint32_t)config->target_p99_ms,
         .window_ms = (uint32_t)config->window_ms,
@@ -153,7 +153,7 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
         .devices = capacity.devices + capacity.devices_lost,
         .devices_lost = capacity.devices_lost,
         .engine_slots = capacity.threads,
-        .background_slots = capacity.spare,
+        .background_slots = capacity.background,
         .batches_out = capacity.batches,
         .credit_tokens = (uint32_t)config->credit_tokens,
         .credit_bytes = (uint64_t)config->credit_bytes,
@@ -166,76 +166,76 @@ static struct worker_options worker_options_of(const struct lane *lane, const st
     };
 }
 
-static enum status open_queue(struct lane *lane, struct err *err)
+static enum status open_queue(struct queue_worker *self, struct err *err)
 {
-    const struct config *config = lane->config;
-    enum precision precision = engine_precision(lane->engine);
+    const struct config *config = self->config;
+    enum precision precision = engine_precision(self->engine);
     struct queue_options options = {
-        .base = lane->home->base,
-        .address = lane->home->address,
+        .base = self->shared->base,
+        .address = self->shared->address,
         .name = config->queue,
-        .model_name = lane->model->name,
-        .model_id = lane->model->id,
-        .revision = lane->model->revision,
+        .model_name = self->model->name,
+        .model_id = self->model->id,
+        .revision = self->model->revision,
         .precision = precision == PRECISION_F32 ? NULL : precision_name(precision),
         .ttl_s = (uint32_t)config->default_ttl_s,
         .lease_ms = (uint32_t)config->lease_ms,
         .allow_eviction = config->allow_eviction,
         .seed = random_seed(),
-        .context = lane,
+        .context = self,
         .on_event = on_event,
         .on_fatal = on_fatal,
     };
-    return queue_open(&options, &lane->queue, err);
+    return queue_open(&options, &self->queue, err);
 }
 
-enum status lane_open(struct lane *lane, const struct lane_home *home, struct err *err)
+enum status queue_worker_open(struct queue_worker *self, const struct shared *shared, struct err *err)
 {
-    lane->home = home;
-    lane->deadline_ns = UINT64_MAX;
-    struct shares *const all[] = {home->shares, home->spare_shares};
+    self->shared = shared;
+    self->deadline_ns = UINT64_MAX;
+    struct shares *const all[] = {shared->shares, shared->background_shares};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        struct share *share = &all[i]->items[lane->number];
-        share->weight = (uint32_t)lane->config->weight;
-        share->token_cost = model_token_cost(lane->model);
+        struct share *share = &all[i]->items[self->number];
+        share->weight = (uint32_t)self->config->weight;
+        share->token_cost = model_token_cost(self->model);
     }
-    prep_add(home->prep, &lane->desk, lane->model);
-    struct worker_options options = worker_options_of(lane, lane->config);
-    lane->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
-    TRY(worker_open(&options, &lane->worker, err));
-    return open_queue(lane, err);
+    prep_add(shared->prep, &self->client, self->model);
+    struct worker_options options = worker_options_of(self, self->config);
+    self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
+    TRY(worker_open(&options, &self->worker, err));
+    return open_queue(self, err);
 }
 
-void lane_start(struct lane *lane)
+void queue_worker_start(struct queue_worker *self)
 {
-    queue_start(lane->queue);
+    queue_start(self->queue);
 }
 
-void lane_close(struct lane *lane)
+void queue_worker_close(struct queue_worker *self)
 {
-    queue_close(lane->queue);
-    worker_close(lane->worker);
-    actions_free(&lane->actions);
+    queue_close(self->queue);
+    worker_close(self->worker);
+    actions_free(&self->actions);
 }
 
-enum status lane_tune(struct lane *lane, const struct config *config, struct err *err)
+enum status queue_worker_tune(struct queue_worker *self, const struct config *config, struct err *err)
 {
-    struct worker_options options = worker_options_of(lane, config);
-    enum status status = worker_tune(lane->worker, &options, err);
+    struct worker_options options = worker_options_of(self, config);
+    enum status status = worker_tune(self->worker, &options, err);
     if (status != STATUS_OK)
         return status;
-    lane->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
-    lane_step(lane, &(struct event){.kind = EVENT_TICK});
+    self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
+    queue_worker_step(self, &(struct event){.kind = EVENT_TICK});
     return STATUS_OK;
 }
 
 /* ---- what the log tells of it ---- */
 
-void lane_log_stats(const struct lane *lane, enum log_level level, const char *event)
+void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event)
 {
-    struct worker_stats s = worker_stats(lane->worker);
+    struct worker_stats s = worker_stats(self->worker);
     log_write(level, &(struct log_line){event,
-                                        {log_str("queue", lane->config->queue),
+                                        {log_str("queue", self->config->queue),
                                          log_int("received", (int64_t)s.received),
                                          log_int("done", (int64_t)s.done),
                                          log_int("errors", (int64_t)s.errors),
@@ -259,7 +259,7 @@ void lane_log_stats(const struct lane *lane, enum log_level level, const char *e
 }
 
 struct held_dump {
-    const struct lane *lane;
+    const struct queue_worker *self;
 };
 
 static void log_held(void *context, const struct request *request)
@@ -274,21 +274,21 @@ static void log_held(void *context, const struct request *request)
         [REQUEST_SETTLING] = "settling",
         [REQUEST_LEAVING] = "leaving",
     };
-    const struct lane *lane = ((const struct held_dump *)context)->lane;
+    const struct queue_worker *self = ((const struct held_dump *)context)->self;
     uint64_t age_ns = clock_now_ns() - request->received_ns;
-    log_info("held", log_str("queue", lane->config->queue), log_str("name", request->name), log_str("id", request->id),
+    log_info("held", log_str("queue", self->config->queue), log_str("name", request->name), log_str("id", request->id),
              log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
              log_int("attempt", request->attempt), log_int("quarantined", request->quarantined),
              log_int("quarantine_runs", request->quarantine_runs), log_int("tokens", request->tokens),
              log_int("bytes", (int64_t)request->bytes));
 }
 
-void lane_log_held(const struct lane *lane, uint32_t most)
+void queue_worker_log_held(const struct queue_worker *self, uint32_t most)
 {
-    struct worker_stats stats = worker_stats(lane->worker);
-    log_info("in_flight", log_str("queue", lane->config->queue), log_str("worker", queue_worker_name(lane->queue)),
+    struct worker_stats stats = worker_stats(self->worker);
+    log_info("in_flight", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
              log_int("held", stats.held), log_int("waiting", stats.waiting), log_int("batches", stats.computing),
              log_int("tokens", stats.held_tokens), log_int("bytes", (int64_t)stats.held_bytes),
              log_int("shown", stats.held < most ? stats.held : most));
-    (void)worker_each_held(lane->worker, most, &(struct held_dump){lane}, log_held);
+    (void)worker_each_held(self->worker, most, &(struct held_dump){self}, log_held);
 }
