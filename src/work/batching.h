@@ -185,8 +185,8 @@ struct row *window_next(struct window *window);
 /* Takes a row in hand: out of its queue, charged to its class and tenant. */
 void window_hold(struct window *window, struct row *row);
 
-/* Puts a row in hand back as the first of its tenant, or of all where it is overdue, and takes the charge back. Rows
- * go back in the reverse order. */
+/* Puts a row in hand back as the first of its tenant, or of all where it is overdue, and takes the charge back. Rows go
+ * back in the reverse order. */
 void window_unhold(struct window *window, struct row *row);
 
 /* How long a batch may be, so that 99 of 100 requests are answered within a target. Pure; private to work/.

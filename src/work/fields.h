@@ -1,5 +1,5 @@
-/* The fields of a request as a table: name, and the function that checks the value and takes it over.
- * Private to work/: request.c collects and applies, fields.c knows which fields there are. */
+/* The fields of a request as a table: name, and the function that checks the value and takes it over. Private to work/:
+ * request.c collects and applies, fields.c knows which fields there are. */
 #ifndef WORK_FIELDS_H
 #define WORK_FIELDS_H
 
@@ -37,8 +37,8 @@ uint32_t fields_rows(const struct fields *fields);
 /* The bytes that the caller must allocate behind the request, for what fields_apply copies. */
 size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules);
 
-/* Checks every field and takes it over; the first thing that is wrong becomes the request's code and message.
- * Shapes: request->rows [fields_rows], copy [fields_copied_bytes], both written; the request keeps slices of it. */
+/* Checks every field and takes it over; the first thing that is wrong becomes the request's code and message. Shapes:
+ * request->rows [fields_rows], copy [fields_copied_bytes], both written; the request keeps slices of it. */
 void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy);
 
 /* Reads an unsigned decimal number: digits only, no sign, no overflow. */

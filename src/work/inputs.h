@@ -2,8 +2,8 @@
  * (cJSON cuts texts at an escaped NUL and takes forty times their memory).
  *
  * Strict as RFC 8259: nothing before, between or behind but white space, no control characters, no unknown escapes, no
- * half surrogate pairs, only UTF-8. An escaped NUL is a character like any other. A text may not be empty.
- * Source: RFC 8259, sections 2, 5 and 7. */
+ * half surrogate pairs, only UTF-8. An escaped NUL is a character like any other. A text may not be empty. Source: RFC
+ * 8259, sections 2, 5 and 7. */
 #ifndef WORK_INPUTS_H
 #define WORK_INPUTS_H
 
@@ -37,8 +37,8 @@ struct inputs {
 /* Checks the whole array, as far as the limits go. Thread: any. */
 struct inputs inputs_measure(const char *json, size_t length, uint32_t most_texts, size_t most_bytes);
 
-/* Reads the texts of an array that inputs_measure has found to be good, one behind the other.
- * Shapes: copy [inputs.bytes], written; rows [inputs.count], their `text` and `text_bytes` written. Thread: any. */
+/* Reads the texts of an array that inputs_measure has found to be good, one behind the other. Shapes: copy
+ * [inputs.bytes], written; rows [inputs.count], their `text` and `text_bytes` written. Thread: any. */
 void inputs_decode(const char *json, size_t length, char *copy, struct row *rows);
 
 #endif

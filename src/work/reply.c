@@ -154,8 +154,8 @@ static size_t run_count(const struct run *run)
     return (size_t)run->rows * run->dims;
 }
 
-/* --- Encodings: how much room one takes at most, and how it is written; the end of what was written comes back ------
- */
+/* --- Encodings: how much room one takes at most, and how it is written; the end of what was written comes back
+ * ------ */
 
 static size_t json_most(const struct run *run)
 {

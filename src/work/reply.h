@@ -9,11 +9,11 @@
 enum { REPLY_FLOAT_MAX = 17 };    /* the longest text of one float: -1.23456789e-38, with room to spare */
 #define REPLY_HALF_LIMIT 65520.0f /* what is not below it, f16 cannot hold */
 
-/* Writes the embedding of a computed request into request->reply: what a prep thread does for ACTION_FORMAT, once.
- * A vector with NaN or infinity never leaves: the request gets CODE_NON_FINITE instead; CODE_BAD_REQUEST when f16
- * cannot hold it; CODE_OUT_OF_MEMORY when the reply did not fit into memory. Shapes: the rows' outputs lie one behind
- * the other, [row_count, dim] f32; afterwards they are no more what they were. Owns: nothing. Thread: any, one per
- * request. */
+/* Writes the embedding of a computed request into request->reply: what a prep thread does for ACTION_FORMAT,
+ * once. A vector with NaN or infinity never leaves: the request gets CODE_NON_FINITE instead; CODE_BAD_REQUEST
+ * when f16 cannot hold it; CODE_OUT_OF_MEMORY when the reply did not fit into memory. Shapes: the rows' outputs
+ * lie one behind the other, [row_count, dim] f32; afterwards they are no more what they were. Owns: nothing.
+ * Thread: any, one per request. */
 void reply_format(struct request *request);
 
 /* The memory that request->reply takes at most, once it is written. */

@@ -17,8 +17,7 @@ void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
 
 /* A queue's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right,
  * or, when it has not seen all rows, at where the next batch will be asked for: else every row of this one would cost a
- * look.
- */
+ * look. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 {
     if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms)

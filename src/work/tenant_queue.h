@@ -29,13 +29,12 @@ void tenant_queue_push_first(struct tenant_queue *queue, struct row *row);
 /* When a row expires, if it does: what has been started does not. Units: Redis unix ms; 0: never. */
 uint64_t row_expires_at_ms(const struct row *row);
 
-/* Brings a bound forward to when a row expires, if it does (0: it does not). Units: Redis unix ms; a bound of 0: none.
- */
+/* Brings a bound forward to when a row expires, if it does (0: it does not). Units: Redis unix ms; a bound of 0:
+ * none. */
 void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms);
 
 /* Whose turn it is among the first TENANT_LOOK: the row that expires first, if it does before `urgent_ms`, else the
- * oldest.
- */
+ * oldest. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms);
 
 /* Takes a row out of its queue; row->queue still says which that was. */

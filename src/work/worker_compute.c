@@ -38,8 +38,8 @@ bool pace_is_online(const struct worker *worker)
     return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
 }
 
-/* Whether requests are about that are in a hurry: one of class high, or that is to start within seconds, came of late.
- */
+/* Whether requests are about that are in a hurry: one of class high, or that is to start within seconds, came of
+ * late. */
 static bool pace_is_hurried(const struct worker *worker)
 {
     return worker->hurry_at != 0 && worker->now - worker->hurry_at < ONLINE_MS * NS_PER_MS;

@@ -205,8 +205,8 @@ static void share_pulsed(struct worker *worker)
     }
 }
 
-/* Not while the own pending lists are read: what is taken to be refused would come as our own from there and be done.
- */
+/* Not while the own pending lists are read: what is taken to be refused would come as our own from there and be
+ * done. */
 static bool may_shed(const struct worker *worker)
 {
     return worker->pulse.housekeeper && worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet &&
@@ -229,8 +229,8 @@ static void shed(struct worker *worker, enum request_class class)
 
 /* --- fair --- */
 
-/* Tenants that hold a part of the class that keeps a compute thread busy for a while; the others may be served ahead.
- */
+/* Tenants that hold a part of the class that keeps a compute thread busy for a while; the others may be served
+ * ahead. */
 static uint32_t find_enough(struct worker *worker, enum request_class class)
 {
     uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;

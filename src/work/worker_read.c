@@ -1,8 +1,8 @@
 /* The reads: how many entries of which class to ask for and when, and the own pending lists after a reconnect.
  *
  * One read is out at a time, and it blocks: a blocking read of streams that have entries returns at once with as many
- * as were asked for, so a busy queue never waits and an idle one costs one call in two seconds. Each class has a
- * credit of its own; a class without room is left out, and a read that blocks without it is ended when it has room. */
+ * as were asked for, so a busy queue never waits and an idle one costs one call in two seconds. Each class has a credit
+ * of its own; a class without room is left out, and a read that blocks without it is ended when it has room. */
 #include "base/clock.h"
 #include "work/worker_internal.h"
 
@@ -20,8 +20,8 @@ uint64_t read_credit_bytes(const struct worker *worker)
     return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
 }
 
-/* Bulk work waits in Redis: of `low` no more is held than the batches that may be out. While Redis' memory is tight,
- * no more of any class than a batch for each that runs. */
+/* Bulk work waits in Redis: of `low` no more is held than the batches that may be out. While Redis' memory is tight, no
+ * more of any class than a batch for each that runs. */
 static struct credit credit_of(const struct worker *worker, enum request_class class)
 {
     const struct worker_options *options = &worker->options;
