@@ -274,7 +274,7 @@ enum {
 
 /* Resident blocks per multiprocessor. Four leave each lane 128 of the 64 K registers, so nothing spills. Six hide more
  * memory latency at head dim 32, with 80 registers a lane, of which nvcc 13.0 spills 48 bytes; gpu_attention
- * (tests/gpu) times both. */
+ * (tools/bench) times both. */
 #ifndef ATTENTION_BLOCKS_32
 #define ATTENTION_BLOCKS_32 4
 #endif

@@ -46,9 +46,10 @@ if(SLUICE_CUDA_BUILD)
     add_dependencies(gpu_kernels ${target})
   endforeach()
 
-  # gpu_attention: the kernel beside cuDNN's own operation, and beside itself with six blocks on a multiprocessor.
-  sluice_kernels(attention_six ${gpu}/attention_six.cu)
-  add_executable(gpu_attention ${gpu}/gpu_attention.c ${gpu}/cudnn_attention.c)
+  # gpu_attention: the kernel beside cuDNN's own operation, and beside itself with six blocks on a multiprocessor (run.sh attention runs it).
+  set(peers ${CMAKE_SOURCE_DIR}/tools/bench)
+  sluice_kernels(attention_six ${peers}/attention_six.cu)
+  add_executable(gpu_attention ${peers}/gpu_attention.c ${peers}/cudnn_attention.c)
   target_compile_definitions(gpu_attention PRIVATE SLUICE_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
   set_target_properties(gpu_attention PROPERTIES LINKER_LANGUAGE C)
   target_link_libraries(gpu_attention PRIVATE attention_six kernel_device_gpu engine_cuda cuda_runtime CUDA::cudart_static base
@@ -62,7 +63,7 @@ if(SLUICE_CUDA_BUILD)
     file(STRINGS ${SLUICE_CUDNN_INCLUDE}/cudnn_graph.h sdpa REGEX "CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR")
   endif()
   if(sdpa)
-    target_sources(gpu_attention PRIVATE ${gpu}/cudnn_numbers.c)
+    target_sources(gpu_attention PRIVATE ${peers}/cudnn_numbers.c)
     target_include_directories(gpu_attention SYSTEM PRIVATE ${SLUICE_CUDNN_INCLUDE})
   endif()
 endif()
@@ -76,7 +77,9 @@ if(TARGET cuda_runtime)
   add_dependencies(gpu_kernels gpu_kernels_products)
 endif()
 
-add_test(NAME gpu.check WORKING_DIRECTORY ${gpu}
-  COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_SOURCE_DIR}/tests/support/cases.py test_check)
-set_tests_properties(gpu.check PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 1200 COST 100
-  ENVIRONMENT "SLUICE_BUILD=${CMAKE_BINARY_DIR};SLUICE_BINARY=$<TARGET_FILE:sluice>;PYTHONUNBUFFERED=1")
+foreach(file check hour) # cost: about how many seconds, see Cases.cmake
+  add_test(NAME gpu.${file} WORKING_DIRECTORY ${gpu}
+    COMMAND ${SLUICE_VENV}/bin/python -B ${CMAKE_SOURCE_DIR}/tests/support/cases.py test_${file})
+  set_tests_properties(gpu.${file} PROPERTIES LABELS "gpu;engine" FIXTURES_REQUIRED python TIMEOUT 1200 COST 40
+    ENVIRONMENT "SLUICE_BUILD=${CMAKE_BINARY_DIR};SLUICE_BINARY=$<TARGET_FILE:sluice>;PYTHONUNBUFFERED=1;OPENBLAS_NUM_THREADS=1")
+endforeach()

@@ -22,15 +22,15 @@ class Plan:
 
     def __init__(self, quick):
         self.lengths = [16, 64] if quick else LENGTHS
-        self.budgets = [128, 256] if quick else BUDGETS
+        self.budgets = [128] if quick else BUDGETS
         self.fifo_rows = [4] if quick else FIFO_ROWS
-        self.mixed = 12 if quick else 4096
+        self.mixed = 6 if quick else 4096
         self.alone = 3 if quick else 512
         self.batches = 1 if quick else 16  # of a load at one length: one behind the other, so that waiting for the last counts little
-        self.rounds = 2 if quick else 5
+        self.rounds = 1 if quick else 5
         self.options = ["--batch-tokens", max(self.budgets)]  # else the engine would cut a large batch into passes of its own size
         self.timing = ["--rounds", self.rounds, "--round-ms", 1 if quick else 100, "--warm-ups", 1 if quick else 2]
-        self.latencies = 5 if quick else 1000
+        self.latencies = 3 if quick else 1000
         self.peak = (64, 64, 64) if quick else PEAK
         self.quick = quick
 
