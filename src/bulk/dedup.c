@@ -1,6 +1,5 @@
-/* Some tables instead of one: they grow one by one, so that growing never needs the whole memory twice, and yet become
- * large enough for huge pages. A text is anywhere in them: with millions of texts, reading its slot is a wait for
- * memory, which dedup_expect begins early. */
+/* Several hash tables that grow one at a time, so that growing never needs all memory twice; each is still large enough
+ * for huge pages. With millions of texts each lookup misses the cache, so dedup_expect prefetches. */
 #include "bulk/dedup.h"
 
 #include <stdlib.h>
@@ -9,8 +8,8 @@
 
 enum { TABLE_BITS = 5, TABLES = 1 << TABLE_BITS, FIRST_SLOTS = 256, ROW_BITS = 40, CODE_BITS = 5, TAG_BITS = 18 };
 
-/* 16 bytes: 64 bits of the hash; then 40 of the row, 5 of the code, 18 more of the hash and a mark that is never 0.
- * With the number of its table a text is known by 87 bits. */
+/* 64 bits of the hash; 40 of the row, 5 of the code, 18 more of the hash, and a bit that is always set. With the 5 bits
+ * that choose the table, 87 bits of the hash identify a text. */
 struct slot {
     uint64_t key, value;
 };
@@ -71,7 +70,7 @@ void dedup_expect(const struct dedup *dedup, struct hash hash)
         __builtin_prefetch(first_slot(table, hash.high));
 }
 
-/* The slot of a hash: its own, or the empty one where it would go. */
+/* The slot of a hash, or the empty one where it would go. */
 static struct slot *slot_of(const struct table *table, uint64_t key, uint64_t tag)
 {
     struct slot *slot = first_slot(table, key);

@@ -1,4 +1,3 @@
-/* What all executors do with the vectors that they have. */
 #include "bulk/executor.h"
 
 #include <math.h>
@@ -31,11 +30,10 @@ void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void 
         batch_fail(batch, piece, code);
 }
 
-/* A batch of work/ is laid out for each batch here, as the daemon does it, and run by serve/compute. Both that and what
- * becomes of its vectors happen on the thread that computes it: ids and vectors stay in that core's cache, and the
- * memory of one batch is that of the next. */
+/* --- The local executor. The compute thread lays a batch out, as in the daemon, computes it and copies its vectors, so
+ * that ids and vectors stay in that core's cache and each batch reuses the memory of the last one. --- */
 
-/* A batch on its way. */
+/* A batch that is being computed. */
 struct in_flight {
     struct batch batch; /* as serve/compute sees it */
     struct batch *laid_out;
@@ -69,14 +67,14 @@ static enum status begin(void *owner, struct batch *batch)
     return STATUS_OK;
 }
 
-/* Thread: the compute thread. Of vectors that are not finite each one is looked at alone. */
+/* Thread: the compute thread. If some vectors are not finite, each is checked alone. */
 static void end(void *owner, struct batch *batch)
 {
     struct bulk_batch *bulk = owner;
     struct in_flight *flight = bulk->own;
     const struct batch *laid_out = flight->laid_out;
     bool finite = batch->status == STATUS_OK, computed = finite || batch->status == STATUS_NON_FINITE;
-    for (uint32_t i = 0; computed && i < bulk->count; i++) /* in the order of laying out, which is by length */
+    for (uint32_t i = 0; computed && i < bulk->count; i++) /* in layout order, which is by length */
         batch_put_vector(bulk, (struct piece *)laid_out->rows[i], batch->engine.output + (size_t)i * bulk->dim, finite);
     bulk->tokens = computed ? laid_out->tokens : 0;
     batch_free(flight->laid_out);

@@ -1,5 +1,5 @@
-/* The loop. Every stage does a little and says whether it did; when none did, there is nothing to do but to wait for a
- * compute or prep thread. So compute threads never wait for reading, sorting, writing or formatting. */
+/* The loop of a job. Each stage does a little and says whether it did; when none did, the loop waits for a compute or
+ * prep thread. So compute threads never wait for reading, sorting, writing or formatting. */
 #include "bulk/job.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 enum { REPORT_MS = 100 };
 
-/* Of what was read, the part that is done; of all bytes, the part that was read. */
+/* The done part of what was read, times the part of all bytes that was read. */
 static double share_done(const struct job *job)
 {
     uint64_t total = source_total_bytes(job->source);
@@ -30,7 +30,7 @@ static double share_done(const struct job *job)
         return -1;
     double read = (double)source_read_bytes(job->source) / (double)total;
     if (job->progress.phase == JOB_COMPUTING && job->progress.documents > 0) {
-        double rows = (double)job->progress.documents; /* a document may be many rows: those are known once planned */
+        double rows = (double)job->progress.documents; /* chunks are counted once they are planned */
         if (job->next_row > 0 && job->options->preparer.chunking.tokens > 0)
             rows = (double)job->next_row;
         read *= rows > 0 ? (double)job->progress.rows / rows : 0;
@@ -49,7 +49,7 @@ void job_report(struct job *job, bool must)
     job->options->report(job->options->context, &job->progress);
 }
 
-/* Reading: a docs is filled by the job's thread, prepared by a prep thread, and then waits in its window. */
+/* --- Reading: this thread fills a doc batch, a prep thread prepares it, and then it waits in its window. --- */
 
 enum { DOC_BATCHES_OUT_MAX = 1024 };
 
@@ -116,7 +116,7 @@ static void send_docs(struct job *job)
     thread_pool_put(job->prep, docs);
 }
 
-/* About how many chunks a document makes, rather too many: a token of a language with few letters has two bytes. */
+/* Estimates how many chunks a document makes, rather too many: a token has two bytes or more. */
 static uint64_t count_pieces(const struct job *job, const struct document *document)
 {
     const struct chunking *chunking = &job->options->preparer.chunking;
@@ -143,7 +143,7 @@ static enum status add(struct job *job, const struct document *document, struct 
     return STATUS_OK;
 }
 
-/* The input ends here for this run; what was read before is finished first. */
+/* The input ends here for this run; what was read before is still finished. */
 static void end_with(struct job *job, enum status status, const struct err *err)
 {
     job->ended = true;
@@ -175,7 +175,7 @@ static bool is_full(struct job *job)
            window->pieces >= pieces;
 }
 
-/* The window is full, or there is no more. */
+/* Called when the window is full, or the input has ended. */
 static void close_window(struct job *job)
 {
     struct lookahead *window = reading(job);
@@ -202,7 +202,6 @@ static enum status take(struct job *job, struct document *document, struct err *
     return STATUS_OK;
 }
 
-/* The next document of this run. */
 static enum status next_document(struct job *job, struct document *out, bool *more, struct err *err)
 {
     *more = false;
@@ -253,9 +252,9 @@ static enum status take_prepared(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
-/* Computing: what is known already, what is a duplicate, and what the executor gets, longest texts first. */
+/* --- Computing: which rows are known or duplicates, and batches of the others, longest texts first --- */
 
-enum { EXPECT = 16 }; /* rows that are looked up ahead: memory answers in the time of some ten of them */
+enum { EXPECT = 16 }; /* rows whose lookup is prefetched; about ten cover the latency of memory */
 
 static enum status fail_strictly(const struct document *document, enum row_code code, struct err *err)
 {
@@ -263,13 +262,13 @@ static enum status fail_strictly(const struct document *document, enum row_code 
                    row_code_text(code));
 }
 
-/* What no element of a vector may reach, for the files to hold it. */
+/* The files hold vectors whose elements are below this. */
 static float job_limit(const struct job *job)
 {
     return job->options->element == ELEMENT_F16 ? REPLY_HALF_LIMIT : INFINITY;
 }
 
-/* A row that an earlier run computed, behind its last checkpoint: the text must be the one that it was then. */
+/* A row that an earlier run computed after its last checkpoint must still have the same text. */
 static enum status check_recent(struct job *job, const struct output_row *row, struct err *err)
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
@@ -284,7 +283,7 @@ static enum status check_recent(struct job *job, const struct output_row *row, s
                    row->document->file, (unsigned long long)row->document->line);
 }
 
-/* Whether a row is computed, done already, or a copy of an earlier one. */
+/* Decides whether a row is to be computed, was stored by an earlier run, or copies an earlier row. */
 static enum status decide(struct job *job, const struct lookahead *window, struct output_row *row, struct err *err)
 {
     TRY(job_retry_row(job, row, err));
@@ -329,7 +328,7 @@ static enum status plan(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
-/* Puts a batch of the first of these pieces; how many it has taken. */
+/* Puts a batch of the first of these pieces; returns how many. */
 static uint32_t submit(struct job *job, struct lookahead *window, uint32_t first, uint32_t left, uint32_t most_weight)
 {
     const struct job_options *options = job->options;
@@ -386,7 +385,7 @@ static bool has_batches_out(const struct job *job)
     return job->free_count < job->batch_count;
 }
 
-/* The mean of the parts, in their order, whatever the order was in which they were computed. */
+/* The mean of the parts, always in the same order, so that it has the same bits in every run. */
 static void take_mean(const struct job *job, const struct output_row *row, float *to)
 {
     uint32_t dim = job->options->dim;
@@ -415,8 +414,8 @@ static void settle(struct job *job, const struct lookahead *window, struct outpu
         dedup_put(job->dedup, row->hash, (struct dedup_entry){row->number, row->code});
 }
 
-/* Its pieces are computed in batches of half its size. Where memory ran out all later batches are as small: what did
- * not fit once would not fit again. The window still counts this one, until the last of its pieces is put. */
+/* Queues the pieces of a batch for batches of half its size. Where memory ran out, all later batches are as small: what
+ * did not fit once would not fit again. The window counts this batch until the last of its pieces is put. */
 static enum status put_aside(struct job *job, const struct bulk_batch *batch, struct err *err)
 {
     const struct lookahead *window = batch->window;
@@ -435,7 +434,7 @@ static enum status put_aside(struct job *job, const struct bulk_batch *batch, st
         job->progress.too_large++;
     }
     for (uint32_t i = 0; i < batch->count; i++)
-        batch->pieces[i]->code = ROW_OK; /* some may have been refused before */
+        batch->pieces[i]->code = ROW_OK; /* some may have been refused already */
     job->resubmits[job->resubmit_count++] = (struct resubmit){batch->window, first, batch->count, half};
     return STATUS_OK;
 }
@@ -481,15 +480,14 @@ static enum status take_computed(struct job *job, bool *worked, struct err *err)
     return STATUS_OK;
 }
 
-/* Vectors wait in their window until all of it is computed, and then are written in the order of the input, some
- * hundred kilobytes at once: row by row, as they come, it would be a system call for each, and every page would be made
- * dirty again and again. Where a window takes long, what it has is written now and then all the same, so that an
- * interruption costs seconds. */
+/* --- Writing. Vectors wait until their window is computed and then are written in input order, hundreds of kilobytes
+ * at once: row by row it would be a system call each, and pages would be dirtied again and again. When a window takes
+ * long, what it has is written now and then, so that an interruption costs seconds at most. --- */
 
-/* Vectors are written this long after they were computed at the latest … */
+/* Vectors are written at most this long after they were computed … */
 enum { WAIT_MOST_MS = 4000, WAIT_LEAST_MS = 500 };
 
-/* … and sooner while the job is young, so that an interruption costs a quarter of the time it has run, no more. */
+/* … and sooner while the job is young: an interruption costs at most a quarter of its running time. */
 static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
 {
     uint64_t quarter_ms = (now_ns - job->begun_ns) / 4 / NS_PER_MS;
@@ -499,7 +497,7 @@ static uint64_t wait_ns(const struct job *job, uint64_t now_ns)
     return wait_ms * NS_PER_MS;
 }
 
-/* A run of rows with one behind the other's row. */
+/* Writes rows with consecutive numbers. */
 static enum status put_run(struct job *job, struct lookahead *window, uint32_t first, uint32_t count, struct err *err)
 {
     struct output_row *rows = window->rows + first;
@@ -515,8 +513,8 @@ static enum status put_run(struct job *job, struct lookahead *window, uint32_t f
     return STATUS_OK;
 }
 
-/* Whether a row has a vector, or not-a-numbers, in the window that is not in the store; not-a-numbers and copies have
- * it only once the window is finished. */
+/* Whether a row's vector is in the window but not in the store. Copies, and failed rows' NaNs, are there only once the
+ * window is finished. */
 static bool is_to_write(const struct output_row *row, bool finished)
 {
     return row->state == STATE_DONE || (finished && (row->state == STATE_COPY || row->state == STATE_FAILED));
@@ -571,15 +569,14 @@ static enum status write_due(struct job *job, bool all, struct err *err)
     return STATUS_OK;
 }
 
-/* Making durable what is written, on a thread of its own: waiting for a disk must not keep the compute threads waiting.
- *
- * A commit takes files that were written to, the rows whose vectors are in them, and perhaps a checkpoint; when the
- * files are on the disk, the journal says so. One is under way at a time; what comes meanwhile goes with the next. */
+/* --- Committing, on a thread of its own, so that the loop does not wait for the disk. A commit takes the files that
+ * were written to, the rows whose vectors are in them, and perhaps a checkpoint; once the files are on disk, the
+ * journal says so. One commit runs at a time; what comes meanwhile goes with the next. --- */
 
 struct commit {
     struct journal *journal;
     const char *path;                         /* of the output, for messages */
-    int fds[STORE_OPEN_FILES + APPEND_FILES]; /* [fd_count], owned: the store may close its own meanwhile */
+    int fds[STORE_OPEN_FILES + APPEND_FILES]; /* [fd_count] duplicates, owned: the store may close its own meanwhile */
     unsigned fd_count;
     bool checkpointed;
     struct checkpoint checkpoint;
@@ -670,8 +667,7 @@ static enum status commit_all(struct job *job, struct err *err)
     TRY(begin(job, err));
     return end(thread_pool_wait(job->commits), err);
 }
-/* Finishing: rows in input order once their window is complete; then a checkpoint, so that their window is never needed
- * again. */
+/* --- Finishing: once a window is complete its rows are given out in input order, and a checkpoint follows. --- */
 
 static void put_id(struct buffer *to, const struct document *document)
 {
@@ -681,7 +677,7 @@ static void put_id(struct buffer *to, const struct document *document)
         buffer_format(to, "%llu", (unsigned long long)document->number);
 }
 
-/* What a retry has to know of the row stands in front. */
+/* What a retry needs comes first: see parse_failure. */
 static void put_failure(struct buffer *to, const struct output_row *row, bool chunks)
 {
     const struct document *document = row->document;
@@ -718,7 +714,7 @@ static void put_floats(struct buffer *to, const float *vector, uint32_t dim)
     to->length += (size_t)(at - begin);
 }
 
-/* A row of the JSON lines; `vector` NULL: it failed. */
+/* A row of JSON Lines; `vector` NULL: it failed. */
 static void put_line(const struct job *job, struct buffer *to, const struct output_row *row, const float *vector)
 {
     if (!job->options->arrays) {
@@ -741,7 +737,7 @@ static void put_line(const struct job *job, struct buffer *to, const struct outp
     buffer_string(to, "\n");
 }
 
-/* Gives a duplicate the vector of its origin, or its failure. */
+/* Gives a duplicate the vector, or the failure, of its origin. */
 static enum status copy(struct job *job, struct lookahead *window, struct output_row *row, struct err *err)
 {
     struct dedup_entry known = dedup_find(job->dedup, row->hash);
@@ -754,7 +750,7 @@ static enum status copy(struct job *job, struct lookahead *window, struct output
     job->progress.copied++;
     row->here = true;
     uint32_t dim = job->options->dim;
-    uint64_t at = row->origin - window->rows[0].number; /* beyond all of them if it is in an earlier window */
+    uint64_t at = row->origin - window->rows[0].number; /* not below row_count if it is in an earlier window */
     const struct output_row *origin = at < window->row_count ? &window->rows[at] : NULL;
     if (origin == NULL || origin->number != row->origin || !origin->here)
         return store_get(job->store, row->origin, lookahead_vector(window, row, dim), err);
@@ -815,7 +811,7 @@ static enum status finish_row(struct job *job, struct lookahead *window, struct 
     return put_lines(job, window, row, err);
 }
 
-/* Everything up to here is written; with the next commit it becomes durable, and the checkpoint says so. */
+/* Everything up to here is written; the next commit makes it durable and writes this checkpoint. */
 static enum status put_checkpoint(struct job *job, struct err *err)
 {
     for (int i = 0; i < APPEND_FILES; i++) {
@@ -888,7 +884,7 @@ static enum status end_job(struct job *job, struct err *err)
     TRY(patch_documents(job, err));
     if (job->journal == NULL)
         return STATUS_OK;
-    TRY(put_checkpoint(job, err)); /* of a job without rows */
+    TRY(put_checkpoint(job, err)); /* also of a job without rows */
     TRY(commit_all(job, err));
     if (job->at.failed == 0 && unlink(job->options->output->failures) != 0)
         return err_set_errno(err, "cannot remove %s", job->options->output->failures);
@@ -957,7 +953,7 @@ static enum status step(struct job *job, bool *worked, struct err *err)
     return read_documents(job, worked, err);
 }
 
-/* Until a thread has something for us, or it is time to report. */
+/* Waits until a thread has something for us, or it is time to report. */
 static void wait_for_threads(const struct job *job)
 {
     uint64_t count;
@@ -985,8 +981,8 @@ static enum status run(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-/* After an error: the executor gives back what it has, so that nobody looks at the job's memory any more; what can be
- * kept of it is kept. */
+/* After an error: waits until the executor has returned all batches, because they point into the job's memory, and
+ * keeps what can be kept. */
 static void drain(struct job *job)
 {
     struct err ignored;
@@ -1004,7 +1000,7 @@ static void drain(struct job *job)
             wait_for_threads(job);
     }
     enum status kept = storing ? commit_all(job, &ignored) : STATUS_OK;
-    (void)kept; /* what is not will be computed again */
+    (void)kept; /* what is lost is computed again */
 }
 
 static enum status run_all(struct job *job, struct job_result *result, struct err *err)
@@ -1028,8 +1024,7 @@ static enum status run_all(struct job *job, struct job_result *result, struct er
     return result->finished && job->retry != NULL ? source_next(job->source, &job->ahead, &job->grown, err) : STATUS_OK;
 }
 
-/* One pass over the input. `*grown`: failed rows were tried again, and there is more behind the input that they are of.
- */
+/* One pass over the input. `*grown`: it retried failed rows, and the input has grown since. */
 static enum status run_pass(const struct job_options *options, bool tries_failed, struct job_result *result,
                             bool *grown, struct err *err)
 {
@@ -1066,7 +1061,7 @@ enum status job_run(const struct job_options *options, struct job_result *result
     bool grown;
     TRY(run_pass(options, true, result, &grown, err));
     if (grown && reads_standard_input(&options->source)) {
-        result->finished = false; /* it cannot be read twice: the next run goes on */
+        result->finished = false; /* it cannot be read twice; the next run resumes */
         return STATUS_OK;
     }
     return grown ? run_pass(options, false, result, &grown, err) : STATUS_OK;

@@ -1,9 +1,9 @@
-/* A bulk job: files of texts in, files of vectors out. The whole line, from one thread:
+/* A bulk job: files of texts in, files of vectors out. One thread drives the whole pipeline:
  *
- *     source ► doc batches ► (prep threads) ► window ► executor ► store ► tails ► checkpoint
+ *     source ► doc batches ► (prep threads) ► window ► executor ► store ► append files ► checkpoint
  *
- * Nothing is lost and nothing is computed twice when it is interrupted, whenever that is: see bulk/journal.h. Memory
- * does not grow with the input, but for what bulk/dedup.h keeps, which is bounded. */
+ * An interruption at any moment loses nothing, and nothing durable is computed twice: see bulk/journal.h. Memory does
+ * not grow with the input; the table of known texts (bulk/dedup.h) is bounded. */
 #ifndef BULK_JOB_H
 #define BULK_JOB_H
 
@@ -12,30 +12,30 @@
 #include "bulk/output/files.h"
 #include "bulk/output/store.h"
 
-/* What it is at: reading again what an earlier run has done, new rows, or the end. */
+/* Rereading what an earlier run has done; computing new rows; ending the files. */
 enum job_phase { JOB_CHECKING, JOB_COMPUTING, JOB_FINISHING };
 
-/* How far it is. */
+/* How far a job is. */
 struct job_progress {
     enum job_phase phase;
-    uint64_t rows; /* that have their vector, or never will */
-    uint64_t here; /* of them, since this process began */
+    uint64_t rows; /* with a vector, or without one for good */
+    uint64_t here; /* of these, in this process */
     uint64_t failed, copied, computed, tokens;
     uint64_t documents;
-    uint64_t too_large; /* batches that came back for want of memory */
-    double share;       /* of the input that is done, 0 to 1; negative when nobody knows */
+    uint64_t too_large; /* batches that did not fit into memory */
+    double share;       /* of the input that is done, 0 to 1; negative: unknown */
 };
 
-/* What is to be done, and how. All pointers must outlive the job. */
+/* What to do, and how. All pointers must outlive the job. */
 struct job_options {
     struct source_options source;
     struct preparer preparer;
     unsigned prep_threads;
     struct executor *executor;
-    int wake_fd; /* an eventfd: the executor's, and the prep threads' */
+    int wake_fd; /* an eventfd that the executor and the prep threads write */
 
     uint32_t dim;
-    bool normalize;      /* what several chunks give together */
+    bool normalize;      /* the mean of several chunks */
     uint32_t look_ahead; /* rows that are sorted together */
     uint32_t batch_tokens, batch_rows;
 
@@ -43,29 +43,29 @@ struct job_options {
     enum element element;
     uint64_t shard_rows;
     bool arrays;    /* JSON lines are bare arrays of numbers */
-    bool plain;     /* no journal: from the beginning to the end, or nothing. Always so to standard output */
-    bool overwrite; /* what an earlier job left is deleted first */
-    bool ids;       /* ids are written to a file of their own */
+    bool plain;     /* no journal, cannot be resumed; always so for standard output */
+    bool overwrite; /* delete first what an earlier job left */
+    bool ids;       /* write ids to a file of their own */
     bool strict;    /* the first failed row ends the job */
 
-    const char *terms; /* "key=value" lines: what another run of the same job must agree on */
+    const char *terms; /* "key=value" lines: what every run of the same job must agree on */
     const char *facts; /* JSON members for the manifest: "model":{…},"dim":384 */
-    void (*report)(void *context, const struct job_progress *progress); /* called some times a second; may be NULL */
+    void (*report)(void *context, const struct job_progress *progress); /* called a few times a second; may be NULL */
     void *context;
-    const volatile sig_atomic_t *stop; /* once it is not 0, the job stops as soon as it can be gone on with */
+    const volatile sig_atomic_t *stop; /* once it is not 0, the job stops where it can be resumed */
 };
 
-/* What became of it. */
+/* How a job ended. */
 struct job_result {
     struct job_progress progress;
-    bool finished; /* otherwise it was stopped */
-    bool before;   /* it had been finished before: nothing was done */
+    bool finished; /* else it was stopped */
+    bool before;   /* it was finished before: nothing was done */
 };
 
-/* Runs the job, or goes on with it. The rows of a finished job that had failed are tried again, and what has come
- * behind its input is added. `*result` is filled in any case. Errors: STATUS_BAD_INPUT (the options, or an input that
- * is broken or has changed), STATUS_UNAVAILABLE (another process works on it), those of source_next, the executor and
- * the files; whatever was complete is kept. */
+/* Runs or resumes the job. On a finished job it retries failed rows and adds what was appended to the input. `*result`
+ * is filled in any case. Errors: STATUS_BAD_INPUT (the options, or an input that is broken or has changed),
+ * STATUS_UNAVAILABLE (another process works on it), those of source_next, the executor and the files; what was complete
+ * is kept. */
 MUST_CHECK enum status job_run(const struct job_options *options, struct job_result *result, struct err *err);
 
 #endif

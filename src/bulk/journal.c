@@ -1,4 +1,4 @@
-/* All numbers little-endian. A record: u32 kind, u32 bytes of content, u64 XXH3 of both and the content, content. */
+/* A record: u32 kind, u32 length of the content, u64 XXH3 of both and the content, the content. Little-endian. */
 #include "bulk/journal.h"
 
 #include <errno.h>
@@ -31,9 +31,9 @@ struct journal {
     int fd;
     const char *path;
     struct buffer out;          /* records that are not written yet */
-    struct buffer done, sealed; /* rows: that were added, and those that are to be written */
+    struct buffer done, sealed; /* rows that were added, and rows to be written */
     uint64_t length;            /* of the file */
-    bool torn;                  /* the last append left part of a record behind; it is cut off first */
+    bool torn;                  /* the file may end with part of a record, which is cut off before the next append */
 };
 
 static void put_number(struct buffer *to, uint64_t value, int bytes)
@@ -99,7 +99,7 @@ struct done journal_done(const struct journal_record *record, size_t number)
     return (struct done){get_number(at, 8), {get_number(at + 8, 8), get_number(at + 16, 8)}};
 }
 
-/* Gives all whole records of a buffer to `seen` and takes them off. */
+/* Passes the complete records of a buffer to `seen` and consumes them. */
 static enum status see_records(struct buffer *buffer, uint64_t *length,
                                enum status (*seen)(void *context, const struct journal_record *record, struct err *err),
                                void *context, struct err *err)
@@ -139,7 +139,7 @@ static enum status replay(struct journal *journal,
             status = see_records(&buffer, &journal->length, seen, context, err);
     }
     buffer_free(&buffer);
-    journal->torn = true; /* whatever lies behind the last good record */
+    journal->torn = true; /* anything may follow the last good record */
     return status;
 }
 
@@ -188,7 +188,7 @@ static void put_record(struct buffer *to, enum journal_kind kind, const char *co
     buffer_append(to, content, length);
 }
 
-/* Appends what is in `out`. After a failure the file may hold part of it: the next time that is cut off. */
+/* Appends `out` to the file. */
 static enum status append(struct journal *journal, struct err *err)
 {
     if (!buffer_ok(&journal->out))
@@ -256,7 +256,7 @@ enum status journal_seal(struct journal *journal, struct err *err)
 {
     if (!buffer_ok(&journal->done))
         return err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
-    buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* usually the first */
+    buffer_append(&journal->sealed, journal->done.data, journal->done.length); /* usually to nothing */
     journal->done.length = 0;
     return buffer_ok(&journal->sealed) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the journal");
 }
@@ -276,7 +276,7 @@ enum status journal_write(struct journal *journal, const struct checkpoint *chec
     return STATUS_OK;
 }
 
-/* JSON for people and programs; only what a later run needs is read back. */
+/* --- The manifest: JSON for people and programs; only what a later run needs is read back. --- */
 
 enum { MANIFEST_MAX_BYTES = 64 << 20, SHA256_HEX_BYTES = 2 * EVP_MAX_MD_SIZE + 1 };
 

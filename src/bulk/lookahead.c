@@ -27,7 +27,7 @@ static uint32_t count_rows(const struct lookahead *window, bool chunks)
     return rows;
 }
 
-/* One row: `count` pieces from `first` on; none of a failed document. */
+/* Adds a row of `count` pieces; a failed document has none. */
 static void add_row(struct lookahead *window, uint64_t number, const struct document *document, uint32_t chunk,
                     struct piece *first, uint32_t count)
 {
@@ -72,7 +72,7 @@ enum status lookahead_make_rows(struct lookahead *window, uint64_t first_row, en
 /* A piece while it is sorted. */
 struct weighed {
     struct piece *piece;
-    uint32_t weight, at; /* at: as it was read */
+    uint32_t weight, at; /* at: the place in reading order */
 };
 
 static uint32_t weight(const struct piece *piece)
@@ -100,7 +100,7 @@ static enum status make_room(struct lookahead *window, uint32_t pieces, uint32_t
     return STATUS_OK;
 }
 
-/* Where the vectors of a row's pieces go. */
+/* Gives a row's pieces their places for vectors. */
 static enum status place(struct lookahead *window, struct output_row *row, uint32_t dim, struct err *err)
 {
     bool several = row->piece_count > 1;
@@ -219,7 +219,8 @@ void lookahead_free(struct lookahead *window)
     free(window->vectors);
 }
 
-/* Room is made once, before the first document, so that pointers into it stay true. */
+/* --- Batches of documents. Their memory is reserved before the first document, so that pointers into it stay valid.
+ * --- */
 
 struct doc_batch *doc_batch_new(void)
 {
@@ -295,7 +296,7 @@ static struct piece *add_piece(struct doc_batch *docs)
     return piece;
 }
 
-/* Token ids go behind those of the pieces before; where they lie is said in the end, when they move no more. */
+/* Appends token ids to those of earlier pieces. Pointers to them are set at the end, when they no longer move. */
 static enum status tokenize(struct doc_batch *docs, const struct preparer *preparer, struct piece *piece,
                             struct buffer *scratch, struct err *err)
 {
@@ -368,11 +369,11 @@ void doc_batch_prepare(struct doc_batch *docs, const struct preparer *preparer, 
     }
 }
 
-/* A text is cut into words, each with its number of tokens and whether a sentence ends with it; chunks are runs of
- * words.
+/* --- Chunks. A text is split into words, each with its number of tokens and whether it ends a sentence; chunks are
+ * runs of words.
  *
- * That the tokens of words add up to those of their run is true where the tokenizer splits at white space first, as
- * BERT's does; any other one would have its chunks truncated at the model's limit as all texts are. */
+ * The tokens of words add up to those of their run if the tokenizer splits at white space first, as BERT's does; with
+ * any other the model's limit would truncate chunks, as it does all texts. --- */
 
 struct word {
     size_t begin, end;
@@ -435,14 +436,14 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
 }
 
-/* The full stops of Chinese and Japanese, behind which no space stands: U+3002, U+FF01, U+FF1F. */
+/* Full stops of Chinese and Japanese, which no space follows: U+3002, U+FF01, U+FF1F. */
 static bool is_wide_stop(const char *text, size_t left)
 {
     return left >= 3 && (memcmp(text, "\xe3\x80\x82", 3) == 0 || memcmp(text, "\xef\xbc\x81", 3) == 0 ||
                          memcmp(text, "\xef\xbc\x9f", 3) == 0);
 }
 
-/* Whether a word ends a sentence: a stop, perhaps with quotes or brackets behind it; or an empty line follows. */
+/* Whether a word ends a sentence: with a stop, perhaps before quotes or brackets, or before an empty line. */
 static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
 {
     const char *text = cutter->text;
@@ -455,7 +456,7 @@ static bool ends_sentence(const struct cutter *cutter, size_t begin, size_t end)
     return stop || feeds >= 2 || (end - begin >= 3 && is_wide_stop(text + end - 3, 3));
 }
 
-/* Adds a run without space; one that is too long for a chunk in halves. */
+/* Adds a run without space; halves it if it is too long for a chunk. */
 static enum status add_word(struct cutter *cutter, size_t begin, size_t end, struct err *err)
 {
     struct word word = {.begin = begin, .end = end};
@@ -490,7 +491,7 @@ static enum status find_words(struct cutter *cutter, struct err *err)
     return STATUS_OK;
 }
 
-/* The end of the chunk that begins with word `first`: behind its last sentence if that fills half of it. */
+/* The end of the chunk that begins with word `first`: the end of its last sentence if that fills half of it. */
 static size_t find_end(const struct cutter *cutter, const struct word *words, size_t count, size_t first)
 {
     uint32_t tokens = 0;
@@ -503,7 +504,7 @@ static size_t find_end(const struct cutter *cutter, const struct word *words, si
     return at < count && sentence > first ? sentence : at;
 }
 
-/* Where the next chunk begins: as many words before the end of the last one as the overlap holds. */
+/* The first word of the next chunk: as many words before `end` as the overlap holds. */
 static size_t step_back(const struct cutter *cutter, const struct word *words, size_t first, size_t end)
 {
     uint32_t tokens = 0;

@@ -1,5 +1,5 @@
-/* Going on: what an earlier run of the same command has left is found, checked and taken up. The input is read again up
- * to the checkpoint, so that one that has changed is noticed whatever its date says; that costs no computing. */
+/* Finds, checks and resumes what an earlier run of the same command left. The input is read again up to the checkpoint,
+ * without computing, so that a change is noticed whatever the file's date says. */
 #include "bulk/resume.h"
 
 #include <errno.h>
@@ -16,7 +16,6 @@
 #include "bulk/journal.h"
 #include "bulk/output/npy.h"
 
-/* A document that failed counts as failed, whatever its bytes are: it has no vector that they could be wrong for. */
 void job_digest_add(XXH3_state_t *digest, const struct document *document)
 {
     bool good = document->code == ROW_OK;
@@ -34,40 +33,39 @@ struct hash job_digest_now(const struct job *job)
     return (struct hash){hash.low64, hash.high64};
 }
 
-/* Once more for the rows that failed in a finished job: their documents may have been mended meanwhile; all others must
- * be what they were.
+/* --- Retrying the failed rows of a finished job. Their documents may have been mended meanwhile; all others must be
+ * unchanged.
  *
- * There is no journal: until the new manifest is there, the old one and the old list of failures stand, and a retry
- * that was interrupted begins again. Matrices are written in place; files of lines are copied, with other lines where
- * rows were computed, and take the old ones' names in the end. The list of failures does so last, behind the manifest.
- */
+ * There is no journal: until the new manifest is written, the old one and the old list of failures are valid, and an
+ * interrupted retry begins again. Matrices are written in place; files of lines are copied with new lines where rows
+ * were computed, and then renamed. The list of failures is renamed last, after the manifest. --- */
 
 enum { LINE_MAX_BYTES = 1 << 30 };
 
-/* A file of a line for each row, on its way to a new one. */
+/* A file with a line per row, on its way to a new one. */
 struct splice {
     struct reader old;
     char *path, *new_path;
-    uint64_t row; /* whose line is the next one of `old` */
+    uint64_t row; /* whose line is next in `old` */
     bool open;
 };
 
 /* A row of the list of failures. */
 struct listed {
-    uint64_t row; /* UINT64_MAX: there is no more */
+    uint64_t row; /* UINT64_MAX: the end of the list */
     uint64_t document, chunk;
-    bool unread; /* it failed because of what was read: then its bytes may have changed */
+    bool unread; /* it failed when it was read: its bytes may have changed */
 };
 
 struct retry {
     struct reader list; /* of failures */
     struct listed next;
-    struct buffer wanted; /* struct listed: of documents with chunks that were read, and not made rows of yet */
+    struct buffer wanted; /* struct listed: failed chunks whose documents were read but not made into rows yet */
     size_t wanted_at;
-    uint64_t alone; /* the last document that had one row because it was unread, plus 1; 0: none */
+    uint64_t alone; /* 1 + the last document that had a single row because it was unread; 0: none */
     struct splice splices[APPEND_FILES];
     char *new_list;
-    XXH3_state_t *digest; /* of what the input is now */
+    XXH3_state_t *digest; /* of the input as it is now */
     struct checkpoint before;
 };
 
@@ -80,7 +78,7 @@ static char *with_ending(const char *path)
     return text.data;
 }
 
-/* Reads `name` and a number off the front of a line. */
+/* Parses `name` and a number at the front of a line. */
 static bool take_number(const char **at, const char *end, const char *name, uint64_t *out)
 {
     char number[24] = "";
@@ -93,7 +91,7 @@ static bool take_number(const char **at, const char *end, const char *name, uint
     return digits > 0;
 }
 
-/* The beginning of a line that put_failure has written, and its code: {"row":12,...,"code":"bad_utf8",... */
+/* Parses a line that put_failure wrote: {"row":12,...,"code":"bad_utf8",... */
 static bool parse_failure(const struct record *line, bool chunks, struct listed *out)
 {
     const char *at = line->bytes, *end = line->bytes + line->length;
@@ -141,7 +139,7 @@ static enum status splice_open(struct job *job, int number, const char *path, st
     return append_file_open(&job->files[number], splice->new_path, 0, err);
 }
 
-/* Copies the lines up to that of `row`. */
+/* Copies the lines before that of `row`. */
 static enum status splice_to(struct job *job, int number, uint64_t row, struct err *err)
 {
     struct splice *splice = &job->retry->splices[number];
@@ -190,7 +188,7 @@ static enum status settle_list(const struct output *output, uint64_t failed, str
     if (new_list == NULL)
         return err_set(err, STATUS_NO_MEMORY, "no memory for the names of the output");
     bool there = stat(new_list, &info) == 0;
-    /* A list that was not written to its end is shorter than the one that stands; if it is not, both say the same. */
+    /* A list that was not written to its end is shorter; one of full length says what the manifest says. */
     if (there && count_lines(new_list) == failed) {
         if (failed > 0 && rename(new_list, output->failures) != 0)
             status = err_set_errno(err, "cannot write %s", output->failures);
@@ -268,7 +266,7 @@ enum status job_retry_wants(struct job *job, struct document *document, bool *wa
     return buffer_ok(&retry->wanted) ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory to retry");
 }
 
-/* The next row of the list that a row may be; NULL: there is none. */
+/* The next listed row that is to be retried, or NULL. */
 static const struct listed *next_wanted(struct retry *retry)
 {
     if (retry->wanted_at * sizeof(struct listed) == retry->wanted.length)
@@ -298,7 +296,7 @@ enum status job_retry_row(struct job *job, struct output_row *row, struct err *e
     return STATUS_OK;
 }
 
-/* Everything was read: whether the rows that had not failed are what they were. */
+/* Checks, once everything was read, that the documents that had not failed are unchanged. */
 static enum status check_input(struct job *job, struct err *err)
 {
     const struct checkpoint *before = &job->retry->before;
@@ -368,7 +366,7 @@ static enum status remove_shards(const char *folder, struct err *err)
     return status;
 }
 
-/* The manifest goes first: without it nothing counts as finished. */
+/* The manifest goes first: without it the job does not count as finished. */
 static enum status remove_all(const struct output *output, struct err *err)
 {
     const char *const files[] = {output->manifest, output->journal,   output->scratch,
@@ -382,7 +380,7 @@ static enum status remove_all(const struct output *output, struct err *err)
     return exists(output->path) ? remove_shards(output->path, err) : STATUS_OK;
 }
 
-/* The output's own folder may be a link to one. */
+/* The output folder may be a link to one. */
 static enum status make_folder(const char *path, struct err *err)
 {
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
@@ -405,7 +403,7 @@ static bool is_there(const struct output *output)
     return exists(first_file(output, room));
 }
 
-/* Something of another's must not be overwritten. */
+/* Does not overwrite files that no job of this kind left. */
 static enum status check_free(const struct output *output, struct err *err)
 {
     char room[PATH_MAX];
@@ -416,7 +414,7 @@ static enum status check_free(const struct output *output, struct err *err)
                    first_file(output, room));
 }
 
-/* Reads the documents of an earlier run again, without computing anything: they must be the same. */
+/* Rereads the documents of an earlier run without computing: they must be the same. */
 static enum status skip(struct job *job, uint64_t documents, struct hash digest, struct err *err)
 {
     job->progress.phase = JOB_CHECKING;
@@ -442,7 +440,7 @@ static enum status skip(struct job *job, uint64_t documents, struct hash digest,
                    (unsigned long long)documents);
 }
 
-/* The files of the output that only grow; NULL for those that this job does not have. */
+/* NULL for files that this job does not have. */
 static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
 {
     const struct job_options *options = job->options;
@@ -454,10 +452,10 @@ static void append_paths(const struct job *job, const char *paths[APPEND_FILES])
     paths[APPEND_DOCUMENTS] = job_has_chunks(job) && !lines ? output->documents : NULL;
 }
 
-static enum status see(void *context, const struct journal_record *record, struct err *err);
+static enum status replay_record(void *context, const struct journal_record *record, struct err *err);
 
-/* Vectors of JSON Lines lie in a file of their own until the job is finished: those that are in the lines already are
- * never looked at again, but the file has places for them. */
+/* Until the job is finished, the vectors of JSON Lines are in a scratch file too. Those that the lines already have are
+ * never read again, but keep their places there. */
 static enum status make_scratch(const struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
@@ -474,14 +472,14 @@ static enum status make_scratch(const struct job *job, struct err *err)
     return made ? STATUS_OK : err->status;
 }
 
-/* More has come behind the input of a finished job: it is unfinished again. A journal says how much is complete; once
- * that is durable, the manifest goes. */
+/* The input of a finished job has grown: makes it unfinished again. A journal says how much is complete; once that is
+ * durable, the manifest is removed. */
 static enum status unfinish(struct job *job, struct err *err)
 {
     const struct output *output = job->options->output;
     const char *paths[APPEND_FILES];
     struct journal *journal = NULL;
-    TRY(remove_file(output->journal, err)); /* of a run that was killed just here */
+    TRY(remove_file(output->journal, err)); /* from a run that was killed just here */
     TRY(file_make_folder(output->job, err));
     TRY(make_scratch(job, err));
     append_paths(job, paths);
@@ -489,7 +487,7 @@ static enum status unfinish(struct job *job, struct err *err)
         struct stat info;
         job->at.lengths[i] = paths[i] != NULL && stat(paths[i], &info) == 0 ? (uint64_t)info.st_size : 0;
     }
-    enum status status = journal_open(output->journal, see, job, &journal, err);
+    enum status status = journal_open(output->journal, replay_record, job, &journal, err);
     if (status == STATUS_OK) {
         status = journal_put_terms(journal, job->options->terms, strlen(job->options->terms), err);
     }
@@ -504,8 +502,7 @@ static enum status unfinish(struct job *job, struct err *err)
     return file_sync_folder(output->manifest, err);
 }
 
-/* Whether any row has its vector. If none has, the terms of the job were mistaken perhaps, and others may replace them.
- */
+/* Whether any row has its vector. If none has, the options may have been a mistake, and others may replace them. */
 static bool has_vectors(const struct checkpoint *at)
 {
     return at->computed + at->copied > 0;
@@ -543,8 +540,8 @@ static enum status find_finished(struct job *job, bool *finished, struct err *er
     return status == STATUS_OK && job->grown ? unfinish(job, err) : status;
 }
 
-/* A record of the earlier run. */
-static enum status see(void *context, const struct journal_record *record, struct err *err)
+/* Replays a record of the earlier run. */
+static enum status replay_record(void *context, const struct journal_record *record, struct err *err)
 {
     struct job *job = context;
     if (record->kind == JOURNAL_TERMS) {
@@ -597,7 +594,7 @@ static enum status open_store(struct job *job, struct err *err)
     return store_open(&store, &job->store, err);
 }
 
-/* What is on record must be there: a file that was deleted or cut would have zeros in its place. */
+/* Vectors on record must be there: a file that was deleted or cut would read as zeros. */
 static enum status check_store(struct job *job, struct err *err)
 {
     const struct done *recent = (const struct done *)(const void *)job->recent.data;
@@ -638,7 +635,7 @@ static enum status open_journal(struct job *job, struct err *err)
     if (output->kind == OUTPUT_SHARDS)
         TRY(make_folder(output->path, err));
     TRY(file_make_folder(output->job, err));
-    TRY(journal_open(output->journal, see, job, &job->journal, err));
+    TRY(journal_open(output->journal, replay_record, job, &job->journal, err));
     if (job->terms.length > 0 && terms_differ(job->terms.data, job->terms.length, options->terms, err)) {
         if (has_vectors(&job->at) || job->recent.length > 0)
             return err->status;
@@ -660,7 +657,7 @@ static enum status open_journal(struct job *job, struct err *err)
     return STATUS_OK;
 }
 
-/* What an earlier run has done is done. */
+/* Counts what an earlier run has done. */
 static void restore_progress(struct job *job)
 {
     job->progress.rows = job->at.rows;
@@ -669,7 +666,7 @@ static void restore_progress(struct job *job)
     job->progress.computed = job->at.computed;
 }
 
-/* What is durable in a file is lost when its name is not. */
+/* A durable file is lost if its name is not durable. */
 static enum status sync_names(const struct output *output, struct err *err)
 {
     TRY(file_sync_folder(output->journal, err));

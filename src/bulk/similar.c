@@ -13,7 +13,7 @@
 
 enum { LANES = 8, PIECE_BYTES = 1 << 20 };
 
-/* Sums side by side, which the compiler makes vectors. In f64 no row's square leaves the range. */
+/* Parallel sums that the compiler vectorises, in f64, where no square overflows. */
 typedef float floats __attribute__((vector_size(LANES * sizeof(float))));
 typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
 
@@ -79,7 +79,7 @@ void nearest_add(struct nearest *nearest, const float *rows, uint32_t count)
     }
 }
 
-/* Reads the head of an .npy file, if it is one, and checks that the file has as many bytes as it says. */
+/* Reads the header of an .npy file, if it is one, and checks that the size of the file matches. */
 static enum status read_head(const struct nearest *nearest, FILE *file, const char *path, bool raw, struct npy *npy,
                              struct err *err)
 {

@@ -1,5 +1,5 @@
-/* The rows of a job's vectors that are nearest to one by cosine: all are looked at, so the answer is exact. Files are
- * read and not mapped, so that one that gets shorter is a message and not the end of the process. */
+/* Finds the rows of a job's output that are nearest to a vector by cosine, exactly: it compares all of them. Files are
+ * read, not mapped: one that shrinks meanwhile is an error, not a crash. */
 #ifndef BULK_SIMILAR_H
 #define BULK_SIMILAR_H
 
@@ -7,20 +7,20 @@
 
 #include "bulk/output/files.h"
 
-/* A row, and how near it is. */
+/* A row and its similarity. */
 struct near_row {
     uint64_t row;
     float cosine; /* -1 to 1, but for rounding */
 };
 
-/* A search, and what it has found so far. */
+/* A search and its results so far. */
 struct nearest {
     const float *query; /* [dim] */
     uint32_t dim, most;
     double length;         /* of the query */
     struct near_row *rows; /* [most], the nearest first; of equal ones the first in the files */
     uint32_t count;
-    uint64_t seen, skipped; /* rows that were looked at; of them those without a direction: not-a-number, zeros */
+    uint64_t seen, skipped; /* rows compared; of these, rows without a direction: NaN or zeros */
 };
 
 /* Begins a search for the `most` nearest. Shapes: query [dim] f32, must outlive it. Owns: the caller frees
@@ -28,12 +28,12 @@ struct nearest {
 MUST_CHECK enum status nearest_open(struct nearest *nearest, const float *query, uint32_t dim, uint32_t most,
                                     struct err *err);
 
-/* Looks at the next rows. Shapes: rows [count, dim] f32. */
+/* Compares the next rows. Shapes: rows [count, dim] f32. */
 void nearest_add(struct nearest *nearest, const float *rows, uint32_t count);
 
-/* Looks at all rows of FILE.npy, FILE.f32 or a folder of .npy files, a mebibyte at a time. Errors: STATUS_NOT_FOUND,
+/* Compares all rows of FILE.npy, FILE.f32 or a folder of .npy files, a mebibyte at a time. Errors: STATUS_NOT_FOUND,
  * STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY; STATUS_BAD_INPUT naming the file: not an .npy, not f32 or f16 in rows of
- * `dim`, a size that does not fit its head, a job that has not finished. */
+ * `dim`, a size that does not match its header, a job that has not finished. */
 MUST_CHECK enum status nearest_read(struct nearest *nearest, const struct output *output, struct err *err);
 
 #endif
