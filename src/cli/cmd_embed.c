@@ -1,7 +1,7 @@
-/* Files of texts to vectors: on this machine, or with --redis through the workers of a queue.
+/* Turns files of texts into vectors, on this machine or, with --redis, through the workers of a queue.
  *
- * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines of text, where the first
- * bad one ends it. */
+ * With INPUT operands it is a job that can be resumed; with --input it is one pass over lines, which the first bad line
+ * ends. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ enum progress_style {
 struct progress {
     enum progress_style style;
     uint64_t started_ns, shown_ns;
-    uint64_t computing_ns; /* since when rows are computed */
-    uint64_t tokens;       /* that had been computed by then, in an earlier run */
+    uint64_t computing_ns; /* when computing began */
+    uint64_t tokens;       /* computed by then, in an earlier run */
 };
 
 /* The command's own options. */
@@ -49,7 +49,7 @@ struct embed_options {
     int64_t shard_rows, max_text_bytes, look_ahead;
 };
 
-/* What the options say, checked and taken apart, before a model is opened. */
+/* The options as a job, parsed and checked before a model is opened. */
 struct embed_job {
     const struct embed_options *options;
     char *standard[1]; /* the operand of --input */
@@ -59,10 +59,10 @@ struct embed_job {
     struct buffer terms, facts;
 };
 
-/* Rows failed, but the job is finished. */
+/* The job is finished, but rows failed. */
 enum { EXIT_ROWS_FAILED = 1 };
 
-/* A CPU gains nothing from larger batches, and threads that end at different times wait for less at the end. */
+/* A CPU gains nothing from larger batches, and with small ones threads end at about the same time. */
 enum { CPU_BATCH_TOKENS = 1024, BATCHES_PER_THREAD = 16, PREP_THREADS_MAX = 8 };
 
 static const char *const dtypes[] = {"f32", "f16", NULL};
@@ -160,7 +160,7 @@ static void embed_job_close(struct embed_job *job)
     buffer_free(&job->facts);
 }
 
-/* A term is a line: values are written as JSON, so that a line feed in one is none. */
+/* A term is a line; values are JSON strings, which have no line feeds. */
 static void put_term(struct buffer *to, const char *key, const char *value)
 {
     buffer_format(to, "%s=", key);
@@ -169,10 +169,10 @@ static void put_term(struct buffer *to, const char *key, const char *value)
     buffer_string(to, "\n");
 }
 
-/* What the vectors depend on, beside the texts. */
+/* What the vectors depend on besides the texts. */
 struct vector_terms {
     const char *model_id, *precision, *prompt;
-    uint32_t dim, max_tokens; /* max_tokens 0: not known */
+    uint32_t dim, max_tokens; /* max_tokens 0: unknown */
 };
 
 static void put_terms(struct embed_job *job, const struct vector_terms *terms)
@@ -221,7 +221,7 @@ static enum status put_facts(struct embed_job *job, const struct remote_facts *o
     return STATUS_OK;
 }
 
-/* Adds what is known once model and engine are open; terms and facts are then complete. */
+/* Completes terms and facts once model and engine are open. */
 static enum status embed_job_model(struct embed_job *job, const struct model *model, const char *precision,
                                    struct err *err)
 {
@@ -237,7 +237,7 @@ static enum status embed_job_model(struct embed_job *job, const struct model *mo
     return put_facts(job, &facts, err);
 }
 
-/* The same for a queue: the terms of a local job, as far as a queue tells them. `model` cuts chunks; may be NULL. */
+/* Likewise for a queue: the terms of a local job, as far as a queue tells them. `model` cuts chunks; may be NULL. */
 static enum status embed_job_queue(struct embed_job *job, const struct remote_facts *facts, const struct config *config,
                                    const struct model *model, struct err *err)
 {
@@ -252,12 +252,12 @@ static enum status embed_job_queue(struct embed_job *job, const struct remote_fa
     return put_facts(job, facts, err);
 }
 
-/* A number for the ids of its requests: of this machine, folder, output and terms. */
+/* A number for the ids of its requests, made of machine, folder, output and terms. */
 static uint64_t embed_job_number(const struct embed_job *job)
 {
     char host[256] = "", folder[PATH_MAX] = "", where[PATH_MAX + 1024];
     struct stat info = {0};
-    long process = job->job.plain ? (long)getpid() : 0; /* no journal keeps two of them apart */
+    long process = job->job.plain ? (long)getpid() : 0; /* no lock keeps two of them apart */
     gethostname(host, sizeof host - 1);
     if (getcwd(folder, sizeof folder) == NULL || stat(".", &info) != 0)
         folder[0] = '\0';
@@ -272,12 +272,12 @@ enum { BAR = 30 };
 
 static const char *const phases[] = {"checking", "computing", "finishing"};
 
-/* What is shown, whatever the style. */
+/* The figures that every style shows. */
 struct figures {
-    double seconds, rows_per_s, tokens_per_s, left_s; /* left_s negative: nobody knows */
+    double seconds, rows_per_s, tokens_per_s, left_s; /* left_s negative: unknown */
 };
 
-/* `quiet`: without a terminal nothing is shown. */
+/* `quiet`: show nothing without a terminal. */
 static void progress_start(struct progress *progress, enum progress_style style, bool quiet)
 {
     bool terminal = isatty(STDERR_FILENO) == 1;
@@ -358,7 +358,7 @@ static uint64_t interval_ns(enum progress_style style)
     return style == PROGRESS_BAR ? 0 : style == PROGRESS_JSON ? NS_PER_S : 10 * NS_PER_S;
 }
 
-/* A bar ten times a second, JSON once, a line every ten seconds. */
+/* Shows a bar ten times a second, JSON once a second, or a line every ten seconds. */
 static void progress_show(void *context, const struct job_progress *now)
 {
     struct progress *progress = context;
@@ -375,7 +375,7 @@ static void progress_show(void *context, const struct job_progress *now)
         print_line(now, figures);
 }
 
-/* The bar once more, or what became of it all. */
+/* Shows the end. */
 static void progress_end(struct progress *progress, const struct job_result *result)
 {
     const struct job_progress *end = &result->progress;
@@ -391,7 +391,7 @@ static void progress_end(struct progress *progress, const struct job_result *res
 
 /* --- The command --- */
 
-/* What a job says in the end, unless a bar or JSON has said it. */
+/* Prints the result of a job, unless JSON has said it. */
 static void summarize(const struct embed_job *job, const struct job_result *result, enum progress_style style)
 {
     const struct job_progress *end = &result->progress;
@@ -430,7 +430,7 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
     return code;
 }
 
-/* GPUs do gain. */
+/* Batches for GPUs are as large as the daemon's. */
 static struct batch_size batch_size(const struct config *config, const struct engine *engine)
 {
     struct batch_size size = devices_batch_size(config, engine);
@@ -440,7 +440,7 @@ static struct batch_size batch_size(const struct config *config, const struct en
     return size;
 }
 
-/* With the executor that is open. */
+/* Runs the job on the open executor. */
 static enum status run_job(struct embed_job *job, struct job_result *result, const struct config *config,
                            struct err *err)
 {
@@ -510,7 +510,7 @@ static enum status run_through_queue(struct embed_job *job, struct job_result *r
     queue->job = embed_job_number(job);
     job->job.batch_rows = REMOTE_BATCH_ROWS;
     job->job.batch_tokens = REMOTE_BATCH_BYTES; /* without token ids a text weighs its bytes */
-    /* Who waits for an answer may be on this machine, too. */
+    /* Clients that wait for replies may be on this machine, too. */
     priority_background();
     TRY(remote_open(queue, &job->job.executor, err));
     enum status status = run_job(job, result, config, err);
@@ -547,13 +547,13 @@ static enum status embed_through_queue(struct embed_job *job, struct job_result 
     return status;
 }
 
-/* Only the flag asks for it: a configuration that names a Redis for the daemon does not move a job there. */
+/* Only the flag counts: a configuration that names the daemon's Redis does not send jobs there. */
 static bool is_for_queue(const struct config *config)
 {
     return config_source_of(config, "redis") == SOURCE_FLAG;
 }
 
-/* Flags that would mean nothing: what computes is the workers' business, or there is no queue. */
+/* Refuses flags without effect: settings of the workers, or a queue without --redis. */
 static enum status check_flags(const struct embed_job *job, const struct config *config, struct err *err)
 {
     static const char *const workers[] = {"precision", "pooling",       "max_tokens", "backend",

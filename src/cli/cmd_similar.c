@@ -1,4 +1,4 @@
-/* The texts whose vectors are nearest to that of a query. */
+/* Finds the texts whose vectors are nearest to that of a query. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,14 +42,14 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* What is shown beside a row: its document, read from the input. */
+/* The document of a row, read from the input. */
 struct shown {
     uint64_t document;
-    struct buffer text, id; /* the id is JSON; empty where the document's number is its id */
+    struct buffer text, id; /* id: JSON; empty if it is the document's number */
     bool has_text;
 };
 
-/* Everything that a search has open. */
+/* The state of a search. */
 struct search {
     const struct own *own;
     struct output output;
@@ -88,7 +88,7 @@ static enum status open_texts(struct search *search, const struct invocation *in
     return count == 0 ? STATUS_OK : source_open(&options, &search->source, err);
 }
 
-/* Vectors of another model say nothing about this query. */
+/* Refuses vectors of another model. */
 static enum status check_manifest(const struct search *search, uint64_t *documents, struct err *err)
 {
     struct manifest manifest;
@@ -110,7 +110,7 @@ static enum status check_manifest(const struct search *search, uint64_t *documen
     return status;
 }
 
-/* The query's vector, computed as the daemon would: prompt, limit, normalisation. */
+/* Computes the query's vector as the daemon would: prompt, limit, normalisation. */
 static enum status encode(struct search *search, struct engine *engine, struct err *err)
 {
     struct model *model = search->model;
@@ -161,7 +161,7 @@ static enum status compute_query(struct search *search, const struct config *con
     return status;
 }
 
-/* The documents of rows: themselves, unless the output has a file that says which document each is a chunk of. */
+/* Finds the documents of rows: the rows themselves, unless a file of the output says whose chunks they are. */
 static enum status find_documents(struct search *search, bool *chunked, struct err *err)
 {
     const struct nearest *nearest = &search->nearest;
@@ -207,7 +207,7 @@ static enum status keep(struct shown *shown, const struct document *document, st
                                                             : err_set(err, STATUS_NO_MEMORY, "no memory for a text");
 }
 
-/* Reads the input to its end, and keeps what belongs to the rows. `documents`: so many there must be; 0: not known. */
+/* Reads the whole input and keeps the documents of the rows. It must have `documents` of them; 0: unknown. */
 static enum status read_texts(struct search *search, uint64_t documents, struct err *err)
 {
     bool chunked, more = true;
@@ -278,7 +278,7 @@ static void print_json(const struct near_row *row, const struct shown *shown)
     puts("}");
 }
 
-/* A line for people: white space as one blank, and no more of the text than they can look over. */
+/* Prints a line for people: runs of white space as one blank, and only the beginning of the text. */
 static void print_line(const struct near_row *row, struct shown *shown)
 {
     char *text = shown->text.data;

@@ -1,4 +1,4 @@
-/* One state machine finds where a record ends, over bytes that come in pieces; its fields are then cut in place. */
+/* A state machine finds the end of a record in bytes that come in pieces; the fields are then split in place. */
 #include "bulk/input/csv.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static enum status add(struct csv_fields *out, struct value value, struct err *e
     return STATUS_OK;
 }
 
-/* Takes the quotes off a field that begins at `from`, behind the first one; `*at` moves to what ends it. */
+/* Removes the quotes of the field at `*at`, which moves to what ends the field. */
 static struct value unquote(char *content, size_t length, size_t *at)
 {
     char *to = content + *at + 1, *begin = to;

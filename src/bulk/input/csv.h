@@ -1,6 +1,5 @@
-/* Records of CSV and TSV. Source: RFC 4180, and lines may end in a line feed alone.
- *
- * As there, quotes count at the beginning of a field only; inside an unquoted field they are letters like others. */
+/* Records of CSV and TSV. Source: RFC 4180; lines may also end in a line feed alone. As there, a quote counts only at
+ * the beginning of a field; inside an unquoted field it is an ordinary character. */
 #ifndef BULK_INPUT_CSV_H
 #define BULK_INPUT_CSV_H
 
@@ -19,7 +18,7 @@ struct csv_scan {
         CSV_CLOSED, /* behind a quote that may be the closing one */
         CSV_RETURN,
         CSV_DONE,   /* its line end was read */
-        CSV_BROKEN, /* a letter stands behind a closing quote */
+        CSV_BROKEN, /* a character follows a closing quote */
     } state;
     struct csv_position {
         uint64_t line;   /* line feeds of the record before it */
@@ -27,8 +26,7 @@ struct csv_scan {
     } here, quote;       /* quote: where the last quoted field begins */
 };
 
-/* Goes on over the next bytes of a record and returns how many are its: all of them, up to CSV_DONE or CSV_BROKEN.
- * Thread: any. */
+/* Scans the next bytes of a record, up to CSV_DONE or CSV_BROKEN, and returns how many belong to it. Thread: any. */
 size_t csv_scan(struct csv_scan *scan, const char *bytes, size_t length, char separator);
 
 /* The length of a record without its line end. */
@@ -40,7 +38,7 @@ struct csv_fields {
     uint32_t count, room;
 };
 
-/* Cuts the content of a record that is not broken into fields, and takes quotes off in place.
+/* Splits the content of a record that is not broken into fields, and removes quotes in place.
  * Errors: STATUS_NO_MEMORY. Thread: any. */
 MUST_CHECK enum status csv_split(char *content, size_t length, char separator, struct csv_fields *out, struct err *err);
 

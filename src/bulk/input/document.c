@@ -1,4 +1,4 @@
-/* The template is cut into parts once; a text that is one field as it stands is not copied. */
+/* The template is split into parts once; a text that is one plain field is not copied. */
 #include "bulk/input/document.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "bulk/input/json.h"
 
-/* The number of a field; the first time it is named, it is added. */
+/* The number of a field, which is added when it is named for the first time. */
 static enum status add_field(struct recipe *recipe, const char *option, const char *name, size_t length, uint32_t *out,
                              struct err *err)
 {
@@ -39,7 +39,7 @@ static enum status add_part(struct recipe *recipe, struct recipe_part part, stru
     return STATUS_OK;
 }
 
-/* Reads "{name}" at `at`; moves it behind. */
+/* Parses "{name}" and moves `*at` behind it. */
 static enum status add_placeholder(struct recipe *recipe, const char **at, struct err *err)
 {
     const char *end = strchr(*at, '}');
@@ -133,7 +133,7 @@ static void fail(struct recipe_scratch *scratch, struct document *out, enum row_
     buffer_format(&scratch->message, "field \"%s\" %s", field, what);
 }
 
-/* Checks that a value can stand in a text or an id. */
+/* Checks that a value can be a text, a part of one, or an id. */
 static bool check(const struct recipe *recipe, const struct value *values, uint32_t field,
                   struct recipe_scratch *scratch, struct document *out)
 {
@@ -186,7 +186,7 @@ static bool put_text(const struct recipe *recipe, const struct value *values, st
     return true;
 }
 
-/* A value as JSON. */
+/* Appends a value as JSON. */
 static void put_json(struct buffer *to, const struct value *value)
 {
     if (value->kind == VALUE_TEXT)
@@ -232,8 +232,6 @@ enum status recipe_make(const struct recipe *recipe, const struct value *values,
                  buffer_ok(&scratch->message);
     return whole ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a record's fields");
 }
-
-/* One row a code. */
 
 static const struct {
     const char *name, *text;

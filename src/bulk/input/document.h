@@ -1,4 +1,4 @@
-/* Documents: what records of the input give, texts or the reasons why there is none. */
+/* Documents, and the recipe that makes them of records. */
 #ifndef BULK_INPUT_DOCUMENT_H
 #define BULK_INPUT_DOCUMENT_H
 
@@ -13,14 +13,14 @@ struct hash {
     uint64_t low, high;
 };
 
-/* Whether two hashes, and so for all that matters their texts, are the same. */
+/* Whether two hashes, and in effect their texts, are equal. */
 static inline bool hash_equal(struct hash a, struct hash b)
 {
     return a.low == b.low && a.high == b.high;
 }
 
-/* Why a row of a job has no vector. A bad row is a failed row: it is listed, its place is NaN or null, and the job goes
- * on. What ends a job is an enum status instead. The numbers stand in no file. */
+/* Why a row of a job has no vector. A bad row is a failed row: it is listed, its vector is NaN or null, and the job
+ * goes on; what ends a job is an enum status instead. Files do not contain these numbers. */
 enum row_code {
     ROW_OK,
     ROW_UNREADABLE, /* a file of a folder that could not be read */
@@ -34,40 +34,37 @@ enum row_code {
     ROW_NOT_TEXT,
     ROW_NON_FINITE,
     ROW_F16_RANGE,
-    ROW_REFUSED, /* by the queue that computes it */
+    ROW_REFUSED, /* by the queue */
     ROW_CODES,
 };
 
-/* The name that stands in files: "bad_utf8". */
+/* The name in files: "bad_utf8". */
 const char *row_code_name(enum row_code code);
 
-/* A sentence for rows about which nothing more is known: it does not depend on where or when a row failed, so that a
- * job that was interrupted lists the same as one that was not. */
+/* A sentence that depends on the code only, so that an interrupted job lists the same failures as another. */
 const char *row_code_text(enum row_code code);
 
-/* What one record of the input gives, a text or the reason why there is none. All bytes belong to whoever made it; they
- * live as long as that says. */
+/* What one record of the input gives: a text, or the reason why there is none. Its maker owns all bytes. */
 struct document {
     uint64_t number;    /* in the job, from 0 */
-    uint64_t first_row; /* of its chunks; only set where failed rows are tried again, else 0 */
+    uint64_t first_row; /* of its chunks; set only in a retry, else 0 */
     const char *file;
-    uint64_t line; /* where it begins in the file, from 1 */
+    uint64_t line; /* where it begins, from 1 */
 
     const char *text;
     size_t text_bytes;
     const char *id; /* as JSON; NULL: its number is its id */
     size_t id_bytes;
-    const char *kept; /* fields to be passed on, as JSON members: ,"title":"x","year":1 */
+    const char *kept; /* fields to pass on, as JSON members: ,"title":"x","year":1 */
     size_t kept_bytes;
 
     enum row_code code; /* not ROW_OK: it has no text */
     const char *message;
     size_t message_bytes;
-    struct hash hash; /* of the text; in a prepared slice with the job's seed */
+    struct hash hash; /* of the text; in a prepared batch with the job's seed */
 };
 
-/* --- How the fields of a record become a document: one field, or several in a template; an id; fields to pass on. ---
- */
+/* --- The recipe: which fields of a record are the text (one, or several in a template), the id, and passed on. --- */
 
 enum { RECIPE_FIELDS_MAX = 32, RECIPE_PARTS_MAX = 64, RECIPE_DEPTH_MAX = 16 };
 
@@ -79,50 +76,50 @@ struct recipe_options {
     const char *keep; /* "title,meta.year": fields that are passed on */
 };
 
-/* A piece of a template: words, or a field. */
+/* A part of a template: literal text, or a field. */
 struct recipe_part {
     const char *literal; /* [length], or NULL: a field */
     size_t length;
     uint32_t field;
 };
 
-/* What was read from the options: read-only, and for every record the same. */
+/* The parsed options. */
 struct recipe {
-    char *fields[RECIPE_FIELDS_MAX]; /* [field_count] every name once, owned */
+    char *fields[RECIPE_FIELDS_MAX]; /* [field_count] distinct names, owned */
     uint32_t field_count;
     struct recipe_part parts[RECIPE_PARTS_MAX];
     uint32_t part_count;
-    char *literals; /* what the parts point into, owned */
+    char *literals; /* the parts point into it, owned */
     bool has_id;
     uint32_t id;
     uint32_t kept[RECIPE_FIELDS_MAX], kept_count;
 };
 
-/* Reads the options, which need not live on. Owns: the caller ends it with recipe_close, also after an error.
+/* Parses the options, which need not outlive it. Owns: the caller ends it with recipe_close, also after an error.
  * Errors: STATUS_BAD_INPUT naming the option; STATUS_NO_MEMORY. */
 MUST_CHECK enum status recipe_open(struct recipe *recipe, const struct recipe_options *options, struct err *err);
 
 /* Frees the names and leaves an empty recipe. */
 void recipe_close(struct recipe *recipe);
 
-/* What a field of a record is. */
+/* The kind of a field. */
 enum value_kind {
     VALUE_ABSENT,
     VALUE_NULL,
     VALUE_TEXT,   /* the text itself */
-    VALUE_STRING, /* of JSON, without its quotes; one byte more at each side may be read */
+    VALUE_STRING, /* of JSON, between its quotes, which may be read too */
     VALUE_SCALAR, /* a number, true or false, as it is written */
     VALUE_TREE,   /* an object or an array, as it is written */
 };
 
-/* A field of a record, as it stands in its bytes. */
+/* A field of a record, as written in it. */
 struct value {
     enum value_kind kind;
     const char *bytes;
     size_t length;
 };
 
-/* Room for what a document is put together in; used again and again. */
+/* Reusable buffers in which documents are made. */
 struct recipe_scratch {
     struct buffer text, id, kept, message;
 };
@@ -130,7 +127,7 @@ struct recipe_scratch {
 /* Frees the buffers and leaves empty ones. */
 void recipe_scratch_free(struct recipe_scratch *scratch);
 
-/* Fills text, id and kept fields of a document, or its code and message. Its bytes are the values' or the scratch's.
+/* Sets text, id and kept fields of a document, or its code and message. They point into the values or the scratch.
  * Shapes: values [recipe->field_count], in the order of `fields`. Errors: STATUS_NO_MEMORY. */
 MUST_CHECK enum status recipe_make(const struct recipe *recipe, const struct value *values,
                                    struct recipe_scratch *scratch, struct document *out, struct err *err);

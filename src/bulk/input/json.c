@@ -1,5 +1,5 @@
-/* Recursive descent, at most JSON_PICK_DEPTH_MAX deep. Which paths an object may still be part of goes down as a mask:
- * bit p says that the first `depth` names of path p were met on the way here. */
+/* Recursive descent, at most JSON_PICK_DEPTH_MAX deep. A mask of paths goes down with it: bit p says that the first
+ * `depth` names of path p led here. */
 #include "bulk/input/json.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static bool is_letter_of_escape(const struct scanner *scanner)
     return scanner->at < scanner->end && memchr("\"\\/bfnrtu", *scanner->at, 9) != NULL;
 }
 
-/* From behind the opening quote; `out` is what lies between the quotes. */
+/* Scans from behind the opening quote; `out` is what is between the quotes. */
 static enum json_pick_problem scan_string(struct scanner *scanner, struct value *out)
 {
     out->kind = VALUE_STRING;
@@ -122,7 +122,7 @@ static enum json_pick_problem scan_array(struct scanner *scanner, uint32_t depth
     }
 }
 
-/* The `number`-th name of a dotted path; whether it is the last. */
+/* Name `number` of a dotted path; returns whether it is the last. */
 static bool name_of(const char *path, uint32_t number, const char **name, size_t *length)
 {
     for (; number > 0; number--)
@@ -132,7 +132,7 @@ static bool name_of(const char *path, uint32_t number, const char **name, size_t
     return path[*length] == '\0';
 }
 
-/* Which of the paths in `mask` go on with this key; those that end with it come back in `*ends`. */
+/* The paths in `mask` that continue with this key; `*ends`: those that end with it. */
 static uint32_t match(const struct scanner *scanner, uint32_t depth, uint32_t mask, const char *key, size_t key_bytes,
                       uint32_t *ends)
 {
@@ -243,7 +243,7 @@ enum json_pick_problem json_pick(const char *json, size_t length, char *const *p
     return problem == JSON_PICK_OK && !object ? JSON_PICK_NOT_OBJECT : problem;
 }
 
-/* Everything between two escapes is one run that is copied as it stands. Source: RFC 8259, section 7. */
+/* --- Strings. Runs between escapes are copied at once. Source: RFC 8259, section 7. --- */
 
 static bool stands_for_itself(unsigned char c)
 {
@@ -260,7 +260,7 @@ static void put_escape(struct buffer *to, unsigned char c)
         buffer_format(to, "\\u%04x", c);
 }
 
-/* A run of valid UTF-8. */
+/* Appends valid UTF-8. */
 static void put_valid(struct buffer *to, const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {

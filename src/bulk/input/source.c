@@ -1,5 +1,5 @@
-/* File by file: the format gives a function that reads one document. What all formats share (a bound for texts, UTF-8,
- * empty texts, the hash) is looked at here once. */
+/* Reads file by file. A function per format reads one document; what all formats share (the bound of texts, UTF-8,
+ * empty texts, the hash) is checked once, in give_out. */
 #include "bulk/input/source.h"
 
 #include <errno.h>
@@ -25,12 +25,12 @@ struct files {
     size_t count, next;
     const char *glob;     /* of the names of files in folders; NULL: *.txt and *.md */
     FTS *walk;            /* of the folder that is being read */
-    uint64_t total_bytes; /* of all files; 0 when nobody knows */
+    uint64_t total_bytes; /* of all files; 0: unknown */
 };
 
 /* A file that was found. */
 struct file_name {
-    const char *path; /* NULL: there is no more; else until the next call */
+    const char *path; /* valid until the next call; NULL: no more */
     bool in_folder;
 };
 
@@ -60,8 +60,8 @@ static void walk_close(struct files *files)
     files->walk = NULL;
 }
 
-/* The next wanted file of the walk, or NULL at its end. A link that leads nowhere is given out as well: it is to be
- * listed as what could not be read. */
+/* The next wanted file of the walk, or NULL at its end. A dangling link is given out too, to be listed as unreadable.
+ */
 static enum status walk_next(struct files *files, FTSENT **out, struct err *err)
 {
     for (;;) {
@@ -145,27 +145,26 @@ static enum status files_next(struct files *files, struct file_name *out, struct
     }
 }
 
-/* A record may be so much larger than the texts in it: escapes, and fields that nobody asked for. */
+/* How much larger than its text a record may be: escapes, and other fields. */
 enum { RECORD_FACTOR = 8, RECORD_EXTRA = 1 << 16 };
 
-/* Which file and which document it is at. */
 struct source {
     struct source_options options;
     struct files files;
-    struct file_name file; /* that is open; path NULL: none */
+    struct file_name file; /* the open one; path NULL: none */
     enum source_format format;
     struct reader reader;
-    uint64_t read_bytes; /* of the files before it */
+    uint64_t read_bytes; /* of earlier files */
     uint64_t documents;
 
     struct recipe_scratch scratch;
     struct csv_fields fields;
-    uint32_t columns[RECIPE_FIELDS_MAX]; /* where the recipe's fields stand in the records of this file */
-    uint32_t column_count;               /* 0: the header was not read */
-    struct buffer said;                  /* a document's message, or its id */
+    uint32_t columns[RECIPE_FIELDS_MAX]; /* of the recipe's fields in this file */
+    uint32_t column_count;               /* 0: the header was not read yet */
+    struct buffer said;                  /* a document's message */
 };
 
-/* Gives a document a code and a formatted message, which lives until the next one. */
+/* Sets a document's code and message; the message lives until the next one. */
 PRINTF_LIKE(4, 5)
 static void fail(struct source *source, struct document *out, enum row_code code, const char *format, ...)
 {
@@ -233,7 +232,7 @@ static enum status read_json(struct source *source, struct document *out, bool *
     return STATUS_OK;
 }
 
-/* The file is broken, and not a record of it: what is behind the quote cannot be told apart. */
+/* A broken quote breaks the file, not a record: nobody can tell where the next record begins. */
 static enum status fail_quote(const struct source *source, uint64_t line, struct csv_position quote, const char *what,
                               struct err *err)
 {
@@ -242,9 +241,8 @@ static enum status fail_quote(const struct source *source, uint64_t line, struct
                    (unsigned long long)quote.column, what);
 }
 
-/* The next record, without its line end; its length is 0 at the end of the file. What is too long is scanned and
- * dropped. `*broken`: the column of a letter behind a closing quote, 0 if there is none; the record is then its line.
- */
+/* The next record without its line end; its length is 0 at the end of the file. A record that is too long is scanned
+ * and dropped. `*broken`: the column of a character after a closing quote, or 0; a broken record is its first line. */
 static enum status next_record(struct source *source, char separator, struct record *out, size_t *broken,
                                struct err *err)
 {
@@ -305,7 +303,7 @@ static void list_columns(const struct csv_fields *fields, char *out, size_t size
     }
 }
 
-/* Finds the recipe's fields among the names of the columns. */
+/* Finds the columns of the recipe's fields. */
 static enum status bind(struct source *source, struct err *err)
 {
     const struct recipe *recipe = source->options.recipe;
@@ -352,7 +350,7 @@ static enum status make_row(struct source *source, struct document *out, struct 
     return recipe_make(recipe, values, &source->scratch, out, err);
 }
 
-/* A field that is passed on must be UTF-8, too: it becomes JSON. */
+/* The whole record must be UTF-8: fields that are passed on become JSON. */
 static bool check_record(struct source *source, const struct record *record, size_t broken, struct document *out)
 {
     size_t valid = record->too_large ? 0 : utf8_valid_prefix(record->bytes, record->length);
@@ -473,7 +471,7 @@ static bool is_table(enum source_format format)
     return format == FORMAT_JSONL || format == FORMAT_CSV || format == FORMAT_TSV;
 }
 
-/* A file that is one document: its name is its id. */
+/* The id of a file that is one document is its name. */
 static void put_name(struct source *source, struct document *out)
 {
     source->scratch.id.length = 0;
@@ -482,8 +480,8 @@ static void put_name(struct source *source, struct document *out)
     out->id_bytes = source->scratch.id.length;
 }
 
-/* Opens the next file; `source->file.path` is NULL when there is none. A file of a folder that cannot be opened becomes
- * a failed document. */
+/* Opens the next file; `source->file.path` is NULL at the end. A file of a folder that cannot be opened becomes a
+ * failed document. */
 static enum status open_next(struct source *source, struct document *out, struct err *err)
 {
     TRY(files_next(&source->files, &source->file, err));
@@ -554,7 +552,7 @@ static enum status read_next(struct source *source, struct document *out, bool *
     return read_line(source, out, found, err);
 }
 
-/* What no text may be, whatever its format. */
+/* Checks a text, whatever its format. */
 static void check_text(struct source *source, struct document *out)
 {
     if (out->code != ROW_OK)

@@ -23,12 +23,12 @@ struct stream {
     size_t raw_at, raw_end;
     uint64_t raw_read;
     bool raw_ended;
-    bool between; /* members or frames: here the file may end */
+    bool between; /* between members or frames: the file may end here */
     z_stream zlib;
     ZSTD_DStream *zstd;
 };
 
-/* Refills `raw` when all of it was used. */
+/* Reads more into `raw`. */
 static enum status fill_raw(struct stream *stream, struct err *err)
 {
     if (stream->raw_at > 0) {
@@ -57,7 +57,7 @@ static enum status broken(const struct stream *stream, const char *what, struct 
                    stream->packing == GZIP ? "gzip" : "zstd", what);
 }
 
-/* Behind a member only another one may stand, or zeros that fill up a block. */
+/* Only another member may follow a member, or zeros that fill a block. */
 static bool skip_padding(struct stream *stream)
 {
     while (stream->raw_at < stream->raw_end && stream->raw[stream->raw_at] == 0)
@@ -120,7 +120,7 @@ static enum status find_packing(struct stream *stream, struct err *err)
     return STATUS_OK;
 }
 
-/* Is called with bytes in `raw`, or at the end of the file. */
+/* Called with bytes in `raw`, or at the end of the file. */
 static enum status unpack(struct stream *stream, char *to, size_t room, size_t *got, struct err *err)
 {
     if (stream->packing == GZIP)
@@ -180,7 +180,7 @@ enum status stream_read(struct stream *stream, char *to, size_t room, size_t *go
         TRY(find_packing(stream, err));
     for (;;) {
         size_t before = stream->raw_at;
-        TRY(unpack(stream, to, room, got, err)); /* what was unpacked may still be inside */
+        TRY(unpack(stream, to, room, got, err)); /* the decoder may still hold unpacked bytes */
         if (*got > 0)
             return STATUS_OK;
         if (stream->raw_at > before && stream->raw_at < stream->raw_end)
@@ -192,7 +192,7 @@ enum status stream_read(struct stream *stream, char *to, size_t room, size_t *go
     return stream->packing != PLAIN && !stream->between ? broken(stream, "it ends early", err) : STATUS_OK;
 }
 
-/* One buffer: taken from at the front, filled at the back. */
+/* --- The reader: one buffer, consumed at the front and filled at the back. --- */
 
 enum { PIECE_BYTES = 1 << 18 };
 
@@ -236,7 +236,7 @@ enum status reader_more(struct reader *reader, struct err *err)
 
 struct record reader_ahead(struct reader *reader)
 {
-    bool hidden = !reader->begun; /* it may still be a byte order mark */
+    bool hidden = !reader->begun; /* this may be part of a byte order mark */
     char *data = reader->buffer.data;
     return (struct record){.bytes = data == NULL ? NULL : data + reader->at,
                            .length = hidden ? 0 : reader->buffer.length - reader->at,
@@ -249,7 +249,7 @@ void reader_take(struct reader *reader, size_t length, uint64_t lines)
     reader->line += lines;
 }
 
-/* Drops what lies ahead, up to and with the next line feed. */
+/* Drops everything up to and including the next line feed. */
 static enum status skip_line(struct reader *reader, struct err *err)
 {
     for (;;) {

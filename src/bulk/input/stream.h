@@ -1,4 +1,4 @@
-/* The bytes of a file, whatever it is packed in: plain, gzip or zstd, told by its first bytes and not by its name. */
+/* Files as unpacked bytes, and as bounded records. The first bytes of a file tell gzip and zstd, not its name. */
 #ifndef BULK_INPUT_STREAM_H
 #define BULK_INPUT_STREAM_H
 
@@ -12,47 +12,44 @@
 
 struct stream;
 
-/* Opens a file, or standard input for "-". `stop` may be NULL: once it is not 0, a read that a signal has interrupted
- * is not taken up again. Owns: the caller ends it with stream_close; `path` must outlive it.
+/* Opens a file, or standard input for "-". Once `*stop` is not 0, a read that a signal interrupts is not resumed; NULL:
+ * always resumed. Owns: the caller ends it with stream_close; `path` must outlive it.
  * Errors: STATUS_NOT_FOUND, STATUS_DENIED, STATUS_IO, STATUS_NO_MEMORY. */
 MUST_CHECK enum status stream_open(const char *path, const volatile sig_atomic_t *stop, struct stream **out,
                                    struct err *err);
 
-/* Closes the file and frees what unpacks it. NULL is allowed. */
+/* Closes the file and frees the stream. NULL is allowed. */
 void stream_close(struct stream *stream);
 
-/* What messages call it: its path, or "standard input". */
+/* Its name in messages: the path, or "standard input". */
 const char *stream_name(const struct stream *stream);
 
-/* Reads at most `room` unpacked bytes; `*got` is 0 at the end only.
- * Errors: STATUS_IO; STATUS_BAD_INPUT naming file and byte (of the file as it lies on disk) where it is broken or ends
- * early; STATUS_UNAVAILABLE when it was stopped. */
+/* Reads at most `room` unpacked bytes; `*got` is 0 only at the end. Errors: STATUS_IO; STATUS_BAD_INPUT naming the file
+ * and the byte on disk where it is broken or ends early; STATUS_UNAVAILABLE when it was stopped. */
 MUST_CHECK enum status stream_read(struct stream *stream, char *to, size_t room, size_t *got, struct err *err);
 
-/* Bytes of the file itself that were read so far, packed as they are. */
+/* How many bytes of the file on disk were read so far. */
 uint64_t stream_raw_bytes(const struct stream *stream);
 
-/* Records out of a stream, with a bound: what is longer is skipped to its end and never held in memory. */
-
-/* A file that is being read in records. */
+/* Reads records of bounded size: a longer one is skipped to its end and never held in memory. */
 struct reader {
     struct stream *stream; /* owned */
     struct buffer buffer;
-    size_t at;     /* what of the buffer was given out */
-    size_t limit;  /* bytes of a record */
+    size_t at;     /* up to here the buffer was given out */
+    size_t limit;  /* of a record, in bytes */
     uint64_t line; /* lines before `at` */
     bool begun, ended;
 };
 
-/* A run of bytes of the file; the bytes live until the next call with the reader. */
+/* A record; its bytes live until the next call with the reader. */
 struct record {
     char *bytes; /* NULL at the end of the file */
     size_t length;
     uint64_t line;  /* where it begins, from 1 */
-    bool too_large; /* then `length` is 0: it was skipped */
+    bool too_large; /* it was skipped; `length` is 0 */
 };
 
-/* Opens the file; `limit` is what a record may have in bytes. Owns: the caller ends it with reader_close; `path` must
+/* Opens a file; `limit` is the most bytes of a record. Owns: the caller ends it with reader_close; `path` must
  * outlive it. Errors: those of stream_open. */
 MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size_t limit,
                                    const volatile sig_atomic_t *stop, struct err *err);
@@ -60,25 +57,24 @@ MUST_CHECK enum status reader_open(struct reader *reader, const char *path, size
 /* Closes the file and frees the buffer. */
 void reader_close(struct reader *reader);
 
-/* The next line, without its end (line feed, or carriage return and line feed). The last one needs none.
- * Errors: those of stream_read, with the line before the message. */
+/* The next line, without its line feed or CR LF; the last one needs none. Errors: those of stream_read, with the line
+ * before the message. */
 MUST_CHECK enum status reader_line(struct reader *reader, struct record *out, struct err *err);
 
-/* Likewise for who cannot go on without one: STATUS_BAD_INPUT, naming file and line, where it is too long or not UTF-8.
- */
+/* Likewise; a line that is too long or not UTF-8 is STATUS_BAD_INPUT naming file and line. */
 MUST_CHECK enum status reader_text(struct reader *reader, struct record *out, struct err *err);
 
-/* The rest of the file as one record; NULL when it was given out. Errors: as reader_line. */
+/* The rest of the file as one record; its bytes are NULL if it was given out before. Errors: as reader_line. */
 MUST_CHECK enum status reader_whole(struct reader *reader, struct record *out, struct err *err);
 
-/* What lies unread in memory, for who looks for the end of a record himself. */
+/* What is buffered and not given out, for callers that find the end of a record themselves. */
 struct record reader_ahead(struct reader *reader);
 
-/* Reads one more piece behind it; `reader->ended` says that there is no more. A byte order mark at the beginning of the
- * file is left out. Errors: as reader_line. */
+/* Buffers more; `reader->ended` says that there is no more. Skips a byte order mark at the beginning of the file.
+ * Errors: as reader_line. */
 MUST_CHECK enum status reader_more(struct reader *reader, struct err *err);
 
-/* Takes `length` bytes, with `lines` line feeds among them, off what lies ahead. */
+/* Gives out `length` buffered bytes, which have `lines` line feeds. */
 void reader_take(struct reader *reader, size_t length, uint64_t lines);
 
 #endif

@@ -11,16 +11,16 @@
 
 enum { NPY_HEADER_BYTES = 128, NPY_HEADER_MOST = 4096, NPY_DIMENSIONS_MAX = 8 };
 
-/* `type` is NumPy's name of the elements, "<f4"; dim 0: an array of one dimension. */
+/* Writes a header; `type` is NumPy's name of the elements, "<f4"; dim 0: one dimension. */
 void npy_header(char to[NPY_HEADER_BYTES], const char *type, uint64_t rows, uint32_t dim);
 
 /* What a header says. */
 struct npy {
     char type[16]; /* "<f4" */
-    bool fortran;  /* columns lie together, not rows */
+    bool fortran;  /* column by column */
     uint64_t shape[NPY_DIMENSIONS_MAX];
     unsigned dimensions;
-    size_t data; /* where the elements begin */
+    size_t data; /* offset of the elements */
 };
 
 /* Reads a header, as NumPy and npy_header write it, out of the first NPY_HEADER_MOST bytes of a file.

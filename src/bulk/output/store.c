@@ -1,5 +1,5 @@
-/* Plain pwrite and pread: what a killed process had written is still written, and a full disk is an error, not a
- * signal. Few files are open at once; rows come in windows that lie close together. */
+/* Plain pwrite and pread: what a killed process wrote stays written, and a full disk is an error, not a signal. Few
+ * files are open at a time, because the rows of a window are close together. */
 #include "bulk/output/store.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ struct store {
     struct open_file files[STORE_OPEN_FILES];
     uint64_t uses;
     uint64_t block_rows;
-    char *bytes; /* [block_rows, row_bytes] rows on their way */
+    char *bytes; /* [block_rows, row_bytes] rows being converted or read */
 };
 
 static enum status failed(const struct store *store, uint64_t file, const char *what, struct err *err)
@@ -117,7 +117,7 @@ static enum status close_oldest(struct store *store, struct open_file **out, str
     return status;
 }
 
-/* The open file of that number; a new one begins with a header that says no rows. */
+/* Finds or opens a file; a new one gets a header of no rows. */
 static enum status find_file(struct store *store, uint64_t number, struct open_file **out, struct err *err)
 {
     for (int i = 0; i < STORE_OPEN_FILES; i++) {
@@ -135,12 +135,12 @@ static enum status find_file(struct store *store, uint64_t number, struct open_f
     TRY(file_make(path, O_RDWR, &fd, err));
     **out = (struct open_file){.fd = fd, .number = number, .used = ++store->uses};
     off_t size = lseek(fd, 0, SEEK_END);
-    bool fresh = store->options.fresh && !below; /* a file may be opened again: a folder is emptied by its owner */
+    bool fresh = store->options.fresh && !below; /* files of a folder may be reopened; the job empties the folder */
     if (fresh && ftruncate(fd, 0) != 0)
         return failed(store, number, "write", err);
     store->options.fresh = store->options.fresh && below;
     if (size <= 0 && below)
-        TRY(file_sync_folder(path, err)); /* of any other file the job does so */
+        TRY(file_sync_folder(path, err)); /* the job syncs the names of other files */
     return size <= 0 || fresh ? put_header(store, *out, 0, err) : STATUS_OK;
 }
 
@@ -162,7 +162,7 @@ enum status store_open(const struct store_options *options, struct store **out, 
         return err_set(err, STATUS_NO_MEMORY, "no memory for %llu vectors", (unsigned long long)store->block_rows);
     }
     struct open_file *first;
-    enum status status = find_file(store, 0, &first, err); /* so that what cannot be written is known now */
+    enum status status = find_file(store, 0, &first, err); /* fail now, not when rows come */
     if (status != STATUS_OK) {
         store_close(store);
         return status;
@@ -180,7 +180,7 @@ static enum status get_bytes(struct store *store, uint64_t row, struct err *err)
         ssize_t got = pread(file->fd, store->bytes + done, store->row_bytes - done, (off_t)(at + done));
         if (got < 0 && errno == EINTR)
             continue;
-        errno = got == 0 ? EIO : errno; /* it was written, and is not there: somebody has cut the file */
+        errno = got == 0 ? EIO : errno; /* it was written: somebody has cut the file */
         if (got <= 0)
             return failed(store, file->number, "read", err);
         done += (size_t)got;
@@ -195,7 +195,7 @@ static void encode(const struct store *store, const float *vectors, uint64_t row
         halves[i] = isnan(vectors[i]) ? 0x7e00 : reply_half(vectors[i]);
 }
 
-/* Rows of one file, from its row `at` on. */
+/* Writes rows of one file, from its row `at` on. */
 static enum status put_rows(const struct store *store, const struct open_file *file, uint64_t at, uint64_t count,
                             const float *vectors, struct err *err)
 {
