@@ -1,6 +1,6 @@
-/* Two halves: a compute thread, which knows its device, an encoder of each engine and the batches that it has in
- * flight, and decides nothing; and the owner, which opens the threads, hands batches over, takes what comes back and
- * decides. A batch that comes back from a lost device is put once more, in front of all others. */
+/* A compute thread has a device, an encoder of each engine and its batches in flight; it decides nothing. The owner
+ * opens the threads, hands batches over, takes them back and decides. It puts a batch of a lost device back at the head
+ * of the queue. */
 #include "serve/compute.h"
 
 #include <assert.h>
@@ -18,48 +18,48 @@
 #include "serve/thread_pool.h"
 #include "work/batching.h"
 
-/* A device as its threads and the owner see it. */
+/* A device, as its threads and the owner see it. */
 struct compute_device {
     uint32_t number;
     unsigned threads, slots; /* slots: batches that each thread may have in flight */
-    atomic_bool lost;        /* the threads': set by the first one that is told so */
-    bool given_up;           /* the owner's: set when the first batch says so */
+    atomic_bool lost;        /* written by the threads: the first one that gets the error sets it */
+    bool given_up;           /* written by the owner, when the first batch comes back with the error */
 };
 
-/* A batch on its way through the threads: the item of their pool. */
+/* A batch on its way: the item of the thread pool. */
 struct compute_job {
     struct batch *batch;
     unsigned engine;
     void *owner;
-    struct compute_device *device; /* that it comes back from */
-    struct compute_job *next;      /* among the owner's idle ones, or those that a thread has in flight */
+    struct compute_device *device; /* that computed it */
+    struct compute_job *next;      /* in the owner's list of idle jobs, or in a thread's list of jobs in flight */
 };
 
-/* A thread. Its opener names the first six; the rest is zero before thread_open. */
+/* A thread. The owner sets the first six members; the others are zero before thread_open. */
 struct compute_thread {
     struct compute_device *device;
     bool background;                     /* runs in the background */
-    const atomic_uint *ordinary, *begun; /* batches not for the background: that are out, and that ever were */
+    const atomic_uint *ordinary, *begun; /* ordinary batches: that are out now, and that ever were begun */
     enum status (*begin)(void *owner, struct batch *batch);
     void (*end)(void *owner, struct batch *batch); /* both as in struct compute_options */
     struct encoder **encoders;                     /* [engine_count] */
     unsigned engine_count;
     struct compute_job *first, *last; /* in flight, the oldest first */
     unsigned in_flight;
-    uint64_t free_ns;    /* when the last one came back */
-    uint64_t went_on_ns; /* when the last batch was begun, or in the background the last layer */
-    unsigned begun_then; /* in the background: what had been begun by the last look */
+    uint64_t free_ns;    /* when the last batch came back */
+    uint64_t went_on_ns; /* when the last batch began; in the background, the last layer */
+    unsigned begun_then; /* in the background: `*begun` at the last look */
 };
 
-/* A thread begins batches until its device's slots are full or nothing waits, and then ends the oldest one: so the
- * device always has the next batch at hand while the thread waits for this one. */
+/* A thread begins batches until its device's slots are full or nothing waits; then it ends the oldest one. So the
+ * device always has the next batch at hand. */
 
 enum { LOOK_NS = 200 * 1000 };
 
-/* A nice thread leaves its core to whoever wakes up there, but a core that it is on does not count as idle when the
- * kernel looks where to put them: they are put on the core of an ordinary batch, in whose middle they then are. So it
- * goes away itself while there is such a batch, and looks now and then whether there still is. And as no gap between
- * such batches is known to last, it takes only half of the time while they come. */
+/* A nice thread leaves its core to any other thread that wakes up there. But the kernel does not count its core as
+ * idle, so a waking thread is put on the core of an ordinary batch and interrupts it. So a background thread sleeps
+ * while there are ordinary batches, and looks now and then. A gap between such batches may end at any time, so it uses
+ * only half of it. */
 static void make_way(void *context)
 {
     struct compute_thread *thread = context;
@@ -104,7 +104,7 @@ static void finish(struct compute_thread *thread, struct thread_slot *slot, stru
     struct batch *batch = job->batch;
     batch->status = status;
     batch->finished_ns = clock_now_ns();
-    if (batch->started_ns < thread->free_ns) /* it waited for the one before it */
+    if (batch->started_ns < thread->free_ns) /* it waited for the previous batch */
         batch->started_ns = thread->free_ns;
     thread->free_ns = batch->finished_ns;
     if (status == STATUS_DEVICE_LOST) {
@@ -169,13 +169,13 @@ struct compute {
     unsigned engine_count, queued;
     struct compute_device *devices; /* [device_count] */
     unsigned device_count;
-    struct compute_thread *threads; /* [thread_count], those of a device side by side, then those for the background */
-    unsigned thread_count, background_count; /* background_count: of the thread_count */
-    void **contexts;                         /* [thread_count]: the threads, for their pool */
-    struct parallel_for *parallel; /* of the threads that compute by themselves; NULL where they are fewer than two */
+    struct compute_thread *threads;          /* [thread_count]: device by device, then the background threads */
+    unsigned thread_count, background_count; /* background_count: among thread_count */
+    void **contexts;                         /* [thread_count]: pointers to the threads, for the pool */
+    struct parallel_for *parallel;           /* for threads that compute themselves; NULL if there are fewer than two */
     struct compute_job *jobs, *idle;
-    atomic_uint out, background_out; /* background_out: not among `out` */
-    atomic_uint begun;               /* that ever were among `out`; both are what background threads look at */
+    atomic_uint out, background_out; /* background_out: beside `out` */
+    atomic_uint begun;               /* counts up with each ordinary batch; background threads watch it and `out` */
     struct compute_state state;
 };
 
@@ -190,7 +190,7 @@ static unsigned least_slots(const struct device *device, unsigned engine_count)
     return least;
 }
 
-/* What can be computed, and how many batches may be out, with the devices that are not given up. */
+/* The capacity of the devices that are not given up. */
 static struct compute_state look(const struct compute *compute)
 {
     struct compute_state state = {0};
@@ -260,7 +260,7 @@ static enum status open_thread(struct compute *compute, const struct compute_opt
     return thread_open(thread, device->engines, compute->engine_count, compute->parallel, err);
 }
 
-/* A device that is lost here is left out, with what was opened on it; the others go on. */
+/* A device that is lost here is left out, and what was opened on it is closed; the others go on. */
 static enum status open_device(struct compute *compute, const struct compute_options *options,
                                const struct device *device, struct compute_device *own, struct err *err)
 {
@@ -276,8 +276,8 @@ static enum status open_device(struct compute *compute, const struct compute_opt
     return STATUS_OK;
 }
 
-/* Where threads compute by themselves, fewer batches than threads leave cores idle: helpers bring these to the batches
- * that are there. A device that is named twice has its threads on the same cores. */
+/* Fewer batches than CPU threads would leave cores idle: helpers put these cores to work on the batches that run. If a
+ * device is named twice, its threads share the same cores. */
 static enum status open_parallel(struct compute *compute, const struct compute_options *options, struct err *err)
 {
     bool computes = false;
@@ -380,7 +380,7 @@ void compute_put(struct compute *compute, unsigned engine, void *owner, struct b
                   : thread_pool_put)(batch->background ? compute->background_pool : compute->pool, job);
 }
 
-/* Whether a batch that is back from a lost device goes to another one. Its time begins anew: the lost one has used it
+/* Whether a batch of a lost device goes to another device. Its timeout starts again, because the lost device used it
  * up. */
 static bool moves(struct compute *compute, struct compute_job *job)
 {
@@ -396,7 +396,7 @@ static bool moves(struct compute *compute, struct compute_job *job)
     return true;
 }
 
-/* What no thread has begun. */
+/* A job that no thread has begun, or NULL. */
 static struct compute_job *take_back(struct compute *compute)
 {
     struct compute_job *job = thread_pool_take_back(compute->pool);

@@ -1,4 +1,4 @@
-/* The table of settings, and how sources are laid over each other. To add a setting: a field in struct config, a row
+/* The table of settings, and how the sources override each other. To add a setting: a field in struct config, a row
  * here, its paragraph in config/sluice.json (a test holds the three together). */
 #include "serve/config.h"
 
@@ -13,7 +13,7 @@
 #include "io/tls.h"
 #include "model/json.h"
 
-#define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* each queue of a daemon may have its own */
+#define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
 #define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
 #define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR | FOR_BULK)
 #define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH)
@@ -44,7 +44,7 @@ static bool is_given(const char *text)
     return text[0] != '\0';
 }
 
-/* The names of the queues, each with its weight unless it is 1. */
+/* Writes the names of the queues, each with its weight if the entry gives one. */
 static void format_queues(const void *field, char *text, size_t size)
 {
     const struct config_queues *queues = field;
@@ -172,7 +172,7 @@ enum status config_set(struct config *config, const struct setting *setting, con
             *current = (unsigned char)source;
         return status;
     }
-    /* A value that a higher source hides is still checked, in a struct that is thrown away. */
+    /* A value that a higher source overrides is still checked. */
     struct config scratch;
     memset(&scratch, 0, sizeof scratch);
     enum status status = setting_parse(setting, text, where, &scratch, err);
@@ -192,7 +192,7 @@ enum status config_environment(struct config *config, struct err *err)
         char name[SETTING_NAME_MAX];
         setting_variable(&table[i], name);
         const char *text = getenv(name);
-        if (text == NULL || text[0] == '\0') /* compose files set what they do not have to nothing */
+        if (text == NULL || text[0] == '\0') /* compose files set missing variables to "" */
             continue;
         enum status status = config_set(config, &table[i], text, SOURCE_ENVIRONMENT, name, err);
         if (status != STATUS_OK)
@@ -241,7 +241,8 @@ static unsigned line_of(const char *bytes, size_t at)
     return line;
 }
 
-/* Returns where the string that begins at `at` ends; an unfinished one ends with the file (JSON will say so). */
+/* Returns the end of the string that begins at `at`. An unfinished one ends with the file; the JSON parser reports
+ * it. */
 static size_t skip_string(const char *bytes, size_t length, size_t at)
 {
     for (at++; at < length && bytes[at] != '"'; at++)
@@ -249,7 +250,7 @@ static size_t skip_string(const char *bytes, size_t length, size_t at)
     return at + 1;
 }
 
-/* Returns where the comment that begins at `at` ends, or 0 for a block comment without its end. */
+/* Returns the end of the comment that begins at `at`, or 0 for a block comment without an end. */
 static size_t skip_comment(const char *bytes, size_t length, size_t at)
 {
     if (bytes[at + 1] == '/') {
@@ -262,7 +263,7 @@ static size_t skip_comment(const char *bytes, size_t length, size_t at)
     return 0;
 }
 
-/* Turns comments outside strings into spaces; line ends stay. */
+/* Turns comments outside strings into spaces, but keeps line ends. */
 static enum status blank_comments(char *bytes, size_t length, const char *name, struct err *err)
 {
     for (size_t at = 0; at < length;) {
@@ -288,7 +289,6 @@ static enum status wrong_type(const struct setting *setting, const char *where, 
     return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
 }
 
-/* Room for numbers of the file as text. */
 struct number_text {
     char text[256];
 };
@@ -299,7 +299,7 @@ static bool is_whole(const cJSON *item)
            item->valuedouble == floor(item->valuedouble);
 }
 
-/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, and for more than there is room for. */
+/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, and for what does not fit. */
 static const char *numbers_text(const cJSON *item, struct number_text *number)
 {
     size_t used = 0;
@@ -315,7 +315,7 @@ static const char *numbers_text(const cJSON *item, struct number_text *number)
     return used < sizeof number->text ? number->text : NULL;
 }
 
-/* The text of a member's value, so that one parser checks every source; NULL for a null, which counts as absent. */
+/* The value of a member as text, so that one parser checks every source. NULL for null, which counts as absent. */
 static enum status member_text(const struct setting *setting, const cJSON *item, const char *where,
                                struct number_text *number, const char **text, struct err *err)
 {
@@ -342,7 +342,7 @@ static enum status find_setting(const char *key, const char *name, const struct 
     return STATUS_OK;
 }
 
-/* One member of an entry of `queues`: checked in a configuration that is thrown away, and kept as text. */
+/* Checks one member of an entry of `queues`, and keeps its text. */
 static enum status parse_queue_member(struct config_queue *queue, const cJSON *item, const char *name, struct err *err)
 {
     const struct setting *setting;
@@ -384,7 +384,6 @@ static enum status parse_queue(struct config_queues *queues, const cJSON *object
     return STATUS_OK;
 }
 
-/* The file's `queues`. */
 static enum status parse_queues(struct config *config, const cJSON *array, const char *file, struct err *err)
 {
     int count = cJSON_GetArraySize(array);
@@ -467,7 +466,7 @@ enum status config_pick_queue(struct config *config, struct err *err)
     return STATUS_OK;
 }
 
-/* All settings of `config`, with those of an entry of `queues` over them. */
+/* Makes the settings of one queue: those of `config`, overridden by the entry of `queues`. */
 static enum status derive(const struct config *config, const struct config_queue *queue, struct config *out,
                           struct err *err)
 {
@@ -482,7 +481,7 @@ static enum status derive(const struct config *config, const struct config_queue
             out->sources[i] = SOURCE_FILE;
         }
     }
-    /* What an entry says stands against what all queues have in common: a prompt of its own replaces their prefix. */
+    /* prompt and prefix exclude each other, so an entry's own prompt also removes the common prefix. */
     const char *own_prompt = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prompt") - table];
     const char *own_prefix = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prefix") - table];
     char **replaced = own_prompt != NULL && own_prefix == NULL   ? &out->prefix
@@ -628,11 +627,9 @@ unsigned config_threads(const struct config *config)
     return config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
 }
 
-/* Written so that what is accepted is what is printed: no spaces, no signs, no empty places. */
-
 enum { NUMBER_DIGITS = 4 };
 
-/* Takes a number at *text and moves it behind. */
+/* Reads a number of digits only at *text, and moves *text behind it. */
 static bool parse_number(const char **text, uint32_t *number)
 {
     size_t digits = strspn(*text, "0123456789");

@@ -6,15 +6,15 @@
 
 #include "base/log.h"
 
-/* The numbers that `device` names, or all there are. */
+/* The numbers that `device` names, or all that exist. */
 static enum status choose(struct device_list *list, const struct config *config, struct err *err)
 {
     unsigned there = 0;
     bool read = device_list_parse(config->device, list);
-    assert(read); /* the setting was checked */
+    assert(read); /* config_set has checked it */
     (void)read;
     if (!list->all)
-        return STATUS_OK; /* whether they are there, opening them says */
+        return STATUS_OK; /* opening them shows whether they exist */
     TRY(engine_devices(config->backend, (enum precision)config->precision, &there, err));
     for (; list->count < there && list->count < DEVICES_MAX; list->count++)
         list->numbers[list->count] = list->count;
@@ -73,7 +73,7 @@ struct engine_options devices_options(const struct config *config, bool raw)
                                    .cache_path = config->cache_dir};
 }
 
-/* Compute threads are made for one kind of device; "auto" may mean another where a queue has a precision of its own. */
+/* All compute threads use one kind of device, but "auto" may choose another for a queue with its own precision. */
 static enum status same_backend(const struct devices *devices, const struct engine *engine, struct err *err)
 {
     const struct engine *first = devices_engine(devices, 0);
@@ -93,7 +93,7 @@ enum status devices_load(struct devices *devices, const struct config *config, s
         struct device *device = &devices->items[i];
         if (device->lost)
             continue;
-        model->read_once = i + 1 == devices->count; /* so that file and last copy are never in memory whole at once */
+        model->read_once = i + 1 == devices->count; /* frees the file's memory while the last copy is made */
         options.device = device->number;
         enum status status = engine_open(model, &options, &device->engines[number], err);
         if (status == STATUS_DEVICE_LOST)

@@ -10,16 +10,16 @@
 
 /* One device with its engines. */
 struct device {
-    uint32_t number; /* as its backend counts */
+    uint32_t number; /* the backend's number */
     bool lost;
-    struct engine **engines; /* [capacity], by the number of their model; NULL where the device was lost before */
+    struct engine **engines; /* [capacity], by model number; NULL if the device was lost before */
 };
 
-/* The devices that were meant. Zero-initialise for none. */
+/* The configured devices. Zero-initialise for none. */
 struct devices {
     struct device items[DEVICES_MAX];
     unsigned count;
-    unsigned capacity; /* engines on each */
+    unsigned capacity; /* of `engines` on each */
 };
 
 /* Finds out which devices the configuration (of the first queue, where there are several) means, with room for the
@@ -29,10 +29,10 @@ struct devices {
 MUST_CHECK enum status devices_open(struct devices *devices, const struct config *config, unsigned most,
                                     struct err *err);
 
-/* Closes all engines; their encoders are closed before. */
+/* Closes all engines. Their encoders must be closed before. */
 void devices_close(struct devices *devices);
 
-/* What the configuration says of engines; the device stays 0. */
+/* The configured options of an engine; the device stays 0. */
 struct engine_options devices_options(const struct config *config, bool raw);
 
 /* Opens an engine for the model of that number on every device, and lets go of the model's weights, of which each has
@@ -41,13 +41,13 @@ struct engine_options devices_options(const struct config *config, bool raw);
 MUST_CHECK enum status devices_load(struct devices *devices, const struct config *config, struct model *model, bool raw,
                                     unsigned number, struct err *err);
 
-/* How large batches may be on an engine: as the configuration says, where it says "auto" as the backend likes. */
+/* The largest batch for an engine: the configured limits, or the backend's choice where they are "auto". */
 struct batch_size devices_batch_size(const struct config *config, const struct engine *engine);
 
-/* The sums of what all engines have counted. */
+/* The sums of the counters of all engines. */
 struct engine_counters devices_counters(const struct devices *devices);
 
-/* An engine for the model of that number on any device that lives, for what they all have in common. */
+/* The model's engine on some live device, for what all its engines have in common; NULL when none lives. */
 struct engine *devices_engine(const struct devices *devices, unsigned number);
 
 #endif

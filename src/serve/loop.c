@@ -18,7 +18,7 @@ static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGUSR2
 
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 
-/* What the file of `turned_fd` is called in /proc/<process>/fd. */
+/* The name of `turned_fd` in /proc/<process>/fd. */
 #define TURNED_NAME "sluice-loop"
 
 struct loop {
@@ -26,7 +26,7 @@ struct loop {
     struct event_base *base;
     int wake_fd;
     uint64_t deadline_ns;
-    int turned_fd; /* a file in memory: the monotonic ms at which the loop has turned; empty until it runs */
+    int turned_fd; /* a file in memory: when the loop last turned (monotonic ms); empty until it runs */
     struct event *deadline, *wake, *period, *turn;
     struct event *signals[SIGNALS];
 };
@@ -72,7 +72,7 @@ static void turn_came(evutil_socket_t fd, short what, void *context)
     (void)ignored;
 }
 
-/* Deadlines of a few milliseconds matter here, so timers must not be rounded up to epoll's next one. */
+/* Deadlines of a few ms matter, so timers must not be rounded up to epoll's whole milliseconds. */
 static struct event_base *make_base(void)
 {
     struct event_config *config = event_config_new();

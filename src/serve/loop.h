@@ -1,7 +1,7 @@
-/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. While it runs
- * anybody on this machine who may look into the process can see that it turns.
+/* The I/O thread's event loop: one deadline, the signals, one eventfd for finished work, one slow period. Anybody who
+ * may look into the process can see from outside that it turns.
  *
- * libevent stays behind this file (and io/): its `struct event` and the worker's are two things of one name. */
+ * libevent stays behind this file (and io/): its `struct event` and the worker's have the same name. */
 #ifndef SERVE_LOOP_H
 #define SERVE_LOOP_H
 
@@ -13,13 +13,13 @@
 struct event_base;
 struct loop;
 
-/* Who is told of what; all of it comes from loop_run. */
+/* The callbacks. loop_run makes all calls. */
 struct loop_options {
     void *context;
     void (*on_deadline)(void *context);           /* the deadline of loop_set_deadline has come */
     void (*on_wake)(void *context);               /* somebody wrote to loop_wake_fd */
     void (*on_signal)(void *context, int signal); /* see loop_open */
-    void (*on_period)(void *context);             /* each period_s seconds */
+    void (*on_period)(void *context);             /* every period_s seconds */
     uint32_t period_s;                            /* 0: never */
 };
 
@@ -27,27 +27,26 @@ struct loop_options {
  * Owns: the caller ends it with loop_close. Errors: STATUS_NO_MEMORY, STATUS_IO. Thread: one, as for all of this. */
 MUST_CHECK enum status loop_open(const struct loop_options *options, struct loop **out, struct err *err);
 
-/* Frees it, and gives the signals back. NULL is allowed. */
+/* Frees it and restores the signals. NULL is allowed. */
 void loop_close(struct loop *loop);
 
-/* What io/ needs to live on the same loop. */
+/* For io/, which runs on the same loop. */
 struct event_base *loop_base(const struct loop *loop);
 
-/* The eventfd that other threads write to when they have finished something. Owns: it is the loop's. */
+/* The eventfd that other threads write when they have finished something. Owns: the loop does. */
 int loop_wake_fd(const struct loop *loop);
 
-/* Asks for on_deadline at a monotonic time; replaces an earlier wish. Units: ns; UINT64_MAX for never. */
+/* Sets when on_deadline is called, in monotonic time; replaces an earlier deadline. Units: ns; UINT64_MAX: never. */
 void loop_set_deadline(struct loop *loop, uint64_t deadline_ns);
 
 /* Runs until loop_stop. */
 void loop_run(struct loop *loop);
 
-/* Lets loop_run return, once the callback at hand has. */
+/* Makes loop_run return after the current callback. */
 void loop_stop(struct loop *loop);
 
-/* Finds how long ago the running loop of another process has turned, which it does each second. Nothing is asked of
- * that process. Errors: STATUS_NOT_FOUND: there is no such process, it runs no loop (yet), or it is another user's.
- * Thread: any. */
+/* Finds how long ago another process's loop last turned, which it does every second. That process is not asked.
+ * Errors: STATUS_NOT_FOUND: there is no such process, it runs no loop (yet), or it is another user's. Thread: any. */
 MUST_CHECK enum status loop_turned(pid_t process, uint64_t *ago_ms, struct err *err);
 
 #endif

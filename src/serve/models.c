@@ -31,14 +31,14 @@ static bool same_text(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-/* Whether two queues' settings name the same model on the same engine. */
+/* Whether two queues' settings mean the same model on the same engine. */
 static bool same_model(const struct config *a, const struct config *b)
 {
     return same_text(a->model, b->model) && a->precision == b->precision && a->pooling == b->pooling &&
            a->max_tokens == b->max_tokens && same_text(a->prompt, b->prompt) && same_text(a->prefix, b->prefix);
 }
 
-/* A machine that did other things meanwhile has no straight line through its times; the next start measures again. */
+/* On a machine that was busy the times fit no straight line. They are not kept, and the next start measures again. */
 static void remember(const char *directory, const struct cost_source *of, const struct cost *cost)
 {
     const double error_most = 0.1;
@@ -58,8 +58,8 @@ static bool recall(const char *directory, const struct cost_source *of, struct c
     return status == STATUS_OK;
 }
 
-/* Devices are assumed to be alike. An engine that does not get through a calibration will be found out by the first
- * batch, and until then nothing is known of its speed. */
+/* Devices are assumed to be alike. If calibration fails, the daemon starts without knowing the engine's speed; the
+ * first batch finds the fault. */
 static void calibrate(const struct models *models, unsigned number, struct cost *cost)
 {
     const struct config *config = models->items[number].config;

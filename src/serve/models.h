@@ -1,4 +1,4 @@
-/* The models of a daemon: each is opened once, whatever the number of queues that are made for it. */
+/* The models of a daemon. Each is opened once, even if several queues use it. */
 #ifndef SERVE_MODELS_H
 #define SERVE_MODELS_H
 
@@ -9,7 +9,7 @@
 /* What is open. Zero-initialise for none. */
 struct models {
     struct {
-        const struct config *config; /* of the first queue that wanted it */
+        const struct config *config; /* of the first queue that uses it */
         struct model *model;
         struct cost cost; /* of a batch on one compute thread */
     } * items;            /* [count] */
@@ -24,12 +24,12 @@ MUST_CHECK enum status models_open(struct models *models, const struct config *c
 /* Closes engines, then models. */
 void models_close(struct models *models);
 
-/* Finds the model and engines of a queue's settings, or opens them; `number` is their place in items and on each
+/* Finds the model and engines for a queue's settings, or opens them. `number` is their index in items and on each
  * device. `config` must outlive the models. Errors: those of config_model and devices_load. */
 MUST_CHECK enum status models_find(struct models *models, const struct config *config, unsigned *number,
                                    struct err *err);
 
-/* What one token costs with a model, compared with others: the weights that it passes through. */
+/* What a token costs with this model, compared with other models: the number of weights that it passes through. */
 double model_token_cost(const struct model *model);
 
 #endif

@@ -9,8 +9,8 @@
 enum {
     JOBS = 64,
     JOB_REQUESTS = 64,
-    JOB_BYTES = 256 * 1024, /* of entries to be prepared, unless one alone is larger */
-    LONG_BYTES = 32 * 1024, /* a text of 32 KiB that must be read to its end takes a third of a millisecond */
+    JOB_BYTES = 256 * 1024, /* of entries to prepare, unless a single entry is larger */
+    LONG_BYTES = 32 * 1024, /* reading a text of 32 KiB to its end takes a third of a millisecond */
 };
 
 struct prep_job {
@@ -25,8 +25,8 @@ struct prep {
     struct prep_job jobs[JOBS];
     struct prep_job *idle[JOBS];
     unsigned idle_count;
-    unsigned long_jobs, long_most; /* of long texts: that are out, and that may be */
-    struct prep_client *turn;      /* a ring of clients; the next one to be served */
+    unsigned long_jobs, long_most; /* jobs of long texts: out, and the limit */
+    struct prep_client *turn;      /* the client to serve next, in the ring of clients */
 };
 
 static void work(void *context, void *item)
@@ -50,9 +50,8 @@ static size_t entry_bytes(const struct request *request)
     return request->bytes - request->work_bytes;
 }
 
-/* Fills one idle job with waiting requests of a client. Replies first: they end requests, which makes room for new
- * ones. Then long texts, of which few jobs are out, so that the others never wait behind more. False when the client
- * has nothing to do. */
+/* Fills an idle job with waiting requests of a client; false when none wait. Replies go first: they end requests, which
+ * makes room for new ones. Then long texts; their limit leaves room for short ones. */
 static bool start_one(struct prep *prep, struct prep_client *client)
 {
     enum prep_queue queue = PREP_FORMAT_QUEUE;
@@ -78,7 +77,7 @@ static bool start_one(struct prep *prep, struct prep_client *client)
     return true;
 }
 
-/* Ends after a whole round in which no client had anything to do. */
+/* Clients take turns. This ends after a round in which none had anything to do. */
 static void start_waiting(struct prep *prep)
 {
     struct prep_client *first_idle = NULL;

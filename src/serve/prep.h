@@ -1,11 +1,11 @@
-/* The prep pool: tokenises requests and writes their reply bytes, away from the I/O thread.
+/* The prep pool: tokenises requests and formats their replies, away from the I/O thread.
  *
- * Requests travel in jobs of a few dozen, so that a handover between threads is shared by many and several threads can
- * work on one read. Jobs are a fixed set; requests that find none wait in a list here, so nothing can fail or block.
+ * Requests travel in jobs of a few dozen: a handover between threads serves many, and several threads can work on one
+ * read. The number of jobs is fixed. Requests that find no free job wait in a list, so nothing can fail or block.
  *
- * A long text that must be read to its end (it is to be counted, or is nothing but blanks) takes as long as thousands
- * of short ones. So long ones have a list of their own, and of their jobs so few are out that with several threads one
- * is always left for short ones, and with one thread these wait for one such job at most: the compute threads get work
+ * A long text that must be read to its end (to count its tokens, or because it is all blanks) takes as long as
+ * thousands of short ones. So long texts have their own list and a limit on jobs: with several threads, one is always
+ * left for short texts; with one thread, short texts wait for one such job at most. So the compute threads get work,
  * whatever is sent. */
 #ifndef SERVE_PREP_H
 #define SERVE_PREP_H
@@ -15,19 +15,19 @@
 #include "model/model.h"
 #include "work/request.h"
 
-/* What is done with requests: tokenised before the engine, written as bytes after it. */
+/* What to do with requests: tokenise them before the engine, or format their replies after it. */
 enum prep_kind { PREP_PREPARE, PREP_FORMAT, PREP_KINDS };
 
-/* Where requests wait, in the order in which they get a job. */
+/* The lists in which requests wait, in the order in which they get jobs. */
 enum prep_queue { PREP_FORMAT_QUEUE, PREP_LONG_QUEUE, PREP_SHORT_QUEUE, PREP_QUEUES };
 
 struct prep;
 
-/* One queue's client at the pool; lives as long as the pool. */
+/* A queue as a client of the pool. It lives as long as the pool. */
 struct prep_client {
     const struct model *model;
-    struct request_list waiting[PREP_QUEUES]; /* the pool's */
-    struct request_list done[PREP_KINDS];     /* finished; the client's owner empties them */
+    struct request_list waiting[PREP_QUEUES]; /* for the pool only */
+    struct request_list done[PREP_KINDS];     /* finished requests; the client's owner empties the lists */
     struct prep_client *next;                 /* the pool's ring of clients */
 };
 
@@ -35,17 +35,17 @@ struct prep_client {
  * Owns: the caller ends it with prep_close. Errors: STATUS_NO_MEMORY, STATUS_IO. */
 MUST_CHECK enum status prep_open(unsigned threads, int wake_fd, struct prep **out, struct err *err);
 
-/* Sets up a client for requests of this model, which must outlive the pool. */
+/* Adds a client whose requests are for this model, which must outlive the pool. */
 void prep_add(struct prep *prep, struct prep_client *client, const struct model *model);
 
-/* Hands requests over at a client; empties the list. Thread: the opener's, as for all of this. */
+/* Hands over the requests of a client; empties the list. Thread: the opener's, as for all of this. */
 void prep_put(struct prep *prep, struct prep_client *client, enum prep_kind kind, struct request_list *requests);
 
-/* Moves all finished requests to `done` of their clients, and starts waiting ones: clients take turns. */
+/* Moves all finished requests to `done` of their clients, and starts waiting ones; the clients take turns. */
 void prep_take(struct prep *prep);
 
-/* Lets the threads finish and joins them. Requests that were not taken stay whose they were: the worker, which knows
- * all of them, frees them. NULL is allowed. */
+/* Lets the threads finish, and joins them. Requests that were not taken still belong to the workers, which free them.
+ * NULL is allowed. */
 void prep_close(struct prep *prep);
 
 #endif

@@ -23,7 +23,7 @@ static void stop(struct queue_worker *self, enum status status, bool clean)
     self->deadline_ns = UINT64_MAX;
 }
 
-/* The worker gives up on a batch that does not come back: whatever holds it, only a new process helps. */
+/* A batch does not come back: whatever holds it, only a new process helps. */
 static void stop_hung(struct queue_worker *self)
 {
     log_error("compute_hangs", log_str("queue", self->config->queue),
@@ -43,7 +43,7 @@ static void execute(struct queue_worker *self, struct action *action)
         prep_put(self->shared->prep, &self->client, PREP_FORMAT, &action->requests);
         break;
     case ACTION_SUBMIT:
-        action->batch->watched_ns = 0; /* it does not hang while it waits for other queues */
+        action->batch->watched_ns = 0; /* waiting for other queues is not hanging */
         action->batch->waits = true;
         shares_put(action->batch->background ? self->shared->background_shares : self->shared->shares, self->number,
                    action->batch);
@@ -65,7 +65,7 @@ static void execute(struct queue_worker *self, struct action *action)
     }
 }
 
-/* Nothing that executes an action calls back into here. */
+/* No action calls back into this function. */
 void queue_worker_step(struct queue_worker *self, const struct event *event)
 {
     if (self->stopped)
@@ -103,7 +103,7 @@ static void on_event(void *context, const struct event *event)
 {
     struct queue_worker *self = context;
     if (event->kind == EVENT_CONNECTED && !self->was_ready) {
-        self->was_ready = true; /* later connections are logged by the queue */
+        self->was_ready = true; /* the queue logs later connections */
         log_info("ready", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)));
     }
     queue_worker_step(self, event);

@@ -1,10 +1,9 @@
-/* A queue worker: one queue of the daemon, with the worker that decides for it and its connections to Redis.
+/* One queue of the daemon: the worker that decides for it, and its connections to Redis.
  *
- *   queue ──events──► worker_step ──actions──► queue (Redis), prep client (tokenise, format), shares (compute),
- * deadline
+ *   queue ──events──► worker_step ──actions──► queue (Redis), prep (tokenise, format), shares (compute), deadline
  *
- * What queue workers share (loop, prep pool, compute threads) belongs to the server. A queue worker decides nothing: it
- * carries events in and actions out. Thread: the I/O thread, for all of this. */
+ * The server owns what the queues share: loop, prep pool, compute threads. A queue worker decides nothing: it carries
+ * events in and actions out. Thread: the I/O thread, for all of this. */
 #ifndef SERVE_QUEUE_WORKER_H
 #define SERVE_QUEUE_WORKER_H
 
@@ -22,19 +21,19 @@
 
 struct event_base;
 
-/* What the server lends to each of its queue workers. */
+/* What all queues share; the server owns it. */
 struct shared {
     const struct address *address;
     struct event_base *base;
     struct prep *prep;
     struct shares *shares, *background_shares; /* background_shares: of the background threads */
-    struct alone *alone;                       /* who has the process: a worker for each queue worker, by its number */
-    struct compute_state capacity;             /* at the start */
+    struct alone *alone;                       /* who has the process to itself; the queue's number is its index */
+    struct compute_state capacity;             /* at startup */
     void *context;
-    void (*on_step)(void *context); /* a queue worker has moved: batches may wait, its deadline may be another one */
+    void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
 };
 
-/* A queue that is served; only queue worker*.c and the server look inside. */
+/* A queue that is served. Only queue_worker.c and server.c look inside. */
 struct queue_worker {
     const struct shared *shared;
     const struct config *config; /* this queue's own */
@@ -42,7 +41,7 @@ struct queue_worker {
     const struct cost *cost;     /* of a batch, as calibrated */
     const struct engine *engine; /* one of them; they are alike */
     unsigned engine_number;      /* for the compute threads */
-    size_t number;               /* its share of them */
+    size_t number;               /* its index among the queues and in `shares` */
 
     struct worker *worker;
     struct queue *queue;
@@ -56,32 +55,32 @@ struct queue_worker {
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
 
-/* Opens worker and queue of a queue worker whose config, model and numbers are set; nothing is connected yet.
+/* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected yet.
  * Owns: the caller ends it with queue_worker_close, also after an error. Errors: STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
 MUST_CHECK enum status queue_worker_open(struct queue_worker *self, const struct shared *shared, struct err *err);
 
 /* Begins to connect. */
 void queue_worker_start(struct queue_worker *self);
 
-/* Frees worker and queue; no thread may use their requests and batches any more. */
+/* Frees worker and queue. No thread may still use their requests and batches. */
 void queue_worker_close(struct queue_worker *self);
 
-/* One step of the worker. */
+/* Gives the worker an event and executes its actions. */
 void queue_worker_step(struct queue_worker *self, const struct event *event);
 
-/* A batch of this queue worker has had its turn: it goes to a compute thread now, and from now on it can hang. */
+/* A batch goes to a compute thread now: from here on it can hang. */
 void queue_worker_starts(struct queue_worker *self, struct batch *batch);
 
-/* Steps with what the prep pool has finished. */
+/* Gives the worker what the prep pool has finished. */
 void queue_worker_take_prepared(struct queue_worker *self);
 
-/* Takes over what a reload may change; `config` is the new one of this queue. Errors: those of worker_tune. */
+/* Applies the settings that a reload may change; `config` is this queue's new one. Errors: those of worker_tune. */
 MUST_CHECK enum status queue_worker_tune(struct queue_worker *self, const struct config *config, struct err *err);
 
-/* A line of counters. */
+/* Logs a line of counters. */
 void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event);
 
-/* What the queue worker holds: a line of sums, and one for each of at most `most` requests. */
+/* Logs what the worker holds: a line of sums, and a line for each of at most `most` requests. */
 void queue_worker_log_held(const struct queue_worker *self, uint32_t most);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "serve/config.h"
 
-enum { DUMP_MOST = 1000 }; /* lines of SIGUSR2 for each queue */
+enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
 
 static void step_all(struct server *server, enum event_kind kind)
 {
@@ -30,8 +30,8 @@ static void feed_compute(struct server *server)
     }
 }
 
-/* A queue that ends by itself ends the daemon, so that whoever started it sees why: the others give back what they
- * hold, or nothing when the device is lost. */
+/* When one queue ends, the daemon ends, so that whoever started it sees why. The other queues give back what they hold,
+ * or nothing when the device is lost. */
 static void end_with(struct server *server, const struct queue_worker *queue_worker)
 {
     server->ending = true;
@@ -55,7 +55,7 @@ static void look_at_ends(struct server *server)
         loop_stop(server->loop);
 }
 
-/* A queue worker that was stopped at once may have left with a read out, whose answer it never takes. */
+/* A stopped worker may have left a read unanswered, so it counts as at rest. */
 static bool all_rest(const struct server *server)
 {
     bool rest = true;
@@ -65,7 +65,7 @@ static bool all_rest(const struct server *server)
     return rest;
 }
 
-/* A step of a queue worker may be what another one waits for, and comes through here itself. */
+/* One worker's step may be what another waits for. The step calls back into this function. */
 static void tell_turns(struct server *server)
 {
     size_t who;
@@ -89,7 +89,7 @@ static void on_step(void *context)
 
 /* ---- SIGHUP: the configuration is read and checked whole before any of it counts ---- */
 
-/* Names each setting of a queue that differs and cannot change while the daemon runs. */
+/* Logs each setting of a queue that has changed and needs a restart. */
 static void name_fixed(const struct config *now, const struct config *wanted)
 {
     size_t count;
@@ -107,7 +107,7 @@ static const struct config *find_queue(const struct config *configs, size_t coun
     return NULL;
 }
 
-/* Tunes every queue worker that is still in the configuration. */
+/* Gives each queue that is still in the configuration its new settings. */
 static enum status take_over(struct server *server, const struct config *configs, size_t count, struct err *err)
 {
     bool same_queues = count == server->queue_count;
@@ -151,7 +151,7 @@ static void reload(struct server *server)
 
 /* ---- callbacks of the loop ---- */
 
-/* Lanes are told before they see what came of it. */
+/* The queues learn of a lost device before they get the batches that failed with it. */
 static void look_at_devices(struct server *server)
 {
     struct compute_state state = compute_state(server->compute);
@@ -162,7 +162,7 @@ static void look_at_devices(struct server *server)
                                               .left = {.engine_slots = state.threads, .batches_out = state.batches}});
 }
 
-/* Rows that f16 could not hold: a line with the sums so far, once a second at most while batches come back, and at the
+/* Logs how many rows f16 could not hold: the sums, at most once a second while batches come back, and once at the
  * end. */
 static void log_rows_again(struct server *server, bool at_once)
 {
@@ -187,7 +187,7 @@ static void on_wake(void *context)
         if (batch->status != STATUS_OK)
             log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
                      log_str("message", batch->err.message));
-        /* Its queue worker first, which then has its next batch among those that wait: else another's would be taken,
+        /* The queue of this batch steps first and submits its next batch. Else another queue's batch would be taken,
          * whatever the weights. */
         queue_worker_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
     }
@@ -205,7 +205,7 @@ static void on_deadline(void *context)
     for (size_t i = 0; i < server->queue_count; i++)
         if (server->queue_workers[i].deadline_ns <= now_ns)
             queue_worker_step(&server->queue_workers[i], &(struct event){.kind = EVENT_TICK});
-    on_step(server); /* also when the timer was early */
+    on_step(server); /* sets the timer again if it was early */
 }
 
 static void drain(struct server *server, int number)
@@ -332,7 +332,7 @@ static enum status open_queue_workers(struct server *server, struct err *err)
 static void log_start(const struct server *server)
 {
     char address[ADDRESS_TEXT];
-    const struct engine *engine = server->queue_workers[0].engine; /* all have the same backend */
+    const struct engine *engine = server->queue_workers[0].engine; /* all queues have the same backend */
     if (engine_passed_over(engine)[0] != '\0')
         log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
                  log_str("message", engine_passed_over(engine)));
@@ -374,7 +374,7 @@ enum status server_run(struct server *server)
     return server->ended_with;
 }
 
-/* Threads end first: from then on nobody but the workers refers to requests and batches, and they free them. */
+/* Threads end first. Then only the workers refer to requests and batches, and free them. */
 void server_close(struct server *server)
 {
     prep_close(server->prep);

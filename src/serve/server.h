@@ -1,9 +1,8 @@
-/* The daemon, wired: its queues, each a queue worker with a worker of its own, and what they share: one event loop, one
- * prep pool, one set of compute threads, and each model once.
+/* The daemon: a queue worker for each queue, and what they share: one event loop, one prep pool, one set of compute
+ * threads, and each model once.
  *
  *   queue worker ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
- *   queue worker ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴── through channels and one eventfd ──►
- * queue worker
+ *   queue worker ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴─ channels ──► queue worker
  *
  * The I/O thread owns everything but what a channel has handed to another thread. */
 #ifndef SERVE_SERVER_H
@@ -35,11 +34,11 @@ struct server {
     struct shared shared;
     struct queue_worker *queue_workers; /* [queue_count] */
     size_t queue_count;
-    unsigned devices_lost; /* as the queue workers were told */
-    uint64_t rows_again;   /* rows that were run again in a wider precision, as the log was told … */
+    unsigned devices_lost; /* as the queues were told */
+    uint64_t rows_again;   /* rows that ran again in a wider precision, as last logged … */
     uint64_t told_ns;      /* … and when */
-    bool draining;         /* a signal has said so */
-    bool ending;           /* a queue worker has ended, and the others were told */
+    bool draining;         /* after a signal */
+    bool ending;           /* one queue has ended, and the others were told */
     bool clean;
     enum status ended_with; /* why it stopped; STATUS_OK after a drain */
 };
@@ -50,13 +49,13 @@ struct server {
 MUST_CHECK enum status server_open(struct server *server, const struct config *config, const char *config_path,
                                    struct err *err);
 
-/* Serves until a signal, a fatal answer of Redis to one of the queues, or a lost device; then all queues end.
- * Errors: STATUS_OK after a clean drain; STATUS_TIMEOUT when it stopped with unfinished work (which others will
- * reclaim); what Redis said when it refuses us; STATUS_DEVICE_LOST, also for a batch that hangs. All have been logged.
- */
+/* Serves until a signal, a fatal answer of Redis to one of the queues, or a lost device; then all queues end. It logs
+ * the reason.
+ * Errors: STATUS_OK after a clean drain; STATUS_TIMEOUT when work was left unfinished (others reclaim it); what Redis
+ * said when it refuses us; STATUS_DEVICE_LOST, also for a batch that hangs. */
 MUST_CHECK enum status server_run(struct server *server);
 
-/* Ends the threads, the queue workers and all that was opened; what is unfinished stays pending in Redis. */
+/* Ends threads, queues and all that was opened. Unfinished requests stay pending in Redis. */
 void server_close(struct server *server);
 
 #endif

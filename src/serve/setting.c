@@ -1,4 +1,4 @@
-/* Everything that depends on a setting's type is here, in functions that switch over it; the tables hold only data. */
+/* All code that depends on a setting's type is here. The tables hold only data. */
 #include "serve/setting.h"
 
 #include <ctype.h>
@@ -292,7 +292,7 @@ void find_url_password(const char *url, size_t *begin, size_t *end)
     if (authority == NULL)
         return;
     authority += 3;
-    /* The last @ ends the credentials: a password that holds an unescaped one must not show its tail. */
+    /* The last @ ends the credentials: else the tail of a password with an unescaped @ would show. */
     const char *at = strrchr(authority, '@');
     const char *colon = strchr(authority, ':');
     if (at == NULL || colon == NULL || colon > at)

@@ -1,5 +1,5 @@
-/* The queue is a ring under a mutex, beside the count of what each slot holds: both are looked at together, so that an
- * item never goes to one thread while another one that has less is about to take it. */
+/* One mutex guards the ring of items and the counts of what each slot holds. So an item never goes to a thread while a
+ * thread that holds less is about to take it. */
 #include "serve/thread_pool.h"
 
 #include <assert.h>
@@ -20,18 +20,18 @@ struct thread_slot {
     void *context;
     pthread_t id;
     size_t holds; /* items taken and not finished */
-    bool left;    /* nothing is for it any more */
+    bool left;    /* it takes nothing more */
 };
 
 struct thread_pool {
     void (*work)(void *context, void *item);
     void (*serve)(void *context, struct thread_slot *slot);
     size_t capacity, wake_below;
-    int wake_fd;      /* for wake_below: otherwise the channel writes it */
+    int wake_fd;      /* written here with wake_below, else by the channel */
     size_t items_out; /* the owner's count; only its thread looks */
     struct channel *out;
 
-    pthread_mutex_t lock; /* of all below, and of what the slots hold */
+    pthread_mutex_t lock; /* of all below, and of the slots' `holds` and `left` */
     pthread_cond_t not_empty, ends;
     void **items; /* [capacity], a ring, the next at `first` */
     size_t first, count;
@@ -43,7 +43,7 @@ struct thread_pool {
 
 /* ---- the threads' side ---- */
 
-/* What the others lack to hold as much as this slot: so many of the items that wait are theirs. */
+/* How many waiting items are for other slots: what these lack to hold as much as this one. */
 static size_t lacking(const struct thread_slot *slot)
 {
     const struct thread_pool *pool = slot->pool;
@@ -86,7 +86,7 @@ void thread_pool_finish(struct thread_slot *slot, void *item)
     bool low = pool->count < pool->wake_below;
     pthread_mutex_unlock(&slot->pool->lock);
     bool sent = channel_send(pool->out, item);
-    assert(sent); /* `out` is closed by nobody and has room for every item */
+    assert(sent); /* nobody closes `out`, and it has room for every item */
     const uint64_t one = 1;
     while (low && sent && write(pool->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
         continue;
@@ -108,7 +108,7 @@ static void work_one_by_one(void *context, struct thread_slot *slot)
     }
 }
 
-/* A thread that has left stays until the pool is stopped, which joins it. */
+/* A thread that has left waits here until thread_pool_stop joins it. */
 static void *thread_main(void *argument)
 {
     struct thread_slot *slot = argument;
@@ -124,14 +124,14 @@ static void *thread_main(void *argument)
 
 /* ---- opening ---- */
 
-/* Signals are the owner's: threads start with all of them blocked. */
+/* The threads start with all signals blocked: they are the owner's. */
 static enum status start_threads(struct thread_pool *pool, const struct thread_pool_options *options, struct err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     int failed = 0;
-    pthread_mutex_lock(&pool->lock); /* nobody counts slots before all have a thread */
+    pthread_mutex_lock(&pool->lock); /* no thread counts slots before all are filled in */
     for (unsigned i = 0; i < options->threads && failed == 0; i++) {
         struct thread_slot *slot = &pool->slots[i];
         slot->pool = pool;
