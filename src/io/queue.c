@@ -1,7 +1,7 @@
-/* The queue's frame: two connections that live and die together, and who executes which action.
+/* Two connections that live and die together, and which function executes which action.
  *
- * Everything that goes wrong ends in queue_down: close both connections (their commands come back unanswered, so each
- * task becomes a failed event), one EVENT_DISCONNECTED behind those, and a timer for the next try. */
+ * Every failure ends in queue_down: it closes both connections, whose commands come back unanswered, so each task
+ * becomes a failed event; then follow one EVENT_DISCONNECTED and a timer for the next attempt. */
 #include <assert.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -72,16 +72,16 @@ bool queue_command(struct queue *queue, size_t count, const char *const *words, 
 
 /* --- The outbox --------------------------------------------------------------------------------------------------- */
 
-/* Events wait until the event loop comes round, so that nothing calls back into the worker while it is still executing
- * actions; there is room for all that can be out, so that no lack of memory changes this. A disconnect is told when the
- * outbox is empty: every action is answered before it. */
+/* Events wait for the event loop, so that nothing calls back into the worker while it executes actions. The outbox
+ * holds all that can be out, so memory cannot run out here. A disconnect is reported when the outbox is empty: every
+ * action is answered before it. */
 
 static void deliver(struct queue *queue, const struct event *event)
 {
     queue->options.on_event(queue->options.context, event);
 }
 
-/* Delivers what waits: all events, then a disconnect, then the end. */
+/* Delivers all events, then a disconnect, then the end. */
 static void on_outbox(int fd, short what, void *context)
 {
     struct queue *queue = context;
@@ -112,7 +112,7 @@ void queue_emit(struct queue *queue, const struct event *event)
 
 /* --- Tasks ------------------------------------------------------------------------------------------------------- */
 
-/* How each action of ours is executed, and which event answers it. */
+/* What executes each action, and which event answers it. */
 static const struct executor {
     void (*execute)(struct queue *queue, struct action *action);
     enum event_kind event;
@@ -197,7 +197,7 @@ static void close_task(struct task *task)
 void queue_task_done(struct task *task, const struct event *event)
 {
     struct queue *queue = task->queue;
-    struct event copy = *event; /* it may lie in the task */
+    struct event copy = *event; /* it may be part of the task */
     close_task(task);
     queue_emit(queue, &copy);
 }
@@ -225,14 +225,13 @@ static void close_connections(struct queue *queue)
     struct connection *reader = queue->reader, *writer = queue->writer;
     queue->reader = queue->writer = NULL;
     queue->scripts.connection = NULL;
-    queue->reader_ready = queue->writer_ready = queue->rejoining = false;
+    queue->reader_ready = queue->writer_ready = false;
     find_master_stop(queue->finder);
     connection_close(reader);
     connection_close(writer);
 }
 
-/* Leaves the present state for `to`: everything that is out fails, and the worker hears of a disconnect if it had heard
- * of a connection. */
+/* Changes to state `to`: all tasks fail, and a worker that was connected gets EVENT_DISCONNECTED. */
 static void drop(struct queue *queue, enum queue_state to)
 {
     if (queue->state == QUEUE_UP) {
@@ -368,7 +367,7 @@ void queue_follow(struct queue *queue, const struct resp_value *reply)
         return;
     }
     int length = (int)(colon - space - 1);
-    if (length > 0) { /* none: on the same host */
+    if (length > 0) { /* 0: the same host */
         snprintf(queue->moved_host, sizeof queue->moved_host, "%.*s", length, space + 1);
     } else if (here != &queue->moved) {
         snprintf(queue->moved_host, sizeof queue->moved_host, "%s", here->host);
@@ -377,7 +376,7 @@ void queue_follow(struct queue *queue, const struct resp_value *reply)
     queue->moved_due = true;
 }
 
-/* Once a second for each reason: what is refused is tried again ten times in that time. */
+/* At most once a second for the same reason: what is refused is tried again ten times a second. */
 static void log_refused(struct queue *queue, const struct err *err)
 {
     uint64_t now_ns = clock_now_ns();
@@ -389,7 +388,7 @@ static void log_refused(struct queue *queue, const struct err *err)
     log_warn("redis_refused", log_str("reason", err->message));
 }
 
-/* Voices that leave the connection as it is: what was refused is tried again. */
+/* Errors that pass while the connection stays: the command is tried again. */
 static bool is_passing(const struct resp_value *reply)
 {
     return resp_is_error(reply, "OOM") || resp_is_error(reply, "TRYAGAIN") || resp_is_error(reply, "ASK");
@@ -403,7 +402,7 @@ bool queue_refused(struct queue *queue, const struct resp_value *reply, const ch
         return false;
     }
     err_prefix(&err, "%s", what);
-    bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* the stream, then the group says more; or another key */
+    bool wrong_type = resp_is_error(reply, "WRONGTYPE"); /* a stream, of which lua/group says more, or another key */
     if (wrong_type) {
         log_refused(queue, &err);
     }
@@ -439,7 +438,7 @@ static void set_defaults(struct queue_options *options)
     options->ttl_s = options->ttl_s ? options->ttl_s : TTL_S;
 }
 
-/* What finds the server: names to addresses, and which of several is the master. */
+/* Opens what finds the server: the resolver, and where there are several, the finder of the master. */
 static enum status open_finders(struct queue *queue, struct err *err)
 {
     struct find_master_options options = {
@@ -489,7 +488,7 @@ enum status queue_open(const struct queue_options *options, struct queue **out, 
         return status;
     }
     name_streams(queue);
-    queue_take_name(queue);
+    queue_make_name(queue);
     *out = queue;
     return STATUS_OK;
 }
@@ -505,7 +504,7 @@ void queue_close(struct queue *queue)
         return;
     }
     queue->state = QUEUE_STOPPED;
-    close_connections(queue); /* every task becomes a failed event, which nobody hears; its requests are the worker's */
+    close_connections(queue); /* every task becomes a failed event that nobody gets; worker_close frees the requests */
     find_master_close(queue->finder);
     resolver_close(queue->resolver);
     entries_free(&queue->entries);

@@ -1,8 +1,8 @@
-/* Cancelling: each entry that cancels is a call of its own, whether a class's stream brought it or the control stream.
+/* Cancels: one script call for each, whether it came in the stream of a class or in the control stream.
  *
- * The script knows which request is meant only when it has found it; its reply key is then named by the id that this
- * one carries, and a script may touch no key that it was not told of. So the first call assumes that the id is the
- * name, and the script may answer "again, with these keys": it has changed nothing then. */
+ * The script must find the request before it knows its id, which names the reply key, and a script may only use keys
+ * that it was given. So the first call assumes that the id is the name, and the script may answer "again, with these
+ * keys", having changed nothing. */
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,42 +12,42 @@
 #include "io/queue_internal.h"
 
 enum { ROUNDS_MAX = 4 };
-enum { LOOK_MS = 100, AGAIN_MS = 10, ASK_MS = 1000, LOOK_ENTRIES = 64, STAYS = 2 };
+enum { READ_MS = 100, NEXT_MS = 10, CHECK_MS = 1000, READ_ENTRIES = 64, SEEN_MOST = 2 };
 
-/* --- The control stream: the end of a look ------------------------------------------------------------------------ */
+/* --- The control stream: the next read ---------------------------------------------------------------------------- */
 
-/* Cancels there wait behind nothing, whether the queue is paused, full or has a backlog.
+/* The control stream is for cancels that must not wait, even if the queue is paused, full or has a backlog.
  *
- * It has no group, because nobody needs to own an entry: lua/cancel ends it with its request, and who comes second
- * finds it gone. So nothing is left with a worker that dies. The housekeeper looks ten times a second; the others ask
- * once a second whether the stream is there, and look themselves where it stays, as when the housekeeper has just died.
- */
-static void look_again(struct queue *queue, unsigned wait_ms)
+ * It has no group, because nobody needs to own an entry: lua/cancel deletes it together with its request, and whoever
+ * is second finds it gone. The housekeeper reads it ten times a second; others check once a second whether it exists,
+ * and read it if it stays, as when the housekeeper has just died. */
+
+static void read_in(struct queue *queue, unsigned wait_ms)
 {
     queue_wake_in(queue->control.timer, wait_ms);
 }
 
-static void rest(struct queue *queue)
+static void read_later(struct queue *queue)
 {
-    look_again(queue, queue->housekeeping.elected ? LOOK_MS : ASK_MS);
+    read_in(queue, queue->housekeeping.elected ? READ_MS : CHECK_MS);
 }
 
-/* The log hears of them once a second: a producer may send any number. */
-static void tell_malformed(struct queue *queue)
+/* Once a second: a producer may send any number. */
+static void log_malformed(struct queue *queue)
 {
     struct control *control = &queue->control;
     uint64_t now_ns = clock_now_ns();
-    if (control->malformed == 0 || now_ns - control->told_ns < NS_PER_S) {
+    if (control->malformed == 0 || now_ns - control->logged_ns < NS_PER_S) {
         return;
     }
     log_warn("control_malformed", log_int("entries", (int64_t)control->malformed),
              log_str("reason", "the field cancel is not the name of a request"));
     control->malformed = 0;
-    control->told_ns = now_ns;
+    control->logged_ns = now_ns;
 }
 
-/* Behind a full look there may be more: at once, but for a pause, because who floods it must not hold up Redis for the
- * others. What could not be dealt with comes again when the end was reached. */
+/* Behind a full read there may be more: it reads on after a pause, so that a flood does not hold up Redis. Failed
+ * cancels are read again once the end was reached. */
 static void control_cancelled(struct queue *queue, enum verdict verdict)
 {
     struct control *control = &queue->control;
@@ -55,16 +55,16 @@ static void control_cancelled(struct queue *queue, enum verdict verdict)
     if (--control->out > 0 || queue->state != QUEUE_UP) {
         return;
     }
-    tell_malformed(queue);
+    log_malformed(queue);
     if (control->full) {
-        look_again(queue, AGAIN_MS);
+        read_in(queue, NEXT_MS);
         return;
     }
     control->after = (struct entry_id){0};
     if (control->failed) {
-        look_again(queue, ASK_MS);
+        read_in(queue, CHECK_MS);
     } else {
-        rest(queue);
+        read_later(queue);
     }
     control->failed = false;
 }
@@ -74,12 +74,12 @@ static void control_cancelled(struct queue *queue, enum verdict verdict)
 struct cancel {
     struct queue *queue;
     struct task *task;
-    struct request *request; /* NULL: the entry is one of the control stream, and there is no task */
+    struct request *request; /* NULL: the entry is in the control stream, and there is no task */
     struct entry_id entry;
-    char target[REQUEST_NAME_MAX]; /* "": none */
+    char target[REQUEST_NAME_MAX]; /* the name of a request; "": none */
     unsigned rounds;
     char id[REQUEST_ID_MAX + 1];
-    char notify[2]; /* "0", "1" for a wake token, "s" for a results stream */
+    char notify[2]; /* "0", "1": a wake token, "s": a results stream */
     char results[RESULTS_NAME_MAX + 1];
 };
 
@@ -101,7 +101,7 @@ static void end_cancel(struct cancel *cancel, enum verdict verdict)
 
 static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost);
 
-/* Of the request that is to be cancelled; where there is no such request the script will say so. */
+/* The class of the target; if there is no such request, the script says so. */
 static enum request_class class_of(const struct cancel *cancel)
 {
     enum request_class class;
@@ -140,7 +140,7 @@ static bool send_cancel(struct cancel *cancel)
     return queue_call(queue, &command, on_cancelled, cancel);
 }
 
-static bool take_text(const struct resp_value *value, char *to, size_t size)
+static bool copy_text(const struct resp_value *value, char *to, size_t size)
 {
     if (value->type != RESP_STRING || value->length >= size) {
         return false;
@@ -149,13 +149,13 @@ static bool take_text(const struct resp_value *value, char *to, size_t size)
     return true;
 }
 
-/* Whether the call went out again with the keys that the script has named. */
+/* Repeats the call with the keys that the script named. False: not sent. */
 static bool again(struct cancel *cancel, const struct resp_value *reply)
 {
     return reply->count >= 4 && ++cancel->rounds < ROUNDS_MAX &&
-           take_text(&reply->items[1], cancel->id, sizeof cancel->id) &&
-           take_text(&reply->items[2], cancel->notify, sizeof cancel->notify) &&
-           take_text(&reply->items[3], cancel->results, sizeof cancel->results) && send_cancel(cancel);
+           copy_text(&reply->items[1], cancel->id, sizeof cancel->id) &&
+           copy_text(&reply->items[2], cancel->notify, sizeof cancel->notify) &&
+           copy_text(&reply->items[3], cancel->results, sizeof cancel->results) && send_cancel(cancel);
 }
 
 static void on_cancelled(void *context, const struct resp_value *reply, const struct err *lost)
@@ -213,12 +213,11 @@ void queue_cancel(struct task *task, struct request *request)
     }
 }
 
-/* Likewise for an entry of the control stream; ends with control_cancelled. `target`: a request's name, "" for an entry
- * that has none and only goes. */
+/* Likewise for an entry of the control stream; ends with control_cancelled. An entry with target "" is only deleted. */
 static void cancel_from_control(struct queue *queue, struct entry_id entry, const char *target)
 {
     struct cancel *cancel = calloc(1, sizeof *cancel);
-    if (!cancel) { /* it stays in the stream, for the next look */
+    if (!cancel) { /* it stays in the stream, for the next read */
         control_cancelled(queue, VERDICT_AGAIN);
         return;
     }
@@ -230,9 +229,9 @@ static void cancel_from_control(struct queue *queue, struct entry_id entry, cons
     }
 }
 
-/* --- The control stream: looking ---------------------------------------------------------------------------------- */
+/* --- The control stream: reading ---------------------------------------------------------------------------------- */
 
-/* One entry: an id, and a name that a producer has written. */
+/* One entry: an id, and a name that a producer wrote. */
 static void cancel_one(struct queue *queue, const struct resp_value *id, const struct resp_value *name)
 {
     struct entry_id entry, target_id;
@@ -252,12 +251,12 @@ static void cancel_one(struct queue *queue, const struct resp_value *id, const s
     cancel_from_control(queue, entry, target);
 }
 
-static void on_looked(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_control(void *context, const struct resp_value *reply, const struct err *lost)
 {
     struct queue *queue = context;
     struct control *control = &queue->control;
     (void)lost;
-    control->looking = false;
+    control->busy = false;
     bool unusable = reply && resp_is_error(reply, "WRONGTYPE");
     if (unusable && !control->unusable) {
         log_error("stream_unusable", log_str("key", "control"),
@@ -266,59 +265,59 @@ static void on_looked(void *context, const struct resp_value *reply, const struc
     control->unusable = unusable;
     if (!reply || unusable || queue_refused(queue, reply, "lua/control") || reply->type != RESP_ARRAY) {
         if (queue->state == QUEUE_UP) {
-            look_again(queue, ASK_MS);
+            read_in(queue, CHECK_MS);
         }
         return;
     }
-    control->full = reply->count >= 2 * LOOK_ENTRIES;
-    control->out = 1; /* of our own, until all are sent */
+    control->full = reply->count >= 2 * READ_ENTRIES;
+    control->out = 1; /* our own, until all are sent */
     for (size_t i = 0; i + 1 < reply->count; i += 2) {
         cancel_one(queue, &reply->items[i], &reply->items[i + 1]);
     }
     control_cancelled(queue, VERDICT_DONE);
 }
 
-static void look(struct queue *queue)
+static void read_control(struct queue *queue)
 {
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_CONTROL, 1, &command);
     queue_add_key(queue, &command, "control", "");
-    command_number(&command, LOOK_ENTRIES);
+    command_number(&command, READ_ENTRIES);
     queue_add_entry_id(&command, queue->control.after);
     queue->control.seen = 0;
-    queue->control.looking = queue_call(queue, &command, on_looked, queue);
-    if (!queue->control.looking) {
-        rest(queue);
+    queue->control.busy = queue_call(queue, &command, on_control, queue);
+    if (!queue->control.busy) {
+        read_later(queue);
     }
 }
 
-static void on_asked(void *context, const struct resp_value *reply, const struct err *lost)
+static void on_checked(void *context, const struct resp_value *reply, const struct err *lost)
 {
     struct queue *queue = context;
     (void)lost;
-    queue->control.looking = false;
+    queue->control.busy = false;
     if (!reply || queue_refused(queue, reply, "EXISTS")) {
         if (queue->state == QUEUE_UP) {
-            rest(queue);
+            read_later(queue);
         }
         return;
     }
     queue->control.seen = reply->type == RESP_INTEGER && reply->integer > 0 ? queue->control.seen + 1 : 0;
-    if (queue->control.seen >= STAYS) {
-        look(queue);
+    if (queue->control.seen >= SEEN_MOST) {
+        read_control(queue);
     } else {
-        rest(queue);
+        read_later(queue);
     }
 }
 
-/* Whether the stream is there at all: it goes with its last entry. */
-static void ask(struct queue *queue)
+/* Whether the stream exists: it is deleted with its last entry. */
+static void check_control(struct queue *queue)
 {
     char key[QUEUE_KEY_MAX];
     const char *const words[] = {"EXISTS", queue_key(queue, "control", "", key)};
-    queue->control.looking = queue_command(queue, 2, words, on_asked, queue);
-    if (!queue->control.looking) {
-        rest(queue);
+    queue->control.busy = queue_command(queue, 2, words, on_checked, queue);
+    if (!queue->control.busy) {
+        read_later(queue);
     }
 }
 
@@ -327,13 +326,13 @@ void queue_on_control(int fd, short what, void *context)
     struct queue *queue = context;
     (void)fd;
     (void)what;
-    if (queue->state != QUEUE_UP || queue->control.looking || queue->control.out > 0) {
-        return; /* whoever ends that goes on */
+    if (queue->state != QUEUE_UP || queue->control.busy || queue->control.out > 0) {
+        return; /* the end of that schedules the next */
     }
     if (queue->housekeeping.elected) {
-        look(queue);
+        read_control(queue);
     } else {
-        ask(queue);
+        check_control(queue);
     }
 }
 
@@ -342,5 +341,5 @@ void queue_control_start(struct queue *queue)
     queue->housekeeping.elected = false;
     queue->control.seen = 0;
     queue->control.after = (struct entry_id){0};
-    look_again(queue, 0);
+    read_in(queue, 0);
 }

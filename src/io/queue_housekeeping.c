@@ -1,7 +1,8 @@
-/* Once a second: our heartbeat into Redis, what Redis knows of the queue back, and how full Redis is.
+/* Once a second: our heartbeat goes to Redis, the state of the queue and of Redis' memory come back. And the lease,
+ * parked requests that are due, ids ahead of the clock.
  *
- * The script and INFO go out together and are one event. What follows from Redis' memory is the worker's affair; here
- * it is only said. */
+ * The script and INFO go out together and become one event. The worker acts on Redis' memory; here it is only logged.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +22,12 @@ static uint64_t number_of(const char *info, const char *name)
     return strtoull(text, NULL, 10);
 }
 
-/* Said where it begins and where it ends, and that is 5 % lower. */
-static void say_tight(struct queue *queue, double percent)
+/* Logs where it begins, and where it ends, 5 % lower. */
+static void log_memory(struct queue *queue, double percent)
 {
-    enum { NEWS_PERCENT = 5 };
-    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->housekeeping.tight ? NEWS_PERCENT : 0);
-    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->housekeeping.trickle ? NEWS_PERCENT : 0);
+    enum { HYSTERESIS_PERCENT = 5 };
+    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->housekeeping.tight ? HYSTERESIS_PERCENT : 0);
+    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->housekeeping.trickle ? HYSTERESIS_PERCENT : 0);
     if (tight && (!queue->housekeeping.tight || trickle != queue->housekeeping.trickle)) {
         log_warn("redis_tight", log_str("reason", "Redis' memory is nearly used up (maxmemory)"),
                  log_double("percent", percent),
@@ -38,7 +39,7 @@ static void say_tight(struct queue *queue, double percent)
     queue->housekeeping.trickle = trickle;
 }
 
-static void weigh_memory(struct task *task, const char *info)
+static void read_memory(struct task *task, const char *info)
 {
     struct queue *queue = task->queue;
     queue->housekeeping.used_bytes = number_of(info, "used_memory");
@@ -47,13 +48,13 @@ static void weigh_memory(struct task *task, const char *info)
     double percent = queue->housekeeping.most_bytes > 0
                          ? (double)queue->housekeeping.used_bytes / (double)queue->housekeeping.most_bytes * 100
                          : 0;
-    say_tight(queue, percent);
-    if (percent >= 100) { /* what is staged ahead of its settle would be refused */
+    log_memory(queue, percent);
+    if (percent >= 100) { /* staged replies would be refused */
         queue_not_staged(queue);
     }
 }
 
-/* Either of the two answers, in whatever order: a server that has forgotten the script gives its answer second. */
+/* One of the two answers, in any order: a server without the script answers it second. */
 static void answered(struct task *task, bool ok)
 {
     task->failed = task->failed || !ok;
@@ -63,11 +64,10 @@ static void answered(struct task *task, bool ok)
     if (task->failed) {
         queue_task_fail(task);
     } else {
-        const struct queue *queue = task->queue; /* the script's answer has set all else, whichever came first */
+        const struct queue *queue = task->queue; /* all else is from the script's answer */
         task->pulse.used_bytes = queue->housekeeping.used_bytes;
         task->pulse.most_bytes = queue->housekeeping.most_bytes;
-        if (task->pulse.workers >
-            queue->housekeeping.clients / 2) { /* some of them are gone: each has two connections */
+        if (task->pulse.workers > queue->housekeeping.clients / 2) { /* some are gone: each has two connections */
             task->pulse.workers = queue->housekeeping.clients / 2;
         }
         queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
@@ -80,12 +80,12 @@ static void on_memory(void *context, const struct resp_value *reply, const struc
     (void)lost;
     bool ok = reply && !queue_refused(task->queue, reply, "INFO memory") && reply->type == RESP_STRING;
     if (ok) {
-        weigh_memory(task, reply->bytes);
+        read_memory(task, reply->bytes);
     }
     answered(task, ok);
 }
 
-/* --- What has ended ----------------------------------------------------------------------------------------------- */
+/* --- Counts of ends ----------------------------------------------------------------------------------------------- */
 
 void queue_count(struct queue *queue, enum request_class class, int end)
 {
@@ -109,8 +109,8 @@ static void note_counted(struct queue *queue)
     memset(queue->housekeeping.counting, 0, sizeof queue->housekeeping.counting);
 }
 
-/* What was sent and not answered is sent again as it was, and what has ended since waits for the next call: the script
- * knows by the number whether it has counted it. */
+/* Counts without an answer are sent again unchanged, and later ones wait for the next pulse: the script knows by the
+ * number whether it has added them. */
 static void add_counts(struct queue *queue, struct command *command)
 {
     char text[CLASS_COUNT * ENDS * 48], *at = text, *end_of = text + sizeof text;
@@ -156,7 +156,7 @@ static uint64_t count_of(const struct resp_value *value)
     return value->integer > 0 ? (uint64_t)value->integer : 0;
 }
 
-/* Said once, not each second. */
+/* Logged once, not each second. */
 static void note_skipped(struct queue *queue, uint64_t skipped)
 {
     if (skipped > 0 && queue->housekeeping.skipped == 0) {
@@ -167,8 +167,8 @@ static void note_skipped(struct queue *queue, uint64_t skipped)
     queue->housekeeping.skipped = skipped;
 }
 
-/* Vectors then differ in their last digits, depending on who computed them. Said by the housekeeper when it begins, and
- * again when others are there. */
+/* With several precisions the last digits of a vector depend on its worker. The housekeeper logs that when it begins,
+ * and when they change. */
 static void note_precisions(struct queue *queue, const char *precisions)
 {
     if (precisions[0] && strcmp(precisions, queue->housekeeping.precisions) != 0) {
@@ -179,7 +179,7 @@ static void note_precisions(struct queue *queue, const char *precisions)
     snprintf(queue->housekeeping.precisions, sizeof queue->housekeeping.precisions, "%s", precisions);
 }
 
-/* Entries of consumers that the housekeeper had no room for. */
+/* Notes dead consumers whose entries the housekeeper could not take. */
 static void note_found(struct queue *queue, struct pulse *pulse, const struct resp_value *found)
 {
     pulse->waiting = found->length > 0;
@@ -197,7 +197,7 @@ static void add_left(const struct queue *queue, struct command *command)
     for (int class = 0; class < CLASS_COUNT; class ++) {
         length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->claims.left[class]);
     }
-    command_bytes(command, left, length > 0 ? length - 1 : 0); /* the last space */
+    command_bytes(command, left, length > 0 ? length - 1 : 0); /* without the last space */
 }
 
 static bool read_pulse(struct queue *queue, const struct resp_value *reply, struct pulse *pulse)
@@ -300,7 +300,7 @@ void queue_pulse(struct queue *queue, struct action *action)
     if (!task) {
         return;
     }
-    queue_tell_refusals(queue);
+    queue_log_refusals(queue);
     write_pulse(queue, &action->heartbeat, &command);
     task->calls = 2;
     if (!queue_call(queue, &command, on_pulse, task)) {
@@ -321,18 +321,18 @@ static void on_last(void *context, const struct resp_value *reply, const struct 
     }
 }
 
-/* The heartbeat that goes with it is removed by the release behind it. */
+/* The release behind it removes the heartbeat that goes with it. */
 void queue_count_last(struct queue *queue)
 {
     struct command command = {0};
     struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
-    queue_tell_refusals(queue);
+    queue_log_refusals(queue);
     if (is_zero(queue->housekeeping.counting) && is_zero(queue->housekeeping.ended)) {
         return;
     }
     write_pulse(queue, &leaves, &command);
     if (!queue_call(queue, &command, on_last, queue)) {
-        return; /* no memory: they are lost, as with a worker that dies */
+        return; /* no memory: the counts are lost, as when a worker dies */
     }
 }
 
@@ -399,7 +399,7 @@ void queue_promote(struct queue *queue, struct action *action)
     queue_call_for(task, &command, on_promoted);
 }
 
-/* Said once for a repair, however many calls it takes: when it is done. */
+/* Logs once for a repair of any number of calls, at its end. */
 static void on_mended(void *context, const struct resp_value *reply, const struct err *err)
 {
     struct task *task = context;
@@ -462,6 +462,6 @@ void queue_unblock(struct queue *queue, struct action *action)
     snprintf(id, sizeof id, "%lld", queue->reader_id);
     const char *const words[] = {"CLIENT", "UNBLOCK", id};
     if (queue->state == QUEUE_UP && !queue_command(queue, 3, words, on_unblocked, queue)) {
-        return; /* then the read blocks until its time is over: late, not wrong */
+        return; /* the read blocks for its full time: late, not wrong */
     }
 }

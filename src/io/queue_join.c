@@ -1,6 +1,5 @@
-/* Joining: from two connections to EVENT_CONNECTED. What the server is comes first, then the scripts, then lua/join
- * pins the queue's model and takes our name, then the group is made where it is missing: at 0, because the stream holds
- * exactly the unfinished work. */
+/* Joining: from two connections to EVENT_CONNECTED. Check the server, load the scripts, pin the model and take our name
+ * (lua/join), make missing groups (lua/group), ask for the time. */
 #include <ctype.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 
 enum { REDIS_MAJOR_LEAST = 7, HOST_MAX = 64 };
 
-/* Sends a command of the join; where that fails, the queue goes down. */
+/* Sends a command; if that fails, the queue goes down. */
 static void ask(struct queue *queue, struct connection *connection, size_t count, const char *const *words,
                 connection_reply_fn *reply)
 {
@@ -25,7 +24,7 @@ static void ask(struct queue *queue, struct connection *connection, size_t count
     }
 }
 
-/* Likewise a script's call, with `context` for its answer. False when it was not sent. */
+/* Likewise a script call. False: it was not sent. */
 static bool call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context)
 {
     struct err err;
@@ -41,14 +40,14 @@ static void put_hex(char *to, size_t bytes)
 {
     unsigned char random[16] = {0};
     if (getrandom(random, bytes, 0) != (ssize_t)bytes) {
-        memset(random, getpid() & 255, sizeof random); /* the name then is unlike others by its process id only */
+        memset(random, getpid() & 255, sizeof random); /* then only the process id makes the name unique */
     }
     for (size_t i = 0; i < bytes; i++) {
         snprintf(to + 2 * i, 3, "%02x", random[i]);
     }
 }
 
-void queue_take_name(struct queue *queue)
+void queue_make_name(struct queue *queue)
 {
     char host[HOST_MAX + 1] = "host", incarnation[9];
     gethostname(host, sizeof host - 1);
@@ -70,7 +69,6 @@ static void up(struct queue *queue, uint64_t redis_ms)
              log_str("queue", queue->options.name), log_str("worker", queue->worker));
     queue->state = QUEUE_UP;
     queue->stats.connected = true;
-    queue->rejoining = false;
     queue->tries = 0;
     queue_control_start(queue);
     queue_emit(queue, &(struct event){.kind = EVENT_CONNECTED, .redis_ms = redis_ms});
@@ -78,16 +76,17 @@ static void up(struct queue *queue, uint64_t redis_ms)
 
 /* --- The groups --------------------------------------------------------------------------------------------------- */
 
-/* Made where they are missing, at 0, because a stream holds exactly the unfinished work.
+/* Groups begin at 0, because a stream holds exactly the unfinished work.
  *
- * A key of another type where one of our streams belongs (a producer's SET) costs that class only: it is left out of
- * all reads and claims, the log names the key, and it is looked at again with a backoff that doubles. */
+ * A key of another type in the place of a stream (a producer's SET) disables that class only: reads and claims leave it
+ * out, the log names the key, and it is checked again with a backoff that doubles. */
+
 static void try_later(struct queue *queue)
 {
     queue_wake_in(queue->group_retry, queue_backoff_ms(queue, queue->group_tries++));
 }
 
-/* Another type stands at the key: the class rests until that is over. */
+/* Disables the class until the key is gone. */
 static void on_wrong_type(struct group *group)
 {
     struct queue *queue = group->queue;
@@ -131,7 +130,7 @@ static void on_group(void *context, const struct resp_value *reply, const struct
 void queue_create_groups(struct queue *queue)
 {
     if (queue->groups_asked > 0) {
-        return; /* several commands have found out at once */
+        return; /* several commands got NOGROUP at once */
     }
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct group *group = &queue->groups[class];
@@ -168,7 +167,7 @@ static void on_time(void *context, const struct resp_value *reply, const struct 
     struct err err;
     (void)lost;
     if (!reply) {
-        return; /* the connection is gone, and queue_down knows */
+        return; /* queue_down has handled the lost connection */
     }
     if (resp_check(reply, &err)) {
         queue_down(queue, &err);
@@ -185,7 +184,7 @@ static void on_time(void *context, const struct resp_value *reply, const struct 
     }
 }
 
-/* The last question of all, so that its answer is still true when the worker hears of it. */
+/* Asked last, so that the time is still right when the worker gets it. */
 static void ask_time(struct queue *queue)
 {
     if (queue->writer) {
@@ -193,7 +192,7 @@ static void ask_time(struct queue *queue)
     }
 }
 
-/* TIME is asked behind the groups: when its answer comes, theirs have come. */
+/* TIME behind the groups: its answer follows theirs. */
 static void finish_joining(struct queue *queue)
 {
     queue_create_groups(queue);
@@ -241,7 +240,7 @@ static void on_joined(void *context, const struct resp_value *reply, const struc
     struct err bad;
     (void)err;
     if (!reply) {
-        return; /* the connection is gone, and queue_down knows */
+        return; /* queue_down has handled the lost connection */
     }
     if (resp_check(reply, &bad)) {
         queue_follow(queue, reply);
@@ -253,7 +252,7 @@ static void on_joined(void *context, const struct resp_value *reply, const struc
     } else if (reply->items[0].integer == 1) {
         finish_joining(queue);
     } else if (reply->items[0].integer == 0) {
-        queue_take_name(queue);
+        queue_make_name(queue);
         join(queue);
     } else {
         refuse_queue(queue, reply->items[0].integer, reply->items[1].bytes);
@@ -284,11 +283,10 @@ static void join(struct queue *queue)
 void queue_rejoin(struct queue *queue, struct action *action)
 {
     (void)action;
-    queue_take_name(queue);
+    queue_make_name(queue);
     if (queue->state == QUEUE_UP) {
-        queue->rejoining = true;
         join(queue);
-    } /* else the next connect joins under the new name */
+    } /* else the next connect takes the new name */
 }
 
 /* --- The server --------------------------------------------------------------------------------------------------- */
@@ -316,7 +314,7 @@ bool queue_info_field(const char *info, const char *name, char *value, size_t si
     return false;
 }
 
-/* Whether this is a server that a queue can live on. */
+/* Whether a queue can live on this server. */
 static enum status check_server(struct queue *queue, const char *info, struct err *err)
 {
     char value[64];
@@ -394,7 +392,7 @@ static void on_client_id(void *context, const struct resp_value *reply, const st
     } else if (reply) {
         queue->reader_id = reply->type == RESP_INTEGER ? reply->integer : 0;
         queue->reader_ready = true;
-        if (queue->writer_ready) { /* it was first, and its time is old by now */
+        if (queue->writer_ready) { /* it came first, and its time is old by now */
             ask_time(queue);
         }
     }

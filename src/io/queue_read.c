@@ -1,8 +1,8 @@
-/* Taking entries from the streams: new ones of several classes in one command, and our own of one class after a
- * reconnect.
+/* Entries from Redis: new ones of several classes in one XREADGROUP, our own of one class after a reconnect, and those
+ * that a script claims for us.
  *
- * An entry that is larger than the reader takes is dropped from the answer as it comes (RESP_CUT) and answered by its
- * id, unread. Where an answer as a whole is too large its rest is in the own list, which is read again from there. */
+ * An entry that is too large for the reader is dropped as it arrives (RESP_CUT) and answered by its id, unread. If the
+ * whole answer is too large, we own the rest, and READ_OWN reads it again. */
 #include "io/queue_internal.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ enum { READ_GRACE_MS = 2000, CLAIM_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 }
 
 /* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
 
-/* Redis is trusted with data, not with shape: every type is checked before it is used. */
+/* The shape of answers is not trusted: every type is checked before use. */
 
 static enum status malformed(struct err *err)
 {
@@ -37,8 +37,7 @@ static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
     return bigger != NULL;
 }
 
-/* Makes room for all entries and fields first: entries point into the fields, which must not move (and are never NULL).
- */
+/* Makes room for all entries and fields: entries point into the fields, which must not move (and are never NULL). */
 static enum status prepare(struct entries *entries, size_t count, size_t fields, struct err *err)
 {
     void *items = entries->items, *field_items = entries->fields;
@@ -69,22 +68,23 @@ static bool read_id(const struct resp_value *value, struct entry_id *id)
     return value->type == RESP_STRING && entry_id_parse(value->bytes, value->length, id);
 }
 
-/* Adds up entries, and the fields of those whose field list is the item number `at`. False when an entry has no such
- * item. */
+/* Adds up entries and their fields, which are item `at`. An entry of XREADGROUP (at 1) may be cut. False: another
+ * shape. */
 static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
 {
     for (size_t i = 0; i < list->count; i++) {
         const struct resp_value *entry = &list->items[i];
-        if (entry->type != RESP_ARRAY || entry->count != at + 1) {
+        bool whole = entry->type == RESP_ARRAY && entry->count == at + 1;
+        if (!whole && (at > 1 || entry->type != RESP_CUT)) {
             return false;
         }
-        *fields += entry->items[at].count / 2;
+        *fields += whole ? entry->items[at].count / 2 : 0;
     }
     *count += list->count;
     return true;
 }
 
-/* CLASS_COUNT for a stream that is none of ours. */
+/* CLASS_COUNT: not one of our streams. */
 static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
 {
     enum request_class class = CLASS_HIGH;
@@ -94,7 +94,7 @@ static enum request_class class_of(const struct resp_value *name, const char *co
     return class;
 }
 
-/* The bytes of an entry's fields, with those that were dropped; sets `cut` where some were. */
+/* The bytes of an entry's fields, with dropped ones; `cut`: some were dropped. */
 static uint64_t weigh(const struct resp_value *fields, bool *cut)
 {
     uint64_t bytes = fields->type == RESP_CUT ? fields->length : 0;
@@ -106,7 +106,6 @@ static uint64_t weigh(const struct resp_value *fields, bool *cut)
     return bytes;
 }
 
-/* How an answer is read. */
 struct reading {
     struct entries *entries;
     struct entry_field *fields; /* the next free ones */
@@ -114,8 +113,7 @@ struct reading {
     uint64_t most_bytes;
 };
 
-/* Reads one entry behind those that are there. False: it has no such shape. Sets `more` instead where it did not fit.
- */
+/* Appends one entry, or sets `more` if it did not fit. False: another shape. */
 static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
 {
     struct entries *entries = reading->entries;
@@ -150,21 +148,6 @@ static bool read_entry(struct reading *reading, const struct resp_value *from, e
     return true;
 }
 
-/* Adds up the entries of a stream and their fields. False: it has no such shape. */
-static bool count_entries(const struct resp_value *list, size_t *count, size_t *fields)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        const struct resp_value *entry = &list->items[i];
-        bool whole = entry->type == RESP_ARRAY && entry->count == 2;
-        if (!whole && entry->type != RESP_CUT) {
-            return false;
-        }
-        *fields += whole ? entry->items[1].count / 2 : 0;
-    }
-    *count += list->count;
-    return true;
-}
-
 static bool is_stream(const struct resp_value *stream, const char *const streams[CLASS_COUNT])
 {
     return stream->type == RESP_ARRAY && stream->count == 2 && class_of(&stream->items[0], streams) < CLASS_COUNT &&
@@ -183,7 +166,7 @@ enum status entries_from_read(struct entries *entries, const struct resp_value *
     for (size_t i = 0; i < answer->count; i++) {
         const struct resp_value *stream = &answer->items[i];
         if (stream->type != RESP_CUT &&
-            (!is_stream(stream, streams) || !count_entries(&stream->items[1], &count, &field_count))) {
+            (!is_stream(stream, streams) || !count_fields(&stream->items[1], 1, &count, &field_count))) {
             return malformed(err);
         }
     }
@@ -223,7 +206,7 @@ static bool read_claimed(const struct resp_value *from, enum request_class class
     return read_fields(&from->items[3], fields);
 }
 
-/* Entries of which nothing is known but the id. */
+/* Appends entries of which only the id is known. */
 static bool read_ids(struct entries *entries, const struct resp_value *list, const struct entry *like)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -340,7 +323,7 @@ static void on_entries(void *context, const struct resp_value *reply, const stru
     give_entries(task);
 }
 
-/* Reads the marked streams from `from` on. */
+/* Reads the streams marked in `reading` from `from` on. */
 static enum status send_read(struct task *task, uint32_t count, uint32_t block_ms, const char *from, struct err *err)
 {
     struct queue *queue = task->queue;
@@ -415,7 +398,7 @@ void queue_read_own(struct queue *queue, struct action *action)
 
 /* --- Claims ------------------------------------------------------------------------------------------------------- */
 
-/* A script makes these entries ours: those of workers that are gone, and what is shed, taken ahead or found lost. Their
+/* A script makes these entries ours: those of dead workers, and those shed, taken ahead or found by a sweep. All
  * answers have one shape. */
 
 static uint32_t limit_of(const struct task *task)
@@ -424,13 +407,7 @@ static uint32_t limit_of(const struct task *task)
     return count > CLAIM_MAX ? CLAIM_MAX : count;
 }
 
-/* What one answer may cost: in memory it is larger than its texts. */
-static uint64_t bytes_of(const struct queue *queue)
-{
-    return queue->options.max_reply_bytes / 4;
-}
-
-/* Puts what the script cannot know into the entries, and counts. */
+/* Sets the origin, which the script does not know, and counts. */
 static void count_claimed(struct queue *queue, enum action_kind kind)
 {
     for (size_t i = 0; i < queue->entries.count; i++) {
@@ -449,7 +426,7 @@ static void count_claimed(struct queue *queue, enum action_kind kind)
     }
 }
 
-/* What a reclaim has left where it was is for others, who hear of it by the housekeeper's pulse. */
+/* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. */
 static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
 {
     char *left = queue->claims.left[class];
@@ -482,7 +459,7 @@ static void on_claimed(void *context, const struct resp_value *reply, const stru
     }
 }
 
-/* Opens the action's task; NULL when it is answered already: no memory, or a class that cannot be served. */
+/* Opens the action's task; NULL if it is answered already: not up, no memory, or an unusable stream. */
 static struct task *open_claim(struct queue *queue, struct action *action)
 {
     struct task *task = queue_task_open(queue, action);
@@ -495,7 +472,7 @@ static struct task *open_claim(struct queue *queue, struct action *action)
 
 /* --- RECLAIM ------------------------------------------------------------------------------------------------------ */
 
-/* Names go on in the housekeeper's key with spaces between them. */
+/* Whether a name can stand in a list that is separated by spaces. */
 static bool is_word(const struct resp_value *name)
 {
     for (size_t i = 0; i < name->length; i++) {
@@ -518,7 +495,7 @@ static const struct resp_value *consumer_at(const struct resp_value *consumers, 
     return consumer->type == RESP_ARRAY && consumer->count >= 4 ? consumer : NULL;
 }
 
-/* Whether any other consumer holds anything; one that holds nothing is looked at only now and then, to be deleted. */
+/* Whether another consumer holds entries. One without is checked only now and then, to be deleted. */
 static bool worth_judging(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
@@ -532,7 +509,7 @@ static bool worth_judging(struct task *task, const struct resp_value *consumers)
     return queue->claims.judged[task->action.read.class]++ % TIDY_EVERY == 0;
 }
 
-/* The consumers that another worker has found; `words` [size] is cut into them. */
+/* The consumers that another worker found; splits `words` [size]. */
 static size_t found_names(const struct queue *queue, char *words, size_t size, const char **names, size_t most)
 {
     size_t count = 0;
@@ -546,8 +523,8 @@ static size_t found_names(const struct queue *queue, char *words, size_t size, c
     return count;
 }
 
-/* Calls lua/reclaim for what is nobody's and for at most JUDGED_MAX consumers out of those that XINFO named, or where
- * that is NULL for those that the housekeeper has found. */
+/* Calls lua/reclaim for released entries and for at most JUDGED_MAX consumers: those that XINFO named, or if it is
+ * NULL, those that the housekeeper found. */
 static void call_reclaim(struct task *task, const struct resp_value *consumers)
 {
     struct queue *queue = task->queue;
@@ -575,7 +552,7 @@ static void call_reclaim(struct task *task, const struct resp_value *consumers)
     }
     command_text(&command, queue->worker);
     command_number(&command, limit_of(task));
-    command_number(&command, bytes_of(queue));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[class]);
     command_list(&command, count, names, NULL);
     queue_call_for(task, &command, on_claimed);
@@ -626,7 +603,7 @@ void queue_shed(struct queue *queue, struct action *action)
     command_text(&command, queue->worker);
     command_number(&command, action->read.cap);
     command_number(&command, limit_of(task));
-    command_number(&command, bytes_of(queue));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     queue_add_entry_id(&command, action->read.after);
     queue_add_entry_id(&command, action->read.before);
     queue_call_for(task, &command, on_claimed);
@@ -644,7 +621,7 @@ void queue_fair(struct queue *queue, struct action *action)
     command_text(&command, action->read.count > 0 ? queue->worker : QUEUE_AHEAD);
     queue_add_entry_id(&command, action->read.after);
     command_number(&command, action->read.count > 0 ? limit_of(task) : CLAIM_MAX);
-    command_number(&command, bytes_of(queue));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     for (uint32_t i = 0; i < action->read.enough_count; i++) {
         command_text(&command, action->read.enough[i]);
     }
@@ -666,7 +643,7 @@ void queue_sweep(struct queue *queue, struct action *action)
     command_text(&command, queue->worker);
     queue_add_entry_id(&command, action->read.after);
     command_number(&command, limit_of(task));
-    command_number(&command, bytes_of(queue));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
     command_text(&command, class_prefixes[action->read.class]);
     queue_call_for(task, &command, on_claimed);
 }

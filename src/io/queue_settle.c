@@ -1,7 +1,7 @@
-/* Requests go to Redis and their verdicts come back: settle, defer, track, charge before suspects run, release.
+/* Requests go to Redis, and verdicts come back: settle, defer, track, charge (records a run before it starts), release.
  *
- * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis while it runs;
- * when the last call is answered, the action is. */
+ * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis. The answer to
+ * the last call ends the action. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,12 @@ static void add_pair(struct command *command, const char *field, const char *val
     command_text(command, value);
 }
 
+static void add_number(struct command *command, const char *field, uint64_t number)
+{
+    command_text(command, field);
+    command_number(command, number);
+}
+
 static void add_milliseconds(struct command *command, const char *field, uint64_t ns)
 {
     char text[32];
@@ -35,7 +41,7 @@ static void add_milliseconds(struct command *command, const char *field, uint64_
     add_pair(command, field, text);
 }
 
-/* An error before the start may come from any holder; after it only the owner may say so. */
+/* "error": not started, any holder may say so. "fail": started, only the owner may. */
 static const char *kind_of(const struct request *request)
 {
     return request->outcome == OUTCOME_DONE   ? "done"
@@ -54,17 +60,14 @@ static void add_vector(const struct queue *queue, struct command *command, const
         truncated = truncated || request->rows[i].truncated;
     }
     add_pair(command, "id", request->id);
-    command_text(command, "dim");
-    command_number(command, request->dims);
+    add_number(command, "dim", request->dims);
     add_pair(command, "encoding", encoding_name(request->encoding));
     command_text(command, "embedding");
     command_bytes(command, request->reply.data, request->reply.length);
-    command_text(command, "tokens");
-    command_number(command, tokens);
+    add_number(command, "tokens", tokens);
     add_milliseconds(command, "compute_ms", request->computed_ns - request->started_ns);
     if (request->inputs) {
-        command_text(command, "count");
-        command_number(command, request->row_count);
+        add_number(command, "count", request->row_count);
     }
     if (queue->options.precision) {
         add_pair(command, "precision", queue->options.precision);
@@ -79,19 +82,16 @@ static void add_failure(struct command *command, const struct request *request)
     add_pair(command, "code", reply_code_name(request->code));
     add_pair(command, "message", request->message);
     add_pair(command, "retryable", request->retryable || request->code == CODE_QUEUE_FULL ? "1" : "0");
-    command_text(command, "attempts");
-    command_number(command, request->attempt);
+    add_number(command, "attempts", request->attempt);
     if (request->row_failed) {
-        command_text(command, "index");
-        command_number(command, request->failed_index);
+        add_number(command, "index", request->failed_index);
     }
     if (request->code == CODE_QUEUE_FULL) {
-        command_text(command, "retry_after_ms");
-        command_number(command, request->retry_after_ms);
+        add_number(command, "retry_after_ms", request->retry_after_ms);
     }
 }
 
-/* What a producer finds again in every reply and dead letter. */
+/* Fields that are echoed in every reply and dead letter. */
 static void add_echo(struct command *command, const struct request *request)
 {
     if (request->meta) {
@@ -107,14 +107,13 @@ static void add_echo(struct command *command, const struct request *request)
     }
 }
 
-/* The names and values of a reply's fields, but for those that the script adds. */
+/* The names and values of a reply's fields, except those that the script adds. */
 static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
     if (request->outcome == OUTCOME_DONE) {
         add_vector(queue, command, request);
         if (request->attempt > 1) {
-            command_text(command, "attempts");
-            command_number(command, request->attempt);
+            add_number(command, "attempts", request->attempt);
         }
     } else {
         add_failure(command, request);
@@ -122,7 +121,7 @@ static void add_fields(const struct queue *queue, struct command *command, const
     add_echo(command, request);
 }
 
-/* The fields of a reply. Their number comes before them, so it is patched in: always three digits. */
+/* The fields of a reply behind their number, which has three digits and is patched in. */
 static void add_counted_fields(const struct queue *queue, struct command *command, const struct request *request)
 {
     command_text(command, "000");
@@ -239,28 +238,27 @@ static void write_track(const struct queue *queue, const struct request_list *re
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_entry_id(command, request->entry);
         command_text(command, request->name);
-        /* When the reply may go away unanswered: its ttl after it is due. */
+        /* When the reply may expire: its ttl after the request is due. */
         command_number(command, request->due_ms + request->ttl_s * 1000ull);
     }
 }
 
 /* --- Large replies ------------------------------------------------------------------------------------------------ */
 
-/* Sent to Redis ahead of their settle.
+/* Large replies travel ahead of their settle.
  *
- * A script's arguments become Lua strings, and Lua hashes every byte of them: 4,651 bytes of JSON cost more than all
- * else that settle does for the request. So a large reply is written to a hash of its own, its stage key, by plain
- * commands; the settle behind it says what is to become of it, and mostly that is a RENAME. Nobody else knows the key.
- * It lives for a minute, in one transaction, so nothing stays behind when the settle never comes; the settle gives it
- * the reply's ttl. A request that is staged once more, because a connection broke in between, is so under the same key.
- * A Redis that does not take it (it is full, say) is noticed by the script; the next replies go with their settle again
- * for a while. */
+ * A script's arguments become Lua strings, and Lua hashes every byte: 4,651 bytes of JSON cost more than the rest of
+ * settle for that request. So plain commands write a large reply to a hash of its own, its stage key, and the settle
+ * behind it mostly renames that. The key is private and lives for a minute, set in the same transaction, so nothing
+ * stays behind if the settle never comes; settle sets the reply's ttl. A request that is staged again after a reconnect
+ * keeps its key. If Redis refuses it (it is full, say), the script notices, and for a while replies travel in their
+ * settle. */
 void queue_not_staged(struct queue *queue)
 {
     queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
 }
 
-/* Nobody listens to the answers: the script looks. */
+/* Answers are ignored: the script checks. */
 static enum status send_ahead(struct queue *queue, struct command *command, struct err *err)
 {
     return connection_send_command(queue->writer, command, queue->options.command_timeout_ms, NULL, NULL, err);
@@ -295,8 +293,8 @@ static enum status stage(struct queue *queue, struct request *request, struct er
     return send_ahead(queue, &expiry, err);
 }
 
-/* Sends the large ones of these replies, so that the settle that follows need not carry them; those have `staged` set.
- * False: they could not be sent, and the queue is down. */
+/* Sends the large ones of these replies and sets their `staged`. False: they could not be sent, and the queue is down.
+ */
 static bool stage_large(struct queue *queue, const struct request_list *requests)
 {
     bool may = clock_now_ns() >= queue->settling.stage_from_ns, begun = false;
@@ -313,7 +311,7 @@ static bool stage_large(struct queue *queue, const struct request_list *requests
     if (begun && !status) {
         status = send_word(queue, "EXEC", &err);
     }
-    if (status) { /* the transaction is open: only a new connection ends it */
+    if (status) { /* the transaction is open, and only a new connection ends it */
         queue_down(queue, &err);
     }
     return !status;
@@ -321,7 +319,7 @@ static bool stage_large(struct queue *queue, const struct request_list *requests
 
 /* --- Answers ------------------------------------------------------------------------------------------------------ */
 
-/* One script call with the requests that are in it. */
+/* One script call and its requests. */
 struct batch_call {
     struct task *task;
     enum script script;
@@ -344,7 +342,7 @@ void queue_answered(struct task *task, struct request_list *requests)
     queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
 }
 
-/* What a script's number for a request says; the numbers are those of the scripts' heads. */
+/* Translates a script's number for a request; the heads of the scripts list them. */
 static enum verdict verdict_of(enum script script, long long result)
 {
     if (result > 0 || script == SCRIPT_TRACK) {
@@ -368,28 +366,28 @@ static enum verdict verdict_of(enum script script, long long result)
     }
 }
 
-void queue_tell_refusals(struct queue *queue)
+void queue_log_refusals(struct queue *queue)
 {
-    if (queue->settling.refusals_untold > 0) {
+    if (queue->settling.refusals_unlogged > 0) {
         log_info("requests_refused", log_str("queue", queue->options.name),
-                 log_int("more", (int64_t)queue->settling.refusals_untold));
+                 log_int("more", (int64_t)queue->settling.refusals_unlogged));
     }
-    queue->settling.refusals_untold = queue->settling.refusals_told = 0;
+    queue->settling.refusals_unlogged = queue->settling.refusals_logged = 0;
 }
 
-/* What did not end well, so that an operator can find it by the producer's own words. There may be many refusals: the
- * log tells of a few between two pulses, at level debug of all, and how many more there were. */
+/* Failures are logged with the producer's own words, so that an operator finds them. Only a few refusals between two
+ * pulses are logged; level debug has them all. */
 static enum log_level level_of(struct queue *queue, const struct request *request)
 {
-    enum { TOLD_MOST = 5 };
+    enum { LOGGED_MOST = 5 };
     if (request->outcome == OUTCOME_DEAD) {
         return LOG_WARN;
     }
-    if (queue->settling.refusals_told < TOLD_MOST) {
-        queue->settling.refusals_told++;
+    if (queue->settling.refusals_logged < LOGGED_MOST) {
+        queue->settling.refusals_logged++;
         return LOG_INFO;
     }
-    queue->settling.refusals_untold++;
+    queue->settling.refusals_unlogged++;
     return LOG_DEBUG;
 }
 
@@ -409,7 +407,7 @@ static void log_failure(struct queue *queue, const struct request *request)
     log_write(level_of(queue, request), &line);
 }
 
-static void take_result(struct queue *queue, enum script script, struct request *request, long long result)
+static void apply_result(struct queue *queue, enum script script, struct request *request, long long result)
 {
     request->verdict = verdict_of(script, result);
     if (script == SCRIPT_CHARGE && result > 0 && request->quarantined) {
@@ -422,7 +420,6 @@ static void take_result(struct queue *queue, enum script script, struct request 
     if (script == SCRIPT_SETTLE && ours) {
         queue_count(queue, request->class, request->outcome == OUTCOME_DONE ? CODE_NONE : (int)request->code);
     }
-    queue->stats.newer_replies_kept += script == SCRIPT_SETTLE && result == 2;
     queue->stats.tracked_skipped += script == SCRIPT_TRACK && result == 0;
     if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
         queue->stats.vanished++;
@@ -434,13 +431,11 @@ static void take_result(struct queue *queue, enum script script, struct request 
     }
 }
 
-static void take_counts(struct queue *queue, const struct resp_value *reply, size_t at)
+static void log_side_effects(const struct resp_value *reply, size_t at)
 {
     if (reply->count != at + 2) {
         return;
     }
-    queue->stats.side_keys_skipped += (uint64_t)reply->items[at].integer;
-    queue->stats.dead_trimmed += (uint64_t)reply->items[at + 1].integer;
     if (reply->items[at].integer || reply->items[at + 1].integer) {
         log_warn("settle_side_effects", log_int("side_keys_skipped", reply->items[at].integer),
                  log_int("dead_letters_trimmed", reply->items[at + 1].integer));
@@ -469,15 +464,15 @@ static void on_called(void *context, const struct resp_value *reply, const struc
     size_t at = 0;
     for (struct request *request = call->requests.first; request; request = request->next) {
         if (shaped) {
-            take_result(queue, script, request, reply->items[at++].integer);
+            apply_result(queue, script, request, reply->items[at++].integer);
         } else {
             request->verdict = VERDICT_AGAIN;
         }
     }
     if (shaped && script == SCRIPT_SETTLE) {
-        take_counts(queue, reply, at);
+        log_side_effects(reply, at);
     }
-    bool whole = script == SCRIPT_CHARGE || script == SCRIPT_TRACK; /* these are not answered one by one */
+    bool whole = script == SCRIPT_CHARGE || script == SCRIPT_TRACK; /* these have no verdict of each request */
     task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
     struct request_list requests = call->requests;
     free(call);
@@ -493,7 +488,7 @@ static write_fn *const writers[SCRIPT_COUNT] = {[SCRIPT_SETTLE] = write_settle,
                                                 [SCRIPT_TRACK] = write_track,
                                                 [SCRIPT_CHARGE] = write_charge};
 
-/* Sends one call; when that fails, its requests come back with the action. */
+/* Sends one call; if that fails, its requests come back with the action. */
 static void send_call(struct task *task, enum script script, struct request_list *requests)
 {
     struct command command = {0};
@@ -519,7 +514,7 @@ static void send_call(struct task *task, enum script script, struct request_list
     }
 }
 
-/* Requests on their way into one call: of one script and one stream, and not too much at once. */
+/* Collects requests for one call: of one script and one stream, within the limits. */
 struct part {
     enum script script;
     struct request_list requests;
@@ -548,7 +543,7 @@ static void send_part(struct task *task, struct part *part)
 
 /* --- Actions ------------------------------------------------------------------------------------------------------ */
 
-/* Opens the action's task with its requests taken out. The task is held by a call of its own until all are sent. */
+/* Opens the action's task and takes its requests out. The task has one call of its own until all are sent. */
 static struct task *open_with_requests(struct queue *queue, struct action *action, struct request_list *requests)
 {
     struct task *task = queue_task_open(queue, action);
@@ -615,7 +610,7 @@ void queue_track(struct queue *queue, struct action *action)
 
 /* --- RELEASE ------------------------------------------------------------------------------------------------------ */
 
-/* What a call does beside giving back its entries. */
+/* What a call releases: ARGV of lua/release. */
 enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
 
 static void sign_off(struct task *task);
@@ -645,7 +640,7 @@ static void on_released(void *context, const struct resp_value *reply, const str
     release_next(task);
 }
 
-/* Sends one call with the entries of these requests, from `first` to before `end`. */
+/* Sends one call for the requests from `first` up to `end`. */
 static void send_release(struct task *task, enum request_class class, int last, const struct request *first,
                          const struct request *end)
 {
@@ -671,7 +666,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
     }
 }
 
-/* Requests that stand together and are of one stream go into one call; the worker sees to it that they are not many. */
+/* Adjacent requests of one stream share a call; the worker limits their number. */
 static void release_requests(struct task *task)
 {
     const struct request *first = task->action.requests.first;
@@ -685,8 +680,7 @@ static void release_requests(struct task *task)
     }
 }
 
-/* Whatever is pending with us, known or not, in each stream that is one, call after call; the last one takes the name
- * back. */
+/* Releases whatever we own in each usable stream, known or not, one call at a time; the last call drops our name. */
 static void sign_off(struct task *task)
 {
     int last = CLASS_LOW;
@@ -717,8 +711,8 @@ void queue_release(struct queue *queue, struct action *action)
     if (action->last) {
         queue_count_last(queue);
     }
-    task->signing_off = -1; /* before the first */
-    task->calls = 1;        /* of our own, until all are sent */
+    task->signing_off = -1; /* before the first class */
+    task->calls = 1;        /* our own, until all are sent */
     release_requests(task);
     task->calls--;
     release_next(task);
