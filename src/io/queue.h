@@ -13,10 +13,10 @@
  *  - One ACTION_SETTLE may become several script calls; its one EVENT_SETTLED follows the last. Requests of a call that
  *    got an error have VERDICT_AGAIN; `failed` means that the connection was lost.
  *  - ACTION_RENEW: lease_held = false means that the alive key expired or belongs to somebody else; nothing more
- * happens until ACTION_REJOIN, which takes a new name.
+ *    happens until ACTION_REJOIN, which takes a new name.
  *  - Entries that do not fit into max_reply_bytes come with `oversize` and without fields.
  *  - A key of another type in the place of a class's stream disables that class only: reads and claims of it bring
- *    nothing until the key is gone, which is checked with a backoff. A READ of no other class fails. */
+ *    nothing until the key is gone, which is checked with a backoff. A READ of that class alone fails. */
 #ifndef IO_QUEUE_H
 #define IO_QUEUE_H
 
