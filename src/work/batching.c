@@ -1,6 +1,6 @@
-/* Who waits, and whose row is next: three classes, in each its tenants, for each a list in order of age. Both levels
- * keep count of what everybody has had, which is exact, whatever is looked at and put back; who begins to wait begins
- * at the level of those that do. Only the number of tenants makes a step dearer, by its logarithm. */
+/* The window is three classes, each with its tenants, each with a list by age. Classes and tenants count exactly what
+ * they have had, whatever is looked at and put back; one that starts to wait starts at the level of those that do. A
+ * step costs the logarithm of the number of tenants. */
 #include "work/batching.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static struct window_class *class_of(struct window *window, const struct row *ro
 
 /* --- tenants --- */
 
-/* The queue of a row's tenant; NULL when none of its rows waits. */
+/* The queue of a row's tenant; NULL if it has none. */
 static struct tenant_queue *find_queue(struct window *window, const struct row *row)
 {
     const struct request *request = row->request;
@@ -34,7 +34,7 @@ static struct tenant_queue *find_queue(struct window *window, const struct row *
     return tenant_table_find(&window->queues, request->class, request->tenant);
 }
 
-/* Without memory for a queue, the row waits among those without a tenant. */
+/* Without memory for a queue, the row waits with those that have no tenant. */
 static struct tenant_queue *make_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
@@ -60,7 +60,7 @@ static void enter_heap(struct window_class *class, struct tenant_queue *queue)
         tenant_heap_add(&class->heap, queue);
 }
 
-/* The queue that a row joins, which has rows from now on. */
+/* The queue that a row joins. */
 static struct tenant_queue *join_queue(struct window *window, const struct row *row)
 {
     struct window_class *class = class_of(window, row);
@@ -75,7 +75,7 @@ static struct tenant_queue *join_queue(struct window *window, const struct row *
     return queue;
 }
 
-/* A queue without rows is idle until the call at hand is over, for some may come back until then. */
+/* A queue without rows stays until the current call ends: rows may come back. */
 static void leave_queue(struct window *window, struct row *row)
 {
     struct window_class *class = class_of(window, row);
@@ -205,7 +205,7 @@ static struct row *next_overdue(const struct window *window, enum window_only on
     return row;
 }
 
-/* Whether no other that waits has had less for its weight than class high; of the overdue the first counts. */
+/* Whether no other waiting class has had less for its weight than class high. Of the overdue rows the first counts. */
 static bool window_high_is_next(const struct window *window)
 {
     const struct window_class *high = &window->classes[CLASS_HIGH];
@@ -302,7 +302,7 @@ bool window_full(const struct window *window, const struct window_limits *limits
     return limits->most_ns > 0 && cost_predict_ns(limits->cost, shape) >= limits->most_ns;
 }
 
-/* Who begins to wait begins where the one stands that has had least of those that wait, or, when nobody does, most. */
+/* One that starts to wait starts at the least that a waiting one has had, or at the most that any had if none waits. */
 static void window_taken(struct window *window)
 {
     uint64_t least = UINT64_MAX, most = 0;
@@ -366,8 +366,8 @@ struct row *window_take_expired(struct window *window)
     return rows;
 }
 
-/* Who goes into the next batch: the head, and then one pass over the look-ahead. Nobody starves, because the head
- * always goes and who is passed over too often becomes the head. */
+/* --- which rows go: the head, then one pass over the look-ahead. No row starves, because the head always goes and a
+ * row that is passed over too often becomes the head --- */
 
 /* A batch while it is being filled. */
 struct filling {
@@ -376,19 +376,19 @@ struct filling {
     struct row **chosen;
     uint32_t count, tokens, longest;
     double squares;                      /* of the lengths */
-    struct row *hand[WINDOW_BATCH_ROWS]; /* looked at, in turn */
+    struct row *hand[WINDOW_BATCH_ROWS]; /* looked at and not chosen, in turn */
     uint32_t held;                       /* of them */
-    uint32_t passed;                     /* the first so many were passed over: a later one was chosen */
-    bool low_full;                       /* no row of class low may join any more, and so none is passed over */
+    uint32_t passed;                     /* the first so many were passed over for a later one */
+    bool low_full;                       /* no further row of class low may join, so none counts as passed over */
 };
 
-/* Whether this row has to leave room for those of online requests. */
+/* Whether this row leaves room for online requests. */
 static bool gives_way(const struct window_limits *limits, const struct row *row)
 {
     return limits->low_ns > 0 && row->request->class == CLASS_LOW;
 }
 
-/* Equal rows come along. A look at many that only share the bucket is not worth it. */
+/* Takes a row's duplicates along. Looks at few rows that only share the bucket. */
 static void take_duplicates(struct filling *filling, struct row *row)
 {
     struct window *window = filling->window;
@@ -448,7 +448,7 @@ static bool fits(struct filling *filling, const struct row *row)
     return near && extent <= filling->limits->tokens && in_time(filling, row, extent);
 }
 
-/* The next in turn, in hand; those that may not start any more are put aside. */
+/* The next row in turn, in hand; puts expired ones aside. */
 static struct row *hold_next(struct filling *filling)
 {
     struct window *window = filling->window;
@@ -478,7 +478,7 @@ static struct row *hold_head(struct filling *filling)
     return row;
 }
 
-/* What was looked at and not taken goes back, in order. */
+/* Puts back what was looked at and not taken, in order. */
 static void leave_behind(struct filling *filling)
 {
     for (uint32_t i = filling->held; i-- > 0;) {
@@ -679,9 +679,9 @@ void batch_list_remove(struct batch_list *list, struct batch *batch)
 enum { PERIOD_MS = 1000, PER_DOUBLING = 8 };
 
 static const double share_first = 0.25, share_least = 0.01, share_most = 1;
-static const double shrink = 0.7, grow = 1.2; /* of the share, in a period */
-static const double well_below = 0.7;         /* of the target: from here on the share grows */
-static const double worth = 10;               /* a batch takes at least so many times what even an empty one costs */
+static const double shrink = 0.7, grow = 1.2; /* of the share, per period */
+static const double well_below = 0.7;         /* of the target: below this the share grows */
+static const double worth = 10;               /* a batch may take at least so many times the cost of an empty one */
 
 void tune_begin(struct tune *tune, uint32_t target_ms)
 {

@@ -6,22 +6,21 @@
 #include "base/clock.h"
 #include "work/worker_internal.h"
 
-/* --- pace: how fast batches are, learnt from those that have run, and what follows from it: how long the next one may
- * be, which rows cannot wait for the one after it, and what is said of our speed --- */
+/* --- pace: how fast batches are, learnt from past ones, and what follows: how long the next one may be, which rows
+ * cannot wait for the one after it, and the speed we publish --- */
 
-/* Work beside requests that are in more of a hurry: what runs when one comes cannot be stopped, so it is to be short.
- * Nearly nothing is lost by batches that take ten times what every batch costs, or that are worth a compute thread's
- * while. */
+/* Work beside urgent requests: a running batch cannot be stopped, so it should be short. Hardly anything is lost if
+ * batches take ten times their fixed cost, or are large enough for a compute thread to be efficient. */
 enum { ONLINE_MS = 10000, BRIEF_FIXED = 10, BRIEF_TOKENS = 256, BRIEF_LENGTH = 64 };
 
-/* Whether it is of class high, or is to start so soon that a long batch in front of it could be too much. */
+/* Whether it is of class high, or expires so soon that a long batch before it could be too long. */
 static bool hurries(const struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker), expires_ms = request->expires_at_ms;
     return request->class == CLASS_HIGH || (expires_ms != 0 && now_ms != 0 && expires_ms < now_ms + ONLINE_MS);
 }
 
-/* A request is to be prepared: whether anybody is online is known from these. */
+/* A request is to be prepared: notes whether it is online, and urgent. */
 static void pace_arrived(struct worker *worker, const struct request *request)
 {
     if (hurries(worker, request))
@@ -32,20 +31,19 @@ static void pace_arrived(struct worker *worker, const struct request *request)
     worker->online_at = worker->now;
 }
 
-/* A single request in a while is nobody's traffic: a bulk job asks for one vector before it begins. */
+/* A single request now and then is not traffic: a bulk job asks for one vector before it begins. */
 bool pace_is_online(const struct worker *worker)
 {
     return worker->online_before != 0 && worker->now - worker->online_before < ONLINE_MS * NS_PER_MS;
 }
 
-/* Whether requests are about that are in a hurry: one of class high, or that is to start within seconds, came of
- * late. */
+/* Whether urgent requests are around: one of class high, or one that expires within seconds, came recently. */
 static bool pace_is_hurried(const struct worker *worker)
 {
     return worker->hurry_at != 0 && worker->now - worker->hurry_at < ONLINE_MS * NS_PER_MS;
 }
 
-/* What a brief batch may take; 0: no limit, for what batches take is not known, or not what cuts them. */
+/* The time a brief batch may take; 0: no limit, because times are unknown or the window is fixed. */
 static double brief_ns(const struct worker *worker)
 {
     struct cost_shape worthwhile = {BRIEF_TOKENS, (double)BRIEF_TOKENS * BRIEF_LENGTH, false};
@@ -62,7 +60,7 @@ void pace_open(struct worker *worker)
     pace_second(worker);
 }
 
-/* A batch has come back: one more to know the engine's speed and the usual row by, where it ran well. */
+/* A batch has come back: if it succeeded, learns from it the engine's speed and the mean row. */
 static void pace_computed(struct worker *worker, const struct batch *batch)
 {
     struct cost_shape *mean = &worker->mean_row;
@@ -75,14 +73,14 @@ static void pace_computed(struct worker *worker, const struct batch *batch)
         *mean = (struct cost_shape){shape.tokens / rows, shape.squares / rows, false};
     worker_weigh(&mean->tokens, shape.tokens / rows);
     worker_weigh(&mean->squares, shape.squares / rows);
-    if (batch->background) /* that it took long says nothing of the engine */
+    if (batch->background) /* a background batch says nothing of the engine's speed */
         return;
     worker->stats.busy_ns += batch->finished_ns - batch->started_ns;
     cost_observe(&worker->cost, shape, (double)(batch->finished_ns - batch->started_ns));
     pace_second(worker);
 }
 
-/* Retries, and what another worker had before, say nothing of how long our batches may be. */
+/* Retries, and entries that another worker held, say nothing of how long our batches may be. */
 void pace_answered(struct worker *worker, const struct request *request)
 {
     uint64_t now_ms = worker_redis_ms(worker);
@@ -92,14 +90,14 @@ void pace_answered(struct worker *worker, const struct request *request)
 
 static double tuned_ns(const struct worker *worker)
 {
-    if (worker->tune.target_ns == 0) /* spares the look for the oldest */
+    if (worker->tune.target_ns == 0) /* saves the look for the oldest */
         return 0;
     uint64_t oldest_ns = window_oldest_ns(&worker->window);
     return tune_batch_ns(&worker->tune, &worker->cost, worker->now > oldest_ns ? worker->now - oldest_ns : 0);
 }
 
-/* What a batch may take by max_batch_ms. All of it only where short batches would cost throughput: whoever is in a
- * hurry waits for the batches that are out, so they are no longer than they must be. 0: no limit. */
+/* The time a batch may take by max_batch_ms, but not all of it unless short batches would cost throughput: urgent
+ * requests wait for the batches that are out. 0: no limit. */
 static double bound_ns(const struct worker *worker)
 {
     enum { FIXED = 50, PART = 4 };
@@ -117,7 +115,7 @@ static double most_ns(const struct worker *worker)
     return tuned > 0 ? fmin(tuned, bound) : bound;
 }
 
-/* What waits now, as far as one batch may hold it. */
+/* The shape of what waits, up to one batch. */
 static struct cost_shape next_shape(const struct worker *worker, const struct window_limits *limits)
 {
     double tokens = (double)worker->window.tokens, squares = (double)worker->window.squares;
@@ -125,7 +123,7 @@ static struct cost_shape next_shape(const struct worker *worker, const struct wi
     return (struct cost_shape){tokens * part, squares * part, false};
 }
 
-/* Adds the limits of time to those of size. `limits->tokens` and `limits->now_ms` are set. */
+/* Adds the limits of time to those of size. `limits->tokens` and `limits->now_ms` are set already. */
 static void pace_limits(const struct worker *worker, struct window_limits *limits)
 {
     enum { MARGIN_MS = 2 };
@@ -169,7 +167,7 @@ double pace_rows_per_s(const struct worker *worker)
     return rows / batch_ns(worker, row, rows) * (double)NS_PER_S * worker->options.engine_slots;
 }
 
-/* Without the target's limit, which changes all the time. Before any text has come, texts are thought to be short. */
+/* Ignores the target's limit, which changes all the time. Before any text has come, assumes short ones. */
 void pace_second(struct worker *worker)
 {
     enum { TEXT_TOKENS = 64 };
@@ -188,29 +186,29 @@ void pace_second(struct worker *worker)
 /* --- rows: what becomes of rows when their batch is back. A request ends with its last row, or fails with its first
  * bad one.
  *
- * Of a failed batch only the guilty row is to be charged, so the batch is halved until that row has failed alone. When
- * the first half turns out well, the fault must be in the second: that one is halved at once, without a try. So one bad
- * row in n costs at most 2 * log2(n) forward passes more, whatever n.
+ * Only the guilty row of a failed batch is blamed, so the batch is halved until that row has failed alone. If the first
+ * half succeeds, the fault is in the second, which is halved at once without a try. So one bad row in n costs at most 2
+ * * log2(n) more forward passes.
  *
- * Out of memory is nobody's fault as long as there are rows to part: the budget halves and they wait once more. A lost
- * device is nobody's fault at all. --- */
+ * Out of memory is nobody's fault while there are rows to part: the budget halves and they wait again. A lost device is
+ * nobody's fault at all. --- */
 
-/* Called whenever a row has come back: whether that was the last one out, and what is next then. */
+/* Called for each row that has come back: if it was the last one out, moves the request on. */
 static void rest(struct worker *worker, struct request *request)
 {
     if (request->rows_out > 0)
         return;
-    bool lonely = quarantine_is(worker, request);
+    bool alone = quarantine_is(worker, request);
     request->state = REQUEST_WAITING;
     if (request->code != CODE_NONE) {
         settle_finish(worker, request);
     } else if (request->rows_left == 0) {
         request->computed_ns = worker->now;
-        if (lonely)
+        if (alone)
             quarantine_stage(worker, QUARANTINE_COMPUTED);
         else
             request_list_push(&worker->to_format, request);
-    } else if (lonely) {
+    } else if (alone) {
         quarantine_stage(worker, QUARANTINE_PREPARED);
     } else if (request->given_up) {
         settle_release(worker, request);
@@ -238,11 +236,11 @@ void rows_go(struct worker *worker, const struct batch *batch)
             row->request->rows_out++;
             worker->stats.rows_shared++;
         }
-        worker->stats.rows_shared--; /* the first of them is not a duplicate */
+        worker->stats.rows_shared--; /* the first one is not a duplicate */
     }
 }
 
-/* Puts a row for which no batch could be made back into the window, with its duplicates. */
+/* Puts a row and its duplicates back into the window: no batch could be made. */
 static void rows_uncut(struct worker *worker, struct row *row)
 {
     for (struct row *duplicate = row->duplicates, *next; duplicate != NULL; duplicate = next) {
@@ -259,7 +257,7 @@ static void row_computed(struct worker *worker, struct row *row, const struct ba
     struct request *request = row->request;
     memcpy(row->output, vector, request->dim * sizeof(float));
     if (request->started_ns == batch->submitted_ns && batch->started_ns != 0)
-        request->started_ns = batch->started_ns; /* the compute thread knows better */
+        request->started_ns = batch->started_ns; /* the compute thread knows it better */
     request->rows_left--;
     row_ended(worker, row);
 }
@@ -278,7 +276,7 @@ static void rows_computed(struct worker *worker, const struct batch *batch)
     budget_good(&worker->budget);
 }
 
-/* --- back to where they waited, nobody charged --- */
+/* --- back to where they waited, without blame --- */
 
 static void row_back(struct worker *worker, struct row *row)
 {
@@ -300,7 +298,8 @@ static int younger_first(const void *left, const void *right)
     return entry_id_compare(b->request->entry, a->request->entry);
 }
 
-/* In order of age; duplicates wait on their own again, behind them. */
+/* A batch does not run, without blame: its rows go back to where they waited, in order of age; duplicates wait on their
+ * own again, behind them. Owns: the caller ends the batch. NULL is allowed. */
 static void rows_back(struct worker *worker, struct batch *batch)
 {
     if (batch == NULL)
@@ -318,7 +317,8 @@ static void rows_back(struct worker *worker, struct batch *batch)
 
 /* --- in halves --- */
 
-/* The row of a group that is to be computed: the first whose request can still succeed. The others before it end. */
+/* Of a row and its duplicates the one to be computed: the first whose request can still succeed. Those before it
+ * end. */
 static struct row *wanted(struct worker *worker, struct row *row)
 {
     while (row != NULL && row->request->code != CODE_NONE) {
@@ -345,7 +345,7 @@ static bool try_again(struct worker *worker, struct row **rows, uint32_t count)
     return true;
 }
 
-/* Halves a batch in which there is a bad row. Who has failed otherwise by now, needs no try. */
+/* Halves a batch that holds a bad row. Rows of requests that have failed meanwhile need no try. */
 static void halve(struct worker *worker, struct batch *batch)
 {
     uint32_t count = 0;
@@ -361,7 +361,7 @@ static void halve(struct worker *worker, struct batch *batch)
         rows_back(worker, batch);
 }
 
-/* The duplicates of a row that failed have not: they try it by themselves. */
+/* The duplicates of a failed row have not failed: they try on their own. */
 static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
     struct row *first = wanted(worker, duplicates);
@@ -390,7 +390,7 @@ static void row_guilty(struct worker *worker, const struct batch *batch)
 
 static void batch_failed(struct worker *worker, struct batch *batch)
 {
-    if (batch->status == STATUS_DEVICE_LOST) { /* nobody's fault: give everything back and let a new process try */
+    if (batch->status == STATUS_DEVICE_LOST) { /* give everything back and let a new process try */
         enum { LEAVE_MS = 1000 };
         settle_drain(worker, LEAVE_MS, STATUS_DEVICE_LOST);
         rows_back(worker, batch);
@@ -408,7 +408,7 @@ static void batch_failed(struct worker *worker, struct batch *batch)
     }
 }
 
-/* The other half: untried when this one failed, else known to be bad. */
+/* The other half: untried if this one failed, else known to hold the bad row. */
 static void other_half(struct worker *worker, struct batch *other, bool known)
 {
     if (!worker_takes_more(worker)) {
@@ -422,23 +422,23 @@ static void other_half(struct worker *worker, struct batch *other, bool known)
     batch_free(other);
 }
 
-/* A batch has run: hands out vectors, or finds the guilty row in halves. Owns: ends the batch. */
+/* A batch has run: hands out its vectors, or looks for the guilty row in halves. Owns: ends the batch. */
 static void rows_returned(struct worker *worker, struct batch *batch)
 {
     struct batch *other = batch->other;
     bool good =
-        batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE; /* format finds which are not finite */
+        batch->status == STATUS_OK || batch->status == STATUS_NON_FINITE; /* formatting finds which are not finite */
     batch->other = NULL;
     if (good)
         rows_computed(worker, batch);
     if (other != NULL)
         other_half(worker, other, good);
-    if (!good) /* its own halves go before the other one */
+    if (!good) /* its own halves go before the other half */
         batch_failed(worker, batch);
     batch_free(batch);
 }
 
-/* Whether all requests of a batch have failed otherwise, so that it need not run. Owns: then ends the batch. */
+/* Whether all requests of a batch have failed meanwhile, so that it need not run. Owns: then ends the batch. */
 static bool rows_unwanted(struct worker *worker, struct batch *batch)
 {
     for (uint32_t i = 0; i < batch->engine.rows; i++)
@@ -456,7 +456,7 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
 
 /* --- from text to vector --- */
 
-/* A batch on the CPU is efficient from here on, so idle compute threads rather share what waits. */
+/* From here on a batch on the CPU is efficient, so idle compute threads share what waits. */
 enum { SHARE_TOKENS = 256 };
 
 bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most)
@@ -495,7 +495,7 @@ void compute_submit(struct worker *worker, struct action *action, struct batch *
     worker->stats.rectangle_tokens += (uint64_t)batch->engine.rows * batch->engine.length[0]; /* longest first */
 }
 
-/* What became ready for the window; a suspect goes its own way. */
+/* To the window, unless it is the suspect that runs alone. */
 static void to_window(struct worker *worker, struct request *request)
 {
     if (quarantine_is(worker, request)) {
@@ -549,7 +549,7 @@ void compute_batch(struct worker *worker, const struct event *event)
     rows_returned(worker, event->batch);
 }
 
-/* With none left the worker only has to end, but still divides by these. */
+/* With no device left the worker only has to end, but still divides by these. */
 void compute_device_lost(struct worker *worker, const struct event *event)
 {
     struct worker_options *options = &worker->options;
@@ -559,7 +559,7 @@ void compute_device_lost(struct worker *worker, const struct event *event)
     pace_second(worker);
 }
 
-/* What runs, but for what runs in spare time, which is in nobody's way. */
+/* Running batches, except those in the background, which are in nobody's way. */
 static uint32_t count_running(const struct worker *worker)
 {
     uint32_t count = worker->running.count;
@@ -568,7 +568,7 @@ static uint32_t count_running(const struct worker *worker)
     return count;
 }
 
-/* Batches of class low that run: in spare time, or in a slot. */
+/* Running batches of class low: in the background, or in a slot. */
 static uint32_t count_low(const struct worker *worker, bool background)
 {
     uint32_t count = 0;
@@ -577,19 +577,19 @@ static uint32_t count_low(const struct worker *worker, bool background)
     return count;
 }
 
-/* Whether there is hardly any spare time. */
+/* Whether the background hardly gets any time. */
 static bool background_is_slow(const struct worker *worker)
 {
-    enum { SLOW_MS = 50 }; /* a short batch takes one or two where it has a core */
+    enum { SLOW_MS = 50 }; /* a short batch takes 1 or 2 ms if it has a core */
     for (const struct batch *batch = worker->running.first; batch != NULL; batch = batch->next)
         if (batch->background && worker->now - batch->submitted_ns > SLOW_MS * NS_PER_MS)
             return true;
     return false;
 }
 
-/* Where there are several slots, bulk work leaves one of them to online requests, which so seldom wait at all; and in
- * their batches it has no place, but when it is its turn. What it has of spare time it does not need of the slots,
- * unless that comes to nothing: it still has its turn then. */
+/* With several slots, bulk work leaves one to online requests, so they rarely wait at all, and joins their batches only
+ * when it is its turn. It needs no slots while the background serves it; if the background gets no time, it still has
+ * its turn. */
 static bool low_may_go(const struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots,
@@ -600,8 +600,8 @@ static bool low_may_go(const struct worker *worker)
            (!window_has_online(&worker->window) || window_low_is_next(&worker->window));
 }
 
-/* Whether a batch is to be cut now. Some are cut ahead, so that no device waits for this thread; ahead of time only a
- * full one, because a part of one would wait no less and collect no more. */
+/* Whether to cut a batch now. Some are cut ahead so that no device waits for this thread, but only full ones: a part of
+ * one would wait just as long and collect no more rows. */
 static bool cut_now(const struct worker *worker, const struct window_limits *limits)
 {
     const struct worker_options *options = &worker->options;
@@ -610,7 +610,7 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
         return false;
     if (limits->low_ns > 0) {
         bool anyone = window_has_online(&worker->window) || limits->only == WINDOW_ALL;
-        return anyone && running < options->engine_slots; /* an online request may come meanwhile */
+        return anyone && running < options->engine_slots; /* an online request may come at any time */
     }
     if (window_full(&worker->window, limits))
         return true;
@@ -619,7 +619,7 @@ static bool cut_now(const struct worker *worker, const struct window_limits *lim
     return running < options->engine_slots;
 }
 
-/* Idle compute threads share what waits, down to a size that is still efficient. */
+/* Idle compute threads share what waits, in parts that are still efficient. */
 static void share(const struct worker *worker, struct window_limits *limits)
 {
     uint32_t slots = worker->options.engine_slots, busy = count_running(worker);
@@ -630,8 +630,8 @@ static void share(const struct worker *worker, struct window_limits *limits)
         limits->tokens = (uint32_t)part;
 }
 
-/* One with class high in it goes before the batches that were cut earlier and have not begun; while it is out no other
- * one does, so that these have their turn behind it. */
+/* A batch with class high in it goes before those that were cut earlier and have not begun. Only one such batch is out
+ * at a time, so the others get their turn behind it. */
 static bool goes_first(const struct worker *worker, const struct batch *batch)
 {
     bool high = false;
@@ -692,7 +692,7 @@ struct window_limits compute_limits(const struct worker *worker)
     return limits;
 }
 
-/* Beside online requests. */
+/* Cuts background batches, beside online requests. */
 static void cut_background(struct worker *worker, struct window_limits limits)
 {
     limits.only = WINDOW_LOW;
@@ -711,7 +711,7 @@ static void advance_window(struct worker *worker)
         cut_background(worker, limits);
 }
 
-/* How many requests of a class may follow to the prep threads in one list: what is there cannot be overtaken. */
+/* How many requests of a class may go to the prep threads in one list: what is there cannot be overtaken. */
 static uint32_t prepare_most(const struct worker *worker, enum request_class class)
 {
     if (class != CLASS_HIGH && worker->at_prep >= (pace_is_hurried(worker) ? PREP_BRIEF : PREP_MOST))
@@ -727,8 +727,8 @@ static void begin(struct worker *worker, const struct request_list *list, uint32
         tight_begun(worker, request);
 }
 
-/* The highest class first. The others wait here and not in the prep threads' queue, where a late one of a higher class
- * could not overtake them. */
+/* The highest class first. The others wait here, not in the prep threads' queue, where a later request of a higher
+ * class could not overtake them. */
 static void advance_prepare(struct worker *worker)
 {
     uint64_t most_bytes = read_credit_bytes(worker);
@@ -751,7 +751,7 @@ void compute_accept(struct worker *worker, struct request *request)
     request_list_push(&worker->to_prepare[request->class], request);
 }
 
-/* Takes back all that has not started. Who has rows out follows when the last of them is back. */
+/* Takes back all that has not started. Requests with rows out follow when the last row is back. */
 void compute_unstarted(struct worker *worker)
 {
     for (int class = 0; class < CLASS_COUNT; class ++) {

@@ -1,14 +1,14 @@
-/* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent bystanders, and
- * there can be many. So each is charged before it starts: should this process die, it is on record whose runs that may
- * be due to.
+/* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent, and there can be
+ * many. So each one's run is recorded before it starts: should this process die, the record says whose runs may be to
+ * blame.
  *
- * Who has no crash on record runs in a group: up to GROUP_MOST are charged with one call, and are requests like any
- * other from then on, beside new ones. When the process dies, the whole group has a crash on record: also where a new
- * request was to blame, which costs each member one lonely run.
+ * Suspects without a crash on record run in groups: up to GROUP_MOST are recorded with one call and are requests like
+ * any other from then on, beside new ones. If the process dies, the whole group has a crash on record, even if a new
+ * request was to blame; that costs each member one run alone.
  *
- * Who has a crash on record runs alone: it is charged, tokenised, computed and formatted while this process, with all
- * of its workers (struct alone), does nothing else, not even read. If the process dies now, it is known whose run it
- * was. Three such deaths make it poison. Groups wait until all these are through. */
+ * Suspects with a crash on record are quarantined: each is recorded, tokenised, computed and formatted while this
+ * process, with all its workers (struct alone), does nothing else, not even read. If the process dies now, it is known
+ * whose run it was. Three such deaths make a request poison. Groups wait until the quarantine is empty. */
 #include "base/clock.h"
 #include "work/worker_internal.h"
 
@@ -17,14 +17,14 @@ bool quarantine_is(const struct worker *worker, const struct request *request)
     return worker->alone == request;
 }
 
-/* It is charged now, or will never be. */
+/* Its run is on record now, or never will be. */
 static void recorded(struct worker *worker, struct request *request)
 {
     worker->urgent -= request->urgent;
     request->urgent = request->on_record = false;
 }
 
-/* If this request is the suspect, or a member of the group, it is no longer: the next one may be chosen. */
+/* The request leaves the group, or the run alone: the next one may be chosen. */
 static void quarantine_leave(struct worker *worker, struct request *request)
 {
     worker->grouped -= request->grouped;
@@ -75,8 +75,8 @@ void quarantine_add(struct worker *worker, struct request *request)
     *list = first;
 }
 
-/* It is pending with us still. Should the own list bring it back, it is no less suspect for that. What may be on record
- * must go from there, so it is given back. */
+/* It is still pending with us. If our own list brings it back, it is as suspect as before. One that may be on record is
+ * given back, which clears the record. */
 static void forget(struct worker *worker, struct request_list *list)
 {
     for (struct request *request; (request = request_list_pop(list)) != NULL;)
@@ -106,7 +106,7 @@ static void member_recorded(struct worker *worker, struct request *request)
         settle_forget(worker, request);
         worker->stats.late++;
     } else if (!worker_takes_more(worker)) {
-        settle_release(worker, request); /* which takes the charge back */
+        settle_release(worker, request); /* which clears the record */
     } else if (request->verdict == VERDICT_NOT_ITS_NAME || request->verdict == VERDICT_ALONE) {
         quarantine_leave(worker, request);
         request->quarantined = request->verdict == VERDICT_ALONE;
@@ -122,7 +122,7 @@ static void member_recorded(struct worker *worker, struct request *request)
     }
 }
 
-/* Whether they are on record is not known: they are charged once more, before others. */
+/* Whether they are on record is unknown: they are recorded again, before others. */
 static void group_unsure(struct worker *worker, struct request_list *list)
 {
     worker_call_failed(worker);
@@ -154,8 +154,8 @@ static void group_recorded(struct worker *worker, const struct event *event)
         member_recorded(worker, request);
 }
 
-/* Whose turn it is: the highest class's. Of bulk work, which makes way for online requests and so may take its time,
- * only so many that the others never wait for it. */
+/* The next suspects: those of the highest class. Bulk work may take long beside online requests, so it gets only half
+ * of the group: the others never wait for it. */
 static struct request_list *next_suspects(struct worker *worker)
 {
     for (int class = 0; class < CLASS_COUNT; class ++) {
@@ -166,7 +166,7 @@ static struct request_list *next_suspects(struct worker *worker)
     return NULL;
 }
 
-/* Fills the group up once half of it is through, so that there is always something to run. */
+/* Refills the group when half of it is done, so that there is always something to run. */
 static void record_group(struct worker *worker)
 {
     bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
@@ -235,7 +235,7 @@ static bool wants_to_be_alone(const struct worker *worker)
            tight_begins(worker, &worker->quarantine, 1) > 0;
 }
 
-/* Not before the group is through, which would be charged with what a lonely run does. */
+/* Not before the group is done: it would be blamed for what a run alone does. */
 static void ask(struct worker *worker)
 {
     bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
@@ -259,14 +259,14 @@ static void record_run(struct worker *worker)
     request_list_push(&action->requests, worker->alone);
 }
 
-/* It may be on record as charged, so nobody else may run until that is settled one way or the other. */
+/* Its run may be on record, so nobody else may run until that is known. */
 static void record_again(struct worker *worker)
 {
     if (worker_may_call(worker))
         record_run(worker);
 }
 
-/* To charge and to prepare it takes a while, too. */
+/* Recording and preparing it took a while. */
 static bool expired(struct worker *worker)
 {
     if (worker->alone->started_ns != 0 || !admit_expired(worker, worker->alone))
@@ -297,8 +297,7 @@ static void send(struct worker *worker, enum action_kind kind)
         worker->alone_stage = QUARANTINE_AWAY;
 }
 
-/* As many of its rows as make one batch, at least one; without duplicates, so that it is its own vector that is
- * computed. */
+/* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
 static uint32_t slice(const struct worker *worker, struct row **rows)
 {
     struct window_limits limits = compute_limits(worker);
@@ -316,7 +315,7 @@ static uint32_t slice(const struct worker *worker, struct row **rows)
     return count;
 }
 
-/* The next slice of its rows; nothing else runs beside it, not even another slice. */
+/* The next slice of its rows; not even another slice runs beside it. */
 static void submit(struct worker *worker)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
@@ -342,13 +341,13 @@ static void run_alone(struct worker *worker)
     if (worker->alone == NULL) {
         if (worker_act(worker, ACTION_TOGETHER) != NULL) {
             worker->asked = false;
-            worker->turn = TURN_REST; /* until all are told */
+            worker->turn = TURN_REST; /* until all workers are told */
         }
         return;
     }
     if (!worker_takes_more(worker) && worker->alone_stage != QUARANTINE_AWAY &&
         worker->alone_stage != QUARANTINE_COMPUTED) {
-        settle_release(worker, worker->alone); /* which takes its charge back */
+        settle_release(worker, worker->alone); /* which clears its record */
         return;
     }
     switch (worker->alone_stage) {
@@ -400,7 +399,7 @@ void alone_end(struct alone *alone, size_t who, uint64_t now_ns)
     alone->opens_ns = now_ns + ALONE_SLICE_MS * NS_PER_MS;
 }
 
-/* The first that asks behind the one who had it last: they take turns. */
+/* The next asking worker after the last one that had it: they take turns. */
 static void choose_worker(struct alone *alone)
 {
     for (size_t i = 1; i <= alone->count; i++) {
