@@ -1,4 +1,4 @@
-/* Chains with back pointers: a row leaves in O(1), wherever it is. */
+/* Chains with back pointers: a row leaves in O(1). */
 #include "work/dedup_index.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void insert(struct dedup_index *index, struct row *row)
     *bucket = row;
 }
 
-/* Doubles the table; when memory is short, the chains just grow. */
+/* Doubles the table; without memory the chains just grow. */
 static void grow(struct dedup_index *index)
 {
     uint32_t old = index->buckets == NULL ? 0 : index->mask + 1;

@@ -1,6 +1,6 @@
-/* The rows of the window by what their vector depends on, so that equal texts are computed once. Private to work/.
+/* The window's rows by what their vector depends on, so that equal texts are computed once. Private to work/.
  *
- * A hash table whose chains are in the rows, so that adding cannot fail: without memory for buckets, rows are just not
+ * A hash table whose chains are in the rows, so adding cannot fail: without memory for buckets, rows are just not
  * found. */
 #ifndef WORK_DEDUP_INDEX_H
 #define WORK_DEDUP_INDEX_H
@@ -13,16 +13,16 @@ struct dedup_index {
     uint32_t mask, count;
 };
 
-/* Frees the buckets; the rows stay their requests'. */
+/* Frees the buckets; rows belong to their requests. */
 void dedup_index_close(struct dedup_index *index);
 
-/* Adds a row. One without a hash (0) is not kept. */
+/* Adds a row, unless it has no hash (0). */
 void dedup_index_add(struct dedup_index *index, struct row *row);
 
-/* Takes a row out; one that is not in it is left alone, once dedup_index_add has seen it. */
+/* Takes a row out. Does nothing if dedup_index_add did not keep it. */
 void dedup_index_remove(struct dedup_index *index, struct row *row);
 
-/* The chain (by row->chain) in which rows equal to this one are, among others; it need not be in it itself. */
+/* The chain (by row->chain) that holds rows equal to this one, among others. The row need not be in it. */
 struct row *dedup_index_chain(const struct dedup_index *index, const struct row *row);
 
 /* Whether two rows have the same token ids, and so the same vector. */

@@ -1,5 +1,5 @@
-/* The words for the classes; entry ids and the names made of them, read and written without printf: each request does
- * it once or twice. */
+/* Names of classes, entry ids, and the names of requests made of them. Without printf: each request reads and writes
+ * one or two. */
 #include <string.h>
 
 #include "work/fields.h"
@@ -67,7 +67,7 @@ bool request_name_parse(const char *text, size_t length, enum request_class *cla
     return entry_id_parse(text, length, id);
 }
 
-/* Redis has made no entry id below this since the year 2001, so `12-34` is nobody's name. */
+/* Redis has made no entry id below this since 2001, so `12-34` is no request's name. */
 static const uint64_t NAME_MS_LEAST = 1000000000000;
 
 bool request_id_usable(const char *id, size_t length)

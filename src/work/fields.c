@@ -1,8 +1,8 @@
 /* What a producer may say in a request, one row and one function per field (docs/protocol.md, "Request").
  *
- * Out of range, empty, doubled or not known here yet: refused by name, never clamped and never silently ignored,
- * because a field that is ignored is a promise that is broken. The order of the table is the order of the checks: name
- * and id come first, so that any error reply finds its reader, and then what such a reply echoes. */
+ * A field that is out of range, empty, doubled or not supported yet is refused by name, never clamped or silently
+ * ignored: an ignored field is a broken promise. The order of the table is the order of the checks: name and id come
+ * first, so that any error reply finds its reader, then what such a reply echoes. */
 #include "work/fields.h"
 
 #include <inttypes.h>
@@ -39,7 +39,7 @@ static bool field_is(const struct parsing *parsing, const char *text)
     return parsing->field->value_length == length && memcmp(parsing->field->value, text, length) == 0;
 }
 
-/* Reads a number from `least` to `most`. False when it is none: the request has failed then. */
+/* Reads a number from `least` to `most`. False when it is none: the request has failed. */
 static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
 {
     if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most)
@@ -49,7 +49,7 @@ static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most,
     return false;
 }
 
-/* Reads 0 or 1. False when it is neither: the request has failed then. */
+/* Reads 0 or 1. False when it is neither: the request has failed. */
 static bool parse_switch(struct parsing *parsing, bool *out)
 {
     *out = field_is(parsing, "1");
@@ -59,7 +59,7 @@ static bool parse_switch(struct parsing *parsing, bool *out)
     return false;
 }
 
-/* Copies the value as it is behind the request, and returns where. */
+/* Copies the value behind the request and returns where. */
 static char *copy_value(struct parsing *parsing)
 {
     char *to = parsing->copy;
@@ -68,7 +68,7 @@ static char *copy_value(struct parsing *parsing)
     return to;
 }
 
-/* Copies 1 to `most` bytes of UTF-8 behind the request. False when they are not: the request has failed then. */
+/* Copies 1 to `most` bytes of UTF-8 behind the request. False when they are not: the request has failed. */
 static bool parse_utf8(struct parsing *parsing, size_t most, const char **slice)
 {
     const struct entry_field *field = parsing->field;
@@ -83,8 +83,8 @@ static bool parse_utf8(struct parsing *parsing, size_t most, const char **slice)
     return false;
 }
 
-/* Copies 1 to `most` characters of those that are allowed, with a NUL. Shapes: to [most + 1]. False when they are not:
- * the caller says to the request what may stand there. */
+/* Copies 1 to `most` allowed characters and a NUL. Shapes: to [most + 1]. False when they are not: the caller fails the
+ * request. */
 static bool parse_word(struct parsing *parsing, const char *allowed, char *to, size_t most)
 {
     const struct entry_field *field = parsing->field;
@@ -140,7 +140,7 @@ static void parse_own_first_at(struct parsing *parsing)
         request_submitted(parsing->request, ms);
 }
 
-/* lua/promote could not read the fields that belong to this name: running it again would not bring them back. */
+/* lua/promote could not read the fields that belong to this name: another run would not bring them back. */
 static void parse_own_lost(struct parsing *parsing)
 {
     struct request *request = parsing->request;
@@ -190,7 +190,7 @@ static void parse_tenant(struct parsing *parsing)
         request_fail(parsing->request, CODE_BAD_REQUEST, "tenant: 1 to %d of A-Z a-z 0-9 . _ : -", TENANT_MAX);
 }
 
-/* Checked so far that it may stand in a log line; whether it is a good one is the tracer's affair. */
+/* Checked only enough to be safe in a log line; the rest is the tracer's business. */
 static void parse_traceparent(struct parsing *parsing)
 {
     const struct entry_field *field = parsing->field;
@@ -251,7 +251,7 @@ static void parse_max_attempts(struct parsing *parsing)
 
 /* --- When it may run ---------------------------------------------------------------------------------------------- */
 
-/* Counted from the first submission, also when this is a retry. */
+/* Counted from the first submission, also for a retry. */
 static uint64_t from_first(const struct request *request, uint64_t ms)
 {
     return request->first_ms > UINT64_MAX - ms ? UINT64_MAX : request->first_ms + ms;
@@ -487,7 +487,7 @@ static const struct known_field {
     [FIELD_PAIRS] = {"pairs", refuse},
 };
 
-/* Two ways to say one thing: only one of them. */
+/* Two ways to say one thing: only one may be given. */
 static const enum field either[][2] = {
     {FIELD_TEXT, FIELD_INPUTS},
     {FIELD_PROMPT, FIELD_PREFIX},
@@ -504,7 +504,7 @@ static int field_find(const struct entry_field *field)
     return -1;
 }
 
-/* A retry begins with the daemon's own fields; the producer's are behind them, and may be as many as at first. */
+/* A retry begins with the daemon's own fields; the producer's follow, as many as before. */
 static size_t fields_most(const struct entry *entry)
 {
     bool retry = entry->field_count > 0 && field_find(&entry->fields[0]) == FIELD_OWN_ID;
@@ -577,7 +577,7 @@ static void check_either(const struct fields *fields, struct request *request)
                          known_fields[either[i][0]].name);
 }
 
-/* A cancel is an errand, not a request with options. It may have been parked on its way (lua/mend). */
+/* A cancel takes no options. It may have been parked on its way (lua/mend). */
 static void check_cancel_alone(const struct fields *fields, struct request *request)
 {
     for (int i = 0; i < KNOWN_FIELDS; i++)

@@ -1,5 +1,5 @@
-/* The fields of a request as a table: name, and the function that checks the value and takes it over. Private to work/:
- * request.c collects and applies, fields.c knows which fields there are. */
+/* The fields of a request as a table: a name, and the function that checks its value and takes it over. Private to
+ * work/. */
 #ifndef WORK_FIELDS_H
 #define WORK_FIELDS_H
 
@@ -15,7 +15,7 @@ enum {
     RETRY_FIELDS = 3, /* _id, _attempt and _first_at, which lua/promote puts before a retry's own fields */
 };
 
-/* An entry's fields, sorted out: at [i] the value of known field i, or NULL. */
+/* An entry's fields, sorted: at [i] the value of known field i, or NULL. */
 struct fields {
     const struct entry_field *known[KNOWN_FIELDS_MAX];
     const char *doubled; /* the first known field that came twice */
@@ -24,11 +24,11 @@ struct fields {
     struct inputs inputs; /* of the field `inputs`, where it was given */
 };
 
-/* Sorts an entry's fields into known and unknown ones, and measures `inputs`. Of a doubled one the first stands; of an
- * entry with too many, only an id is kept, so that the answer can be found. */
+/* Sorts an entry's fields into known and unknown ones, and measures `inputs`. Of a doubled field the first counts; of
+ * an entry with too many fields only the id is kept, so that the answer can be found. */
 void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules);
 
-/* Whether the entry is to cancel a request. */
+/* Whether the entry cancels a request. */
 bool fields_cancel(const struct fields *fields);
 
 /* The rows that the caller must allocate behind the request. */
@@ -37,8 +37,8 @@ uint32_t fields_rows(const struct fields *fields);
 /* The bytes that the caller must allocate behind the request, for what fields_apply copies. */
 size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules);
 
-/* Checks every field and takes it over; the first thing that is wrong becomes the request's code and message. Shapes:
- * request->rows [fields_rows], copy [fields_copied_bytes], both written; the request keeps slices of it. */
+/* Checks every field and takes it over; the first error becomes the request's code and message. Shapes: request->rows
+ * [fields_rows], copy [fields_copied_bytes], both written; the request keeps slices of it. */
 void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy);
 
 /* Reads an unsigned decimal number: digits only, no sign, no overflow. */

@@ -1,4 +1,4 @@
-/* A chained hash table; the chain is in the request itself, so that holding one more cannot fail. */
+/* A chained hash table. The chain is in the request itself, so adding one cannot fail. */
 #include "work/held.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ struct request *held_find(const struct held *held, enum request_class class, str
     return request;
 }
 
-/* Doubles the table; when memory is short, the chains just grow. */
+/* Doubles the table; without memory the chains just grow. */
 static void grow(struct held *held)
 {
     uint32_t old = held->mask;

@@ -1,5 +1,5 @@
-/* One scanner for both passes: the first goes without a place to write to, so that what was counted is what is written.
- * Everything between two escapes is one run that is copied as it stands. */
+/* One scanner for both passes: the first has nowhere to write, so what is counted is what is written. Everything
+ * between two escapes is copied as one run. */
 #include "work/inputs.h"
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 struct scanner {
     const unsigned char *at, *end;
-    const unsigned char *valid_end; /* up to here it is UTF-8 */
+    const unsigned char *valid_end; /* valid UTF-8 up to here */
     char *copy;                     /* where decoded bytes go; NULL while measuring */
     size_t copied;
     struct row *rows; /* likewise */

@@ -1,9 +1,9 @@
-/* The JSON of `inputs`, an array of texts, read by a scanner of our own: no byte of a request reaches a general parser
+/* The JSON of `inputs`, an array of texts, read by our own scanner: no byte of a request reaches a general parser
  * (cJSON cuts texts at an escaped NUL and takes forty times their memory).
  *
- * Strict as RFC 8259: nothing before, between or behind but white space, no control characters, no unknown escapes, no
- * half surrogate pairs, only UTF-8. An escaped NUL is a character like any other. A text may not be empty. Source: RFC
- * 8259, sections 2, 5 and 7. */
+ * Strict as RFC 8259: only white space before, between and behind, no control characters, no unknown escapes, no half
+ * surrogate pairs, only UTF-8. An escaped NUL is a character like any other. A text may not be empty. Source: RFC 8259,
+ * sections 2, 5 and 7. */
 #ifndef WORK_INPUTS_H
 #define WORK_INPUTS_H
 
@@ -12,7 +12,7 @@
 
 #include "work/request.h"
 
-/* What is wrong with an array, the first thing of all. */
+/* The first thing that is wrong with an array. */
 enum inputs_problem {
     INPUTS_OK,
     INPUTS_NOT_JSON,   /* `at` is where */
@@ -34,11 +34,11 @@ struct inputs {
     size_t at;      /* the byte of the JSON that is wrong */
 };
 
-/* Checks the whole array, as far as the limits go. Thread: any. */
+/* Checks the whole array, up to the limits. Thread: any. */
 struct inputs inputs_measure(const char *json, size_t length, uint32_t most_texts, size_t most_bytes);
 
-/* Reads the texts of an array that inputs_measure has found to be good, one behind the other. Shapes: copy
- * [inputs.bytes], written; rows [inputs.count], their `text` and `text_bytes` written. Thread: any. */
+/* Reads the texts of an array that inputs_measure found good, one behind the other. Shapes: copy [inputs.bytes],
+ * written; rows [inputs.count], their `text` and `text_bytes` written. Thread: any. */
 void inputs_decode(const char *json, size_t length, char *copy, struct row *rows);
 
 #endif

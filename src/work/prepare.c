@@ -1,5 +1,5 @@
-/* Tokenising, with everything that a producer can get wrong about length. One block of memory per request holds the ids
- * and vectors of all rows, made here and not when the entry is read: a backlog costs its texts only. */
+/* Tokenising, and all that a producer can get wrong about length. One block of memory per request holds the ids and
+ * vectors of all rows. It is allocated here, not when the entry is read, so a backlog costs only its texts. */
 #include "work/prepare.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include <xxhash.h>
 
-/* A row's failure, under the name of the field that it came from. */
+/* Fails a row, naming the field that it came from. */
 static void fail(struct request *request, const struct row *row, enum reply_code code, const char *what)
 {
     uint32_t index = (uint32_t)(row - request->rows);
@@ -26,7 +26,7 @@ static void fail_encode(struct request *request, const struct row *row, enum sta
     fail(request, row, code, err->message);
 }
 
-/* Counts what a too long text would have needed, so that the error can say it. */
+/* The error says how many tokens a too long text needs. */
 static void fail_too_long(struct request *request, const struct row *row, const char *text, size_t length,
                           const struct tokenizer *tokenizer)
 {
@@ -76,7 +76,7 @@ static void tokenize_row(struct request *request, struct row *row, const struct 
     buffer_free(&prompted);
 }
 
-/* Vectors first, then the ids of one row after the other. */
+/* Vectors first, then each row's ids. */
 static bool allocate_work(struct request *request, const struct model *model)
 {
     size_t floats = (size_t)request->row_count * request->dim, ids = 0;

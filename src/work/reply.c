@@ -1,11 +1,10 @@
-/* Floats to text. JSON is the default encoding and the dearest step of a reply, hence a formatter of our own.
+/* Floats to text. JSON is the default encoding and the most expensive step of a reply, hence a formatter of our own.
  *
- * A float gets as few digits as still read back to it: fewer bytes for every hand that they go through. Any decimal
- * nearer to it than half the distance to its neighbours does, its reach. A power of ten brings the reach into (0.5, 5]:
- * there the nearest integer always reads back, one that ends in 0 perhaps, and nothing rounder that would not be one of
- * these two. Float, reach and most powers are exact in double and the products off by less than 1e-7, so the reach is
- * cut by as much; that also keeps the text away from the middle between two floats, where readers that go through
- * double would err. */
+ * A float gets the fewest digits that still read back to it. Any decimal nearer to it than half the distance to its
+ * neighbours does: its reach. A power of ten brings the reach into (0.5, 5]. There the nearest integer always reads
+ * back, the nearest one that ends in 0 may, and no rounder number needs a look. Float, reach and most powers are exact
+ * in double and the products are off by less than 1e-7, so the reach is cut by as much; that also keeps the text away
+ * from the middle between two floats, where readers that go through double would err. */
 #include "work/reply.h"
 
 #include <math.h>
@@ -46,12 +45,12 @@ static struct decimal shortest(float value)
     int places = ((-1 - binary) * 1233 + (64 << 12)) / 4096 - 63; /* floor(log10(0.5 / reach)) + 1 */
     double power = powers[places - POWER_LEAST], scaled = value * power;
     uint32_t nearest = (uint32_t)(scaled + 0.5), ten = (uint32_t)(scaled * 0.1 + 0.5) * 10;
-    uint32_t take_ten = fabs(ten - scaled) < reach * power - 1e-7; /* cannot be foreseen, hence no branch */
+    uint32_t take_ten = fabs(ten - scaled) < reach * power - 1e-7; /* unpredictable, hence no branch */
     return (struct decimal){nearest ^ ((nearest ^ ten) & -take_ten), take_ten, places};
 }
 
-/* Writes nine digits, with zeros before a smaller number, and returns how many remain without trailing zeros. Eight of
- * them are split side by side in the bytes of one word: in halves, quarters and single digits. */
+/* Writes nine digits, zero-padded in front, and returns how many remain without trailing zeros. Eight of them are split
+ * in the bytes of one word: into halves, quarters and single digits. */
 static int put_digits(char *to, struct decimal decimal)
 {
     uint32_t first = decimal.digits / 100000000, low = decimal.digits % 100000000;
@@ -72,7 +71,7 @@ static int put_digits(char *to, struct decimal decimal)
     return count;
 }
 
-/* Below one: nearly all that a normalised vector has, so the digits go straight to their place. */
+/* Below one, as nearly all floats of a normalised vector: the digits go straight to their place. */
 static char *put_fraction(char *to, struct decimal decimal)
 {
     memset(to, '0', 8);
@@ -137,8 +136,8 @@ size_t reply_put_float(char *to, float value)
     return (size_t)(at - to);
 }
 
-/* From the outputs of a request's rows to the bytes of its reply. The rows' vectors are cut to what was asked for and
- * moved together, so that every encoding sees one run of floats, row-major. */
+/* --- From the outputs of a request's rows to the bytes of its reply. The vectors are cut to the asked length and moved
+ * together, so that every encoding sees one run of floats, row-major --- */
 
 enum { HALF_BYTES = 2 };
 
@@ -154,8 +153,7 @@ static size_t run_count(const struct run *run)
     return (size_t)run->rows * run->dims;
 }
 
-/* --- Encodings: how much room one takes at most, and how it is written; the end of what was written comes back
- * ------ */
+/* --- encodings: how much room one takes at most, and how it is written; returns the end of what was written --- */
 
 static size_t json_most(const struct run *run)
 {

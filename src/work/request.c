@@ -1,5 +1,5 @@
-/* A request's life as a struct: made from an entry in one allocation (with its rows and its copies of text and meta
- * behind it), moved in lists, freed once. What the fields mean is in fields*.c. */
+/* A request as a struct: made from an entry in one allocation (its rows and its copies of text and meta follow it),
+ * moved in lists, freed once. For the meaning of fields see fields.c. */
 #include "work/request.h"
 
 #include <stdio.h>
@@ -164,7 +164,7 @@ static void set_defaults(struct request *request, const struct request_rules *ru
 }
 
 /* What the request will weigh until it ends. Tokens are a guess: an English word piece has about four bytes. Bytes are
- * a bound: a text has at most as many tokens as bytes, beside the special ones. */
+ * a bound: apart from the special tokens, a text has no more tokens than bytes. */
 static void estimate(struct request *request, size_t allocated)
 {
     enum { BYTES_PER_TOKEN = 4, SPECIAL = 2 };
@@ -183,7 +183,7 @@ static void estimate(struct request *request, size_t allocated)
     request->bytes += request->work_bytes;
 }
 
-/* What is wrong with an entry whatever its fields say. */
+/* What is wrong with an entry regardless of its fields. */
 static void judge_entry(struct request *request, const struct entry *entry, const struct fields *fields)
 {
     if (entry->vanished)

@@ -1,4 +1,4 @@
-/* Lists are linked through their rows, so that only a new tenant needs memory. */
+/* Lists are linked through the rows, so only a new tenant needs memory. */
 #include "work/tenant_queue.h"
 
 #include <stdlib.h>
@@ -15,9 +15,8 @@ void expiry_bound(uint64_t *bound_ms, uint64_t expires_ms)
         *bound_ms = expires_ms;
 }
 
-/* A queue's bound stays as early as it was when the row that made it leaves; a look that finds nobody puts it right,
- * or, when it has not seen all rows, at where the next batch will be asked for: else every row of this one would cost a
- * look. */
+/* A queue's bound stays when the row that set it leaves. A look that finds no urgent row corrects it, or, if it has not
+ * seen all rows, moves it to `urgent_ms`: otherwise every row of this batch would cost a look. */
 struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
 {
     if (queue->expires_at_ms == 0 || queue->expires_at_ms >= urgent_ms)
@@ -31,7 +30,7 @@ struct row *tenant_queue_turn(struct tenant_queue *queue, uint64_t urgent_ms)
             earliest = row;
     }
     bool urgent = bound_ms != 0 && bound_ms < urgent_ms;
-    if (row == NULL) /* these were all */
+    if (row == NULL) /* all rows were seen */
         queue->expires_at_ms = bound_ms;
     else if (!urgent)
         queue->expires_at_ms = urgent_ms;

@@ -1,5 +1,5 @@
-/* The step function: an event goes to its handler, then every stage moves on as far as it can, then the next deadline
- * is worked out. The stages are in worker_*.c, see worker_internal.h. */
+/* The step function: an event goes to its handler, then every stage advances as far as it can, then the next deadline
+ * is worked out. For the stages see worker_internal.h. */
 #include "work/worker.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     }
     pace_open(worker);
     worker->stats.devices_lost = options->devices_lost;
-    worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse */
+    worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse, which sets it */
     worker->settle_most = SETTLE_ENTRIES;
     worker->own_count = OWN_MOST;
     worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
@@ -220,7 +220,7 @@ static void (*const handlers[])(struct worker *, const struct event *) = {
     [EVENT_TICK] = on_tick,
 };
 
-/* The earliest of the times that are still to come. What is overdue waits for an event, not for the clock. */
+/* The earliest time to come. What is overdue waits for an event, not for the clock. */
 static uint64_t next_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
@@ -284,8 +284,7 @@ struct worker_stats worker_stats(const struct worker *worker)
     return stats;
 }
 
-/* --- what the outside may look at and change while the worker runs: the table of held requests for a dump, and those
- * options that no batch, lease or table was built on --- */
+/* --- what callers may look at and change while the worker runs --- */
 
 uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
                           void (*visit)(void *context, const struct request *request))

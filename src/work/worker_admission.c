@@ -1,27 +1,27 @@
-/* From a stream entry to the first stage of its request: what is already decided (malformed, a cancel, expired,
- * refused, poison) goes straight to its settle, what is not due yet is parked, suspects wait until they are charged,
- * and only the rest is prepared. */
+/* From a stream entry to the first stage of its request. What is already decided (malformed, a cancel, expired,
+ * refused, poison) is settled at once, what is not due is parked, suspects wait until their run is recorded, and only
+ * the rest is prepared. */
 #include "base/clock.h"
 #include "work/reply.h"
 #include "work/worker_internal.h"
 
-/* --- memory: what a Redis that is nearly full allows. Replies may be larger than requests, so taking what waits can
- * fill it; but only taking it empties the streams, so nothing here ever ends progress.
+/* --- memory: what a nearly full Redis allows. Replies may be larger than requests, so serving what waits can fill
+ * Redis; but only serving it empties the streams, so nothing here ever stops progress.
  *
- * A request is counted with what Redis will keep of it before it begins. What may begin until the next look at Redis'
- * memory stays below what is left up to the ceiling, an equal part for each worker, and below a part of maxmemory that
- * fits even if others fill Redis meanwhile. From MEMORY_TIGHT_PERCENT on no more is held than batches at work. From
- * MEMORY_TRICKLE_PERCENT on one small batch begins at a time: at once when memory has fallen since the one before,
- * otherwise every few seconds; above the ceiling that is a single request of all workers, and each time twice as late.
- * --- */
+ * Before a request begins, what Redis will keep of it is counted. What may begin until the next look at Redis'
+ * memory stays below the room up to the ceiling, an equal part for each worker, and below a part of maxmemory
+ * that fits even if others fill Redis meanwhile. From MEMORY_TIGHT_PERCENT on no more is held than the running
+ * batches. From MEMORY_TRICKLE_PERCENT on one small batch begins at a time: at once if memory has fallen since
+ * the last one, otherwise every few seconds; above the ceiling it is one request of all workers, each time after
+ * twice as long. --- */
 
 enum {
-    LOOK_MS = 25,           /* between two looks of all workers together, while some wait for memory */
+    LOOK_MS = 25,           /* between two looks by any worker, while some wait for memory */
     TRICKLE_MOST = 16,      /* requests in a turn */
-    TRICKLE_MS = 2000,      /* to the next turn, where memory does not fall; above the ceiling, of any worker … */
-    TRICKLE_CAP_MS = 60000, /* … and at most */
-    REPLY_KEYS = 1536,      /* of Redis, for a reply's key and all of its fields but the vectors */
-    UNSEEN_PART = 20,       /* of maxmemory: what all workers together may add between two looks */
+    TRICKLE_MS = 2000,      /* to the next turn if memory does not fall; above the ceiling, to any worker's */
+    TRICKLE_CAP_MS = 60000, /* the longest such pause */
+    REPLY_KEYS = 1536,      /* bytes in Redis for a reply's key and all fields but the vectors */
+    UNSEEN_PART = 20,       /* the part of maxmemory (1 in 20) that all workers together may add between two looks */
 };
 
 static uint32_t workers(const struct worker *worker)
@@ -47,7 +47,7 @@ static bool trickles(const struct worker *worker)
     return worker->tight.level == MEMORY_TRICKLE;
 }
 
-/* Whether something that was read has not begun. */
+/* Whether a held request has not begun. */
 static bool holds_unbegun(const struct worker *worker)
 {
     bool holds = worker->quarantine.first != NULL;
@@ -57,7 +57,7 @@ static bool holds_unbegun(const struct worker *worker)
     return holds;
 }
 
-/* Only the housekeeper hears of depths. */
+/* Whether work waits, here or in Redis; only the housekeeper knows depths. */
 static bool work_waits(const struct worker *worker)
 {
     bool waits = holds_unbegun(worker);
@@ -84,7 +84,7 @@ void tight_asked(struct worker *worker)
     worker->tight.ended_asked = worker->tight.ended_bytes;
 }
 
-/* Above the ceiling memory has fallen when a usual reply fits into the difference. */
+/* Above the ceiling, memory has fallen only if a usual reply fits into the difference. */
 static bool has_fallen(const struct worker *worker, bool above)
 {
     uint64_t reply = above ? REPLY_KEYS + worker->options.rules.dim * 16ull : 0;
@@ -131,13 +131,13 @@ void tight_pulsed(struct worker *worker)
     if (!trickles(worker)) {
         return;
     }
-    if (anew) { /* above the ceiling not at once: it might be a worker that is started again and again */
+    if (anew) { /* above the ceiling not at once: the worker may be one that restarts again and again */
         tight->pause_ms = TRICKLE_MS;
         tight->turn_at = worker_after_ms(worker, room == 0 ? (uint64_t)TRICKLE_MS * workers(worker) : 0);
         tight->turn_reads = tight->turn_begins = 0;
         tight->turn_used = 0;
     }
-    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads == 0) { /* a turn that nobody needed yet stays */
+    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads == 0) { /* a turn that was not needed yet stays */
         next_turn(worker);
     }
 }
@@ -190,7 +190,7 @@ uint32_t tight_begins(const struct worker *worker, const struct request_list *li
     return count;
 }
 
-/* A request was read. */
+/* Counts a request that was read. */
 static void tight_taken(struct worker *worker)
 {
     worker->tight.turn_reads -= worker->tight.turn_reads > 0;
@@ -208,7 +208,7 @@ void tight_begun(struct worker *worker, struct request *request)
     tight->turn_begins -= tight->turn_begins > 0;
 }
 
-/* Of a request that never began an error remains. */
+/* Of a request that never began, an error reply remains. */
 void tight_ended(struct worker *worker, struct request *request)
 {
     struct tight *tight = &worker->tight;
@@ -233,8 +233,8 @@ uint64_t entry_bytes(const struct entry *entry)
     return bytes;
 }
 
-/* What an entry costs: on the line and in Redis' answer its fields, whatever of them is kept; then the request. One
- * that was not read weighs nothing here. */
+/* What an entry costs: its fields on the wire and in Redis' answer, kept or not; or the request, if that is larger. An
+ * oversize entry was not read and has no fields here. */
 static double weight(const struct entry *entry, const struct request *request)
 {
     uint64_t bytes = entry->oversize ? 0 : request->entry_bytes;
@@ -262,8 +262,8 @@ bool admit_expired(const struct worker *worker, struct request *request)
     return true;
 }
 
-/* Not due yet: parked by lua/defer until then, or until it expires if that is earlier. Nothing was tried, so the next
- * run has the same number. */
+/* Not due yet: lua/defer parks it until then, or until it expires if that is earlier. It was not tried, so the next run
+ * has the same number. */
 static bool park(struct worker *worker, struct request *request)
 {
     if (request->expires_at_ms != 0 && request->expires_at_ms < request->due_at_ms)
@@ -276,7 +276,7 @@ static bool park(struct worker *worker, struct request *request)
     return true;
 }
 
-/* Behind its track, which is only a courtesy: it is due now, and runs. */
+/* Starts a request, after its track if it has one. */
 static void start(struct worker *worker, struct request *request)
 {
     if (!worker_takes_more(worker)) {
@@ -295,7 +295,7 @@ static void start(struct worker *worker, struct request *request)
         compute_accept(worker, request);
 }
 
-/* How long a refused producer should wait: until what is before it has gone, as far as is known. */
+/* How long a refused producer should wait: until the known backlog before it is done. */
 static uint32_t retry_after_ms(const struct worker *worker, enum request_class class)
 {
     double rows = 0, rate = pace_rows_per_s(worker);
@@ -333,12 +333,12 @@ static void route(struct worker *worker, struct request *request)
 void admit_entry(struct worker *worker, const struct entry *entry)
 {
     struct request *held = held_find(&worker->held, entry->class, entry->id);
-    if (held != NULL) { /* new to us once more: the group was made again, or it had been taken ahead of its turn */
+    if (held != NULL) { /* delivered again: the group was recreated, or it was taken ahead of its turn */
         held->delivered_again |= entry->origin != ORIGIN_OWN;
         return;
     }
     struct request *request = request_parse(&worker->options.rules, entry, worker->now);
-    if (request == NULL) { /* pending with us and unknown to us: the own list will bring it again */
+    if (request == NULL) { /* pending with us, but unknown: our own list will bring it again */
         read_own_after_ms(worker, PARSE_AGAIN_MS);
         return;
     }
@@ -355,7 +355,7 @@ void admit_entry(struct worker *worker, const struct entry *entry)
         route(worker, request);
 }
 
-/* Known to be its own after all: what `_id` had brought with it, a charge of others above all, is forgotten. */
+/* Forgets what `_id` brought with it, above all the recorded runs of another request. */
 void admit_disowned(struct worker *worker, struct request *request)
 {
     bool poison = request->code == CODE_POISON && !request->unread;

@@ -1,6 +1,6 @@
-/* Housekeeping: what is due at its time, whatever the requests do. The lease, the pulse, promotion, ids ahead of the
- * clock, dead workers' entries, orphans; who is shed and who is served ahead of his turn; fixed windows, rows that
- * expire, batches that hang. */
+/* Housekeeping: what is due at its time, whatever the requests do. The lease, the pulse, promotion, ids ahead of
+ * the clock, dead workers' entries, orphans; shedding and fair shares; fixed windows, rows that expire, batches
+ * that hang. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 
 enum { SWEEP_LEASES = 4, MEND_MS = 1000 };
 
-/* Dead workers' leases end unannounced; looking this often finds them at most half a second late. */
+/* Leases of dead workers end silently; looking this often finds them at most half a second late. */
 static uint64_t reclaim_interval_ms(struct worker *worker)
 {
     uint32_t interval = worker->options.lease_ms / 4;
@@ -29,7 +29,7 @@ static void chores_waiting(struct worker *worker)
     }
 }
 
-/* Has become the housekeeper, and what another one may have left undone is due now; or is it no more. */
+/* Became the housekeeper: what the last one may have left undone is due now. Or is it no longer. */
 static void chores_elected(struct worker *worker, bool elected)
 {
     worker->promote_at = elected ? worker->now : NEVER;
@@ -77,7 +77,7 @@ void chores_promoted(struct worker *worker, const struct event *event)
 
 /* --- ids ahead of the clock --- */
 
-/* What has left the streams is due; a class comes back with the call that has set its stream to the present. */
+/* What left the streams may be promoted once the last call has set its stream back to the present. */
 void chores_mended(struct worker *worker, const struct event *event)
 {
     worker->mending = false;
@@ -134,7 +134,7 @@ void chores_claimed(struct worker *worker, const struct event *event)
     struct class_state *state = &worker->classes[round->class];
     round->out = false;
     state->asked -= round->asked;
-    if (event->failed) { /* what it may have brought is in the own lists */
+    if (event->failed) { /* what it may have brought is in our own lists */
         worker->reclaim_unsure |= round == &worker->reclaim;
         read_own_again(worker);
         round_ends(worker, round);
@@ -150,9 +150,9 @@ void chores_claimed(struct worker *worker, const struct event *event)
     }
 }
 
-/* A blocked read has asked for all the room there is and may never get it; a few entries are taken beside it. Not more
- * than half of the room, so that the next read need not leave the class out. The housekeeper asks for none rather than
- * not at all: it says then who is dead, for others to take what they held. */
+/* A blocked read has asked for all the room and may never use it, so a few entries are taken beside it: at most half of
+ * the room, so that the next read need not leave the class out. The housekeeper calls even without room: it finds who
+ * is dead, and others take what the dead held. */
 static void round_calls(struct worker *worker, struct round *round, enum action_kind kind)
 {
     bool judges = kind == ACTION_RECLAIM && worker->pulse.housekeeper;
@@ -172,22 +172,23 @@ static void round_calls(struct worker *worker, struct round *round, enum action_
     worker->classes[round->class].asked += round->asked;
 }
 
-/* --- share: too much work for all: the newest requests above a class's cap are refused (shed), and where one tenant's
- * entries fill a class, those of others are claimed ahead of their turn (fair).
+/* --- share: more work than can be done. The newest requests above a class's cap are refused (shed), and if one
+ * tenant's entries fill a class, those of others are claimed ahead of their turn (fair).
  *
- * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries, a piece at a
- * time, and claims some of those whose tenants hold little here yet. A pass that reaches the end begins again where the
- * last one had found its first entry: what is before belongs to those that have enough. From the first pass on, every
- * other look is at what has come in since, so that who submits ten now is found at once. What the housekeeper has no
- * room for it sets aside, and every worker takes from there. --- */
+ * A stream is first in, first out. While a class has a backlog, a scan goes through its unread entries piece by piece
+ * and claims some of those whose tenants hold little here. A pass that reaches the end restarts where the last one
+ * found its first entry: what comes before belongs to tenants that have enough. After the first pass, every other look
+ * is at what has come in since, so that a tenant who submits ten requests now is found at once. What the housekeeper
+ * has no room for it sets aside, and every worker takes from there. --- */
 
 enum {
     SHED_MOST = 64,
-    SHED_READY_MOST = 4 * SETTLE_ENTRIES, /* refused ones that wait for their settle, before more are taken */
+    SHED_READY_MOST =
+        4 * SETTLE_ENTRIES, /* refused requests that wait for their settle, beyond which no more are taken */
     FAIR_MOST = 64,
     FAIR_EVERY_MS = 100,
-    FAIR_PAUSE_MS = 1,   /* between two calls, at most: how long one takes says little of Redis on a busy machine */
-    FAIR_IDLE_MS = 5000, /* after a pass that found nobody */
+    FAIR_PAUSE_MS = 1,   /* between two calls, at most: on a busy machine a call's duration says little of Redis */
+    FAIR_IDLE_MS = 5000, /* after a pass that found nothing */
 };
 
 /* --- shed --- */
@@ -205,8 +206,7 @@ static void share_pulsed(struct worker *worker)
     }
 }
 
-/* Not while the own pending lists are read: what is taken to be refused would come as our own from there and be
- * done. */
+/* Not while our own pending lists are read: entries taken to be refused would come back as our own and be served. */
 static bool may_shed(const struct worker *worker)
 {
     return worker->pulse.housekeeper && worker_takes_more(worker) && worker->own_at == NEVER && !worker->quiet &&
@@ -220,7 +220,7 @@ static void shed(struct worker *worker, enum request_class class)
     if (action == NULL)
         return;
     action->read.class = class;
-    action->read.count = SHED_MOST; /* cancels that wait there come with what is refused */
+    action->read.count = SHED_MOST; /* waiting cancels come with what is refused */
     action->read.cap = worker->pulse.cap[class];
     action->read.after = state->shed_after;
     action->read.before = state->shed_before;
@@ -229,8 +229,8 @@ static void shed(struct worker *worker, enum request_class class)
 
 /* --- fair --- */
 
-/* Tenants that hold a part of the class that keeps a compute thread busy for a while; the others may be served
- * ahead. */
+/* Tenants that hold enough of the class to keep a compute thread busy for a while; others may be served ahead of
+ * them. */
 static uint32_t find_enough(struct worker *worker, enum request_class class)
 {
     uint64_t tokens[ENOUGH_MOST] = {0}, enough = worker->options.max_batch_tokens;
@@ -257,7 +257,7 @@ static uint32_t find_enough(struct worker *worker, enum request_class class)
     return count;
 }
 
-/* Whether one tenant may be in the way of others here: more waits than is held, and somebody names tenants at all. */
+/* Whether one tenant may block others here: more waits than is held, and requests name tenants. */
 static bool crowded(const struct worker *worker, enum request_class class)
 {
     const struct class_state *state = &worker->classes[class];
@@ -281,12 +281,12 @@ static void fair(struct worker *worker, enum request_class class, uint32_t room)
     worker->sharing = true;
 }
 
-/* A search goes on at once, but for its share of Redis' time; one that is through looks again later. */
+/* A search continues at once but for a pause in proportion to its cost; a finished one looks again later. */
 static void fair_pause(struct worker *worker, struct class_state *state, const struct event *event)
 {
     uint64_t pause = CALL_PAUSE * (worker->now - worker->shared_at), most = FAIR_PAUSE_MS * NS_PER_MS;
     struct entry_id from = state->fair_at_tail ? state->fair_tail : state->fair_after, to = event->entries.last;
-    bool moved = to.ms != from.ms || to.seq != from.seq; /* it does not where enough is set aside */
+    bool moved = to.ms != from.ms || to.seq != from.seq; /* it does not move if enough is set aside */
     bool goes_on = !event->failed && event->entries.more && moved;
     pause = pause < most ? pause : most;
     state->fair_at = worker->now + (goes_on ? pause : FAIR_EVERY_MS * NS_PER_MS);
@@ -357,20 +357,21 @@ void share_advance(struct worker *worker)
             shed(worker, (enum request_class) class);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         uint32_t room = read_room_ahead(worker, (enum request_class) class);
-        bool lets = worker_keeps_house(worker) && worker->tight.level != MEMORY_TRICKLE; /* else Redis refuses it */
+        bool lets =
+            worker_keeps_house(worker) && worker->tight.level != MEMORY_TRICKLE; /* in a trickle Redis refuses it */
         if (lets && !worker->sharing && worker->now >= worker->classes[class].fair_at &&
             crowded(worker, (enum request_class) class))
             fair(worker, (enum request_class) class, room);
     }
 }
 
-/* --- pulse: each second, what the worker says of itself, what Redis knows of the queue, and what an operator wants.
- * Until the first one is answered nothing is claimed, because the queue may be paused. --- */
+/* --- pulse: each second the worker reports on itself and learns what Redis knows of the queue and what an operator
+ * wants. Nothing is claimed before the first answer, because the queue may be paused --- */
 
 enum { PULSE_MS = 1000 };
 
-/* Where leases are short more than once a second, so that a housekeeper that dies has a successor before its own lease
- * is over. */
+/* More often than once a second if leases are short, so that a dead housekeeper has a successor before its lease
+ * ends. */
 static uint32_t pulse_ms(const struct worker *worker)
 {
     uint32_t quarter = worker->options.lease_ms / 4;
@@ -445,7 +446,7 @@ void pulse_answered(struct worker *worker, const struct event *event)
     worker->pulsing = false;
     worker->pulsed_at = worker->now;
     worker->pulse_at = worker_after_ms(worker, pulse_ms(worker));
-    worker->pulse_known = true; /* one that fails leaves things as they were: it must not stop the work */
+    worker->pulse_known = true; /* a failed pulse changes nothing and must not stop the work */
     if (event->failed) {
         worker_call_failed(worker);
         return;
@@ -470,8 +471,8 @@ uint64_t pulse_due(const struct worker *worker)
     return look_at < worker->pulse_at ? look_at : worker->pulse_at;
 }
 
-/* Who signs off must not come back into the list of workers by a late heartbeat. A housekeeper that can no longer be it
- * says so at once. */
+/* A leaving worker must not return to the list of workers by a late heartbeat. A housekeeper that loses rank says so at
+ * once. */
 static void pulse_advance(struct worker *worker)
 {
     bool leaves = !worker_takes_more(worker) && worker->held.count == 0;
@@ -489,7 +490,7 @@ static void pulse_advance(struct worker *worker)
 
 /* --- when each chore is due --- */
 
-/* Who has just connected knows nothing about the others: the server may have restarted and lost all leases. */
+/* After a connect nothing is known of other workers: the server may have restarted and lost all leases. */
 void chores_connected(struct worker *worker)
 {
     uint32_t sweep_ms = (uint32_t)sweep_interval_ms(worker);
@@ -520,12 +521,12 @@ void chores_advance(struct worker *worker)
     }
 }
 
-/* --- watch: what time alone brings about while rows wait and batches run: windows that are fixed end, rows expire, and
- * a batch that hangs ends the worker, because nothing else can end that batch. --- */
+/* --- watch: what only time brings about. Fixed windows end, rows expire, and a batch that hangs ends the worker,
+ * because nothing else can end that batch --- */
 
 enum { HANG_GRACE_MS = 200 };
 
-/* The compute threads take batches in turn, so the first so many are being run, as far as this thread can know. */
+/* Compute threads take batches in turn, so the first ones are being computed, as far as this thread can know. */
 void watch_batches(struct worker *worker)
 {
     uint32_t slots = worker->options.engine_slots;
@@ -536,7 +537,7 @@ void watch_batches(struct worker *worker)
     }
 }
 
-/* When the first of the batches that are being run has taken too long. Spare time may be scarce. */
+/* When the first of the running batches will have taken too long. Background batches may be slow. */
 static uint64_t hangs_at(const struct worker *worker)
 {
     enum { BACKGROUND_FACTOR = 10 };
@@ -559,7 +560,7 @@ void watch_slept(struct worker *worker, uint64_t late_ns)
         batch->watched_ns += batch->watched_ns != 0 ? late_ns : 0;
 }
 
-/* A batch that is overdue may be back already, if this process had been stopped: it gets a moment more to be seen. */
+/* An overdue batch may be back already if this process was stopped: it gets a moment more to be seen. */
 bool watch_ends(struct worker *worker)
 {
     if (worker->now < hangs_at(worker))
@@ -568,17 +569,18 @@ bool watch_ends(struct worker *worker)
         worker->hang_seen = worker->now;
     if (worker->hang_seen == 0 || worker->now < worker->hang_seen + HANG_GRACE_MS * NS_PER_MS)
         return false;
-    settle_drain(worker, 0, STATUS_TIMEOUT); /* it may be any of what is held: the next worker has them as suspects */
+    settle_drain(worker, 0,
+                 STATUS_TIMEOUT); /* any held request may be the cause: the next worker gets them as suspects */
     return true;
 }
 
-/* Requests that may not start any more, with all their rows. */
+/* Ends expired requests with all their rows. */
 void watch_expired(struct worker *worker)
 {
     for (struct row *row = window_take_expired(&worker->window), *next; row != NULL; row = next) {
         struct request *request = row->request;
         next = row->next;
-        if (request->code != CODE_NONE) /* by a row before this one */
+        if (request->code != CODE_NONE) /* failed by an earlier row */
             continue;
         request_fail(request, CODE_EXPIRED, "expired before it was started");
         rows_drop(worker, request);
@@ -586,8 +588,7 @@ void watch_expired(struct worker *worker)
     }
 }
 
-/* A row that expires is answered then, also when no batch is cut; not more often than this, for it costs a look at all
- * that wait. */
+/* Expired rows are answered even if no batch is cut, but not more often than this: it costs a look at all that wait. */
 void watch_advance(struct worker *worker)
 {
     enum { EXPIRE_MS = 50 };

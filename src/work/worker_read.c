@@ -1,8 +1,8 @@
-/* The reads: how many entries of which class to ask for and when, and the own pending lists after a reconnect.
+/* Reads: how many entries of which class to ask for and when, and our own pending lists after a reconnect.
  *
- * One read is out at a time, and it blocks: a blocking read of streams that have entries returns at once with as many
- * as were asked for, so a busy queue never waits and an idle one costs one call in two seconds. Each class has a credit
- * of its own; a class without room is left out, and a read that blocks without it is ended when it has room. */
+ * One read is out at a time, and it blocks. A blocking read of streams with entries returns at once, so a busy queue
+ * never waits, and an idle one costs one call in two seconds. Each class has its own credit; a class without room is
+ * left out, and a read that blocks without it is ended when the class has room. */
 #include "base/clock.h"
 #include "work/worker_internal.h"
 
@@ -20,8 +20,8 @@ uint64_t read_credit_bytes(const struct worker *worker)
     return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
 }
 
-/* Bulk work waits in Redis: of `low` no more is held than the batches that may be out. While Redis' memory is tight, no
- * more of any class than a batch for each that runs. */
+/* Bulk work waits in Redis: of `low` no more is held than fills the batches that may be out. While Redis' memory is
+ * tight, no more of any class is held than a batch per slot. */
 static struct credit credit_of(const struct worker *worker, enum request_class class)
 {
     const struct worker_options *options = &worker->options;
@@ -41,7 +41,7 @@ double read_credit_tokens(const struct worker *worker, enum request_class class)
     return credit_of(worker, class).tokens;
 }
 
-/* How many entries of the class's moving mean fit into a credit. */
+/* How many entries of the class's mean weight fit into a credit. */
 static uint32_t entries_in(const struct class_state *state, struct credit credit)
 {
     double by_tokens = credit.tokens / (state->mean_tokens < 1 ? 1 : state->mean_tokens);
@@ -58,7 +58,7 @@ uint32_t read_room(const struct worker *worker, enum request_class class)
     credit.tokens -= (double)held->tokens;
     credit.bytes -= (double)held->bytes;
     uint32_t entries = entries_in(state, credit);
-    if (held->count == 0 && state->asked == 0 && entries == 0) /* however heavy entries are, one must be possible */
+    if (held->count == 0 && state->asked == 0 && entries == 0) /* one must be possible, however heavy entries are */
         return tight_reads(worker, 1);
     return tight_reads(worker, entries > state->asked ? entries - state->asked : 0);
 }
@@ -71,15 +71,16 @@ uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
     return entries_in(&worker->classes[class], credit);
 }
 
-/* Bytes of one answer. Redis does nothing else while it writes one; where its memory is tight, the answer is in it. */
+/* The size of one answer. Redis does nothing else while it writes one; if its memory is tight, the answer takes some of
+ * it. */
 static double answer_bytes(const struct worker *worker)
 {
     double part = (double)worker->pulse.most_bytes / 64;
     return worker->tight.level != MEMORY_ROOM && part < READ_BYTES ? part : READ_BYTES;
 }
 
-/* Entries of a class in one read: were each as large as the largest of late, the answer would still be no larger than
- * it may. And their rows are made when they are read, whatever each of them brings. */
+/* Entries of a class in one read: the answer stays small enough even if each is as large as the largest recent one, and
+ * so do the rows that are allocated for them. */
 static uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
 {
     double largest = worker->classes[class].largest_bytes, fit = answer_bytes(worker) / (largest < 1 ? 1 : largest);
@@ -90,7 +91,7 @@ static uint32_t read_most(const struct worker *worker, enum request_class class,
     return most < 1 ? 1 : most;
 }
 
-/* Few large reads, not many small ones: less room than a quarter is not worth asking for. */
+/* Few large reads, not many small ones: less than a quarter of the room is not worth a read. */
 static uint32_t worthwhile_room(const struct worker *worker, enum request_class class)
 {
     uint32_t most = read_most(worker, class, READ_MOST);
@@ -99,7 +100,7 @@ static uint32_t worthwhile_room(const struct worker *worker, enum request_class 
     return room < least ? 0 : room < most ? room : most;
 }
 
-/* The next read of a class may bring twice as many, where this one has brought nothing large. */
+/* The next read of a class may bring twice as many if this one brought nothing large. */
 static void read_weighed(struct worker *worker, const struct event *event)
 {
     bool seen[CLASS_COUNT] = {false};
@@ -171,8 +172,8 @@ static void read_own(struct worker *worker)
 
 /* --- the read --- */
 
-/* Redis takes one COUNT for all streams. A class with far less room than a busy one would make its reads small, so it
- * is left out of every other read, which then does not block. */
+/* Redis takes one COUNT for all streams. A class with far less room than a busy one would make that one's reads small,
+ * so it is left out of every other read, which then does not block. */
 static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 {
     uint32_t most = 0;
@@ -213,12 +214,12 @@ static void read_more(struct worker *worker)
     worker->unblock_at = 0;
 }
 
-/* A class is busy when a read brought as many of its entries as were asked for. */
+/* A class is busy if a read brought as many of its entries as were asked for. */
 static void new_answered(struct worker *worker, const struct event *event)
 {
     uint32_t counts[CLASS_COUNT] = {0};
     worker->reading = false;
-    if (event->failed || event->entries.more) { /* what it may have brought is in the own lists */
+    if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
         read_own_again(worker);
     }
     if (event->failed)
@@ -229,7 +230,7 @@ static void new_answered(struct worker *worker, const struct event *event)
         worker->classes[class].busy = counts[class] >= worker->read_count;
 }
 
-/* Whether the read that is out should not go on blocking. */
+/* Whether the read in flight should stop blocking. */
 static bool in_the_way(const struct worker *worker)
 {
     bool better = !worker_claims(worker) || worker->now >= worker->own_at;
@@ -238,7 +239,7 @@ static bool in_the_way(const struct worker *worker)
     return better;
 }
 
-/* Repeated, because it may overtake the read that it is to end. */
+/* Repeated, because it may overtake the read that it should end. */
 static void advance_unblock(struct worker *worker)
 {
     bool wanted = worker->reading && worker_may_call(worker) && in_the_way(worker);
@@ -295,7 +296,7 @@ void read_entries(struct worker *worker, const struct event *event)
         worker_call_failed(worker);
         return;
     }
-    if (worker->draining) /* the last release gives them back */
+    if (worker->draining) /* the last release gives the entries back */
         return;
     for (size_t i = 0; i < event->entries.count; i++) {
         struct entry entry = event->entries.entries[i];
@@ -310,7 +311,7 @@ void read_advance(struct worker *worker)
     advance_unblock(worker);
     if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own)
         return;
-    if (worker->turn != TURN_TOGETHER) /* who reads may die of it, and a suspect that runs alone would be blamed */
+    if (worker->turn != TURN_TOGETHER) /* a read may kill the process, and a suspect that runs alone would be blamed */
         return;
     if (worker->now >= worker->own_at)
         read_own(worker);

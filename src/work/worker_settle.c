@@ -1,15 +1,15 @@
-/* Outcomes on their way to Redis, and the way out: drain, release, rejoin, exit.
+/* Outcomes on their way to Redis, and the worker's way out: drain, release, rejoin, exit.
  *
- * A request stays held until a script has said that it is done, or that somebody else did it (late). When the
- * connection broke, the script is repeated: its gate makes that harmless. */
+ * A request stays held until a script has said that it is done, or that somebody else finished it (late). After a
+ * broken connection the script is repeated; its gate makes that harmless. */
 #include "base/clock.h"
 #include "base/random.h"
 #include "work/worker_internal.h"
 
 enum {
-    AGAIN_CAP_MS = 10 * 1000, /* between two tries of what Redis refuses */
-    STUCK_REFUSALS = 10,      /* after so many it is counted: somebody should look */
-    LEFT_REFUSALS = 3,        /* after so many it is given back by a worker that leaves */
+    AGAIN_CAP_MS = 10 * 1000, /* between two tries of a request that Redis refuses */
+    STUCK_REFUSALS = 10,      /* after so many the request is counted as stuck: somebody should look */
+    LEFT_REFUSALS = 3,        /* after so many a leaving worker gives the request back */
 };
 
 /* --- the rules of failure: docs/protocol.md --- */
@@ -31,7 +31,7 @@ uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt)
     return delay == 0 ? 1 : (uint32_t)delay;
 }
 
-/* Whether a run that begins after this delay would begin in time. */
+/* Whether a run after this delay would begin before the request expires. */
 static bool in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
 {
     return request->expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->expires_at_ms;
@@ -78,8 +78,8 @@ enum reply_code policy_code(enum status status)
 
 void settle_forget(struct worker *worker, struct request *request)
 {
-    /* Delivered once more after the script had found it gone, or had given it back: it is pending with us, and nobody
-     * else will look. */
+    /* Delivered again after the script found it gone or gave it back: it is pending with us, and nobody else will look.
+     */
     bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
     if (gone && request->delivered_again)
         read_own_again(worker);
@@ -89,8 +89,8 @@ void settle_forget(struct worker *worker, struct request *request)
     request_free(request);
 }
 
-/* An id ahead of the clock that comes a second time may be that of another entry: the one that we hold was moved
- * (lua/mend), and its id given out again. What is pending with us under it is read again. */
+/* An id ahead of the clock that is delivered a second time may belong to another entry: ours was moved (lua/mend) and
+ * its id reused. What is pending with us under that id is read again. */
 static bool was_replaced(const struct request *request)
 {
     bool ahead = request->seen_ms != 0 && request->entry.ms > request->seen_ms + AHEAD_MS;
@@ -184,7 +184,7 @@ static void count(struct worker *worker, const struct request *request)
 
 /* --- answers --- */
 
-/* A deferred request may be due before the next look at `later`. */
+/* A deferred request may be due before the next promotion. */
 static void expect_due(struct worker *worker, const struct request *request)
 {
     uint64_t in_ms = worker_ms_until(worker, request->due_at_ms);
@@ -195,8 +195,8 @@ static void expect_due(struct worker *worker, const struct request *request)
         worker->promote_at = due;
 }
 
-/* Redis could not do it now. The next tries are further and further apart, and whatever is wrong with it, it holds up
- * nobody else: neither its mates in the call nor, if it is a suspect, those who wait until it is through. */
+/* Redis could not do it now. Tries are further and further apart. The request delays nobody else meanwhile: neither
+ * those in the same call nor, if it is a suspect, those that wait for it. */
 static void put_off(struct worker *worker, struct request *request)
 {
     uint64_t pause_ms = PAUSE_MS;
@@ -229,7 +229,7 @@ static void apply_verdict(struct worker *worker, struct request *request)
     }
 }
 
-/* The oldest first again; in smaller calls, in case one of them is the reason. */
+/* Back to the front, in smaller calls, in case one of them is the reason. */
 static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
 {
     struct request_list *to = alone ? &worker->ready_single : &worker->ready;
@@ -269,7 +269,7 @@ static void send_one(struct action *action, struct request *request)
     request_list_push(&action->requests, request);
 }
 
-/* What the script reads of its entry: a request that fails or is parked is kept with all its fields. */
+/* What the script reads of its entry: a dead or parked request is kept with all its fields. */
 static size_t bytes_read(const struct request *request)
 {
     bool kept = request->outcome == OUTCOME_DEFER || request->outcome == OUTCOME_DEAD;
@@ -307,8 +307,8 @@ static void settle_single(struct worker *worker)
     worker->settles_out++;
 }
 
-/* The first call goes at once; while one is out, the others wait until they are full. So a lone request does not wait
- * and a busy worker sends few large calls. */
+/* The first call goes at once; while one is out, further ones wait until they are full. So a single request does not
+ * wait, and a busy worker sends few large calls. */
 static bool settle_now(const struct worker *worker)
 {
     if (worker->ready.first == NULL || worker->settles_out >= SETTLES_OUT)
@@ -321,7 +321,7 @@ static void leave(struct worker *worker, bool clean)
 {
     struct action *action = worker_act(worker, ACTION_EXIT);
     if (action == NULL)
-        return; /* no memory: the next step tries again */
+        return; /* out of memory: the next step tries again */
     action->exit.clean = clean;
     action->exit.status = worker->exit_status;
     worker->exited = true;
@@ -380,7 +380,7 @@ static void release(struct worker *worker, bool last)
     worker->leaving = last;
 }
 
-/* Whether no call is out that is not a settle. */
+/* Whether no call but settles is out. */
 static bool quiet(const struct worker *worker)
 {
     bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
@@ -393,14 +393,14 @@ static void advance_drain(struct worker *worker)
     bool nothing_held = worker->held.count == 0;
     if (worker->now >= worker->drain_ends)
         leave(worker, false);
-    else if (!worker->connected && nothing_held) /* nobody to say goodbye to */
+    else if (!worker->connected && nothing_held) /* there is nobody to tell */
         leave(worker, true);
     else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker))
         release(worker, true);
 }
 
-/* Without a lease, others may take what we hold. What runs is finished through the gate, the rest is given back under
- * the old name, which takes our lonely runs off the record; then we come back under a new one. */
+/* Without a lease, others may take what we hold. Running work is settled through the gate and the rest is given back
+ * under the old name, which clears our recorded runs; then we rejoin under a new name. */
 static void advance_rejoin(struct worker *worker)
 {
     if (worker->held.count > 0 || !quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
@@ -408,7 +408,7 @@ static void advance_rejoin(struct worker *worker)
     worker->connected = false;
 }
 
-/* Who is about to go leaves what Redis keeps refusing to the next one. */
+/* A leaving worker leaves what Redis keeps refusing to the next one. */
 static void advance_again(struct worker *worker)
 {
     struct request_list list = worker->again;
