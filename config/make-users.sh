@@ -4,7 +4,8 @@
 #   producer_password, worker_password, operator_password    of the queue default: sluice-producer and so on
 #   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
 #   admin_password                                           if it is there, `admin` may do everything
-# Nobody else gets in: Redis' own user without a name is off. What is printed holds hashes and no passwords, and none of them
+# Nobody else gets in: Redis' user default is off. It keeps all rights, because Redis replays its append-only file with them
+# and leaves out what they do not allow, at every start and without stopping. What is printed holds hashes and no passwords, and none of them
 # ever stands in the arguments of a process. Nothing is printed when a password is missing or empty.
 set -eu
 secrets=$1
@@ -12,7 +13,7 @@ shift
 [ $# -gt 0 ] || set -- default
 acl=$(dirname "$0")/acl
 cr=$(printf '\r')
-users='user default off resetpass resetkeys resetchannels -@all'
+users='user default off resetpass ~* &* +@all'
 
 # The password of $1 as Redis stores it.
 hash_of() {

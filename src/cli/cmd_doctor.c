@@ -278,6 +278,34 @@ static void check_strangers(struct doctor *doctor)
     }
 }
 
+/* Redis replays its append-only file with the rights of its user default, whether or not that may log in, and leaves
+ * out transactions that they do not allow; what a script wrote is one [seen with 7.0.15]. */
+static void check_replay(struct doctor *doctor)
+{
+    static const char *const commands[] = {"HSET @reply:x a b", "XDEL @requests 1-1", "XACK @requests sluice 1-1",
+                                           "ZADD @later 1 x"};
+    char aof[64], spelled[COMMAND_MAX], answer[256] = "";
+    struct err err;
+    if (strcmp(info_field(doctor, "aof_enabled", aof), "1") != 0)
+        return;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0] && answer[0] == '\0'; i++) {
+        spell(&doctor->session, commands[i], "", spelled);
+        if (try_dry(doctor, "default", spelled, answer, &err) != STATUS_OK) {
+            say(doctor, FINDING_WARN, "replay", "cannot tell whether Redis' user default has all rights: %s",
+                err.message);
+            return;
+        }
+    }
+    if (answer[0] == '\0')
+        say(doctor, FINDING_OK, "replay", "Redis may replay all of its append-only file");
+    else
+        say(doctor, FINDING_FAIL, "replay",
+            "a restart of Redis loses replies and brings back finished requests, because it replays its append-only "
+            "file with the rights of its user default (%s): let that have all rights and be off, as with "
+            "config/make-users.sh (ACL SETUSER default off ~* &* +@all, and in the ACL file)",
+            answer);
+}
+
 static void check_rights(struct doctor *doctor)
 {
     static const char *const names[] = {
@@ -288,6 +316,7 @@ static void check_rights(struct doctor *doctor)
     unsigned missing = 0;
     const struct right *table = rights_table(&count);
     check_strangers(doctor);
+    check_replay(doctor);
     enum status status = who_am_i(doctor, user, &err);
     for (size_t i = 0; i < count && status == STATUS_OK; i++)
         if ((table[i].roles & doctor->role) != 0)
