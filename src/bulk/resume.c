@@ -410,7 +410,7 @@ static enum status check_free(const struct output *output, struct err *err)
     if (!is_there(output))
         return STATUS_OK;
     return err_set(err, STATUS_BAD_INPUT,
-                   "%s is there already, and no job that could be gone on with; --overwrite deletes it",
+                   "%s exists already, and there is no job to resume; --overwrite deletes it",
                    first_file(output, room));
 }
 

@@ -178,7 +178,7 @@ enum status nearest_read(struct nearest *nearest, const struct output *output, s
     }
     if (access(output->job, F_OK) == 0) {
         return err_set(err, STATUS_BAD_INPUT,
-                       "the job that writes %s has not finished; the same `sluice embed` again goes on with it",
+                       "the job that writes %s has not finished; rerun its `sluice embed` to resume it",
                        output->path);
     }
     if (output->kind != OUTPUT_SHARDS) {

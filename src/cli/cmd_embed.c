@@ -421,12 +421,12 @@ static int finish(const struct invocation *invocation, const struct embed_job *j
         return result->progress.failed > 0 ? EXIT_ROWS_FAILED : EX_OK;
     bool stopped = job->job.stop != NULL && *job->job.stop != 0 && status == STATUS_UNAVAILABLE;
     if (status == STATUS_OK || stopped) {
-        fprintf(stderr, "sluice embed: stopped; nothing is lost, the same command goes on from here\n");
+        fprintf(stderr, "sluice embed: stopped; nothing is lost, rerunning the command resumes\n");
         return EX_TEMPFAIL;
     }
     int code = report(invocation, err);
     if (!job->job.plain && result->progress.here > 0)
-        fprintf(stderr, "sluice embed: what was computed so far is kept; the same command goes on from there\n");
+        fprintf(stderr, "sluice embed: what was computed so far is kept; rerunning the command resumes\n");
     return code;
 }
 
@@ -608,9 +608,8 @@ const struct subcommand command_embed = {
     .summary = "Turn files of texts into vectors, here or through a queue",
     .explanation =
         "INPUT is a file (lines of text, .jsonl, .csv, .tsv; gzip or zstd too), a folder of .txt and .md files, or -\n"
-        "for standard input. Rows keep their order. A job that was interrupted, whatever by, goes on when the same\n"
-        "command runs again; one that is finished then tries failed rows again and adds what has come behind its "
-        "input.\n"
+        "for standard input. Rows keep their order. Rerunning the command resumes an interrupted job; on a finished one\n"
+        "it retries failed rows and adds what was appended to the input.\n"
         "Rows that fail are listed in OUTPUT.failures.jsonl and make the exit code 1. docs/bulk.md tells all of it.\n\n"
         "With --redis the workers of --queue compute, at low priority; the model is theirs. --chunk then needs "
         "--model, too:\n"

@@ -250,14 +250,14 @@ class BulkQueue(BulkCase):
         child = self.start_job(server, output)
         self.wait_until(lambda: self.answered(server.client()) > 3, "answers")
         child.send_signal(signal.SIGINT)
-        self.assertIn("the same command goes on", self.finish_job(child, TEMPFAIL))
+        self.assertIn("rerunning the command resumes", self.finish_job(child, TEMPFAIL))
         child = self.start_job(server, output)
         before = self.answered(server.client())
         self.wait_until(lambda: catches(child, signal.SIGTERM), "the job to listen to signals")
         self.wait_until(lambda: self.answered(server.client()) > before, "answers")  # they may be those to the first one
         daemon.kill()  # nobody is there to answer
         child.send_signal(signal.SIGTERM)
-        self.assertIn("the same command goes on", self.finish_job(child, TEMPFAIL))
+        self.assertIn("rerunning the command resumes", self.finish_job(child, TEMPFAIL))
         self.restart(daemon, server)
         self.run_job(server, output)
         self.assertEqual(self.contents(output), wanted)

@@ -77,7 +77,7 @@ class BadRows(BulkCase):
             self.write(source, b'text,b\nhello,1\n"the\nof",2\nof,"never closed\n' + rows)
             said = self.job(source, "--output", output, *flags, code=DATAERR)
             self.assertIn(f"{source} line 5: the quote at column 4 is never closed", said)
-            self.assertIn("goes on from there", said)
+            self.assertIn("rerunning the command resumes", said)
             self.write(source, b'text,b\nhello,1\n"the\nof",2\n"closed",of\nhello,1\n')
             self.job(source, "--output", output, *flags)
             self.expect(output, ["hello", "the of", "closed", "hello"])
@@ -95,7 +95,7 @@ class BadRows(BulkCase):
         source = self.write("in.txt", b"hello\nthe\n\xff\nof\n")
         said = self.job(source, "--output", self.path("v.npy"), "--strict", code=DATAERR)
         self.assertIn(f"{source} line 3: not UTF-8 at byte 1", said)
-        self.assertIn("goes on from there", said)
+        self.assertIn("rerunning the command resumes", said)
 
     def test_strict_names_file_and_line_of_every_kind(self):
         for number, (line, says) in enumerate(((b'{"text": "\xff"}', "not UTF-8"), (b"[1]", "not an object"), (b"{broken", "not JSON"),
@@ -140,7 +140,7 @@ class BadRows(BulkCase):
                 self.expect(output, ["hello", "world"])  # a folder has what it has when it is read
                 continue
             self.assertIn(f"cannot open {second}", said)
-            self.assertIn("goes on from there", said)
+            self.assertIn("rerunning the command resumes", said)
             self.write("b.txt", "the\n")
             self.job("-", operand, "--output", output, input=b"hello\nworld\n")
             self.expect(output, ["hello", "world", "the"])
@@ -212,7 +212,7 @@ class BadRows(BulkCase):
                                  env=process.clean_environment(), capture_output=True, check=False)
         self.assertEqual(limited.returncode, IOERR, limited.stderr)
         self.assertIn(b"cannot write " + output.encode(), limited.stderr)
-        self.assertIn(b"goes on from there", limited.stderr)
+        self.assertIn(b"rerunning the command resumes", limited.stderr)
         self.job(source, "--output", output)
         self.assertEqual(self.content(output), self.content(self.path("w.npy")))
 

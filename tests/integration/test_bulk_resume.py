@@ -131,7 +131,7 @@ class GoingOn(BulkCase):
         child.send_signal(signal.SIGINT)
         said = child.communicate()[1].decode()
         self.assertEqual(child.returncode, TEMPFAIL, said)
-        self.assertIn("the same command goes on", said)
+        self.assertIn("rerunning the command resumes", said)
         stopped = json.loads(said.splitlines()[-2])
         self.assertEqual(stopped["phase"], "stopped")
         end = json.loads(self.job(source, "--output", self.output, "--progress", "json", "--look-ahead", "2000").splitlines()[-1])
@@ -218,7 +218,7 @@ class Growing(BulkCase):
         mended = ['{"text": "the"}', *self.lines[1:]]
         self.job(*flags, input="\n".join(["{oops", *self.lines[1:100]]).encode(), code=FAILED)
         whole = "\n".join(mended).encode()
-        self.assertIn("the same command goes on", self.job(*flags, input=whole, code=TEMPFAIL))
+        self.assertIn("rerunning the command resumes", self.job(*flags, input=whole, code=TEMPFAIL))
         self.job(*flags, input=whole)
         self.job("-", "--format", "jsonl", "--output", straight, input=whole)
         self.assertEqual(self.content(output), self.content(straight))
