@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "bulk/input/json.h"
 #include "bulk/journal.h"
-#include "bulk/output/npy.h"
+#include "bulk/output/store.h"
 #include "bulk/resume.h"
 #include "engine/vector.h"
 #include "serve/thread_pool.h"

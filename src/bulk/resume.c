@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "bulk/journal.h"
-#include "bulk/output/npy.h"
+#include "bulk/output/store.h"
 
 void job_digest_add(XXH3_state_t *digest, const struct document *document)
 {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bulk/output/npy.h"
+#include "bulk/output/store.h"
 #include "model/model.h"
 
 enum { LANES = 8, PIECE_BYTES = 1 << 20 };

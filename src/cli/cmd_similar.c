@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "bulk/journal.h"
 #include "bulk/similar.h"
-#include "bulk/output/npy.h"
+#include "bulk/output/store.h"
 #include "bulk/input/source.h"
 #include "cli/command.h"
 #include "cli/print.h"

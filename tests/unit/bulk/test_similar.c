@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "bulk/output/npy.h"
 #include "bulk/output/store.h"
 #include "bulk/similar.h"
 

@@ -9,7 +9,6 @@
 
 #include "bulk/dedup.h"
 #include "bulk/output/files.h"
-#include "bulk/output/npy.h"
 #include "bulk/output/store.h"
 
 static uint64_t size_of(const char *name)
