@@ -4,6 +4,7 @@
  * becomes a failed event; then follow one EVENT_DISCONNECTED and a timer for the next attempt. */
 #include <assert.h>
 #include <event2/event.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,16 @@ void queue_add_key(const struct queue *queue, struct command *command, const cha
 {
     char key[QUEUE_KEY_MAX];
     command_text(command, queue_key(queue, suffix, more, key));
+}
+
+void queue_add_keys(const struct queue *queue, struct command *command, ...)
+{
+    va_list suffixes;
+    va_start(suffixes, command);
+    for (const char *suffix; (suffix = va_arg(suffixes, const char *));) {
+        queue_add_key(queue, command, suffix, "");
+    }
+    va_end(suffixes);
 }
 
 void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class)

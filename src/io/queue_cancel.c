@@ -120,9 +120,7 @@ static bool send_cancel(struct cancel *cancel)
     } else {
         queue_add_key(queue, &command, "control", "");
     }
-    queue_add_key(queue, &command, "trouble", "");
-    queue_add_key(queue, &command, "later", "");
-    queue_add_key(queue, &command, "later:data", "");
+    queue_add_keys(queue, &command, "trouble", "later", "later:data", NULL);
     queue_add_stream(queue, &command, class_of(cancel));
     queue_add_key(queue, &command, "reply:", cancel->id);
     if (cancel->notify[0] == 's') {

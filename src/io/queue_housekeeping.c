@@ -275,16 +275,12 @@ static void add_heartbeat(const struct queue *queue, struct command *command, co
 
 static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, struct command *command)
 {
-    static const char *const keys[] = {"meta", "workers", "paused", "later", "dead"};
     static const char *const ranks[] = {
         [RANK_NONE] = "-1", [RANK_PUBLISHES] = "0", [RANK_WORKS] = "1", [RANK_JUDGES] = "2"};
-    script_begin(&queue->scripts, SCRIPT_PULSE, sizeof keys / sizeof keys[0] + CLASS_COUNT + 2, command);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        queue_add_key(queue, command, keys[i], "");
-    }
+    script_begin(&queue->scripts, SCRIPT_PULSE, 7 + CLASS_COUNT, command);
+    queue_add_keys(queue, command, "meta", "workers", "paused", "later", "dead", NULL);
     queue_add_streams(queue, command);
-    queue_add_key(queue, command, "housekeeper", "");
-    queue_add_key(queue, command, "stats", "");
+    queue_add_keys(queue, command, "housekeeper", "stats", NULL);
     command_text(command, queue->worker);
     command_text(command, ranks[heartbeat->rank]);
     command_number(command, heartbeat->elected_ms);
@@ -391,9 +387,7 @@ void queue_promote(struct queue *queue, struct action *action)
     }
     struct command command = {0};
     script_begin(&queue->scripts, SCRIPT_PROMOTE, 3 + CLASS_COUNT, &command);
-    queue_add_key(queue, &command, "later", "");
-    queue_add_key(queue, &command, "later:data", "");
-    queue_add_key(queue, &command, "trouble", "");
+    queue_add_keys(queue, &command, "later", "later:data", "trouble", NULL);
     queue_add_streams(queue, &command);
     command_number(&command, PROMOTE_MAX);
     queue_call_for(task, &command, on_promoted);
@@ -431,16 +425,13 @@ static void on_mended(void *context, const struct resp_value *reply, const struc
 void queue_mend(struct queue *queue, struct action *action)
 {
     enum { MEND_ENTRIES = 64, MEND_BYTES = 1024 * 1024 };
-    static const char *const keys[] = {"later", "later:data", "trouble", "meta"};
     struct task *task = queue_task_open(queue, action);
     if (!task) {
         return;
     }
     struct command command = {0};
-    script_begin(&queue->scripts, SCRIPT_MEND, sizeof keys / sizeof keys[0] + CLASS_COUNT, &command);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        queue_add_key(queue, &command, keys[i], "");
-    }
+    script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &command);
+    queue_add_keys(queue, &command, "later", "later:data", "trouble", "meta", NULL);
     queue_add_streams(queue, &command);
     command_number(&command, MEND_ENTRIES);
     command_number(&command, MEND_BYTES);

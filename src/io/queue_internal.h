@@ -187,8 +187,10 @@ enum read_source queue_source(enum action_kind kind);
 /* Writes the key sluice:{queue}:SUFFIX+MORE to `key`; returns `key`. */
 const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
 
-/* Appends to a command: such a key, the stream of a class, all three streams, or an entry id. */
+/* Appends to a command: such a key, several without MORE (C strings, then NULL), the stream of a class, all three
+ * streams, or an entry id. */
 void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more);
+void queue_add_keys(const struct queue *queue, struct command *command, ...) __attribute__((sentinel));
 void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
 void queue_add_streams(const struct queue *queue, struct command *command);
 void queue_add_entry_id(struct command *command, struct entry_id id);

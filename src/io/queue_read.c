@@ -197,12 +197,12 @@ static bool read_claimed(const struct resp_value *from, enum request_class class
         from->items[2].type != RESP_INTEGER || from->items[3].type != RESP_ARRAY) {
         return false;
     }
-    long long how = from->items[1].integer, lonely = from->items[2].integer;
+    long long how = from->items[1].integer, runs = from->items[2].integer;
     to->origin = how ? ORIGIN_RECLAIMED : ORIGIN_RELEASED;
     to->urgent = how == 2;
     to->unread = how == 3;
-    to->group_run = lonely < 0;
-    to->quarantine_runs = lonely < 0 ? 0 : lonely > 1000 ? 1000 : (uint32_t)lonely;
+    to->group_run = runs < 0;
+    to->quarantine_runs = runs < 0 ? 0 : runs > 1000 ? 1000 : (uint32_t)runs;
     return read_fields(&from->items[3], fields);
 }
 
@@ -637,9 +637,7 @@ void queue_sweep(struct queue *queue, struct action *action)
     }
     script_begin(&queue->scripts, SCRIPT_SWEEP, 4, &command);
     queue_add_stream(queue, &command, action->read.class);
-    queue_add_key(queue, &command, "trouble", "");
-    queue_add_key(queue, &command, "later", "");
-    queue_add_key(queue, &command, "later:data", "");
+    queue_add_keys(queue, &command, "trouble", "later", "later:data", NULL);
     command_text(&command, queue->worker);
     queue_add_entry_id(&command, action->read.after);
     command_number(&command, limit_of(task));

@@ -162,8 +162,7 @@ static void begin_settle(const struct queue *queue, const struct request_list *r
     }
     script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
     queue_add_stream(queue, command, class);
-    queue_add_key(queue, command, "trouble", "");
-    queue_add_key(queue, command, "dead", "");
+    queue_add_keys(queue, command, "trouble", "dead", NULL);
     for (const struct request *request = requests->first; request; request = request->next) {
         queue_add_key(queue, command, "reply:", request->id);
     }
@@ -197,10 +196,7 @@ static void write_defer(const struct queue *queue, const struct request_list *re
     char class[2] = {(char)('0' + requests->first->class), '\0'};
     script_begin(&queue->scripts, SCRIPT_DEFER, 5, command);
     queue_add_stream(queue, command, requests->first->class);
-    queue_add_key(queue, command, "later", "");
-    queue_add_key(queue, command, "later:data", "");
-    queue_add_key(queue, command, "trouble", "");
-    queue_add_key(queue, command, "meta", "");
+    queue_add_keys(queue, command, "later", "later:data", "trouble", "meta", NULL);
     command_text(command, queue->worker);
     command_text(command, class);
     for (const struct request *request = requests->first; request; request = request->next) {
@@ -213,7 +209,7 @@ static void write_defer(const struct queue *queue, const struct request_list *re
     }
 }
 
-static void write_charge(const struct queue *queue, const struct request_list *requests, struct command *command)
+static void write_record_run(const struct queue *queue, const struct request_list *requests, struct command *command)
 {
     script_begin(&queue->scripts, SCRIPT_CHARGE, 2, command);
     queue_add_stream(queue, command, requests->first->class);
@@ -486,7 +482,7 @@ typedef void write_fn(const struct queue *queue, const struct request_list *requ
 static write_fn *const writers[SCRIPT_COUNT] = {[SCRIPT_SETTLE] = write_settle,
                                                 [SCRIPT_DEFER] = write_defer,
                                                 [SCRIPT_TRACK] = write_track,
-                                                [SCRIPT_CHARGE] = write_charge};
+                                                [SCRIPT_CHARGE] = write_record_run};
 
 /* Sends one call; if that fails, its requests come back with the action. */
 static void send_call(struct task *task, enum script script, struct request_list *requests)
@@ -649,9 +645,7 @@ static void send_release(struct task *task, enum request_class class, int last, 
     script_begin(&queue->scripts, SCRIPT_RELEASE, 5, &command);
     queue_add_stream(queue, &command, class);
     queue_add_key(queue, &command, "alive:", queue->worker);
-    queue_add_key(queue, &command, "trouble", "");
-    queue_add_key(queue, &command, "workers", "");
-    queue_add_key(queue, &command, "housekeeper", "");
+    queue_add_keys(queue, &command, "trouble", "workers", "housekeeper", NULL);
     command_text(&command, queue->worker);
     command_text(&command, queue->token);
     command_number(&command, (uint64_t)last);
