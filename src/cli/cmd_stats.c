@@ -156,9 +156,14 @@ static enum status count(struct session *session, struct counts *counts, struct 
         counts->devices_lost += strtoul(heartbeat_value(line, "devices_lost", value, sizeof value), NULL, 10);
     }
     heartbeats_free(&heartbeats);
-    if (counts->published_ms_ago > HEARTBEAT_FRESH_MS) /* an estimate of a worker that is gone */
-        for (int i = 0; i < CLASS_COUNT; i++)
-            counts->classes[i].wait_ms = -1;
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        if (counts->workers == 0 || counts->published_ms_ago > HEARTBEAT_FRESH_MS) {
+            counts->classes[i].wait_ms = -1; /* an estimate of a worker that is gone */
+        } else if (counts->workers > counts->quiet && !counts->paused && counts->classes[i].wait_ms < 0 &&
+                   counts->classes[i].unread == 0) {
+            counts->classes[i].wait_ms = 0; /* though they do not know their speed yet */
+        }
+    }
     return status;
 }
 
@@ -236,13 +241,13 @@ static void print_text(const struct session *session, const struct counts *count
         print_bytes(stdout, counts->reason, strlen(counts->reason));
         putchar('\n');
     }
-    fputs("computing in", stdout);
+    fputs(counts->workers == 0 ? "nobody computes" : "computing in", stdout);
     for (size_t i = 0; i < PRECISIONS_MAX && counts->precisions[i].workers > 0; i++) {
         printf("%s ", i == 0 ? "" : ",");
         print_bytes(stdout, counts->precisions[i].name, strlen(counts->precisions[i].name));
         printf(" (%zu)", counts->precisions[i].workers);
     }
-    printf("%s; pinned: ", counts->workers == 0 ? " nothing" : "");
+    fputs("; pinned: ", stdout);
     const char *pinned = counts->pinned[0] != '\0' ? counts->pinned : "any";
     print_bytes(stdout, pinned, strlen(pinned));
     putchar('\n');
@@ -301,7 +306,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     return STATUS_OK;
 }
 
-/* Goes on while Redis is away: that is when somebody watches. */
+/* Goes on while Redis is away: that is when somebody watches. Ends when nobody reads what it writes (`| head`). */
 static int watch(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
@@ -316,7 +321,9 @@ static int watch(struct invocation *invocation)
         if (!screen && !own->json) {
             putchar('\n');
         }
-        fflush(stdout);
+        if (fflush(stdout) != 0 || ferror(stdout)) {
+            break;
+        }
         if (*interrupted == 0) {
             nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
         }
@@ -336,9 +343,10 @@ const struct subcommand command_stats = {
     .summary = "Show what waits in a queue, for how long, and who works on it",
     .explanation =
         "unread: nobody has it yet. pending: with a worker. wait: until a request that came now would be read, as\n"
-        "the workers estimate it. later: delayed or to be retried. dead: dead letters. above cap:\n"
-        "what workers will refuse next (sluice caps). computing in: how many workers in which precision (sluice pin).\n"
-        "ended: by code and class; of a worker that dies the last second is not counted.\n"
+        "the workers estimate it; unknown without workers, and before they know their speed. later: delayed or to be\n"
+        "retried. dead: dead letters. above cap: what workers will refuse next (sluice caps). computing in: how many\n"
+        "workers in which precision (sluice pin). ended: by code and class; of a worker that dies the last second is "
+        "not counted.\n"
         "Where the configuration lists several queues, all of them, or the one that --queue names.",
     .own = own_settings,
     .own_count = sizeof own_settings / sizeof own_settings[0],

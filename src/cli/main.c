@@ -1,6 +1,7 @@
 /* sluice: the table of commands, and what is common to all: arguments, configuration, errors, exit codes. */
 #include <libgen.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -146,8 +147,10 @@ static enum status default_model(char **out, struct err *err)
 /* File and environment; flags are in already and win by their rank. */
 static enum status load_config(struct invocation *invocation, const char *path, struct err *err)
 {
-    if (path == NULL)
+    if (path == NULL) {
         path = getenv("SLUICE_CONFIG");
+        path = path && path[0] != '\0' ? path : NULL; /* like every other variable (config_environment) */
+    }
     if (path == NULL && access(SYSTEM_CONFIG, F_OK) == 0)
         path = SYSTEM_CONFIG;
     enum status status = STATUS_OK;
@@ -204,13 +207,22 @@ static int run(struct invocation *invocation, int argc, char **argv)
     return invocation->command->run(invocation);
 }
 
-/* Output that nobody could write is a failure, too. */
+/* Output that nobody could write is a failure, too; that its reader has gone (`| head`) needs no words. */
 static int check_output(const struct invocation *invocation, int code)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    bool now = fflush(stdout) != 0;
+    if (!now && !ferror(stdout)) {
         return code;
+    }
     struct err err;
-    int written = report(invocation, (err_set_errno(&err, "cannot write to standard output"), &err));
+    if (now) {
+        (void)err_set_errno(&err, "cannot write to standard output");
+    } else { /* an earlier write failed: errno is of something else by now */
+        (void)err_set(&err, STATUS_IO, "cannot write to standard output");
+    }
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    bool gone = poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+    int written = gone ? EX_IOERR : report(invocation, &err);
     return code == EX_OK ? written : code;
 }
 

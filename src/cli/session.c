@@ -18,12 +18,24 @@ static enum status ask_time(struct session *session, struct err *err)
     return STATUS_OK;
 }
 
+/* Whoever types such a command with another role's login learns here which one it needs. */
+static enum status advise_login(struct err *err)
+{
+    static const char advice[] = " (the command needs the operator's login: config/acl/operator.acl)";
+    size_t length = strlen(err->message);
+    if (err->status == STATUS_DENIED && strstr(err->message, "NOPERM") &&
+        length + sizeof advice <= sizeof err->message) {
+        memcpy(err->message + length, advice, sizeof advice);
+    }
+    return err->status;
+}
+
 enum status session_open(struct session *session, const struct invocation *invocation, struct err *err)
 {
     *session = (struct session){.queue = invocation->config.queue};
     TRY(config_address(&invocation->config, &session->address, err));
     TRY(client_open(&session->address, SESSION_TIMEOUT_MS, &session->client, err));
-    return ask_time(session, err);
+    return ask_time(session, err) ? advise_login(err) : STATUS_OK;
 }
 
 void session_close(struct session *session)
@@ -55,6 +67,7 @@ int session_run(struct invocation *invocation,
     for (size_t i = 0; !status && i < session_queues(&invocation->config); i++) {
         session.queue = session_queue(&invocation->config, i);
         if (body(&session, invocation, &err)) {
+            (void)advise_login(&err);
             (void)(session.several && err_prefix(&err, "queue %s", session.queue));
             int failed = report(invocation, &err);
             code = code == EX_OK ? failed : code;

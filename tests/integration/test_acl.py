@@ -211,6 +211,14 @@ class Acl(SluiceCase):
             with self.assertRaises(redis.exceptions.NoPermissionError, msg=command):
                 producer.execute_command(*command)
 
+    def test_commands_of_an_operator_name_the_login_they_need(self):
+        for role, command, refused in (("producer", "stats", "TIME"), ("worker", "pause", "SET")):
+            self.make_user(role)
+            result = self.run_sluice(command, "--redis", f"redis+unix://sluice-{role}@{self.server.socket}", "--queue", self.queue,
+                                     environment=LOGIN)
+            self.assertEqual(result.returncode, NOPERM)
+            self.assertRegex(result.stderr.decode(), rf"{refused}: .*NOPERM.*needs the operator's login: config/acl/operator.acl\)\n$")
+
     def test_what_rights_cannot_keep_a_producer_from(self):
         """A queue is one circle of trust: config/acl/producer.acl lets this happen, docs/operations.md says so, and a producer
         of another queue can do none of it."""

@@ -117,6 +117,7 @@ class Config(SluiceCase):
     def test_config_file_from_the_environment(self):
         file = self.write("c.json", '{"queue": "q"}')
         self.assertEqual(self.config(environment={"SLUICE_CONFIG": file})["queue"], ('"q"', f"file {file}"))
+        self.assertEqual(self.config(environment={"SLUICE_CONFIG": ""})["queue"][1], "default")
 
     def test_shipped_file_changes_nothing(self):
         shipped = os.path.join(daemon.SOURCE, "config", "sluice.json")

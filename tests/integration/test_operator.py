@@ -13,7 +13,7 @@ from corpus import texts
 from daemon import BINARY, SOURCE
 from vectors import decode_f32
 
-USAGE, DATAERR, NOINPUT, UNAVAILABLE = 64, 65, 66, 69
+USAGE, DATAERR, NOINPUT, UNAVAILABLE, IOERR = 64, 65, 66, 69, 74
 
 
 class Operator(SluiceCase):
@@ -293,6 +293,22 @@ class Operator(SluiceCase):
         self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() - 60_000)
         self.assertIsNone(json.loads(self.sluice("stats", "--json"))["classes"]["normal"]["wait_ms"], "an old estimate is none")
 
+    def test_stats_wait_without_a_speed(self):
+        """Workers that have computed nothing yet read at once where nobody waits; an estimate of workers that are gone is none."""
+        self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_high": 0, "wait_ms_normal": 7})
+
+        def waits():
+            return [each["wait_ms"] for each in json.loads(self.sluice("stats", "--json"))["classes"].values()]
+        self.assertEqual(waits(), [None] * 3)
+        self.assertRegex(self.sluice("stats"), r"(?m)^nobody computes; pinned: any$")
+        self.heartbeat("host-1-aa")
+        self.client.hset(self.sender.key("meta"), mapping={"published_at": self.now_ms(), "wait_ms_high": -1, "wait_ms_normal": -1,
+                                                           "wait_ms_low": -1})
+        self.client.xadd(self.sender.key("requests:low"), {"text": "x"})
+        self.assertEqual(waits(), [0, 0, None])
+        self.client.set(self.sender.key("paused"), 1)
+        self.assertEqual(waits(), [None] * 3)
+
     def test_stats_totals(self):
         self.assertIn("nothing was counted yet", self.sluice("stats"))
         self.client.hset(self.sender.key("stats"), mapping={"since": 1764000000123, "died": 2, "normal:done": 1200, "low:cancelled": 3,
@@ -314,6 +330,18 @@ class Operator(SluiceCase):
         child.send_signal(signal.SIGINT)
         child.stdout.close()
         self.assertEqual(child.wait(timeout=10), 0)
+
+    def test_stats_watch_whose_reader_leaves(self):
+        """Text of less than a buffer and of more, which is written before all of it was printed; nothing is said of the pipe."""
+        queues = ",".join(f'{{"queue": "{"q" * 60}{number}"}}' for number in range(20))
+        for flags in (["--queue", self.queue], ["--config", self.write("queues.json", f'{{"queues": [{queues}]}}')]):
+            child = subprocess.Popen([BINARY, "stats", "--watch", "--redis", self.server.socket, *flags],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertTrue(child.stdout.readline())
+            child.stdout.close()
+            self.assertEqual(child.wait(timeout=10), IOERR)
+            self.assertEqual(child.stderr.read(), b"")
+            child.stderr.close()
 
     def test_wrong_type_is_named(self):
         self.client.set(self.sender.key("dead"), "x")
