@@ -46,11 +46,8 @@ static bool needs_no_device(enum host_call call)
     switch (call) {
     case HOST_cudaGetDeviceCount:
     case HOST_cudaGetDeviceProperties:
-    case HOST_cudaDeviceGetAttribute:
     case HOST_cudaSetDevice:
-    case HOST_cudaGetDevice:
     case HOST_cudaDriverGetVersion:
-    case HOST_cudaRuntimeGetVersion:
     case HOST_cublasLtMatmulDescCreate:
     case HOST_cublasLtMatmulDescSetAttribute:
     case HOST_cublasLtMatmulDescDestroy:

@@ -26,27 +26,6 @@ cudaError_t host_cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
     return host_leave(cudaSuccess);
 }
 
-cudaError_t host_cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device)
-{
-    ENTER(cudaDeviceGetAttribute);
-    if (device < 0 || device >= (int)host.options.devices)
-        return host_leave(cudaErrorInvalidDevice);
-    switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor:
-        *out = (int)host.options.capability / 10;
-        return host_leave(cudaSuccess);
-    case cudaDevAttrComputeCapabilityMinor:
-        *out = (int)host.options.capability % 10;
-        return host_leave(cudaSuccess);
-    case cudaDevAttrMultiProcessorCount:
-        *out = HOST_MULTIPROCESSORS;
-        return host_leave(cudaSuccess);
-    default:
-        return host_leave(
-            host_misuse("cudaDeviceGetAttribute: attribute %d is not one that the host table knows", (int)attribute));
-    }
-}
-
 cudaError_t host_cudaSetDevice(int device)
 {
     ENTER(cudaSetDevice);
@@ -56,24 +35,10 @@ cudaError_t host_cudaSetDevice(int device)
     return host_leave(cudaSuccess);
 }
 
-cudaError_t host_cudaGetDevice(int *out)
-{
-    ENTER(cudaGetDevice);
-    *out = host_current_device();
-    return host_leave(cudaSuccess);
-}
-
 cudaError_t host_cudaDriverGetVersion(int *out)
 {
     ENTER(cudaDriverGetVersion);
     *out = HOST_DRIVER;
-    return host_leave(cudaSuccess);
-}
-
-cudaError_t host_cudaRuntimeGetVersion(int *out)
-{
-    ENTER(cudaRuntimeGetVersion);
-    *out = CUDART_VERSION;
     return host_leave(cudaSuccess);
 }
 

@@ -50,29 +50,6 @@ cudaError_t host_cudaStreamSynchronize(cudaStream_t handle)
     return host_leave(host_drain(stream, NULL));
 }
 
-cudaError_t host_cudaStreamQuery(cudaStream_t handle)
-{
-    ENTER(cudaStreamQuery);
-    struct host_stream *stream = host_object(handle, HOST_STREAM, "cudaStreamQuery");
-    if (stream == NULL)
-        return host_leave(cudaErrorInvalidResourceHandle);
-    if (host_capture_forbids("cudaStreamQuery"))
-        return host_leave(cudaErrorStreamCaptureUnsupported);
-    if (stream->waiting.first == NULL)
-        return host_leave(cudaSuccess);
-    (void)host_run_one(stream);
-    host_memory_shut();
-    return host_leave(cudaErrorNotReady);
-}
-
-cudaError_t host_cudaDeviceSynchronize(void)
-{
-    ENTER(cudaDeviceSynchronize);
-    if (host_capture_forbids("cudaDeviceSynchronize"))
-        return host_leave(cudaErrorStreamCaptureUnsupported);
-    return host_leave(host_drain_device(host_current_device()));
-}
-
 cudaError_t host_cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, unsigned flags)
 {
     ENTER(cudaStreamWaitEvent);

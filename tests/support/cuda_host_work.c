@@ -173,18 +173,6 @@ cudaError_t host_cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
     return host_leave(cudaSuccess);
 }
 
-cudaError_t host_cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *out)
-{
-    ENTER(cudaStreamIsCapturing);
-    struct host_stream *stream = host_object(handle, HOST_STREAM, "cudaStreamIsCapturing");
-    if (stream == NULL)
-        return host_leave(cudaErrorInvalidResourceHandle);
-    *out = cudaStreamCaptureStatusNone;
-    if (stream->recording != NULL)
-        *out = stream->spoilt ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
-    return host_leave(cudaSuccess);
-}
-
 /* Graphs */
 
 static void copy_list(struct host_list *to, const struct host_list *from)

@@ -18,12 +18,8 @@
 #define CUDA_RUNTIME_CALLS(CALL)                                                                                       \
     CALL(cudaGetDeviceCount)                                                                                           \
     CALL(cudaGetDeviceProperties)                                                                                      \
-    CALL(cudaDeviceGetAttribute)                                                                                       \
     CALL(cudaSetDevice)                                                                                                \
-    CALL(cudaGetDevice)                                                                                                \
-    CALL(cudaDeviceSynchronize)                                                                                        \
     CALL(cudaDriverGetVersion)                                                                                         \
-    CALL(cudaRuntimeGetVersion)                                                                                        \
     CALL(cudaGetLastError)                                                                                             \
     CALL(cudaGetErrorName)                                                                                             \
     CALL(cudaGetErrorString)                                                                                           \
@@ -37,11 +33,9 @@
     CALL(cudaStreamCreateWithFlags)                                                                                    \
     CALL(cudaStreamDestroy)                                                                                            \
     CALL(cudaStreamSynchronize)                                                                                        \
-    CALL(cudaStreamQuery)                                                                                              \
     CALL(cudaStreamWaitEvent)                                                                                          \
     CALL(cudaStreamBeginCapture)                                                                                       \
     CALL(cudaStreamEndCapture)                                                                                         \
-    CALL(cudaStreamIsCapturing)                                                                                        \
     CALL(cudaEventCreateWithFlags)                                                                                     \
     CALL(cudaEventDestroy)                                                                                             \
     CALL(cudaEventRecord)                                                                                              \

@@ -9,7 +9,7 @@
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
 
-static struct cuda_rows flights[3];
+static struct cuda_rows in_flight[3];
 
 /* A short life: opened, two sizes directly, captured and replayed, three batches out, closed. Returns the first status
  * that is not STATUS_OK. */
@@ -25,13 +25,13 @@ static enum status live(struct model *model)
         status = encoder_open(engine, &encoder, &err);
     for (int round = 0; round < 2 && encoder != NULL; round++) {
         for (int i = 0; i < 3; i++) {
-            cuda_rows_make(&flights[i], model, lengths, 0, (uint64_t)i);
-            assert_int_equal(encoder_put(encoder, &flights[i].batch, &err), STATUS_OK);
+            cuda_rows_make(&in_flight[i], model, lengths, 0, (uint64_t)i);
+            assert_int_equal(encoder_put(encoder, &in_flight[i].batch, &err), STATUS_OK);
         }
         for (int i = 0; i < 3; i++) {
             enum status taken = encoder_take(encoder, &err);
             if (taken == STATUS_OK)
-                cuda_expect(&flights[i], model, cuda_near_f16);
+                cuda_expect(&in_flight[i], model, cuda_near_f16);
             assert_true(status == STATUS_OK || taken == status); /* once lost, always lost */
             status = taken;
         }
@@ -132,11 +132,11 @@ static void give_graphs_up(const struct graph_fault *fault, enum cuda_host_order
         }
         if (i >= 3) {
             assert_int_equal(encoder_take(opened.encoder, &err), STATUS_OK);
-            cuda_expect(&flights[i % 3], model, cuda_near_f16);
+            cuda_expect(&in_flight[i % 3], model, cuda_near_f16);
         }
         if (i < 12) {
-            cuda_rows_make(&flights[i % 3], model, lengths[i / 3 % 2], 0, (uint64_t)i);
-            assert_int_equal(encoder_put(opened.encoder, &flights[i % 3].batch, &err), STATUS_OK);
+            cuda_rows_make(&in_flight[i % 3], model, lengths[i / 3 % 2], 0, (uint64_t)i);
+            assert_int_equal(encoder_put(opened.encoder, &in_flight[i % 3].batch, &err), STATUS_OK);
         }
         if (i == 3 + 1 + fault->replayed) {
             launches = engine_counters(opened.engine).graph_launches;

@@ -197,10 +197,9 @@ static void polling_ends(void **state)
     assert_int_equal(api->cudaEventQuery(event), cudaSuccess); /* never recorded */
     MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
     MUST(api->cudaEventRecord(event, stream));
-    assert_int_equal(api->cudaStreamQuery(stream), cudaErrorNotReady);
     while (api->cudaEventQuery(event) == cudaErrorNotReady)
         continue;
-    assert_int_equal(api->cudaStreamQuery(stream), cudaSuccess);
+    MUST(api->cudaStreamSynchronize(stream));
     MUST(api->cudaStreamDestroy(stream));
     MUST(api->cudaEventDestroy(event));
     MUST(api->cudaFree(device));
@@ -221,7 +220,7 @@ static void events_tell_the_time(void **state)
         MUST(api->cudaMemsetAsync(device, 0, BYTES, stream));
     MUST(api->cudaEventRecord(to, stream));
     assert_int_equal(api->cudaEventElapsedTime(&ms, from, to), cudaErrorNotReady);
-    MUST(api->cudaDeviceSynchronize());
+    MUST(api->cudaStreamSynchronize(stream));
     MUST(api->cudaEventElapsedTime(&ms, from, to));
     assert_true(ms > 0.00499f && ms < 0.00501f);
     MUST(api->cudaStreamDestroy(stream));
@@ -237,15 +236,10 @@ static cudaGraphExec_t capture_add(const struct cuda_api *api, cudaStream_t stre
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    enum cudaStreamCaptureStatus status;
     MUST(api->cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     MUST(add(api, device, device, COUNT, stream));
-    MUST(api->cudaStreamIsCapturing(stream, &status));
-    assert_int_equal(status, cudaStreamCaptureStatusActive);
     MUST(add(api, device, device, COUNT, stream));
     MUST(api->cudaStreamEndCapture(stream, &graph));
-    MUST(api->cudaStreamIsCapturing(stream, &status));
-    assert_int_equal(status, cudaStreamCaptureStatusNone);
     MUST(api->cudaGraphInstantiate(&exec, graph, 0));
     MUST(api->cudaGraphDestroy(graph));
     return exec;
@@ -515,7 +509,7 @@ static void call_while_closed(void)
 {
     const struct cuda_api *api = cuda_host_open(NULL);
     cuda_host_close();
-    (void)api->cudaDeviceSynchronize();
+    (void)api->cudaSetDevice(0);
 }
 
 static void harmful_touches_are_deadly(void **state)

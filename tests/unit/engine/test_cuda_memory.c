@@ -1,11 +1,303 @@
-/* The CUDA engine with little memory or none, on the host: what is reserved, every allocation that fails, graphs that
- * give way. cuda_host_close looks for what was not given back. */
+/* Memory on the GPU, on the host: the plan (sizes of passes, the block of a batch, 16-bit rounding), then what is
+ * reserved, every allocation that fails, graphs that give way. cuda_host_close looks for leaks. */
 #include "cuda_case.h"
 #include "cuda_host_engine.h"
 #include "harness.h"
 
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/cuda/memory.h"
 #include "engine/cuda/pass.h"
+#include "engine/cuda/weights.h"
 #include "engine/encoder.h"
+
+static uint32_t seed_state = 7;
+
+static uint32_t next_random(void)
+{
+    seed_state = seed_state * 1664525u + 1013904223u;
+    return seed_state >> 8;
+}
+
+static void buckets_waste_little(void **state)
+{
+    (void)state;
+    uint32_t buckets = 0, last = 0;
+    for (uint32_t tokens = 1; tokens <= 70000; tokens++) {
+        uint32_t bucket = cuda_bucket_tokens(tokens);
+        assert_true(bucket >= tokens && bucket >= last);
+        assert_int_equal(bucket % 8, 0);
+        assert_int_equal(cuda_bucket_tokens(bucket), bucket);
+        assert_true(bucket - tokens < 8 || (bucket - tokens) * 16 < tokens);
+        buckets += bucket != last;
+        last = bucket;
+    }
+    assert_true(buckets < 170);
+}
+
+static void buckets_of_rows_are_few(void **state)
+{
+    (void)state;
+    for (uint32_t rows = 1; rows <= 300; rows++) {
+        uint32_t bucket = cuda_bucket_rows(rows, 300);
+        assert_true(bucket >= rows && bucket <= 300);
+        assert_true(bucket == 8 || bucket == 300 || bucket < 2 * rows);
+    }
+    assert_int_equal(cuda_bucket_rows(3, 5), 5);
+}
+
+static const struct model bert = {.hidden = 768,
+                                  .dim = 768,
+                                  .layer_count = 12,
+                                  .heads = 12,
+                                  .intermediate_size = 3072,
+                                  .max_tokens = 512,
+                                  .pooling = POOLING_MEAN};
+
+static struct cuda_plan_request request_for(const struct model *model, size_t available_bytes)
+{
+    return (struct cuda_plan_request){.model = model,
+                                      .element_bytes = 2,
+                                      .slots = 3,
+                                      .graphs = 10,
+                                      .weight_bytes = 220 << 20,
+                                      .workspace_bytes = 32 << 20,
+                                      .available_bytes = available_bytes};
+}
+
+static void the_plan_is_the_formula(void **state)
+{
+    (void)state;
+    struct cuda_plan_request request = request_for(&bert, SIZE_MAX);
+    struct cuda_plan plan;
+    struct err err = {0};
+    request.batch_tokens = 4096;
+    request.batch_rows = 256;
+    assert_int_equal(cuda_plan_make(&request, &plan, &err), STATUS_OK);
+    assert_int_equal(plan.tokens, 4096);
+    assert_int_equal(plan.rows, 256);
+    assert_int_equal(plan.halvings, 0);
+    size_t ragged = cuda_ragged_layout(4096, 256).bytes;
+    size_t activations = (size_t)4096 * (768 + 768 + 3072) * 2, output = 256 * 768 * 4 + 256 * 4;
+    size_t expected = activations + ragged + 3 * (ragged + output);
+    assert_true(plan.offsets.bytes >= expected && plan.offsets.bytes < expected + 20 * CUDA_ALIGNMENT);
+    assert_int_equal(plan.graph_bytes, 10 * (CUDA_GRAPH_BYTES + 12 * CUDA_GRAPH_LAYER_BYTES));
+    assert_int_equal(plan.total_bytes,
+                     request.weight_bytes + request.workspace_bytes + plan.graph_bytes + plan.offsets.bytes);
+    assert_true(plan.pinned_bytes >= 3 * (ragged + 256 * 768 * 4));
+}
+
+static void parts_do_not_overlap(void **state)
+{
+    (void)state;
+    struct model cls = bert;
+    cls.pooling = POOLING_CLS;
+    struct cuda_plan_request request = request_for(&cls, SIZE_MAX);
+    struct cuda_plan plan;
+    struct err err = {0};
+    request.batch_tokens = 1000;
+    request.batch_rows = 77;
+    assert_int_equal(cuda_plan_make(&request, &plan, &err), STATUS_OK);
+    const struct cuda_offsets *p = &plan.offsets;
+    const size_t begins[] = {p->x,
+                             p->y,
+                             p->wide,
+                             p->first,
+                             p->ragged,
+                             p->slot_ragged[0],
+                             p->slot_output[0],
+                             p->slot_finite[0],
+                             p->slot_ragged[1],
+                             p->slot_output[1],
+                             p->slot_finite[1],
+                             p->slot_ragged[2],
+                             p->slot_output[2],
+                             p->slot_finite[2],
+                             p->bytes};
+    const size_t x = (size_t)plan.tokens * 768 * 2, ragged = plan.ragged_bytes, output = 77 * 768 * 4, finite = 77 * 4;
+    const size_t sizes[] = {x,      x,      4 * x,  77 * 768 * 2, ragged, ragged, output,
+                            finite, ragged, output, finite,       ragged, output, finite};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        assert_int_equal(begins[i] % CUDA_ALIGNMENT, 0);
+        assert_true(begins[i + 1] >= begins[i] + sizes[i]);
+    }
+}
+
+static void a_plan_halves_until_it_fits(void **state)
+{
+    (void)state;
+    struct cuda_plan_request request = request_for(&bert, SIZE_MAX);
+    struct cuda_plan whole, plan;
+    struct err err = {0};
+    assert_int_equal(cuda_plan_make(&request, &whole, &err), STATUS_OK);
+    assert_int_equal(whole.tokens, CUDA_DEFAULT_TOKENS);
+    assert_int_equal(whole.rows, CUDA_DEFAULT_ROWS);
+    for (size_t available = whole.total_bytes; available > 0; available -= available / 50 + 1) {
+        request.available_bytes = available;
+        enum status status = cuda_plan_make(&request, &plan, &err);
+        if (status != STATUS_OK) {
+            assert_int_equal(status, STATUS_NO_MEMORY);
+            assert_non_null(strstr(err.message, "512 tokens"));
+            break;
+        }
+        assert_true(plan.total_bytes <= available);
+        assert_true(plan.tokens >= 512 && plan.rows <= plan.tokens);
+        assert_int_equal(plan.tokens, CUDA_DEFAULT_TOKENS >> plan.halvings);
+    }
+    assert_int_equal(plan.tokens, 512);
+    assert_int_equal(plan.halvings, 5);
+    assert_int_equal(cuda_plan_halve(&request, &plan, &err), STATUS_NO_MEMORY);
+    assert_int_equal(plan.tokens, 512);
+}
+
+static void a_pass_takes_the_longest_text(void **state)
+{
+    (void)state;
+    struct cuda_plan_request request = request_for(&bert, SIZE_MAX);
+    struct cuda_plan plan;
+    struct err err = {0};
+    request.batch_tokens = 20;
+    request.batch_rows = 1;
+    assert_int_equal(cuda_plan_make(&request, &plan, &err), STATUS_OK);
+    assert_int_equal(plan.tokens, 512);
+    assert_int_equal(plan.rows, 1);
+}
+
+/* --- the block of a batch ------------------------------------------------------------------------------------------
+ */
+
+enum { TOKENS = 640, ROWS = 40 };
+
+struct batch {
+    uint32_t start[ROWS], length[ROWS];
+    int32_t *ids; /* of exactly the pass's extent */
+    struct pass pass;
+};
+
+/* Rows with gaps between them and behind the last one, which hold what must not be read as a number. */
+static struct batch make_batch(uint32_t rows, uint32_t longest_gap)
+{
+    struct batch batch = {0};
+    uint32_t origin = 17, at = origin;
+    for (uint32_t r = 0; r < rows; r++) {
+        batch.start[r] = at;
+        batch.length[r] = 1 + next_random() % (r % 5 == 0 ? 40 : 8);
+        at += batch.length[r] + (longest_gap == 0 ? 0 : next_random() % (longest_gap + 1));
+    }
+    uint32_t extent = at - origin;
+    assert_true(extent <= TOKENS);
+    batch.ids = malloc(extent * sizeof *batch.ids);
+    assert_non_null(batch.ids);
+    for (uint32_t i = 0; i < extent; i++)
+        batch.ids[i] = -1;
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t t = 0; t < batch.length[r]; t++)
+            batch.ids[batch.start[r] - origin + t] = (int32_t)(next_random() % 1000 + 1);
+    batch.pass = (struct pass){.rows = rows, .extent = extent, .origin = origin, .ids = batch.ids};
+    return batch;
+}
+
+static void expect_block(const struct batch *batch, const struct cuda_ragged_layout *layout, const void *block,
+                         size_t used)
+{
+    struct kernel_ragged view = cuda_ragged_view(layout, block);
+    const struct pass *pass = &batch->pass;
+    assert_int_equal(view.counts[KERNEL_COUNT_ROWS], pass->rows);
+    assert_int_equal(view.counts[KERNEL_COUNT_TOKENS], pass->extent);
+    uint32_t at = 0;
+    for (uint32_t r = 0; r < pass->rows; r++) {
+        assert_int_equal(view.start[r], batch->start[r] - pass->origin);
+        assert_int_equal(view.length[r], batch->length[r]);
+        for (; at < view.start[r]; at++)
+            assert_true(view.ids[at] == 0 && view.position[at] == 0);
+        for (uint32_t t = 0; t < view.length[r]; t++, at++)
+            assert_true(view.ids[at] == pass->ids[at] && view.position[at] == t);
+    }
+    for (; at < pass->extent; at++)
+        assert_true(view.ids[at] == 0 && view.position[at] == 0);
+    struct kernel_tile tiles[TOKENS / 64 + ROWS + 1];
+    uint32_t count = kernel_tiles_fill(view.start, view.length, pass->rows, tiles);
+    assert_int_equal(view.counts[KERNEL_COUNT_TILES], count);
+    assert_memory_equal(view.tiles, tiles, count * sizeof tiles[0]);
+    assert_int_equal(used, layout->tiles + count * sizeof tiles[0]);
+    assert_true(used <= layout->bytes);
+}
+
+static void blocks_hold_the_batch(void **state)
+{
+    (void)state;
+    struct cuda_ragged_layout layout = cuda_ragged_layout(TOKENS, ROWS);
+    assert_true(layout.start % 16 == 0 && layout.length % 16 == 0 && layout.ids % 16 == 0);
+    assert_true(layout.position % 16 == 0 && layout.tiles % 16 == 0);
+    void *block = aligned_alloc(16, layout.bytes);
+    assert_non_null(block);
+    for (uint32_t rows = 1; rows <= ROWS; rows++)
+        for (uint32_t gap = 0; gap <= 3; gap += 3) {
+            struct batch batch = make_batch(rows, gap);
+            batch.pass.start = batch.start;
+            batch.pass.length = batch.length;
+            memset(block, 0xee, layout.bytes);
+            expect_block(&batch, &layout, block, cuda_ragged_fill(&layout, &batch.pass, block));
+            free(batch.ids);
+        }
+    free(block);
+}
+
+/* --- 16 bits -------------------------------------------------------------------------------------------------------
+ */
+
+static float widened(enum dtype dtype, uint16_t half)
+{
+    struct tensor tensor = {.dtype = dtype, .rank = 1, .shape = {1, 1}, .data = &half, .elements = 1};
+    float value;
+    tensor_read_f32(&tensor, 0, 1, &value);
+    return value;
+}
+
+static uint16_t narrowed(enum dtype dtype, float value)
+{
+    uint16_t half;
+    cuda_narrow(dtype == DTYPE_F16 ? KERNEL_F16 : KERNEL_BF16, &value, 1, 1, &half);
+    return half;
+}
+
+/* Every 16-bit number comes back, and between two neighbours the nearer one does; from the middle the even one. */
+static void check_rounding(enum dtype dtype, uint16_t infinity)
+{
+    for (uint32_t half = 0; half < infinity; half++) {
+        float here = widened(dtype, (uint16_t)half);
+        assert_int_equal(narrowed(dtype, here), half);
+        assert_int_equal(narrowed(dtype, -here), half | 0x8000);
+        if (half + 1 == infinity)
+            break;
+        float next = widened(dtype, (uint16_t)(half + 1)), middle = here + (next - here) / 2;
+        assert_int_equal(narrowed(dtype, middle), half % 2 == 0 ? half : half + 1);
+        assert_int_equal(narrowed(dtype, nextafterf(middle, 0)), half);
+        assert_int_equal(narrowed(dtype, nextafterf(middle, INFINITY)), half + 1);
+        assert_int_equal(narrowed(dtype, -nextafterf(middle, INFINITY)), (half + 1) | 0x8000);
+    }
+    assert_int_equal(narrowed(dtype, INFINITY), infinity);
+    assert_int_equal(narrowed(dtype, -INFINITY), infinity | 0x8000);
+    assert_true(isnan(widened(dtype, narrowed(dtype, NAN))));
+    assert_true(isnan(widened(dtype, narrowed(dtype, -NAN))));
+}
+
+static void f16_is_rounded_to_nearest_even(void **state)
+{
+    (void)state;
+    check_rounding(DTYPE_F16, 0x7c00);
+    assert_int_equal(narrowed(DTYPE_F16, 65519.996f), 0x7bff);
+    assert_int_equal(narrowed(DTYPE_F16, 65520.0f), 0x7c00);
+    assert_int_equal(narrowed(DTYPE_F16, 3e38f), 0x7c00);
+    assert_int_equal(narrowed(DTYPE_F16, 1e-30f), 0);
+}
+
+static void bf16_is_rounded_to_nearest_even(void **state)
+{
+    (void)state;
+    check_rounding(DTYPE_BF16, 0x7f80);
+}
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 static const struct memory_shape deeper = {60, 40, 64, 2, 2, 64};
@@ -142,6 +434,15 @@ static void few_graphs_serve_many_sizes(void **state)
 }
 
 static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(buckets_waste_little),
+    cmocka_unit_test(buckets_of_rows_are_few),
+    cmocka_unit_test(the_plan_is_the_formula),
+    cmocka_unit_test(parts_do_not_overlap),
+    cmocka_unit_test(a_plan_halves_until_it_fits),
+    cmocka_unit_test(a_pass_takes_the_longest_text),
+    cmocka_unit_test(blocks_hold_the_batch),
+    cmocka_unit_test(f16_is_rounded_to_nearest_even),
+    cmocka_unit_test(bf16_is_rounded_to_nearest_even),
     cmocka_unit_test(no_more_is_reserved_than_allowed),
     cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(graphs_give_way),

@@ -1,19 +1,24 @@
-/* Batches on their way on the CUDA engine, on the host: three out at once on streams that run as late, or in as odd an
- * order, as they may; several devices, old ones, none. */
+/* The CUDA backend as the engine sees it, on the host: three batches in flight on CUDA streams that run as late, or in
+ * as odd an order, as they may; several devices, old ones, none; and a file of costs for whatever makes a pass faster
+ * or slower. */
 #include "cuda_case.h"
 #include "cuda_host_engine.h"
+#include "cuda_rows.h"
 #include "harness.h"
 
+#include <stdlib.h>
+
+#include "engine/cost.h"
 #include "engine/cuda/pass.h"
 #include "engine/encoder.h"
 
 static const struct memory_shape small = {60, 40, 32, 1, 1, 32};
 
-static struct cuda_rows flights[3];
+static struct cuda_rows in_flight[3];
 
 /* Three batches out all the time, of sizes that share buckets, through the graphs' beginnings, and out again where few
  * graphs are kept. */
-static void fly(enum cuda_host_order order, uint64_t seed, enum pooling pooling, uint32_t graphs)
+static void keep_in_flight(enum cuda_host_order order, uint64_t seed, enum pooling pooling, uint32_t graphs)
 {
     static const uint32_t lengths[][4] = {{5, 3}, {20, 1, 4}, {6, 2}, {7}, {19, 5}, {40}, {33, 7}};
     enum { SIZES = sizeof lengths / sizeof lengths[0], ROUNDS = 24 };
@@ -25,7 +30,7 @@ static void fly(enum cuda_host_order order, uint64_t seed, enum pooling pooling,
     opened.encoder->workspace->graphs.most = graphs;
     assert_int_equal(encoder_slots(opened.engine), 3);
     for (unsigned i = 0; i < ROUNDS + 3; i++) {
-        struct cuda_rows *rows = &flights[i % 3];
+        struct cuda_rows *rows = &in_flight[i % 3];
         if (i >= 3) {
             assert_int_equal(encoder_take(opened.encoder, &err), STATUS_OK);
             cuda_expect(rows, model, cuda_near_f16);
@@ -40,25 +45,25 @@ static void fly(enum cuda_host_order order, uint64_t seed, enum pooling pooling,
     cuda_host_engine_close();
 }
 
-static void all_slots_fly_late(void **state)
+static void all_slots_in_flight_late(void **state)
 {
     (void)state;
-    fly(CUDA_HOST_LATE, 0, POOLING_MEAN, CUDA_GRAPHS);
-    fly(CUDA_HOST_LATE, 1, POOLING_CLS, 2);
+    keep_in_flight(CUDA_HOST_LATE, 0, POOLING_MEAN, CUDA_GRAPHS);
+    keep_in_flight(CUDA_HOST_LATE, 1, POOLING_CLS, 2);
 }
 
-static void all_slots_fly_behind_others(void **state)
+static void all_slots_in_flight_behind_others(void **state)
 {
     (void)state;
-    fly(CUDA_HOST_OTHERS, 0, POOLING_MEAN, 1);
-    fly(CUDA_HOST_OTHERS, 1, POOLING_CLS, CUDA_GRAPHS);
+    keep_in_flight(CUDA_HOST_OTHERS, 0, POOLING_MEAN, 1);
+    keep_in_flight(CUDA_HOST_OTHERS, 1, POOLING_CLS, CUDA_GRAPHS);
 }
 
-static void all_slots_fly_in_any_order(void **state)
+static void all_slots_in_flight_in_any_order(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 6; seed++)
-        fly(CUDA_HOST_SHUFFLED, seed, seed % 2 == 0 ? POOLING_MEAN : POOLING_CLS, 2 + (uint32_t)seed % 3);
+        keep_in_flight(CUDA_HOST_SHUFFLED, seed, seed % 2 == 0 ? POOLING_MEAN : POOLING_CLS, 2 + (uint32_t)seed % 3);
 }
 
 static void batches_may_be_out_when_it_ends(void **state)
@@ -69,8 +74,8 @@ static void batches_may_be_out_when_it_ends(void **state)
     cuda_host_engine_open(&(struct cuda_host_options){.order = CUDA_HOST_LATE});
     struct cuda_opened opened = cuda_opened(memory_model(small, 1), NULL);
     for (int i = 0; i < 3; i++) {
-        cuda_rows_make(&flights[i], opened.model, lengths, 0, 1);
-        assert_int_equal(encoder_put(opened.encoder, &flights[i].batch, &err), STATUS_OK);
+        cuda_rows_make(&in_flight[i], opened.model, lengths, 0, 1);
+        assert_int_equal(encoder_put(opened.encoder, &in_flight[i].batch, &err), STATUS_OK);
     }
     cuda_opened_close(&opened);
     cuda_host_engine_close();
@@ -236,17 +241,53 @@ static void an_old_gpu_is_left_alone(void **state)
     memory_model_free(model);
 }
 
+/* Opens an engine with these options, and says what it finds in the folder: the first term, or -1 for nothing. */
+static double recall(const char *folder, struct engine_options options, const struct cost *to_remember)
+{
+    struct cost cost;
+    struct err err = {0};
+    struct cuda_opened opened = cuda_opened(memory_model(small, 1), &options);
+    const struct cost_source of = {opened.engine, opened.model, 1};
+    enum status status = cost_recall(folder, &of, &cost, &err);
+    assert_true(status == STATUS_OK || status == STATUS_NOT_FOUND);
+    if (to_remember != NULL)
+        assert_int_equal(cost_remember(folder, &of, to_remember, &err), STATUS_OK);
+    cuda_opened_close(&opened);
+    return status == STATUS_OK ? cost.terms[0] : -1;
+}
+
+static void another_option_has_its_own_file(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/sluice-cost-XXXXXX", command[64];
+    const struct engine_options options[] = {
+        {0},
+        {.no_graphs = true},
+        {.exact_gelu = true},
+        {.precision = PRECISION_BF16},
+        {.no_graphs = true, .exact_gelu = true},
+    };
+    enum { OPTIONS = sizeof options / sizeof options[0] };
+    assert_non_null(mkdtemp(folder));
+    cuda_host_engine_open(NULL);
+    for (int i = 0; i < OPTIONS; i++) {
+        struct cost cost = cost_from(i + 1, 2, 3);
+        assert_true(recall(folder, options[i], &cost) == -1);
+    }
+    for (int i = 0; i < OPTIONS; i++)
+        assert_true(recall(folder, options[i], NULL) == i + 1);
+    cuda_host_engine_close();
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(all_slots_fly_late),
-    cmocka_unit_test(all_slots_fly_behind_others),
-    cmocka_unit_test(all_slots_fly_in_any_order),
-    cmocka_unit_test(batches_may_be_out_when_it_ends),
-    cmocka_unit_test(a_batch_takes_few_calls),
-    cmocka_unit_test(two_devices_are_two),
-    cmocka_unit_test(without_a_driver_auto_is_the_cpu),
-    cmocka_unit_test(a_batch_is_as_large_as_the_backend_likes),
-    cmocka_unit_test(int8_is_sent_to_the_cpu),
-    cmocka_unit_test(an_old_gpu_is_left_alone),
+    cmocka_unit_test(all_slots_in_flight_late),         cmocka_unit_test(all_slots_in_flight_behind_others),
+    cmocka_unit_test(all_slots_in_flight_in_any_order), cmocka_unit_test(batches_may_be_out_when_it_ends),
+    cmocka_unit_test(a_batch_takes_few_calls),          cmocka_unit_test(two_devices_are_two),
+    cmocka_unit_test(without_a_driver_auto_is_the_cpu), cmocka_unit_test(a_batch_is_as_large_as_the_backend_likes),
+    cmocka_unit_test(int8_is_sent_to_the_cpu),          cmocka_unit_test(an_old_gpu_is_left_alone),
+    cmocka_unit_test(another_option_has_its_own_file),
 };
 
 TEST_MAIN(cases)
