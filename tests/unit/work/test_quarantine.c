@@ -1,0 +1,364 @@
+/* Suspects: groups, runs alone, poison; and who has the process: three workers of one, and what they are told. */
+#include "worker_bench.h"
+
+static void reclaimed(struct bench *bench, size_t count)
+{
+    tick_after_ms(bench, 600);
+    (void)take(bench, ACTION_RECLAIM);
+    give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, count);
+}
+
+/* Charged with one call before they start; from then on they are requests like others. */
+static void suspects_run_in_groups(void **state)
+{
+    (void)state;
+    struct worker_options options = default_options();
+    options.max_batch_rows = 32;
+    options.max_batch_tokens = 1000;
+    struct bench bench = begin(options);
+    reclaimed(&bench, 100);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(charge.requests.count, 64);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 2);
+    read_new(&bench, 3);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 3);
+    prepare_all(&bench, 4);
+    uint32_t rows = answer_batch(&bench, STATUS_OK);
+    while (rows < 64 + 3)
+        rows += answer_batch(&bench, STATUS_OK);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* nobody has ended yet */
+    while (waiting(&bench, ACTION_SETTLE) > 0)
+        (void)settle(&bench, false);
+    charge = take(&bench, ACTION_RECORD_RUN);
+    assert_in_range(charge.requests.count, 32, 36);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
+    worker_close(bench.worker);
+}
+
+static void reclaimed_of(struct bench *bench, enum request_class class, size_t count)
+{
+    static struct entry entries[MOST];
+    static const struct entry_field field = {"text", 4, "word", 4};
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (struct entry){.class = class,
+                                    .id = {++bench->next_entry, 0},
+                                    .origin = ORIGIN_RECLAIMED,
+                                    .fields = &field,
+                                    .field_count = 1};
+    send(bench,
+         (struct event){
+             .kind = EVENT_ENTRIES,
+             .entries = {.source = READ_RECLAIM, .class = class, .entries = entries, .count = count, .more = true}});
+}
+
+/* Beside online requests bulk work may take its time: it has half of a group at most, and the others go before it. */
+static void bulk_suspects_hold_up_no_others(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 2);
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    reclaimed_of(&bench, CLASS_LOW, 100);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(charge.requests.count, 32);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
+    (void)take(&bench, ACTION_RECLAIM);
+    reclaimed_of(&bench, CLASS_HIGH, 5);
+    charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(charge.requests.count, 5);
+    assert_int_equal(charge.requests.first->class, CLASS_HIGH);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    worker_close(bench.worker);
+}
+
+/* Charged before it starts; nothing else starts, and nothing is read, until its settle is confirmed. */
+static void a_suspect_with_a_crash_on_record_runs_alone(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    give_loners(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* a read is out */
+    read_new(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_READ), 0);
+    answer_chores(&bench);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(charge.requests.count, 1);
+    charge.requests.first->quarantine_runs = 1;
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 1);
+    format_all(&bench);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE) + waiting(&bench, ACTION_RECORD_RUN), 0);
+    tick_after_ms(&bench, ALONE_SLICE_MS);
+    settle(&bench, false);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* its time is over */
+    assert_int_equal(waiting(&bench, ACTION_READ), 1);
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
+    format_all(&bench);
+    settle(&bench, false);
+    tick_after_ms(&bench, ALONE_SLICE_MS);
+    come_to_rest(&bench);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 1);
+    worker_close(bench.worker);
+}
+
+/* Its answer had not come, so the crash was not known: it goes to those who run alone. */
+static void who_has_a_crash_on_record_is_for_no_group(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    reclaimed(&bench, 3);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    charge.requests.first->next->verdict = VERDICT_ALONE;
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    prepare_all(&bench, 4);
+    assert_int_equal(answer_batch(&bench, STATUS_OK), 2);
+    format_all(&bench);
+    assert_int_equal(settle(&bench, false), 2);
+    come_to_rest(&bench);
+    charge = take(&bench, ACTION_RECORD_RUN);
+    assert_int_equal(charge.requests.count, 1);
+    assert_int_equal(charge.requests.first->entry.ms, 2);
+    assert_true(charge.requests.first->quarantined);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
+    worker_close(bench.worker);
+}
+
+/* Taken over several times: while it is not charged, no other is taken over. */
+static void an_urgent_suspect_is_charged_first(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    read_new(&bench, 1);
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    give_one(&bench, READ_RECLAIM, (struct entry){.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .urgent = true},
+             FIELDS("text", "word"));
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    tick_after_ms(&bench, 600);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 0);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests});
+    tick_after_ms(&bench, 600);
+    assert_int_equal(waiting(&bench, ACTION_RECLAIM), 1);
+    worker_close(bench.worker);
+}
+
+/* What waits is forgotten, and others find it with a dead worker's name; of those that may have been charged the charge
+ * must go, so they are given back. */
+static void suspects_of_a_lost_lease_are_charged_nothing(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RECLAIM);
+    give(&bench, READ_RECLAIM, ORIGIN_RECLAIMED, 70);
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    assert_int_equal(worker_stats(bench.worker).held, 64);
+    struct action charge = take(&bench, ACTION_RECORD_RUN);
+    send(&bench, (struct event){.kind = EVENT_RUN_RECORDED, .requests = charge.requests, .failed = true});
+    assert_int_equal(waiting(&bench, ACTION_RELEASE), 0);
+    tick_after_ms(&bench, 200);
+    struct action release = take(&bench, ACTION_RELEASE);
+    assert_int_equal(release.requests.count, 64);
+    assert_false(release.last);
+    send(&bench, (struct event){.kind = EVENT_RELEASED, .requests = release.requests});
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    worker_close(bench.worker);
+}
+
+/* The connection breaks before the worker has come back under a new name, so it finds them in its own list again. */
+static void suspects_of_a_lost_lease_stay_suspect(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 1000);
+    (void)take(&bench, ACTION_RECLAIM);
+    give_loners(&bench, 2);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0); /* a read is out */
+    (void)take(&bench, ACTION_RENEW);
+    send(&bench, (struct event){.kind = EVENT_LEASE, .lease_held = false});
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    break_connection(&bench);
+    connected(&bench);
+    (void)take(&bench, ACTION_READ_OWN);
+    bench.next_entry = 0;
+    give(&bench, READ_OWN, ORIGIN_OWN, 2);
+    assert_int_equal(waiting(&bench, ACTION_PREPARE), 0);
+    assert_int_equal(take(&bench, ACTION_RECORD_RUN).requests.count,
+                     2); /* and the script says that they are for no group */
+    worker_close(bench.worker);
+}
+
+static void three_lonely_crashes_are_poison(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    static const struct entry_field field = {"text", 4, "word", 4};
+    struct entry entry = {.class = CLASS_NORMAL,
+                          .id = {9, 0},
+                          .origin = ORIGIN_RECLAIMED,
+                          .quarantine_runs = 3,
+                          .fields = &field,
+                          .field_count = 1};
+    send(&bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM, .entries = &entry, .count = 1}});
+    struct action action = take(&bench, ACTION_SETTLE);
+    assert_int_equal(action.requests.first->outcome, OUTCOME_DEAD);
+    assert_int_equal(action.requests.first->code, CODE_POISON);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
+    worker_close(bench.worker);
+}
+
+/* Whatever the script has left of its fields, it is answered, with a dead letter. */
+static void an_unread_entry_is_poison(void **state)
+{
+    (void)state;
+    struct bench bench = begin(default_options());
+    tick_after_ms(&bench, 600);
+    (void)take(&bench, ACTION_RECLAIM);
+    struct entry entry = {.class = CLASS_NORMAL, .origin = ORIGIN_RECLAIMED, .unread = true};
+    give_one(&bench, READ_RECLAIM, entry, FIELDS("_id", "low:1-1", "id", "order", "notify", "1"));
+    struct request seen = settle_one(&bench, VERDICT_NOT_ITS_NAME);
+    assert_string_equal(seen.name, "low:1-1");
+    seen = settle_one(&bench, VERDICT_DONE);
+    assert_int_equal(seen.outcome, OUTCOME_DEAD);
+    assert_int_equal(seen.code, CODE_POISON);
+    assert_false(seen.retryable);
+    assert_string_equal(seen.id, "order");
+    assert_true(seen.notify);
+    assert_int_equal(waiting(&bench, ACTION_RECORD_RUN), 0);
+    assert_int_equal(worker_stats(bench.worker).held, 0);
+    worker_close(bench.worker);
+}
+
+/* --- who has the process --- */
+
+enum { COUNT = 3 };
+
+struct process {
+    struct alone_worker workers[COUNT];
+    struct alone alone;
+    enum turn told[COUNT];
+    uint64_t now;
+    bool rest;
+};
+
+static void begin_process(struct process *process)
+{
+    *process = (struct process){.now = NS_PER_S, .rest = true};
+    process->alone = (struct alone){.workers = process->workers, .count = COUNT};
+}
+
+static void tell_workers(struct process *process)
+{
+    size_t who;
+    enum turn turn;
+    while (alone_next(&process->alone, process->now, process->rest, &who, &turn)) {
+        assert_true(process->told[who] != turn);
+        process->told[who] = turn;
+    }
+}
+
+static void expect_turns(struct process *process, enum turn first, enum turn second, enum turn third)
+{
+    tell_workers(process);
+    assert_int_equal(process->told[0], first);
+    assert_int_equal(process->told[1], second);
+    assert_int_equal(process->told[2], third);
+}
+
+static void nobody_asks_nobody_is_told(void **state)
+{
+    (void)state;
+    struct process process;
+    begin_process(&process);
+    expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+    assert_true(alone_deadline(&process.alone) == UINT64_MAX);
+}
+
+static void all_rest_before_one_is_alone(void **state)
+{
+    (void)state;
+    struct process process;
+    begin_process(&process);
+    process.rest = false;
+    alone_ask(&process.alone, 1);
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
+    process.rest = true;
+    expect_turns(&process, TURN_REST, TURN_ALONE, TURN_REST);
+    alone_end(&process.alone, 1, process.now);
+    expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+}
+
+/* Each in its turn, and everybody's work between two of them. */
+static void who_asks_again_waits_for_the_others(void **state)
+{
+    (void)state;
+    static const size_t order[] = {1, 2, 0, 1, 2, 0};
+    struct process process;
+    begin_process(&process);
+    for (size_t who = 0; who < COUNT; who++)
+        alone_ask(&process.alone, who);
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        tell_workers(&process);
+        for (size_t who = 0; who < COUNT; who++)
+            assert_int_equal(process.told[who], who == order[i] ? TURN_ALONE : TURN_REST);
+        process.now += NS_PER_S;
+        alone_end(&process.alone, order[i], process.now);
+        alone_ask(&process.alone, order[i]);
+        expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+        uint64_t opens = alone_deadline(&process.alone);
+        assert_true(opens == process.now + ALONE_SLICE_MS * NS_PER_MS);
+        process.now = opens - 1;
+        expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+        process.now = opens;
+    }
+}
+
+static void who_ends_while_all_come_to_rest_holds_up_nobody(void **state)
+{
+    (void)state;
+    struct process process;
+    begin_process(&process);
+    process.rest = false;
+    alone_ask(&process.alone, 2);
+    alone_ask(&process.alone, 1);
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_REST);
+    alone_end(&process.alone, 1, process.now);
+    expect_turns(&process, TURN_TOGETHER, TURN_TOGETHER, TURN_TOGETHER);
+    process.now = alone_deadline(&process.alone);
+    process.rest = true;
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
+    alone_end(&process.alone, 0, process.now); /* of one that has nothing: it changes nothing */
+    expect_turns(&process, TURN_REST, TURN_REST, TURN_ALONE);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(suspects_run_in_groups),
+    cmocka_unit_test(bulk_suspects_hold_up_no_others),
+    cmocka_unit_test(a_suspect_with_a_crash_on_record_runs_alone),
+    cmocka_unit_test(who_has_a_crash_on_record_is_for_no_group),
+    cmocka_unit_test(an_urgent_suspect_is_charged_first),
+    cmocka_unit_test(suspects_of_a_lost_lease_are_charged_nothing),
+    cmocka_unit_test(suspects_of_a_lost_lease_stay_suspect),
+    cmocka_unit_test(three_lonely_crashes_are_poison),
+    cmocka_unit_test(an_unread_entry_is_poison),
+    cmocka_unit_test(nobody_asks_nobody_is_told),
+    cmocka_unit_test(all_rest_before_one_is_alone),
+    cmocka_unit_test(who_asks_again_waits_for_the_others),
+    cmocka_unit_test(who_ends_while_all_come_to_rest_holds_up_nobody),
+};
+
+TEST_MAIN(cases)
