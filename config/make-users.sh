@@ -1,9 +1,10 @@
 #!/bin/sh
-# make-users.sh SECRETS [QUEUE...]: prints an ACL file for Redis with the users of config/acl, for the queue `default` or for
+# make-users.sh SECRETS [QUEUES...]: prints an ACL file for Redis with the users of config/acl, for the queue `default` or for
 # those that are named. Each has a password of its own, which is the first line of a file in the folder SECRETS:
 #   producer_password, worker_password, operator_password    of the queue default: sluice-producer and so on
 #   mail_producer_password ...                               of another queue, here mail: sluice-producer-mail
 #   admin_password                                           if it is there, `admin` may do everything
+# Queues joined by commas, such as default,mail, share the users of the first: a daemon has one login for all of its queues.
 # Nobody else gets in: Redis' user default is off. It keeps all rights, because Redis replays its append-only file with them
 # and leaves out what they do not allow, at every start and without stopping. What is printed holds hashes and no passwords, and none of them
 # ever stands in the arguments of a process. Nothing is printed when a password is missing or empty.
@@ -25,12 +26,14 @@ hash_of() {
   hash="#${sum%% *}"
 }
 
-for queue; do
-  prefix= suffix=
+for queues; do
+  queue=${queues%%,*} prefix= suffix=
   [ "$queue" = default ] || { prefix=${queue}_ suffix=-$queue; }
+  patterns=$(printf %s "$queues" | sed 's/[^,]*/\\1&\\2/g; s/,/ /g') # each key pattern, once per queue
   for role in producer worker operator; do
     hash_of "$prefix${role}_password"
-    user=$(sed "s/^user sluice-$role /user sluice-$role$suffix /; s/ resetpass / resetpass $hash /; s/{default}/{$queue}/g" "$acl/$role.acl")
+    user=$(sed "s/^user sluice-$role /user sluice-$role$suffix /; s/ resetpass / resetpass $hash /
+      s/\([^ (]*~[^ ]*{\)default\(}[^ )]*\)/$patterns/g" "$acl/$role.acl")
     users="$users
 $user"
   done

@@ -2,6 +2,7 @@
 # ctest-cost: 15
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -160,6 +161,36 @@ class Acl(SluiceCase):
         self.assertEqual((replies(), client.xlen(stream)), (before, 0))
         client.execute_command("ACL", "SETUSER", "default", "-@all", "resetkeys")
         self.assertIn("fail  replay ", doctor())
+
+    def test_one_login_for_two_queues(self):
+        """make-users.sh with queues joined by a comma: a daemon of both logs in, and each role has all its rights in both."""
+        for name in (*ROLES, "admin"):
+            self.write(name + "_password", "pw")
+        users = self.make_users("mail,default", "other")
+        self.assertEqual((users.returncode, users.stdout), (CONFIG, b""))  # of `mail`, whose passwords are not there
+        server = self.new_redis("second", options=("--aclfile", self.write("users.acl", self.make_users("default,mail").stdout)))
+        server.user, server.password = "admin", "pw"
+        server.start()
+
+        def address(role):
+            return f"redis+unix://{role}@{server.socket}"
+        settings = self.write("two.json", json.dumps({"queues": [{"queue": "default"}, {"queue": "mail"}]}))
+        daemon = self.make_daemon(server, address=address("sluice-worker"), environment={**LOGIN, "SLUICE_CONFIG": settings})
+        at = daemon.argv.index("--queue")
+        del daemon.argv[at:at + 2]
+        daemon.start()
+        producer = server.client(username="sluice-producer", password="pw")
+        for queue in ("default", "mail"):
+            entry = producer.xadd(f"sluice:{{{queue}}}:requests", {"text": "x", "notify": "1"}).decode()
+            self.assertIsNotNone(producer.blpop([f"sluice:{{{queue}}}:wake:{entry}"], timeout=60), daemon.read_log())
+            self.assertEqual(producer.hget(f"sluice:{{{queue}}}:reply:{entry}", "status"), b"done")
+        with self.assertRaises(redis.exceptions.NoPermissionError):
+            producer.xadd("sluice:{other}:requests", {"text": "x"})
+        for role in ROLES:
+            result = self.run_sluice("doctor", "--redis", address("admin"), "--config", settings, "--model", self.make_model(),
+                                     "--user", "sluice-" + role, "--role", role, environment=LOGIN)
+            text = result.stdout.decode()
+            self.assertEqual((result.returncode, text.count(f"ok    rights      sluice-{role} has every right")), (0, 2), text)
 
     def test_no_users_without_passwords(self):
         for name in ROLES:
