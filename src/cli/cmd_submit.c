@@ -2,6 +2,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -161,7 +162,7 @@ static void submit_add_input(struct buffer *inputs, const char *text, size_t len
     buffer_append(inputs, "\"", 1);
 }
 
-enum { TIMEOUT_MS = 5000, PIPELINE = 256, KEY_MAX = 256 };
+enum { TIMEOUT_MS = 5000, PATIENCE_MS = 2000, PIPELINE = 256, KEY_MAX = 256 };
 
 struct submission {
     const struct submit_options *own;
@@ -170,6 +171,7 @@ struct submission {
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
     struct buffer inputs; /* with --inputs: the array so far */
+    bool looked;          /* whether anybody works: look_for_workers */
 };
 
 /* What names the reply: the producer's id, else the name of the request. */
@@ -192,6 +194,27 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
     return STATUS_OK;
 }
 
+/* Says so when no worker has published anything since the request came, by Redis' clock: they do each second. */
+static void look_for_workers(struct submission *submission, const char *name)
+{
+    enum request_class class;
+    struct entry_id id;
+    struct err err;
+    char key[KEY_MAX];
+    const struct resp_value *answer;
+    submission->looked = true;
+    snprintf(key, sizeof key, "sluice:{%s}:meta", submission->queue);
+    const char *const ask[] = {"HGET", key, "published_at"};
+    if (client_command(submission->client, 3, ask, NULL, &answer, &err) ||
+        !request_name_parse(name, strlen(name), &class, &id)) {
+        return; /* the wait itself says what is wrong with Redis */
+    }
+    if (!answer->bytes || strtoull(answer->bytes, NULL, 10) < id.ms) {
+        fprintf(stderr, "sluice submit: no worker seems to be running on queue %s; waiting on, for up to %lld s\n",
+                submission->queue, (long long)submission->own->timeout_s);
+    }
+}
+
 /* Waits for the wake token of a request, which is its name: others at that key are of earlier requests with
  * the same id. */
 static enum status wait_token(struct submission *submission, const char *name, bool *came, struct err *err)
@@ -201,15 +224,22 @@ static enum status wait_token(struct submission *submission, const char *name, b
     uint64_t now_ms = clock_now_ms(), ends_ms = now_ms + (uint64_t)submission->own->timeout_s * 1000;
     *came = false;
     for (; !*came && now_ms < ends_ms; now_ms = clock_now_ms()) {
-        snprintf(seconds, sizeof seconds, "%.3f", (double)(ends_ms - now_ms) / 1000);
+        uint64_t wait_ms = ends_ms - now_ms;
+        if (!submission->looked && wait_ms > PATIENCE_MS) {
+            wait_ms = PATIENCE_MS;
+        }
+        snprintf(seconds, sizeof seconds, "%.3f", (double)wait_ms / 1000);
         const char *const wait[] = {"BLPOP", wake, seconds};
         const struct resp_value *answer;
-        enum status status = client_send(submission->client, 3, wait, NULL, (uint32_t)(ends_ms - now_ms), err);
+        enum status status = client_send(submission->client, 3, wait, NULL, (uint32_t)wait_ms, err);
         if (status == STATUS_OK)
             status = client_receive(submission->client, &answer, err);
         if (status != STATUS_OK)
             return status;
         *came = answer->type == RESP_ARRAY && answer->count == 2 && resp_equals(&answer->items[1], name);
+        if (!*came && !submission->looked && wait_ms == PATIENCE_MS) {
+            look_for_workers(submission, name);
+        }
     }
     return STATUS_OK;
 }

@@ -391,6 +391,16 @@ class Operator(SluiceCase):
             self.assertEqual((rows[0], rows[2]), (exact, exact))
             self.assertNotEqual(rows[1], exact)
 
+    def test_submit_says_that_nobody_works(self):
+        """After two seconds, not only when its time is over; not where a worker has published since."""
+        result = self.run_sluice("submit", "--wait", "--timeout-s", "3", "x", "--redis", self.server.socket, "--queue", self.queue)
+        said = result.stderr.decode().splitlines()
+        self.assertEqual((result.returncode, len(said)), (75, 2), said)
+        self.assertIn("no worker seems to be running on queue test; waiting on, for up to 3 s", said[0])
+        self.assertIn("no reply for ", said[1])
+        self.client.hset(self.sender.key("meta"), "published_at", self.now_ms() + 60_000)
+        self.assertNotIn("no worker seems", self.sluice("submit", "--wait", "--timeout-s", "3", "x", code=75))
+
     def test_help_lists_the_commands(self):
         listing = self.run_sluice("--help").stdout.decode()
         with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
