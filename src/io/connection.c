@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "io/dial.h"
-#include "io/refusal.h"
+#include "io/resp.h"
 #include "io/tls.h"
 
 /* That many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then
@@ -32,7 +32,7 @@ struct pending {
     void *context;
     uint64_t deadline_ns, timeout_ns; /* the deadline counts from the send, and again from each progress */
     size_t head_length;               /* the command's first bytes, to explain a refusal */
-    char head[REFUSAL_HEAD];
+    char head[RESP_HEAD_BYTES];
 };
 
 /* Its states are connecting, up, dead, in this order; it may be closed in any. */
@@ -264,7 +264,7 @@ enum status connection_send(struct connection *connection, const char *bytes, si
     pending->context = context;
     pending->deadline_ns = deadline_ns;
     pending->timeout_ns = timeout_ms * NS_PER_MS;
-    pending->head_length = length < REFUSAL_HEAD ? length : REFUSAL_HEAD;
+    pending->head_length = length < RESP_HEAD_BYTES ? length : RESP_HEAD_BYTES;
     memcpy(pending->head, bytes, pending->head_length);
     if (connection->last) {
         connection->last->next = pending;
@@ -318,9 +318,9 @@ static bool deliver_answers(struct connection *connection)
             return false;
         }
         if (pending->reply) {
-            char text[REFUSAL_TEXT];
+            char text[RESP_TEXT_BYTES];
             struct resp_value explained;
-            value = refusal_with_keys(value, pending->head, pending->head_length, text, &explained);
+            value = resp_explain_keys(value, pending->head, pending->head_length, text, &explained);
             pending->reply(pending->context, value, NULL);
         }
         free(pending);

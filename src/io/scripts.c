@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/refusal.h"
+#include "io/resp.h"
 
 enum { LOAD_TIMEOUT_MS = 5000 };
 
@@ -100,11 +100,11 @@ static bool call_repeat(struct call *call)
 
 /* An error of Redis names the script by its digest. */
 static const struct resp_value *explain(const struct scripts *scripts, const struct resp_value *reply,
-                                        char text[REFUSAL_TEXT], struct resp_value *explained)
+                                        char text[RESP_TEXT_BYTES], struct resp_value *explained)
 {
     for (int i = 0; reply->type == RESP_ERROR && i < SCRIPT_COUNT; i++) {
         if (strstr(reply->bytes, scripts->digest[i])) {
-            return refusal_with_line(reply, script_sources[i].name, script_sources[i].text, text, explained);
+            return resp_explain_line(reply, script_sources[i].name, script_sources[i].text, text, explained);
         }
     }
     return reply;
@@ -116,7 +116,7 @@ static void on_answer(void *context, const struct resp_value *reply, const struc
     if (reply && resp_is_error(reply, "NOSCRIPT") && !call->repeated && call_repeat(call)) {
         return;
     }
-    char text[REFUSAL_TEXT];
+    char text[RESP_TEXT_BYTES];
     struct resp_value explained;
     call->reply(call->context, reply ? explain(call->scripts, reply, text, &explained) : NULL, err);
     call_free(call);
