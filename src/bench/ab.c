@@ -1,6 +1,6 @@
-/* Ways to batch at the same loads: per cent of what the daemon's own way (packed, no window) can do, so that "80" is as
- * many requests in a second for all of them, and the same ones. A way that cannot keep up shows it: its latencies grow
- * until the arrivals end, and its texts/s stay below what was offered. */
+/* Compares ways to batch at the same loads. Loads are percent of what the daemon's own way (packed, no window) can do:
+ * 80 means the same requests at the same rate for all ways. A way that cannot keep up has latencies that grow until the
+ * arrivals end, and fewer texts/s than were offered. */
 #include "bench/ab.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ static const struct column columns[] = {
     {"padding_share", "padding", 3}, {"busy_share", "busy", 3},         {"cost_per_1000", "per 1000", 6},
 };
 
-/* What a run is: NAN as load means as much as it takes. */
+/* A run; load NAN: as much as the daemon takes. */
 struct point {
     enum way way;
     int64_t window_ms;
@@ -69,7 +69,7 @@ static void add_row(struct bench *bench, const struct point *point, const struct
                                               {NULL, bench->price_per_hour / 3600 / load->texts_per_s * 1000}});
 }
 
-/* The daemon's flags for a point. Fixed batches are cut by their rows only: nothing else may end them. */
+/* The daemon's flags for a point. Only their number of rows ends fixed batches. */
 struct flags {
     const char *items[20];
     size_t count;
@@ -85,7 +85,7 @@ static void add_flag(struct flags *flags, const char *name, const char *value)
 
 static void make_flags(const struct bench *bench, const struct point *point, struct flags *flags)
 {
-    enum { TOKENS_MOST = 1 << 20 }; /* that a daemon takes */
+    enum { TOKENS_MOST = 1 << 20 }; /* the most that a daemon takes */
     int64_t rows = bench->options->fixed_rows, tokens = rows * bench->model->max_tokens;
     flags->count = 0;
     snprintf(flags->rows, sizeof flags->rows, "%lld", (long long)rows);
@@ -125,7 +125,7 @@ static enum status measure(struct bench *bench, const struct point *point, doubl
     return status;
 }
 
-/* One way and window at full load, at each load at random, and in bursts. */
+/* Runs one way and window: at full load, at each load with random arrivals, and in bursts. */
 static enum status measure_way(struct bench *bench, enum way way, int64_t window_ms, struct err *err)
 {
     struct point point = {.way = way, .window_ms = window_ms, .load = NAN};
@@ -173,7 +173,7 @@ static enum status run(struct bench *bench, const struct config *config, const v
     TRY(measure(bench, &best, &bench->capacity, err));
     for (size_t i = 0; i < bench->ways.count; i++) {
         enum way way = (enum way)bench->ways.items[i];
-        size_t windows = way == OFF ? 1 : bench->windows.count; /* one text waits for nobody */
+        size_t windows = way == OFF ? 1 : bench->windows.count; /* a batch of one text waits for nobody */
         for (size_t k = 0; k < windows; k++)
             TRY(measure_way(bench, way, way == OFF ? 0 : bench->windows.items[k], err));
     }

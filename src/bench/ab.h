@@ -1,4 +1,4 @@
-/* `sluice bench ab`: ways to batch, beside each other: what each costs at the same arrivals. */
+/* `sluice bench ab`: what each way to batch costs, at the same arrivals. */
 #ifndef BENCH_AB_H
 #define BENCH_AB_H
 
@@ -12,16 +12,16 @@ struct bench_ab_options {
     char *ways;         /* "off,fifo,sorted,packed" */
     char *windows;      /* ms: "0,5,50" */
     char *loads;        /* percent of what packed batches could do: "20,50,80,95" */
-    int64_t tokens;     /* of each text; 0: mixed */
-    char *input;        /* a file with a text on each line, in their place */
-    int64_t fixed_rows; /* of a batch that is padded */
+    int64_t tokens;     /* per text; 0: mixed lengths */
+    char *input;        /* a file with a text per line, in place of made-up texts */
+    int64_t fixed_rows; /* texts in a full padded batch */
     int64_t burst, burst_load;
     int64_t duration_ms;
     char *price_per_hour;
     char *json;
 };
 
-/* Measures and fills the report. `stop`: see stage_open. Errors: those of stage_open, load_run and model_open;
+/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, load_run and model_open;
  * STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_ab(const struct config *config, const struct bench_ab_options *options,
                                 const volatile sig_atomic_t *stop, struct report *report, struct err *err);

@@ -14,7 +14,7 @@ struct bench {
     struct model *model;
     unsigned threads;
     struct numbers lengths;
-    double on[NUMBERS_MAX], off[NUMBERS_MAX]; /* texts/s when saturated; off: batches of one text */
+    double on[NUMBERS_MAX], off[NUMBERS_MAX]; /* texts/s when saturated; off: with batches of one text */
 };
 
 static const struct column run_columns[] = {

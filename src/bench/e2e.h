@@ -9,17 +9,17 @@
 
 /* The command's own options. */
 struct bench_e2e_options {
-    char *tokens; /* lengths of the texts: "16,64,256"; 0 for mixed ones */
-    char *input;  /* a file with a text on each line, in their place */
-    int64_t rate; /* also a run with so many requests in a second; 0: none */
+    char *tokens; /* lengths of the texts: "16,64,256"; 0: mixed */
+    char *input;  /* a file with a text per line, in place of made-up texts */
+    int64_t rate; /* also a run with this many requests per second; 0: none */
     int64_t duration_ms;
     int64_t outstanding; /* 0: by the length of the texts */
     bool alone;          /* also with batches of one text */
-    bool appendonly;     /* of a Redis of our own */
+    bool appendonly;     /* for the Redis that we start */
     char *json;
 };
 
-/* Measures and fills the report. `stop`: see stage_open. Errors: those of stage_open, load_run and model_open;
+/* Measures, and fills the report. `stop`: see stage_open. Errors: those of stage_open, load_run and model_open;
  * STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_e2e(const struct config *config, const struct bench_e2e_options *options,
                                  const volatile sig_atomic_t *stop, struct report *report, struct err *err);

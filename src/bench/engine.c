@@ -1,5 +1,5 @@
-/* What whatever else the machine does spoils is made up for: the best round of each length counts, and all passes are
- * measured in rounds, one after the other. */
+/* Other work on the machine disturbs single rounds. So all passes are measured in rounds, one after the other, and the
+ * best round of each length counts. */
 #include "bench/engine.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ struct runner {
     struct err err;
 };
 
-/* Waits for all others. Returns whether all are ready. */
+/* Waits for all other threads. Returns whether all are ready. */
 static bool pass_gate(struct gate *gate, bool ready)
 {
     pthread_mutex_lock(&gate->lock);
@@ -54,7 +54,7 @@ static bool pass_gate(struct gate *gate, bool ready)
     return all;
 }
 
-/* Nobody waits for so many any more: they were never started. */
+/* These threads were never started: nobody waits for them. */
 static void leave_gate(struct gate *gate, unsigned count)
 {
     pthread_mutex_lock(&gate->lock);
@@ -176,7 +176,7 @@ static enum status open_state(void *context, void **out, struct err *err)
     return passes->parallel == NULL ? STATUS_OK : encoder_join(state->encoder, passes->parallel, err);
 }
 
-/* What the vectors are does not matter here, so they may be not finite. */
+/* The vectors do not matter here, so they need not be finite. */
 static enum status pass(struct pass_state *state, const struct engine_batch *batch, struct err *err)
 {
     enum status status = encoder_run(state->encoder, batch, err);
@@ -256,8 +256,8 @@ struct bench {
     struct model *model;
     struct engine *engine;
     struct numbers lengths;
-    bool cpu;                      /* is the backend */
-    struct parallel_for *parallel; /* that helps with short passes; NULL: nobody does */
+    bool cpu;                      /* the backend is the CPU */
+    struct parallel_for *parallel; /* helpers for short passes; NULL: none */
     struct cost calibrated;
 };
 
@@ -293,7 +293,7 @@ static const struct column batch_columns[] = {
     {"tokens_per_s", "tokens/s", 0}, {"batch_ms", "batch ms", 3}, {"gflops", "GF/s", 1},
 };
 
-/* One length on so many threads. */
+/* Measures one length on this many threads. */
 static enum status measure_batches(struct bench *bench, unsigned threads, uint32_t length, struct err *err)
 {
     const struct bench_engine_options *options = bench->options;
@@ -356,7 +356,7 @@ static uint32_t mixed_lengths(const struct model *model, uint32_t lengths[MIXED_
     return sum;
 }
 
-/* The same texts packed, padded and one by one, in turn, on all threads. */
+/* Measures the same texts packed, padded and one by one, in turn, on all threads. */
 static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
 {
     uint32_t lengths[MIXED_ROWS], longest, sum = mixed_lengths(bench->model, lengths, &longest);
@@ -385,10 +385,10 @@ static enum status mixed(struct bench *bench, unsigned threads, struct err *err)
     return STATUS_OK;
 }
 
-/* A pass over and over. */
+/* A pass that is repeated. */
 struct point {
     uint32_t length, rows;
-    struct parallel_for *parallel; /* that helps; NULL: one thread */
+    struct parallel_for *parallel; /* helpers; NULL: one thread */
     struct sample took, cpu;
     struct cost_shape shape;
     double median_ns;
@@ -425,7 +425,7 @@ static enum status measure_point(const struct bench *bench, struct point *point,
     return status;
 }
 
-/* On one thread of a CPU its processor time counts, with helpers, and on other devices, the clock on the wall. */
+/* A single CPU thread is measured by its processor time; helped passes and other devices by wall time. */
 static void conclude(const struct bench *bench, struct point *point)
 {
     struct sample *sample = bench->cpu && point->parallel == NULL ? &point->cpu : &point->took;
@@ -454,7 +454,7 @@ static const struct column cost_columns[] = {{"tokens", "tokens", 0},          {
                                              {"helped", "helped", 0},          {"median_ms", "median ms", 3},
                                              {"predicted_ms", "predicted", 3}, {"prediction_error", "error", 3}};
 
-/* How well a daemon would have known from its calibration at start what the pass in the middle takes. */
+/* How well a daemon's calibration at startup would have predicted the median pass. */
 static void explain(const struct bench *bench, const struct point *points, unsigned count)
 {
     const struct cost *cost = &bench->calibrated;
@@ -477,8 +477,8 @@ static void explain(const struct bench *bench, const struct point *points, unsig
     report_number(bench->report, "cost_help", cost->help, 3);
 }
 
-/* Passes of one text and of about 1,024 tokens on one thread, short texts also with helpers, and how well a daemon
- * would have predicted them. */
+/* Measures passes of one text and of about 1,024 tokens on one thread, short texts also with helpers, and how well a
+ * daemon would have predicted them. */
 static enum status single_passes(struct bench *bench, struct err *err)
 {
     struct point points[POINTS];

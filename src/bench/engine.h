@@ -29,9 +29,9 @@ MUST_CHECK enum status workload_measure(const struct workload *workload, unsigne
 struct passes {
     struct engine *engine;
     const struct model *model;
-    int32_t *ids;                  /* with all else of the batch behind them */
+    int32_t *ids;                  /* the rest of the batch follows them in memory */
     struct engine_batch batch;     /* without output: each thread has its own */
-    struct parallel_for *parallel; /* that helps with all passes; NULL: nobody does */
+    struct parallel_for *parallel; /* helpers for all passes; NULL: none */
 };
 
 /* Makes a batch of rows of these lengths, packed, or each with room for the longest. Shapes: lengths [rows]. Owns: the
@@ -51,25 +51,25 @@ struct workload passes_workload(struct passes *passes);
 /* Each run is a pass for each row, one after the other. */
 struct workload passes_workload_one_by_one(struct passes *passes);
 
-/* Runs the batch on one thread for `for_ns`, and so many times at least: adds what each pass took, and what it took of
- * the thread's processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
+/* Runs the batch on one thread for at least `for_ns` and at least `times` times. Adds the wall time of each pass, and
+ * its processor time (0 where a device computes). Units: ms. Errors: those of the engine, STATUS_NO_MEMORY. */
 MUST_CHECK enum status passes_time(struct passes *passes, uint64_t for_ns, unsigned times, struct sample *took_ms,
                                    struct sample *cpu_ms, struct err *err);
 
 /* The command's own options. */
 struct bench_engine_options {
     char *tokens;             /* lengths of the texts: "16,128" */
-    int64_t batch_tokens;     /* of each batch, as near as whole texts come */
-    int64_t round_ms, rounds; /* how long each figure is measured; the best of so many counts */
+    int64_t batch_tokens;     /* per batch, rounded to whole texts */
+    int64_t round_ms, rounds; /* length of a round; the best of `rounds` counts */
     bool graphs;              /* of a GPU: passes run as CUDA graphs */
-    int gelu;                 /* of a GPU; 1: in its erf form */
+    int gelu;                 /* of a GPU; 1: the erf form */
     char *json;
 };
 
-/* Operations of the model for a token of a text of so many, products and attention, as papers count them. */
+/* Operations per token in a text of this length, products and attention, as papers count them. */
 double bench_engine_operations(const struct model *model, double length);
 
-/* Measures and fills the report. Errors: those of model_open and engine_open; STATUS_BAD_INPUT naming an option. */
+/* Measures, and fills the report. Errors: those of model_open and engine_open; STATUS_BAD_INPUT naming an option. */
 MUST_CHECK enum status bench_engine(const struct config *config, const struct bench_engine_options *options,
                                     struct report *report, struct err *err);
 

@@ -15,10 +15,10 @@
 #include "base/random.h"
 
 enum {
-    PIPELINE = 64,      /* requests that are sent before their ids are awaited */
-    RATE_MOST = 200000, /* of requests in a second, to make room for */
-    SILENCE_MS = 60000, /* without any reply */
-    PAUSE_US = 300,     /* when there is nothing to send */
+    PIPELINE = 64,      /* requests sent before their ids are awaited */
+    RATE_MOST = 200000, /* requests per second for which memory is allocated */
+    SILENCE_MS = 60000, /* longest time without a reply */
+    PAUSE_US = 300,     /* between looks when there is nothing to send */
     TEXT = 64,
 };
 
@@ -26,17 +26,17 @@ struct run {
     const struct load *load;
     struct load_result *result;
     char prefix[TEXT]; /* of the ids of this run */
-    char last[TEXT];   /* entry of the results stream that was read */
+    char last[TEXT];   /* last entry read from the results stream */
     uint64_t begin_ns;
     size_t capacity;
     uint64_t *intended_ns; /* [capacity], since the beginning */
-    uint64_t *answered_ns; /* [capacity], likewise; 0: not yet. The receiver's until it has ended */
+    uint64_t *answered_ns; /* [capacity], likewise; 0: not yet. Owns: the receiver, until it ends */
     struct buffer text;
 
     pthread_t receiver;
     atomic_size_t answered;
-    atomic_bool over;   /* the receiver is to end */
-    atomic_bool broken; /* it has ended by itself */
+    atomic_bool over;   /* tells the receiver to end */
+    atomic_bool broken; /* the receiver has ended by itself */
     enum status status; /* why */
     struct err err;
 };
@@ -162,7 +162,7 @@ static enum status check(struct run *run, struct err *err)
 
 static enum status send_arrivals(struct run *run, struct err *err)
 {
-    enum { LOOK_NS = 100 * NS_PER_MS }; /* so often at least, whether all is well */
+    enum { LOOK_NS = 100 * NS_PER_MS }; /* how often to check that all is well */
     const struct arrivals *arrivals = run->load->arrivals;
     for (size_t at = 0; at < arrivals->count;) {
         uint64_t now = since_begin(run);
@@ -213,7 +213,7 @@ static enum status await_replies(struct run *run, struct err *err)
 
 /* ---- both ---- */
 
-/* Where the results stream ends now. */
+/* The last entry of the results stream. */
 static enum status find_last(struct run *run, struct err *err)
 {
     char key[STAGE_KEY];
@@ -241,7 +241,7 @@ static void summarize(struct run *run)
     result->answered = atomic_load(&run->answered);
     result->seconds = (double)last_ns / NS_PER_S;
     result->texts_per_s = (double)counted / (load->arrivals != NULL ? result->seconds : 0.8e-9 * (double)load->for_ns);
-    if (counted == 0) /* so short a run that nothing came back in it */
+    if (counted == 0) /* the run was so short that nothing came back */
         result->texts_per_s = (double)result->sent / result->seconds;
 }
 
@@ -324,7 +324,7 @@ enum status arrivals_make(double rate, uint32_t burst, uint64_t for_ns, uint64_t
     return STATUS_OK;
 }
 
-/* Enough to fill the batches of all threads a few times over, and little enough to be done soon at the end. */
+/* Enough to fill the batches of all threads a few times, and few enough to finish soon at the end. */
 enum { OUTSTANDING_TOKENS = 32768, OUTSTANDING_LEAST = 64, OUTSTANDING_MOST = 4096, USUAL_TOKENS = 56 };
 
 static uint32_t outstanding_of(const struct trial *trial)

@@ -12,7 +12,7 @@
 
 enum { NAME_WIDTH = 18, COLUMN_WIDTH = 8 };
 
-/* A JSON string. What stands in it are names of models, options and machines. */
+/* Appends a JSON string: the name of a model, an option or a machine. */
 static void put_string(struct buffer *json, const char *text)
 {
     buffer_append(json, "\"", 1);
@@ -42,7 +42,7 @@ static void end_table(struct report *report)
     report->columns = NULL;
 }
 
-/* The first line of a member of the object. */
+/* Begins a member of the object. */
 static void begin_member(struct report *report, const char *key)
 {
     end_table(report);
@@ -51,7 +51,7 @@ static void begin_member(struct report *report, const char *key)
     buffer_string(&report->json, ": ");
 }
 
-/* The processor's name as the kernel tells it, or "" where it does not. */
+/* The processor's name from the kernel, or "". */
 static void read_processor(char name[128])
 {
     char line[256];
@@ -105,7 +105,7 @@ void report_number(struct report *report, const char *key, double value, int dec
         fprintf(report->shown, "%-*s %.*f\n", NAME_WIDTH, key, decimals, value);
 }
 
-/* Texts stand to the left and numbers to the right of their column. */
+/* Texts are aligned to the left of their column, numbers to the right. */
 static void show(const struct report *report, const struct column *column, const char *text)
 {
     int width = (int)strlen(column->title);

@@ -20,7 +20,7 @@
 
 /* ---- children ---- */
 
-/* In the child: never returns. What went wrong goes to the parent as an errno. */
+/* Runs in the child and never returns. On an error it sends errno to the parent. */
 static void become(const char *const *argv, char *const *environment, const char *log, pid_t parent, int report_fd)
 {
     int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), in = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -52,7 +52,7 @@ enum status child_start(struct child *child, const char *name, const char *const
     if (pid == 0)
         become(argv, environment, log, parent, pipe_fds[1]);
     close(pipe_fds[1]);
-    ssize_t got = pid < 0 ? -1 : read(pipe_fds[0], &code, sizeof code); /* the end of the file comes with exec */
+    ssize_t got = pid < 0 ? -1 : read(pipe_fds[0], &code, sizeof code); /* exec closes the pipe */
     close(pipe_fds[0]);
     if (pid > 0 && got == 0) {
         child->pid = pid;
@@ -147,7 +147,7 @@ static enum status make_folder(struct stage *stage, struct err *err)
     return STATUS_OK;
 }
 
-/* Waits until it answers: a server that still loads refuses us. */
+/* Waits until the server answers; it refuses us while it loads. */
 static enum status reach_own(struct stage *stage, struct err *err)
 {
     static const struct timespec pause = {0, 5 * NS_PER_MS};
@@ -230,7 +230,7 @@ const char *stage_key(const struct stage *stage, const char *suffix, char key[ST
     return key;
 }
 
-/* Deletes what one SCAN has found, and sets the cursor of the next. */
+/* Deletes what one SCAN finds, and sets the cursor for the next. */
 static enum status clear_some(struct stage *stage, const char *pattern, char cursor[32], struct err *err)
 {
     const struct resp_value *found, *deleted;
@@ -267,13 +267,14 @@ enum status stage_check(const struct stage *stage, struct err *err)
     return *stage->stop == 0 ? STATUS_OK : err_set(err, STATUS_TIMEOUT, "interrupted");
 }
 
-/* A daemon gets our settings by its environment (so that no password stands in its arguments), and flags over them. */
+/* A daemon gets our settings by its environment (so that no password is in its arguments), and `flags` override
+ * them. */
 
 enum { ENVIRONMENT_MAX = 512, ARGUMENTS_MAX = 40, SETTING_TEXT_MAX = 4200, STOP_MS = 60000 };
 
 struct environment {
     char *items[ENVIRONMENT_MAX + 1];
-    size_t count, inherited; /* the first so many are our own environment's */
+    size_t count, inherited; /* the number of entries that are our own environment's */
 };
 
 static void free_environment(struct environment *environment)
@@ -282,7 +283,7 @@ static void free_environment(struct environment *environment)
         free(environment->items[i]);
 }
 
-/* Of a Redis that is ours the user's settings say nothing. */
+/* The user's settings of Redis do not apply to our own. */
 static bool about_redis(const char *key)
 {
     return strncmp(key, "redis", 5) == 0 || strncmp(key, "tls_", 4) == 0 || strncmp(key, "sentinel_", 9) == 0;
@@ -296,7 +297,7 @@ static enum status add_setting(struct environment *environment, const struct set
         free(item);
         return err_set(err, STATUS_NO_MEMORY, "no room for the settings of a daemon");
     }
-    if (setting->type == SETTING_TEXT) { /* as it is: setting_format hides passwords */
+    if (setting->type == SETTING_TEXT) { /* copied here, because setting_format hides passwords */
         const char *text;
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
         snprintf(value, sizeof value, "%s", text == NULL ? "" : text);
@@ -325,7 +326,7 @@ static enum status make_environment(const struct stage *stage, struct environmen
     return STATUS_OK;
 }
 
-/* An empty configuration file stands in for /etc/sluice/sluice.json, which is in our settings already. */
+/* An empty configuration file replaces /etc/sluice/sluice.json, which our settings already contain. */
 static enum status make_config(const struct stage *stage, char path[CHILD_PATH], struct err *err)
 {
     snprintf(path, CHILD_PATH, "%.200s/sluice.json", stage->folder);
@@ -365,7 +366,7 @@ enum status stage_daemon(struct stage *stage, const char *const *flags, struct c
     return status;
 }
 
-/* The number behind " key=" in a line. */
+/* The number after " key=" in a line. */
 static double number_of(const char *line, const char *key)
 {
     char name[64];

@@ -6,7 +6,7 @@
 
 #include "cli/command.h"
 
-/* A flag that was found in one of the two tables. */
+/* A flag found in one of the two tables. */
 struct flag {
     const struct setting *setting; /* NULL: none */
     bool own;
@@ -41,7 +41,7 @@ static struct flag find_flag(const struct subcommand *command, const char *key)
     return flag;
 }
 
-/* The flag of this command that looks most like `key`. */
+/* The command's flag that is nearest to `key`. */
 static void nearest_flag(const struct subcommand *command, const char *key, char name[SETTING_NAME_MAX])
 {
     snprintf(name, SETTING_NAME_MAX, "--help");
@@ -102,7 +102,7 @@ static enum status store(struct invocation *invocation, const struct flag *flag,
     return status;
 }
 
-/* Handles the flag at argv[*at] and moves `*at` to its last argument. */
+/* Reads the flag at argv[*at], and moves `*at` to its last argument. */
 static enum status take_flag(int argc, char **argv, int *at, struct invocation *invocation, struct arguments *out,
                              struct err *err)
 {
@@ -138,7 +138,7 @@ enum status arguments_parse(int argc, char **argv, struct invocation *invocation
                             struct err *err)
 {
     bool flags = true;
-    invocation->operands = argv; /* filled from the front, over arguments that were read already */
+    invocation->operands = argv; /* filled from the front, over arguments already read */
     for (int at = 0; at < argc; at++) {
         char *argument = argv[at];
         if (flags && strcmp(argument, "--") == 0) {
@@ -177,7 +177,7 @@ static void print_row(const struct setting *setting)
             used += snprintf(left + used, sizeof left - (size_t)used, "%s%s", i == 0 ? "" : "|", setting->choices[i]);
     } else if (setting->type == SETTING_SWITCH) {
         bool on = setting->fallback != NULL && strcmp(setting->fallback, "true") == 0;
-        if (on) /* then the other word is the one of use */
+        if (on) /* then only --no-… changes anything */
             snprintf(left, sizeof left, "%s, --no-%s", flag, flag + strlen("--"));
         else
             snprintf(left, sizeof left, "%s", flag);

@@ -10,7 +10,7 @@
 #include "bench/e2e.h"
 #include "bench/engine.h"
 
-/* As given, or NULL. */
+/* The value of --json, or NULL. */
 static const char *json_of(const struct invocation *invocation)
 {
     const struct subcommand *command = invocation->command;

@@ -1,4 +1,4 @@
-/* Cancels requests by name, as any producer can: with an entry of the control stream. */
+/* Cancels requests by name as any producer can: with an entry in the control stream. */
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>

@@ -1,5 +1,5 @@
-/* The caps of a queue: how many unread requests a class may have before the newest are refused, and how many may wait
- * for their time. */
+/* The caps of a queue: how many unread requests a class may have before new ones are refused, and how many delayed
+ * requests may wait. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

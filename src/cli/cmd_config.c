@@ -1,4 +1,4 @@
-/* Every setting with its value in effect and where that came from; passwords are never shown. */
+/* Prints every setting with its value in effect and the source of that. Passwords are never shown. */
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "engine/engine.h"
 
-/* The backend that this machine would compute on, which decides what is "auto"; name NULL: there is none. */
+/* The backend that this machine would use, which decides what "auto" means; name NULL: none. */
 struct backend_here {
     const char *name;
     struct batch_size batch;
@@ -33,7 +33,7 @@ static const char *quote(const struct setting *setting, const char *text)
     return is_text && text[0] != '\0' ? "\"" : "";
 }
 
-/* What "auto" means here, behind where it came from. */
+/* Prints, after the source, what "auto" means here. */
 static void print_auto(const struct setting *setting, const struct backend_here *here)
 {
     uint32_t number = strcmp(setting->key, "max_batch_tokens") == 0 ? here->batch.tokens : here->batch.rows;

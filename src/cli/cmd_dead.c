@@ -1,4 +1,5 @@
-/* Dead letters: requests that used up their attempts, or were poison. Look at them, submit them again, remove them. */
+/* Dead letters: requests that used up their attempts or crashed workers. Lists them, submits them again, removes
+ * them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,17 +10,17 @@
 #include "cli/session.h"
 #include "work/request.h"
 
-/* What narrows the letters down; NULL and 0 leave it open. */
+/* Which letters are meant; NULL and 0 mean any. */
 struct letter_filter {
     const char *code;       /* as in the reply: poison, internal, … */
     const char *id;         /* of the request: its id, or its name */
-    uint64_t older_than_ms; /* buried at least so long ago … */
-    uint64_t newer_than_ms; /* … or at most */
+    uint64_t older_than_ms; /* dead for at least … */
+    uint64_t newer_than_ms; /* … or at most this long */
 };
 
-/* A dead letter, as long as `visit` runs. */
+/* A dead letter; valid while `visit` runs. */
 struct letter {
-    const char *id;                  /* the dead letter's own; its time is when it was buried */
+    const char *id;                  /* of the dead letter; its time is when the request died */
     const struct resp_value *fields; /* names and values in turn, see resp_field */
     uint64_t age_ms;
 };
@@ -40,7 +41,7 @@ static bool passes(const struct letter *letter, const struct letter_filter *filt
            field_is(letter, "_entry", filter->id);
 }
 
-/* One entry of XRANGE as a letter; false when it has another shape. */
+/* Reads an entry of XRANGE; false when it has another shape. */
 static bool read_letter(const struct session *session, const struct resp_value *entry, struct letter *out)
 {
     if (entry->type != RESP_ARRAY || entry->count != 2 || entry->items[0].bytes == NULL ||
@@ -53,7 +54,7 @@ static bool read_letter(const struct session *session, const struct resp_value *
     return true;
 }
 
-/* The answer is copied, because `visit` asks Redis for other things. */
+/* Copies the answer, because `visit` sends other commands. */
 static enum status read_page(struct session *session, const char *from, const char *to, struct resp_value **out,
                              struct err *err)
 {
@@ -67,8 +68,8 @@ static enum status read_page(struct session *session, const char *from, const ch
     return STATUS_OK;
 }
 
-/* Shows each letter that the filter lets through, the oldest first, up to those buried when this began; `visit` may
- * remove letters. Errors: those of the commands and of `visit`, which ends the walk. */
+/* Visits each letter that the filter lets through, the oldest first; letters that die meanwhile are left out. `visit`
+ * may remove letters. Errors: those of the commands and of `visit`, which ends the walk. */
 static enum status each_letter(struct session *session, const struct letter_filter *filter, void *context,
                                enum status (*visit)(void *context, const struct letter *letter, struct err *err),
                                struct err *err)
@@ -99,7 +100,7 @@ static enum status each_letter(struct session *session, const struct letter_filt
     return STATUS_OK;
 }
 
-/* Shows one letter by its id. Errors: STATUS_NOT_FOUND; else as each_letter. */
+/* Visits one letter by its id. Errors: STATUS_NOT_FOUND; else as each_letter. */
 static enum status one_letter(struct session *session, const char *id, void *context,
                               enum status (*visit)(void *context, const struct letter *letter, struct err *err),
                               struct err *err)
@@ -134,7 +135,7 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* One run of a verb: what it does to a letter, and how many there were. */
+/* One run of a verb, and its counts. */
 struct work {
     struct session *session;
     bool dry_run, json;
@@ -292,7 +293,7 @@ static bool filtered(const struct own *own)
     return own->code != NULL || own->id != NULL || own->older_than != NULL || own->newer_than != NULL;
 }
 
-/* Why these arguments make no sense; NULL when they do. */
+/* Why these arguments make no sense; NULL if they do. */
 static const char *find_problem(const struct invocation *invocation, const struct verb *verb)
 {
     const struct own *own = invocation->own;

@@ -1,4 +1,4 @@
-/* sluice doctor: looks at everything that a queue stands on and prints what it found, a line for each. */
+/* sluice doctor: checks everything that a queue depends on, and prints a line for each finding. */
 #include <cjson/cJSON.h>
 #include <ctype.h>
 #include <event2/event.h>
@@ -24,13 +24,13 @@ enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
 struct doctor {
     struct session session;
     const struct config *config;
-    unsigned role;      /* enum role: whose rights are looked at */
-    const char *user;   /* NULL: who we have logged in as */
+    unsigned role;      /* enum role: whose rights to check */
+    const char *user;   /* NULL: the user that we are logged in as */
     struct buffer info; /* the server's INFO */
     unsigned warned, failed;
 };
 
-/* Prints one finding about `what` and counts it. */
+/* Prints and counts a finding about `what`. */
 PRINTF_LIKE(4, 5)
 static void say(struct doctor *doctor, enum finding finding, const char *what, const char *format, ...)
 {
@@ -138,7 +138,7 @@ static void check_server(struct doctor *doctor)
     check_clock(doctor);
 }
 
-/* A value of CONFIG GET; "" when we may not ask. */
+/* A value of CONFIG GET; "" if we may not ask. */
 static void read_setting(struct doctor *doctor, const char *name, char value[64])
 {
     const struct resp_value *reply;
@@ -149,7 +149,7 @@ static void read_setting(struct doctor *doctor, const char *name, char value[64]
         snprintf(value, 64, "%s", session_text(&reply->items[1]));
 }
 
-/* What a start after a crash does with an append-only file whose end is torn. Source: valkey-io/valkey#4342. */
+/* What Redis does at a start with an append-only file that a crash has torn. Source: valkey-io/valkey#4342. */
 static void check_recovery(struct doctor *doctor)
 {
     char truncates[64];
@@ -187,11 +187,11 @@ static void check_durability(struct doctor *doctor)
         check_recovery(doctor);
 }
 
-/* Rights: each command that the role sends is asked about with ACL DRYRUN, and what is missing is named. */
+/* Rights: asks ACL DRYRUN about each command that the role sends, and names what is missing. */
 
 enum { WORDS_MAX = 16, COMMAND_MAX = 1024 };
 
-/* Writes the command with the queue's keys in it, `stream` for @requests*. */
+/* Writes the command with the queue's keys; `stream` stands for @requests*. */
 static void spell(const struct session *session, const char *command, const char *stream, char out[COMMAND_MAX])
 {
     size_t used = 0;
@@ -210,7 +210,7 @@ static void spell(const struct session *session, const char *command, const char
     out[used] = '\0';
 }
 
-/* What Redis says of the command: STATUS_OK and "" when the user may, STATUS_OK and its words when not. */
+/* Asks whether the user may send the command. STATUS_OK with "" means yes, with a text no. */
 static enum status try_dry(struct doctor *doctor, const char *user, const char *spelled, char answer[256],
                            struct err *err)
 {
@@ -252,7 +252,7 @@ static enum status try_right(struct doctor *doctor, const char *user, const char
     return STATUS_OK;
 }
 
-/* Whether somebody without a login gets in: then nobody's rights matter. */
+/* If somebody without a login gets in, nobody's rights matter. */
 static void check_strangers(struct doctor *doctor)
 {
     struct address bare = doctor->session.address; /* borrowed */
@@ -332,7 +332,7 @@ static void check_rights(struct doctor *doctor)
             doctor->session.queue);
 }
 
-/* The queue: that its keys are what they should be, who works on it, and whether our model is its model. */
+/* The queue: the types of its keys, its workers, and whether our model is its model. */
 
 static const struct {
     const char *suffix, *type;
@@ -392,7 +392,7 @@ static void check_group(struct doctor *doctor)
         say(doctor, FINDING_WARN, "group", "%s has no group sluice; the next worker makes it", key);
 }
 
-/* How many seconds an id is ahead of Redis' clock; 0 where it is not by so much that a worker would do anything. */
+/* How many seconds an id is ahead of Redis' clock; 0 if so little that a worker would not act. */
 static unsigned long long seconds_ahead(const struct doctor *doctor, const struct resp_value *id)
 {
     struct entry_id parsed;
@@ -412,7 +412,7 @@ static const struct resp_value *last_delivered(const struct resp_value *groups)
     return NULL;
 }
 
-/* Says so when the ids of a class have run ahead of the clock, or when it cannot tell: true then. */
+/* Reports ids of a class that are ahead of the clock, or that it cannot tell. Returns whether it reported anything. */
 static bool check_ids_of(struct doctor *doctor, const char *suffix)
 {
     char key[SESSION_KEY];
@@ -468,7 +468,7 @@ static void check_workers(struct doctor *doctor)
         say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
 }
 
-/* Something to look at where `command` on a key answers more than 0. */
+/* Warns if `command` on a key answers more than 0. */
 static void check_none(struct doctor *doctor, const char *what, const char *command, const char *suffix,
                        const char *finding)
 {
@@ -524,9 +524,8 @@ static void check_model(struct doctor *doctor)
     model_close(model);
 }
 
-/* This host: what a worker here would compute on, and the libraries under the program, against the versions in which
- * known holes are closed. Debian closes holes without changing the version that a library tells, so the package
- * database is read where there is one. */
+/* This host: what a worker here would compute on, and whether known holes of the libraries are closed. Debian closes
+ * holes without changing the version that a library reports, so we read the package database if there is one. */
 
 #define PACKAGES "/var/lib/dpkg/status"
 
@@ -589,7 +588,7 @@ static bool find_version(const char *database, const char *package, char version
     return true;
 }
 
-/* Which backend the settings mean here; where "auto" does not mean the GPU, why. */
+/* Which backend the settings mean here; if "auto" does not mean the GPU, why. */
 static void check_backend(struct doctor *doctor)
 {
     const char *setting = doctor->config->backend, *name;
@@ -640,7 +639,7 @@ static const struct setting own_settings[] = {
 };
 /* clang-format on */
 
-/* What cannot be had without Redis ends here; everything else is a finding. */
+/* Connects and reads INFO. Without them the other checks of Redis are skipped. */
 static enum status reach(struct doctor *doctor, const struct invocation *invocation, struct err *err)
 {
     char address[ADDRESS_TEXT];
@@ -654,7 +653,7 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
     return status;
 }
 
-/* What each queue has of its own, under its own settings. */
+/* The checks of each queue, with its own settings. */
 static void check_queues(struct doctor *doctor, struct config *configs, size_t count)
 {
     static void (*const checks[])(struct doctor *) = {check_rights, check_queue, check_model};

@@ -1,5 +1,6 @@
-/* Whether a daemon of this machine lives, as its own event loop shows; no configuration is read and Redis is not asked,
- * so that neither an outage nor another worker has a supervisor end it. Readiness is `workers check`. */
+/* Liveness: whether a daemon of this machine is alive, by its own event loop. It reads no configuration and does not
+ * ask Redis, so neither an outage nor another worker makes a supervisor end the daemon. Readiness is `workers
+ * check`. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "cli/session.h"
 #include "serve/loop.h"
 
-/* One look at several processes: how many turn, and why the last one that does not counts as dead. */
+/* A look at several processes: how many turn, and why the last one that does not is dead. */
 struct look {
     size_t turn;
     struct err why;

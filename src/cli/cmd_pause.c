@@ -1,4 +1,4 @@
-/* Pause and resume a queue: while the key `paused` is there, no worker claims anything; producers go on enqueueing. */
+/* Pauses and resumes a queue. While the key `paused` exists, no worker claims anything; producers can still enqueue. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* What a queue holds its workers to: its model, which the first worker pins, and a precision, if an operator does. */
+/* What all workers of a queue must share: its model, which the first worker pins, and a precision, which an operator
+ * may pin. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ static enum status pin(struct session *session, const char *precision, struct er
     return SESSION_ASK(session, &reply, err, "HSET", key, "precision", precision);
 }
 
-/* Who has joined is not sent away: it would be refused only when it connects again. */
+/* Workers that have joined go on; they would be refused only when they connect again. */
 static enum status name_others(struct session *session, const char *precision, struct err *err)
 {
     struct heartbeats heartbeats;

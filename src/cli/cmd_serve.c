@@ -21,8 +21,8 @@ static int run(struct invocation *invocation)
         return report(invocation, &err);
     }
     status = server_run(&server);
-    /* Stopped with work on its threads: it is lost to us anyway (others reclaim it), and nobody waits for a batch. Nor
-     * for a device that is lost to let go. */
+    /* Threads may still compute a batch that nobody waits for (others reclaim its requests), and closing a lost device
+     * may hang: do not wait for either. */
     if (!server.clean || server.devices_lost > 0)
         _exit(status_exit_code(status));
     server_close(&server);

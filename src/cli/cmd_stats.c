@@ -25,24 +25,24 @@ enum { PRECISIONS_MAX = 8 };
 
 struct counts {
     struct {
-        long long unread, pending, wait_ms; /* wait_ms: -1 when nobody could say */
+        long long unread, pending, wait_ms; /* wait_ms: -1: unknown */
         long long cap;                      /* 0: none */
     } classes[CLASS_COUNT];
     struct {
         char name[32];
         size_t workers;
     } precisions[PRECISIONS_MAX]; /* of the workers that are alive; "" behind the last */
-    char pinned[16];              /* the one that they must have; "": any */
+    char pinned[16];              /* the one that all workers must have; "": any */
     long long later, dead, paused;
-    size_t workers, quiet, tight;        /* alive; of these, quiet; and that hold little, for … */
-    char reason[32];                     /* … this, of one of them */
+    size_t workers, quiet, tight;        /* alive; of these, the quiet ones, and those that hold little, for … */
+    char reason[32];                     /* … this reason, of one of them */
     unsigned long devices, devices_lost; /* of the workers that are alive */
     uint64_t published_ms_ago;
     uint64_t ended[CLASS_COUNT][ENDS], died; /* since … */
-    uint64_t since_ms;                       /* … Redis unix ms; 0: nothing was counted yet */
+    uint64_t since_ms;                       /* … Redis unix ms; 0: nothing counted yet */
 };
 
-/* Pending entries of a stream; 0 when it is not there, or has no group yet. */
+/* Pending entries of a stream; 0 if it does not exist or has no group yet. */
 static enum status count_pending(struct session *session, const char *key, long long *out, struct err *err)
 {
     const struct resp_value *reply;
@@ -73,7 +73,7 @@ static enum status count_classes(struct session *session, struct counts *counts,
     return STATUS_OK;
 }
 
-/* What an operator has set. */
+/* The caps and the precision that an operator has set. */
 static enum status read_limits(struct session *session, struct counts *counts, struct err *err)
 {
     char key[SESSION_KEY];
@@ -108,7 +108,7 @@ static void count_precision(struct counts *counts, const char *name)
     counts->precisions[i].workers++;
 }
 
-/* Totals, as pulses have counted them. */
+/* The totals that lua/pulse has counted. */
 static enum status read_totals(struct session *session, struct counts *counts, struct err *err)
 {
     char key[SESSION_KEY], field[64];
@@ -158,10 +158,10 @@ static enum status count(struct session *session, struct counts *counts, struct 
     heartbeats_free(&heartbeats);
     for (int i = 0; i < CLASS_COUNT; i++) {
         if (counts->workers == 0 || counts->published_ms_ago > HEARTBEAT_FRESH_MS) {
-            counts->classes[i].wait_ms = -1; /* an estimate of a worker that is gone */
+            counts->classes[i].wait_ms = -1; /* an estimate by a worker that is gone */
         } else if (counts->workers > counts->quiet && !counts->paused && counts->classes[i].wait_ms < 0 &&
                    counts->classes[i].unread == 0) {
-            counts->classes[i].wait_ms = 0; /* though they do not know their speed yet */
+            counts->classes[i].wait_ms = 0; /* even if they do not know their speed yet */
         }
     }
     return status;
@@ -306,7 +306,7 @@ static enum status body(struct session *session, const struct invocation *invoca
     return STATUS_OK;
 }
 
-/* Goes on while Redis is away: that is when somebody watches. Ends when nobody reads what it writes (`| head`). */
+/* Goes on while Redis is away: this is when people watch. Ends when its reader is gone (`| head`). */
 static int watch(struct invocation *invocation)
 {
     const struct own *own = invocation->own;

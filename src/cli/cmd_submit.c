@@ -1,4 +1,4 @@
-/* Enqueues texts with XADD, pipelined; with --wait also prints their replies, in the order of the texts. */
+/* Enqueues texts with pipelined XADDs; with --wait it also prints their replies, in the order of the texts. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 /* The command's own options. */
 struct submit_options {
     char *input, *id, *delay, *expires_in, *tenant, *meta, *results;
-    int encoding; /* 0: none is named; else enum encoding + 1 */
+    int encoding; /* 0: none given; else enum encoding + 1 */
     int class;    /* enum request_class */
     int64_t ttl, timeout_s, max_attempts;
     bool wait, inputs, track;
@@ -84,7 +84,7 @@ static void field(struct words *words, const char *name, const char *value)
     word(words, value, strlen(value));
 }
 
-/* Room for the options that become numbers. */
+/* Buffers for the options that become numbers. */
 struct numbers {
     char ttl[24], delay[24], expires_in[24], max_attempts[24], notify[80];
 };
@@ -123,8 +123,8 @@ static void option_fields(const struct submit_options *options, struct words *wo
         field(words, "notify", options->wait ? "1" : numbers->notify);
 }
 
-/* Sends the XADD of one request to `queue`; `name` is `text` or `inputs`. The answer is the entry's id.
- * Errors: as client_send. */
+/* Sends the XADD of one request to `queue`; `name` is `text` or `inputs`. The answer is the entry's id. Errors: as
+ * client_send. */
 static enum status submit_send(const struct submit_options *options, const char *queue, struct client *client,
                                const char *name, const char *value, size_t length, struct err *err)
 {
@@ -170,11 +170,11 @@ struct submission {
     struct client *client;
     char names[PIPELINE][REQUEST_NAME_MAX];
     unsigned sent, failed;
-    struct buffer inputs; /* with --inputs: the array so far */
-    bool looked;          /* whether anybody works: look_for_workers */
+    struct buffer inputs; /* with --inputs: the JSON array so far */
+    bool looked;          /* look_for_workers was called */
 };
 
-/* What names the reply: the producer's id, else the name of the request. */
+/* The id of the reply: the producer's id, else the request's name. */
 static const char *reply_id(const struct submission *submission, const char *name)
 {
     return submission->own->id != NULL ? submission->own->id : name;
@@ -194,7 +194,8 @@ static enum status receive_id(struct submission *submission, char name[REQUEST_N
     return STATUS_OK;
 }
 
-/* Says so when no worker has published anything since the request came, by Redis' clock: they do each second. */
+/* Reports when no worker has published anything since the request came, by Redis' clock; workers publish each
+ * second. */
 static void look_for_workers(struct submission *submission, const char *name)
 {
     enum request_class class;
@@ -207,7 +208,7 @@ static void look_for_workers(struct submission *submission, const char *name)
     const char *const ask[] = {"HGET", key, "published_at"};
     if (client_command(submission->client, 3, ask, NULL, &answer, &err) ||
         !request_name_parse(name, strlen(name), &class, &id)) {
-        return; /* the wait itself says what is wrong with Redis */
+        return; /* the wait itself reports what is wrong with Redis */
     }
     if (!answer->bytes || strtoull(answer->bytes, NULL, 10) < id.ms) {
         fprintf(stderr, "sluice submit: no worker seems to be running on queue %s; waiting on, for up to %lld s\n",
@@ -215,8 +216,8 @@ static void look_for_workers(struct submission *submission, const char *name)
     }
 }
 
-/* Waits for the wake token of a request, which is its name: others at that key are of earlier requests with
- * the same id. */
+/* Waits for the request's wake token, which is its name. Other tokens at that key are of earlier requests with this
+ * id. */
 static enum status wait_token(struct submission *submission, const char *name, bool *came, struct err *err)
 {
     char wake[KEY_MAX], seconds[24];
@@ -244,7 +245,15 @@ static enum status wait_token(struct submission *submission, const char *name, b
     return STATUS_OK;
 }
 
-/* Waits for a request, then prints its reply; without a token only one that is surely its own. */
+/* Whether the reply in an answer to HGETALL is final. */
+static bool reply_is_final(const struct resp_value *reply)
+{
+    const struct resp_value *status = resp_field(reply, "status");
+    return status != NULL &&
+           (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
+}
+
+/* Waits for a request and prints its reply; without a token, only a reply that names this request. */
 static enum status wait_reply(struct submission *submission, const char *name, struct err *err)
 {
     bool told;
@@ -267,7 +276,7 @@ static enum status wait_reply(struct submission *submission, const char *name, s
     return print_reply(stdout, id, reply, err);
 }
 
-/* Takes the ids of everything that was sent, and with --wait the replies. */
+/* Receives the ids of all that was sent, and with --wait the replies. */
 static enum status flush(struct submission *submission, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -342,7 +351,7 @@ static enum status submit(struct submission *submission, const struct invocation
     if (status == STATUS_OK)
         status = submit_inputs(submission, err);
     struct err first = *err;
-    enum status rest = flush(submission, err); /* what was sent before a bad line has an id, too */
+    enum status rest = flush(submission, err); /* requests before a bad line have ids, too */
     if (status != STATUS_OK)
         *err = first;
     return status != STATUS_OK ? status : rest;

@@ -1,4 +1,4 @@
-/* One JSON array of token ids per input line: what the engine would see. */
+/* Prints a JSON array of token ids per input line: what the engine would get. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sysexits.h>
@@ -24,7 +24,7 @@ static const struct setting own_settings[] = {
      .help = "one text per line; - is standard input"},
 };
 
-/* Writes a decimal number backwards from `end` and returns where it begins. */
+/* Writes a decimal number backwards from `end`, and returns its beginning. */
 static char *put_number(char *end, uint32_t value)
 {
     do

@@ -1,4 +1,4 @@
-/* The workers of a queue: who is there, and orders for one of them, which it takes with its next heartbeat. */
+/* The workers of a queue: lists them, and gives them orders, which they take with their next heartbeat. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static bool is_order(const char *verb)
     return false;
 }
 
-/* Of a heartbeat: those that every one has, `state` and numbers; and those that some have. */
+/* The words of a heartbeat: those in every one (`state` and numbers), and those in some. */
 static const char *const words[] = {"state",  "held", "waiting", "computing",    "done",
                                     "errors", "dead", "devices", "devices_lost", "rows_per_s"};
 static const char *const more_words[] = {"precision", "reason"};
@@ -119,8 +119,8 @@ static enum status list(const struct session *session, const struct heartbeats *
     return STATUS_OK;
 }
 
-/* Health of this host's workers, each by its own heartbeat: nothing goes through the queue, so that neither a long
- * backlog nor another host's worker decides. */
+/* The health of this host's workers, each by its own heartbeat: neither a long backlog nor another host's worker
+ * decides. */
 static enum status check(const struct session *session, const struct heartbeats *heartbeats, struct err *err)
 {
     char host[256] = "";

@@ -1,4 +1,4 @@
-/* A command of the command line: in a cmd_*.c, one row in the table of main.c. */
+/* A command of the command line: a cmd_*.c, and a row in the table of main.c. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -10,7 +10,7 @@
 
 struct report;
 
-/* What main hands to a command: everything parsed, checked and merged. */
+/* What main gives a command: everything parsed, checked and merged. */
 struct invocation {
     const struct subcommand *command;
     struct config config;
@@ -20,17 +20,17 @@ struct invocation {
     char *config_path; /* the file that was read, or NULL */
 };
 
-/* A row: what a command is called, what it takes, and what it does. */
+/* A row: a command's name, what it takes, and what it does. */
 struct subcommand {
     const char *name;          /* one word or two */
     unsigned bit;              /* enum command_bit: which settings it takes; 0 for none */
     const char *operands;      /* for --help: "ID", "[TEXT...]"; NULL when it takes none */
     const char *summary;       /* one line, for the list of commands */
     const char *explanation;   /* paragraphs for its --help; may be NULL */
-    const struct setting *own; /* [own_count] options that stand in no file */
+    const struct setting *own; /* [own_count] options of the command line alone */
     size_t own_count, own_size;
     int (*run)(struct invocation *invocation); /* returns the exit code */
-    /* NULL but for `bench ...`, whose run is bench_run. */
+    /* Only for `bench ...`, whose run is bench_run. */
     enum status (*measure)(const struct invocation *invocation, struct report *report, struct err *err);
 };
 
@@ -39,17 +39,17 @@ extern const struct subcommand command_serve, command_submit, command_get, comma
     command_embed, command_similar, command_tokenize, command_doctor, command_config, command_bench_engine,
     command_bench_e2e, command_bench_ab, command_version;
 
-/* Of the developers' program alone (tools/bench). */
+/* Only in the developers' program (tools/bench). */
 extern const struct subcommand command_bench_queue, command_bench_tokenizer, command_bench_peak;
 
 /* Prints "sluice COMMAND: message" and returns the exit code of its status. */
 int report(const struct invocation *invocation, const struct err *err);
 
-/* Prints what a command takes, from its rows. */
+/* Prints the --help of a command, from its rows. */
 void print_help(const struct subcommand *command);
 
-/* Listens for SIGINT and SIGTERM: the first one sets the flag that is returned to its number, the second one ends the
- * process. Thread: before others start. */
+/* Listens for SIGINT and SIGTERM. The first one sets the returned flag to its number; the second one ends the process.
+ * Thread: call it before other threads start. */
 const volatile sig_atomic_t *interrupt_listen(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* sluice: the table of commands, and what is common to all: arguments, configuration, errors, exit codes. */
+/* sluice: the table of commands, and what all of them share: arguments, configuration, errors, exit codes. */
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
@@ -53,7 +53,7 @@ int report(const struct invocation *invocation, const struct err *err)
     return status_exit_code(err->status);
 }
 
-/* A handler has no argument of its own, so the flag is the one variable here that belongs to the whole process. */
+/* A signal handler gets no context, so this flag belongs to the whole process. */
 static volatile sig_atomic_t caught;
 
 static void on_signal(int number)
@@ -63,15 +63,16 @@ static void on_signal(int number)
 
 const volatile sig_atomic_t *interrupt_listen(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* reads are interrupted */
+    struct sigaction action = {.sa_handler = on_signal,
+                               .sa_flags = (int)SA_RESETHAND}; /* no SA_RESTART: signals interrupt reads */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     return &caught;
 }
 
-/* A command's name is one word or two ("bench engine"): finds the one that the words begin with, and says how many of
- * them are its name. */
+/* A command's name is one word or two ("bench engine"). Finds the command, and sets `used` to the number of words in
+ * its name. */
 static const struct subcommand *find_command(int count, char **words, int *used)
 {
     char both[64];
@@ -83,7 +84,7 @@ static const struct subcommand *find_command(int count, char **words, int *used)
     return NULL;
 }
 
-/* Prints the commands of two words that begin with this one. Returns whether there are any. */
+/* Prints the two-word commands that begin with this word. Returns whether there are any. */
 static bool print_group(FILE *to, const char *word)
 {
     bool any = false;
@@ -101,7 +102,7 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-/* A name that is nobody's, or the first word of several: those are listed then. */
+/* The name is unknown, or the first word of two-word commands, which are listed. */
 static int unknown_command(int count, char **words)
 {
     bool help = count > 1 && asks_for_help(words[1]);
@@ -123,9 +124,9 @@ static int unknown_command(int count, char **words)
     return EX_USAGE;
 }
 
-/* Finds the model that comes with Sluice: ../share/sluice/models beside the program's folder when installed, else
- * config/models of the source tree that it was built from. A model that is nowhere is no error yet: the path where it
- * would be installed is returned.
+/* Finds the model that comes with Sluice: ../share/sluice/models beside the program's folder if installed, else
+ * config/models of the source tree. If there is none, returns the path where it would be installed: that is no error
+ * yet.
  * Owns: the caller frees `*out` with free(). Errors: STATUS_NO_MEMORY. */
 static enum status default_model(char **out, struct err *err)
 {
@@ -144,7 +145,7 @@ static enum status default_model(char **out, struct err *err)
     return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for the path of the model");
 }
 
-/* File and environment; flags are in already and win by their rank. */
+/* Reads file and environment. Flags are set already, and outrank both. */
 static enum status load_config(struct invocation *invocation, const char *path, struct err *err)
 {
     if (path == NULL) {
@@ -207,7 +208,7 @@ static int run(struct invocation *invocation, int argc, char **argv)
     return invocation->command->run(invocation);
 }
 
-/* Output that nobody could write is a failure, too; that its reader has gone (`| head`) needs no words. */
+/* Failing to write standard output is an error, too. If the reader is gone (`| head`), no message is due. */
 static int check_output(const struct invocation *invocation, int code)
 {
     bool now = fflush(stdout) != 0;
@@ -217,7 +218,7 @@ static int check_output(const struct invocation *invocation, int code)
     struct err err;
     if (now) {
         (void)err_set_errno(&err, "cannot write to standard output");
-    } else { /* an earlier write failed: errno is of something else by now */
+    } else { /* an earlier write failed, so errno means something else by now */
         (void)err_set(&err, STATUS_IO, "cannot write to standard output");
     }
     struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};

@@ -13,8 +13,7 @@
 #include "model/model.h"
 #include "work/reply.h"
 
-/* Length of the printable UTF-8 sequence at the front, 0 when there is none. C1 controls (C2 80..9F) are not printable.
- */
+/* The length of the printable UTF-8 sequence at the front, 0 if none. C1 controls (C2 80..9F) are not printable. */
 static size_t printable(const char *bytes, size_t length)
 {
     unsigned char first = (unsigned char)bytes[0];
@@ -126,7 +125,7 @@ static void decode_halves(const struct resp_value *value, struct buffer *floats)
     floats->length += halves.elements * sizeof(float);
 }
 
-/* False when a letter is not of the alphabet, or the padding is wrong. */
+/* False for a letter outside the alphabet or wrong padding. */
 static bool decode_base64(const struct resp_value *value, struct buffer *floats)
 {
     static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -154,14 +153,18 @@ static bool is_json_array(const struct resp_value *value)
     return value->bytes[0] == '[' && strspn(value->bytes, "[]0123456789+-.eE, ") == value->length;
 }
 
-/* Floats of one text in a reply to several; 0 in a reply to one. */
+/* Floats per text in a reply to several texts; 0 in a reply to one. */
 static size_t floats_per_text(const struct resp_value *reply)
 {
     const struct resp_value *count = resp_field(reply, "count"), *dim = resp_field(reply, "dim");
     return count == NULL || dim == NULL || dim->bytes == NULL ? 0 : strtoul(dim->bytes, NULL, 10);
 }
 
-enum status print_embedding(FILE *to, const struct resp_value *reply, const struct resp_value *value, struct err *err)
+/* Prints the embedding of a reply, whatever its encoding, as a JSON array of numbers; of a reply to several texts (one
+ * with a `count`), as an array of arrays. Errors: STATUS_BAD_INPUT if it is not what the reply's `encoding` and `dim`
+ * say; STATUS_NO_MEMORY. */
+static enum status print_embedding(FILE *to, const struct resp_value *reply, const struct resp_value *value,
+                                   struct err *err)
 {
     const struct resp_value *named = resp_field(reply, "encoding");
     const char *encoding = named == NULL || named->bytes == NULL ? "json" : named->bytes;
@@ -190,13 +193,6 @@ enum status print_embedding(FILE *to, const struct resp_value *reply, const stru
     return status;
 }
 
-bool reply_is_final(const struct resp_value *reply)
-{
-    const struct resp_value *status = resp_field(reply, "status");
-    return status != NULL &&
-           (resp_equals(status, "done") || resp_equals(status, "error") || resp_equals(status, "cancelled"));
-}
-
 static bool is_number(const struct resp_value *value)
 {
     static const char *const counts[] = {"dim",      "tokens", "queued_ms", "compute_ms", "done_at",       "truncated",
@@ -207,7 +203,7 @@ static bool is_number(const struct resp_value *value)
     return false;
 }
 
-/* Whether it may stand unquoted: digits with at most one point between them. */
+/* Whether it can be printed unquoted: digits with at most one point between them. */
 static bool is_plain_number(const struct resp_value *value)
 {
     size_t points = 0;
