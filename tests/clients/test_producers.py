@@ -29,6 +29,15 @@ except EmbeddingError as error:
     print(json.dumps([error.code, str(error), error.retryable]))
 print(json.dumps([list(each) for each in embed_many(["hello", "world"], seconds=60)]))
 print(json.dumps(sorted((number, list(vector)) for number, vector in embed_each(["hello", "world"], seconds=60))))
+for id in ("1795252518106-0", "gr\u00f6\u00dfe 42", 42):
+    try:
+        print(json.dumps(len(embed("hello", seconds=60, id=id))))
+    except EmbeddingError as error:
+        print(json.dumps(error.code))
+try:
+    embed("hello", seconds=60, encoding="f16")
+except ValueError as error:
+    print(json.dumps(str(error)[-24:]))
 print(json.dumps([list(embed_once("hello")) == list(embed_once("hello")), connection.xlen(QUEUE + "requests")]))
 QUEUE = "sluice:{nobody}:"
 begin = time.monotonic()
@@ -42,6 +51,8 @@ ASYNCIO_CHECK = """
 import json
 async def main():
     print(json.dumps(list(await embed("hello world", seconds=60))))
+    many = await asyncio.gather(*(embed(f"hello {number}", seconds=60) for number in range(150)))
+    print(json.dumps([len({vector.tobytes() for vector in many}), len(many[0])]))
     try:
         await embed("", seconds=60)
     except RuntimeError as error:
@@ -64,6 +75,8 @@ NODE_CHECK = """
   await embedder.embed("hello", { seconds: 60, dims: "none" }).catch((error) =>
     console.log(JSON.stringify([error.code, error.message, error.retryable])));
   await embedder.redis.set("still", "answers");
+  for (const id of ["1795252518106-0", "gr\u00f6\u00dfe 42", 42])
+    console.log(JSON.stringify(await embedder.embed("hello world", { seconds: 60, id }).then((found) => found.length, (error) => error.code)));
   const app = { get: (path, handler) => (app.handler = handler) };
   HANDLER
   const response = { code: 200, status(code) { this.code = code; return this; }, json(body) { this.body = body; } };
@@ -111,16 +124,17 @@ class Producers(SluiceCase):
         self.assertIn("dims", said[1][1])
         self.assertEqual(said[2], [self.floats("hello"), self.floats("world")])
         self.assertEqual(said[3], [[0, self.floats("hello")], [1, self.floats("world")]])
-        self.assertEqual(said[4], [True, 0])
-        self.assertEqual(said[5], ["no reply to", True, 1])  # the request waits for a worker
+        self.assertEqual(said[4:7], ["bad_id", "bad_id", len(self.floats("hello"))])  # the first two are answered under the name
+        self.assertEqual(said[7], "is not in f32 but in f16")
+        self.assertEqual(said[8], [True, 0])
+        self.assertEqual(said[9], ["no reply to", True, 1])  # the request waits for a worker
 
         said = self.run_code("asynchronous.py", self.asynchronous() + ASYNCIO_CHECK, ["/usr/bin/python3"], environment)
-        self.assertEqual(said, [self.floats("hello world"), said[1], "no reply to"])
-        self.assertIn("text", said[1])
+        self.assertEqual(said, [self.floats("hello world"), [150, len(self.floats("hello"))], said[2], "no reply to"])
+        self.assertIn("text", said[2])
 
     def asynchronous(self):
-        return put_in(only_block(RECIPES, "import redis.asyncio"), "redis.asyncio.Redis()",
-                      f"redis.asyncio.Redis(unix_socket_path={self.server.socket!r})")
+        return put_in(only_block(RECIPES, "import redis.asyncio"), "redis://127.0.0.1:6379", f"unix://{self.server.socket}")
 
     def installed(self, folder, requirements):
         """Where a Python environment has its packages."""
@@ -174,7 +188,8 @@ print(json.dumps([answer.status, answer.body["code"]]))
         for one, other in zip(said[0][1], self.floats("hello world")):
             self.assertAlmostEqual(one, other, places=6)
         self.assertEqual((said[1][0], said[1][2]), ("bad_request", False))
-        self.assertEqual(said[2:], [[200, True], [422, "bad_request"], "no reply to"])
+        self.assertEqual(said[2:5], ["bad_id", "bad_id", len(said[0][1])])
+        self.assertEqual(said[5:], [[200, True], [422, "bad_request"], "no reply to"])
 
     def test_readme(self):
         python = put_in(only_block(README, "import array, redis"), "redis.Redis()", f"redis.Redis(unix_socket_path={self.server.socket!r})")
