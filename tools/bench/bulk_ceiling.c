@@ -65,7 +65,7 @@ static void tokenize(const struct model *model, char *bytes, size_t length)
     qsort(texts, text_count, sizeof *texts, longer_first);
 }
 
-/* The next rows of the sorted texts; 0 at the end. */
+/* Takes the next rows of the sorted texts; 0 at the end. */
 static uint32_t take_batch(const struct text **first)
 {
     uint32_t rows = 0, tokens = 0;

@@ -1,6 +1,6 @@
 /* `bench peak`: the engine's batches beside what oneDNN reaches on bare products of the model's shapes, called as its
- * manual says. The yardstick is written against oneDNN directly and not through src/engine, so that a weakness there
- * cannot lower it. Rounds of both alternate, and the best of each counts: whatever else the machine does hits both. */
+ * manual says. The yardstick uses oneDNN directly and not through src/engine, so a weakness there cannot lower it.
+ * Rounds of both alternate, and the best of each counts, because other work on the machine hits both. */
 #include <dnnl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct peak {
     enum precision precision;
 };
 
-/* A product: its primitive and what it reads and writes. */
+/* A product: its primitive and its operands. */
 struct product {
     dnnl_primitive_t primitive;
     void *buffers[OPERANDS];
@@ -69,7 +69,7 @@ static enum status check(dnnl_status_t status, struct err *err)
 
 #define CHECK(call) TRY(check(call, err))
 
-/* Memory for one operand, filled with small numbers: bf16 and f32 read it as such, and for bytes any will do. */
+/* Memory for an operand, filled with values that are small as bf16 and f32; for bytes any will do. */
 static enum status bind(struct state *state, struct product *product, int at, int argument,
                         const dnnl_memory_desc_t *shape, bool is_f32, struct err *err)
 {
@@ -186,7 +186,7 @@ static void end(void *of)
 
 struct bench_peak_options {
     char *tokens;         /* lengths of the texts: "16,128" */
-    int64_t batch_tokens; /* of each batch, as near as whole texts come */
+    int64_t batch_tokens; /* per batch, rounded to whole texts */
     int64_t round_ms, rounds;
     char *json;
 };

@@ -1,16 +1,16 @@
 /* `bench queue`: the loop without the model, beside what the same Redis can do. The null engine answers at once, so
- * that only the loop is left: XREADGROUP, tokenise, window, reply, settle. In turn with it, the bare client of
- * ceiling.h issues the same commands.
+ * only the loop is left: XREADGROUP, tokenise, window, reply, settle. In turn with it, a bare client issues the same
+ * commands.
  *
- * Each measurement has a Redis, or at least a queue, of its own: what one has written the next must not pay for. Both
- * kinds find the same: a group, all requests, none delivered, and a Redis that has memory for their replies. While a
- * stream is kept full they also meet the same producer: the script of filling_write, sent by us for a daemon and by the
- * bare client itself for each read.
+ * Each measurement has its own Redis, or at least its own queue, so that it does not pay for what another one wrote.
+ * Both kinds find the same state: a group, all requests, none delivered, and a Redis that has memory for their replies.
+ * While a stream is kept full, both have the same producer: the script of filling_write, sent by us for a daemon, and
+ * by the bare client itself for each read.
  *
- * Memory, because in a Redis that has been at work replies take the place of others that were fetched or have expired,
- * while one that was just started asks the kernel for every page. That has its price, and not the same one each time:
- * in a virtual machine a page took 1.4 us that another process had a moment ago, and 11 us once the host had it back.
- */
+ * Why memory: in a Redis that has worked for a while, replies reuse the memory of others that were fetched or have
+ * expired; a new one asks the kernel for every page. The price of that varies: in a virtual machine a page took 1.4 us
+ * if another process had just used it, and 11 us once the host had it back. */
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +19,387 @@
 
 #include "base/clock.h"
 #include "bench/report.h"
-#include "ceiling.h"
+#include "bench/stage.h"
 #include "cli/cmd_bench.h"
+#include "io/connection.h"
+#include "io/dial.h"
+#include "io/resp.h"
+#include "io/scripts.h"
 #include "serve/config.h"
+
+/* The bare client: a pipelined client that reads entries with XREADGROUP and settles them with lua/settle.lua, with
+ * replies formatted beforehand. It computes nothing and recovers from nothing, so its rate is the ceiling for the
+ * daemon's loop. */
+
+/* What was put into the queue of a stage so far. A script makes up the texts in Redis, thousands with one command. */
+struct filling {
+    struct stage *stage;
+    const char *encoding; /* that the requests ask for */
+    uint64_t count;
+};
+
+/* What the bare client does. */
+struct ceiling_run {
+    const struct stage *stage;
+    struct filling *filling; /* adds as many requests as are read; NULL: the stream has all of them already */
+    size_t wanted;           /* how many to settle */
+    uint32_t dim;            /* floats of a reply ... */
+    const char *encoding;    /* ... in "f32" or "json" */
+};
+
+/* Two reads are always in flight, and each is followed by the settles of what it brings and by the next read, so Redis
+ * always has work. Commands: R1 R2 S1 R3 S2 R4 ...
+ *
+ * The daemon's habits are copied here, not called: large replies go ahead of the script (io/queue_settle.c), and a
+ * settle call has limits on entries and bytes (work/worker_internal.h). Calling them would let a weakness there lower
+ * the ceiling. */
+
+enum {
+    READ_COUNT = 512,
+    STAGE_BYTES = 2048,    /* replies of this size and more go ahead of the script */
+    CALL_ENTRIES = 64,     /* entries of one settle ... */
+    CALL_BYTES = 32 << 10, /* ... or bytes of replies */
+    REPLY_STRINGS = 12,    /* field, value, ... */
+    TIMEOUT_MS = 60000,
+};
+
+/* --- requests --- */
+
+enum { AT_ONCE = 10000, WORDS = 7, NUMBER = 24 };
+
+static const char filling_script[] =
+    "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'text', "
+    "'the quick brown fox jumps over the lazy dog, number ' .. (ARGV[2] + i), 'encoding', ARGV[3]) end";
+
+/* A command's words, and the memory of those made for it. */
+struct words {
+    const char *items[WORDS];
+    char key[STAGE_KEY], count[NUMBER], from[NUMBER];
+};
+
+static void make_filling(struct filling *filling, uint64_t count, struct words *words)
+{
+    snprintf(words->count, NUMBER, "%llu", (unsigned long long)count);
+    snprintf(words->from, NUMBER, "%llu", (unsigned long long)filling->count);
+    const char *all[WORDS] = {
+        "EVAL",      filling_script,   "1", stage_key(filling->stage, "requests", words->key), words->count,
+        words->from, filling->encoding};
+    for (size_t i = 0; i < WORDS; i++)
+        words->items[i] = all[i];
+    filling->count += count;
+}
+
+/* Adds requests and waits for the answers. Errors: those of client_command; STATUS_TIMEOUT (interrupted). */
+static enum status filling_add(struct filling *filling, uint64_t count, struct err *err)
+{
+    struct words words;
+    const struct resp_value *reply;
+    while (count > 0) {
+        uint64_t now = count < AT_ONCE ? count : AT_ONCE;
+        TRY(stage_check(filling->stage, err));
+        make_filling(filling, now, &words);
+        TRY(client_command(filling->stage->client, WORDS, words.items, NULL, &reply, err));
+        count -= now;
+    }
+    return STATUS_OK;
+}
+
+/* Writes the command that adds requests. */
+static void filling_write(struct filling *filling, uint64_t count, struct command *command)
+{
+    struct words words;
+    make_filling(filling, count, &words);
+    command_list(command, WORDS, words.items, NULL);
+}
+
+/* --- the bare client --- */
+
+struct ceiling {
+    const struct ceiling_run *run;
+    struct event_base *base;
+    struct resolver *resolver;
+    struct connection *connection;
+    struct scripts scripts;
+    struct command command; /* kept, to reuse its memory */
+    char dim[16];
+    struct buffer embedding;
+    bool staged;
+    size_t per_call;
+    size_t read, settled;
+    unsigned out; /* answers to come */
+    uint64_t begin_ns, end_ns;
+    struct err err; /* what went wrong, or STATUS_OK */
+};
+
+static void fail(struct ceiling *ceiling, const struct err *err)
+{
+    if (ceiling->err.status == STATUS_OK)
+        ceiling->err = *err;
+    event_base_loopbreak(ceiling->base);
+}
+
+static void fail_with(struct ceiling *ceiling, const char *message)
+{
+    struct err err;
+    (void)err_set(&err, STATUS_INTERNAL, "%s", message);
+    fail(ceiling, &err);
+}
+
+static void make_embedding(struct ceiling *ceiling)
+{
+    snprintf(ceiling->dim, sizeof ceiling->dim, "%u", ceiling->run->dim);
+    bool json = strcmp(ceiling->run->encoding, "json") == 0;
+    for (uint32_t i = 0; i < ceiling->run->dim; i++)
+        if (json)
+            buffer_format(&ceiling->embedding, "%c0.0%08u", i == 0 ? '[' : ',', 11037041u + i * 12347u % 80000000u);
+        else
+            buffer_append(&ceiling->embedding, "\x3d\x3d\x3d\x3d", 4);
+    buffer_string(&ceiling->embedding, json ? "]" : "");
+    ceiling->staged = ceiling->embedding.length >= STAGE_BYTES;
+    ceiling->per_call = CALL_BYTES / ceiling->embedding.length;
+    if (ceiling->per_call > CALL_ENTRIES)
+        ceiling->per_call = CALL_ENTRIES;
+    if (ceiling->per_call == 0)
+        ceiling->per_call = 1;
+}
+
+/* Sends the command that was built; `reply` NULL: ignore the answer. */
+static void send_command(struct ceiling *ceiling, connection_reply_fn *reply)
+{
+    const char *bytes;
+    size_t length;
+    struct err err;
+    enum status status = command_finish(&ceiling->command, &bytes, &length, &err);
+    if (status == STATUS_OK)
+        status = connection_send(ceiling->connection, bytes, length, TIMEOUT_MS, reply, ceiling, &err);
+    if (status != STATUS_OK)
+        fail(ceiling, &err);
+    else
+        ceiling->out += reply != NULL;
+    command_free(&ceiling->command);
+}
+
+static void send_text(struct ceiling *ceiling, const char *word)
+{
+    command_text(&ceiling->command, word);
+    send_command(ceiling, NULL);
+}
+
+static void add_key(struct ceiling *ceiling, const char *kind, const char *entry)
+{
+    char suffix[STAGE_KEY], key[STAGE_KEY];
+    snprintf(suffix, sizeof suffix, "%s%s", kind, entry);
+    command_text(&ceiling->command, stage_key(ceiling->run->stage, suffix, key));
+}
+
+/* Appends the reply's fields, for a settle call or for staging. */
+static void add_fields(struct ceiling *ceiling, const char *id)
+{
+    const char *before[] = {"id", id, "dim", ceiling->dim, "encoding", ceiling->run->encoding, "embedding"};
+    const char *behind[] = {"tokens", "18", "compute_ms", "1.234"};
+    command_list(&ceiling->command, sizeof before / sizeof before[0], before, NULL);
+    command_bytes(&ceiling->command, ceiling->embedding.data, ceiling->embedding.length);
+    command_list(&ceiling->command, sizeof behind / sizeof behind[0], behind, NULL);
+}
+
+static void send_stages(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
+{
+    send_text(ceiling, "MULTI");
+    for (size_t i = 0; i < count; i++) {
+        const char *id = entries[i].items[0].bytes;
+        command_text(&ceiling->command, "HSET");
+        add_key(ceiling, "stage:bench:", id);
+        add_fields(ceiling, id);
+        send_command(ceiling, NULL);
+        command_text(&ceiling->command, "PEXPIRE");
+        add_key(ceiling, "stage:bench:", id);
+        command_text(&ceiling->command, "3600000");
+        send_command(ceiling, NULL);
+    }
+    send_text(ceiling, "EXEC");
+}
+
+/* Handles an answer; false on an error. */
+static bool take_answer(struct ceiling *ceiling, const struct resp_value *reply, const struct err *err)
+{
+    ceiling->out--;
+    if (reply != NULL && resp_check(reply, &ceiling->err) == STATUS_OK)
+        return true;
+    fail(ceiling, reply == NULL ? err : &ceiling->err);
+    return false;
+}
+
+static void end_if_over(struct ceiling *ceiling)
+{
+    if (ceiling->out == 0)
+        event_base_loopbreak(ceiling->base);
+}
+
+static void on_settled(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct ceiling *ceiling = context;
+    if (!take_answer(ceiling, reply, err))
+        return;
+    for (size_t i = 0; i + 2 < reply->count; i++) {
+        if (reply->items[i].integer != 1)
+            fail_with(ceiling, "settle did not take an entry of the bare client");
+        ceiling->settled++;
+    }
+    if (ceiling->settled >= ceiling->run->wanted)
+        ceiling->end_ns = clock_now_ns();
+    end_if_over(ceiling);
+}
+
+static void send_settle(struct ceiling *ceiling, const struct resp_value *entries, size_t count)
+{
+    static const char *const common[] = {"bench", "null", "0000000000000000"};
+    static const char *const shared[] = {"trouble", "dead"};
+    struct command *command = &ceiling->command;
+    if (ceiling->staged)
+        send_stages(ceiling, entries, count);
+    script_begin(&ceiling->scripts, SCRIPT_SETTLE, 3 + count * (ceiling->staged ? 2 : 1), command);
+    add_key(ceiling, "requests", "");
+    for (size_t i = 0; i < 2; i++)
+        add_key(ceiling, shared[i], "");
+    for (size_t i = 0; i < count; i++)
+        add_key(ceiling, "reply:", entries[i].items[0].bytes);
+    for (size_t i = 0; i < count && ceiling->staged; i++)
+        add_key(ceiling, "stage:bench:", entries[i].items[0].bytes);
+    command_list(command, 3, common, NULL);
+    command_number(command, count);
+    for (size_t i = 0; i < count; i++) {
+        const char *id = entries[i].items[0].bytes;
+        const char *words[] = {id, "done", id, "3600000", "0", "0", "1700000000000", "1"};
+        command_list(command, sizeof words / sizeof words[0], words, NULL);
+        command_number(command, ceiling->staged ? 0 : REPLY_STRINGS);
+        if (!ceiling->staged)
+            add_fields(ceiling, id);
+    }
+    send_command(ceiling, on_settled);
+}
+
+static void on_read(void *context, const struct resp_value *reply, const struct err *err);
+
+static void send_read(struct ceiling *ceiling)
+{
+    static const char *const words[] = {"XREADGROUP", "GROUP", "sluice", "bench", "COUNT"};
+    command_list(&ceiling->command, sizeof words / sizeof words[0], words, NULL);
+    command_number(&ceiling->command, READ_COUNT);
+    command_text(&ceiling->command, "STREAMS");
+    add_key(ceiling, "requests", "");
+    command_text(&ceiling->command, ">");
+    send_command(ceiling, on_read);
+}
+
+static void on_filled(void *context, const struct resp_value *reply, const struct err *err)
+{
+    if (take_answer(context, reply, err))
+        end_if_over(context);
+}
+
+/* Adds as many requests as were read. */
+static void send_filling(struct ceiling *ceiling, size_t count)
+{
+    filling_write(ceiling->run->filling, count, &ceiling->command);
+    send_command(ceiling, on_filled);
+}
+
+static void on_read(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct ceiling *ceiling = context;
+    if (!take_answer(ceiling, reply, err))
+        return;
+    const struct resp_value *entries = reply->type == RESP_ARRAY ? &reply->items[0].items[1] : NULL;
+    size_t count = entries == NULL ? 0 : entries->count;
+    for (size_t at = 0; at < count; at += ceiling->per_call)
+        send_settle(ceiling, entries->items + at, count - at < ceiling->per_call ? count - at : ceiling->per_call);
+    ceiling->read += count;
+    if (ceiling->run->filling != NULL && count > 0)
+        send_filling(ceiling, count);
+    else if (ceiling->run->filling == NULL && count == 0 && ceiling->read < ceiling->run->wanted)
+        fail_with(ceiling, "the stream ran empty before all requests were read");
+    if (ceiling->read < ceiling->run->wanted)
+        send_read(ceiling);
+    end_if_over(ceiling);
+}
+
+static void on_loaded(void *context, const struct err *err)
+{
+    struct ceiling *ceiling = context;
+    if (err != NULL) {
+        fail(ceiling, err);
+        return;
+    }
+    ceiling->begin_ns = clock_now_ns();
+    send_read(ceiling);
+    send_read(ceiling);
+}
+
+static void on_up(void *context)
+{
+    struct ceiling *ceiling = context;
+    struct err err;
+    ceiling->scripts.connection = ceiling->connection;
+    if (scripts_load(&ceiling->scripts, &err) != STATUS_OK)
+        fail(ceiling, &err);
+}
+
+static void on_down(void *context, const struct err *err)
+{
+    fail(context, err);
+}
+
+static enum status settle_all(struct ceiling *ceiling, struct err *err)
+{
+    enum { REPLY_BYTES = 64 << 20 };
+    struct connection_options options = {.address = &ceiling->run->stage->address,
+                                         .name = "sluice-bench",
+                                         .connect_timeout_ms = TIMEOUT_MS,
+                                         .max_reply_bytes = REPLY_BYTES,
+                                         .context = ceiling,
+                                         .on_up = on_up,
+                                         .on_down = on_down};
+    ceiling->base = event_base_new();
+    if (ceiling->base == NULL || !buffer_ok(&ceiling->embedding))
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a bare client");
+    TRY(resolver_open(ceiling->base, &ceiling->resolver, err));
+    options.base = ceiling->base;
+    options.resolver = ceiling->resolver;
+    TRY(connection_open(&options, &ceiling->connection, err));
+    while (ceiling->err.status == STATUS_OK && (ceiling->end_ns == 0 || ceiling->out > 0) &&
+           *ceiling->run->stage->stop == 0)
+        event_base_loop(ceiling->base, EVLOOP_ONCE);
+    TRY(stage_check(ceiling->run->stage, err));
+    return ceiling->err.status == STATUS_OK ? STATUS_OK : err_set(err, ceiling->err.status, "%s", ceiling->err.message);
+}
+
+/* Reads and settles. `settled`: how many, up to a read more than wanted; `took_ns`: how long it took.
+ * Errors: those of connection_open and connection_command; STATUS_UNSUPPORTED (several Redis servers, or sentinels);
+ * STATUS_INTERNAL (an entry was not settled). */
+static enum status ceiling_run(const struct ceiling_run *run, uint64_t *settled, uint64_t *took_ns, struct err *err)
+{
+    struct ceiling ceiling = {.run = run};
+    if (address_is_plural(&run->stage->address))
+        return err_set(err, STATUS_UNSUPPORTED, "the bare client needs the address of one Redis");
+    ceiling.scripts.context = &ceiling;
+    ceiling.scripts.on_loaded = on_loaded;
+    make_embedding(&ceiling);
+    enum status status = settle_all(&ceiling, err);
+    *settled = ceiling.settled;
+    *took_ns = ceiling.end_ns - ceiling.begin_ns;
+    connection_close(ceiling.connection);
+    if (ceiling.resolver != NULL)
+        resolver_close(ceiling.resolver);
+    if (ceiling.base != NULL)
+        event_base_free(ceiling.base);
+    command_free(&ceiling.command);
+    buffer_free(&ceiling.embedding);
+    return status;
+}
 
 enum { SILENCE_MS = 60000 };
 
-/* Who settles: a daemon with the null engine, or the bare client of ceiling.h. */
+/* Who settles: a daemon with the null engine, or the bare client. */
 enum queue_kind { QUEUE_DAEMON, QUEUE_BARE, QUEUE_KINDS };
 
 /* What is measured. */
@@ -35,18 +409,18 @@ struct queue_run {
     bool appendonly;
     const char *encoding;
     uint32_t dim;
-    uint64_t requests; /* that are settled */
-    uint64_t depth;    /* that wait all the time, because as many are added as are settled; 0: the stream runs dry */
+    uint64_t requests; /* requests to settle */
+    uint64_t depth;    /* requests that always wait, because new ones replace those settled; 0: the stream runs dry */
 };
 
-/* Requests in a second, and what each cost Redis' main thread. Units: us, in Redis itself and in the kernel. */
+/* Requests per second, and the time of Redis' main thread per request, in user mode and in the kernel. Units: us. */
 struct queue_figures {
     double per_s, user_us, system_us;
 };
 
 /* --- one measurement --- */
 
-/* One measurement's Redis, and its daemon while there is one. */
+/* The Redis of a measurement, and its daemon if there is one. */
 struct round {
     const struct queue_run *run;
     struct stage stage;
@@ -55,7 +429,7 @@ struct round {
     uint64_t earlier; /* requests that were settled before the measurement */
 };
 
-/* Where a measurement begins or ends. */
+/* The counters at the beginning or end of a measurement. */
 struct moment {
     uint64_t settled, ns;
     double user_s, system_s; /* of Redis' main thread, since its start */
@@ -85,8 +459,8 @@ static void compare(const struct moment *begin, const struct moment *end, struct
     out->system_us = (end->system_s - begin->system_s) * 1e6 / requests;
 }
 
-/* As many replies as the measurement will bring are written and deleted; the stream is as full as before. Not with an
- * append-only file: the measurement would pay for writing all of that back to the disk. */
+/* Writes and deletes as many replies as the measurement will bring; the stream stays as full. Not with an append-only
+ * file: the measurement would pay for writing that to the disk. */
 static enum status let_replies_pass(struct round *round, struct err *err)
 {
     const struct queue_run *run = round->run;
@@ -107,7 +481,7 @@ static enum status prepare(struct round *round, struct err *err)
     const struct queue_run *run = round->run;
     char key[STAGE_KEY];
     const struct resp_value *reply;
-    sync(); /* what earlier rounds have left to the disk */
+    sync(); /* lets the disk finish earlier rounds */
     TRY(stage_open(&round->stage, run->config, run->appendonly, run->stop, err));
     TRY(STAGE_ASK(&round->stage, &reply, err, "XGROUP", "CREATE", stage_key(&round->stage, "requests", key), "sluice",
                   "0", "MKSTREAM"));
@@ -127,7 +501,7 @@ static enum status waiting(struct round *round, uint64_t *count, struct err *err
     return STATUS_OK;
 }
 
-/* Waits until so many were settled in all, and keeps the stream full meanwhile if it is to be. */
+/* Waits until `count` requests were settled in all, and meanwhile keeps the stream full if that is wanted. */
 static enum status await(struct round *round, uint64_t settled, struct moment *now, struct err *err)
 {
     static const struct timespec pause = {0, 2 * NS_PER_MS};
@@ -149,7 +523,7 @@ static enum status await(struct round *round, uint64_t settled, struct moment *n
     }
 }
 
-/* The start of the process is not part of the loop, nor is its end. */
+/* Startup and shutdown of the process are not measured. */
 static enum status measure_daemon(struct round *round, struct queue_figures *out, struct err *err)
 {
     static const char *const flags[] = {"--backend", "null", NULL};
@@ -160,7 +534,7 @@ static enum status measure_daemon(struct round *round, struct queue_figures *out
     TRY(stage_daemon(&round->stage, flags, &round->daemon, err));
     TRY(await(round, count / 10, &begin, err));
     TRY(await(round, count - count / 10, &end, err));
-    compare(begin.settled == end.settled ? &start : &begin, &end, out); /* all may be over between two looks */
+    compare(begin.settled == end.settled ? &start : &begin, &end, out); /* all may end between two looks */
     if (round->run->depth > 0)
         return STATUS_OK;
     TRY(await(round, count, &all, err));
@@ -185,7 +559,7 @@ static enum status measure_bare(struct round *round, struct queue_figures *out, 
     return STATUS_OK;
 }
 
-/* Of a stream that stays full it is the middle eight tenths of the requests, with both kinds. */
+/* If the stream stays full, both kinds measure the middle eight tenths of the requests. */
 static enum status queue_run(const struct queue_run *run, enum queue_kind kind, struct queue_figures *out,
                              struct err *err)
 {
@@ -204,7 +578,7 @@ static enum status queue_run(const struct queue_run *run, enum queue_kind kind, 
 struct bench_queue_options {
     char *encodings; /* "f32,json" */
     int64_t requests, rounds;
-    char *depths; /* entries that wait meanwhile: "1000,100000"; NULL: that is not measured */
+    char *depths; /* entries that wait meanwhile: "1000,100000"; NULL: not measured */
     bool appendonly;
     char *json;
 };
@@ -220,7 +594,7 @@ struct bench {
     struct numbers encodings, depths;
 };
 
-/* What both kinds came to in all rounds with one encoding or depth. */
+/* The results of both kinds in all rounds with one encoding or depth. */
 struct tally {
     struct sample per_s[QUEUE_KINDS], user_us[QUEUE_KINDS], system_us[QUEUE_KINDS], share;
 };
@@ -240,7 +614,7 @@ static struct cell median(struct sample *sample)
     return (struct cell){NULL, sample_quantile(sample, 0.5)};
 }
 
-/* Both kinds, the daemon first in every other round. */
+/* Measures both kinds, the daemon first in every other round. */
 static enum status measure(const struct bench *bench, const char *encoding, int64_t depth, int64_t round,
                            struct tally *tally, struct err *err)
 {
@@ -311,8 +685,8 @@ static void show_depth(struct bench *bench, int64_t depth, struct tally *tally, 
     report_row(bench->report, row);
 }
 
-/* The loop while so many entries wait all the time. Each round goes through all depths, so that whatever else the
- * machine does meets them all. */
+/* Measures the loop while this many entries always wait. Each round goes through all depths, so that other work on the
+ * machine hits all of them. */
 static enum status measure_depths(struct bench *bench, struct err *err)
 {
     size_t count = bench->depths.count;

@@ -13,15 +13,15 @@
 enum { MADE_TEXTS = 2000 };
 
 struct bench_tokenizer_options {
-    char *input;             /* a file with a text on each line; NULL: made-up ones */
+    char *input;             /* a file with a text per line; NULL: made-up texts */
     int64_t short_tokens;    /* of the one short text */
     int64_t document_bytes;  /* of the long text … */
-    int64_t document_tokens; /* … of which so many tokens are kept */
+    int64_t document_tokens; /* … of which this many tokens are kept */
     int64_t round_ms;
     char *json;
 };
 
-/* Texts that are tokenised over and over, in turn. */
+/* Texts that are tokenised repeatedly, in turn. */
 struct corpus {
     const char *name;
     char **items;    /* [count] */
@@ -120,7 +120,7 @@ static void corpus_close(struct corpus *corpus)
     free(corpus->lengths);
 }
 
-/* So many of the texts, or with `joined` one text of so many bytes made of them. */
+/* Takes this many of the texts; with `joined`, makes one text of this many bytes of them. */
 static enum status measure_texts(struct bench *bench, const struct texts *texts, const char *name, size_t count,
                                  size_t joined, uint32_t max_tokens, struct err *err)
 {
@@ -147,7 +147,7 @@ static enum status measure_texts(struct bench *bench, const struct texts *texts,
     return status;
 }
 
-/* What a tokenizer by itself takes to open, and in memory (by what the process grew, so about). */
+/* The time to open a tokenizer, and its memory (roughly: the growth of the process). */
 static enum status measure_open(struct bench *bench, struct err *err)
 {
     struct tokenizer *tokenizer;
