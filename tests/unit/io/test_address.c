@@ -1,4 +1,4 @@
-/* What --redis takes, what it refuses, and that no password is ever printed. */
+/* What --redis accepts and refuses; no password is ever printed. */
 #include "io/address.h"
 
 #include "harness.h"
@@ -100,7 +100,7 @@ static void sentinels(void **state)
     assert_null(address.sentinel_password);
 
     assert_int_equal(address_parse("redis+sentinel://a/m", &address, &err), STATUS_OK);
-    assert_true(address_is_plural(&address)); /* one sentinel, and still somebody has to ask it */
+    assert_true(address_is_plural(&address)); /* even one sentinel must be asked */
     assert_false(address.encrypted);
     address_free(&address);
 }

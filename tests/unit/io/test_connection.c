@@ -1,4 +1,4 @@
-/* A connection against a peer that the test plays itself: a listening socket, raw bytes, and every way to die. */
+/* The test plays the peer of a connection: a listening socket, raw bytes, and every way to die. */
 #include "io/connection.h"
 
 #include <event2/event.h>
@@ -19,7 +19,7 @@ struct stage {
     long long last;
     struct err err;
     bool close_in_answer, down_before_nulls;
-    bool sentinel, master_only; /* of the connection to be opened */
+    bool sentinel, master_only; /* options of the connection */
 };
 
 static void on_up(void *context)
@@ -109,7 +109,7 @@ static void turn(struct stage *stage)
     event_base_loop(stage->base, EVLOOP_ONCE);
 }
 
-/* Lets the connection come: it dials from the event loop. */
+/* Runs the event loop, which dials, until the connection arrives. */
 static void accept_peer(struct stage *stage)
 {
     while ((stage->peer = accept(stage->listener, NULL, NULL)) < 0) {
@@ -217,13 +217,13 @@ static void silence_ends_it(void **state)
     struct stage *stage = *state;
     connect_and_accept(stage, 10000);
     send_command(stage, 600000);
-    send_command(stage, 20); /* its deadline counts though it is not the first */
+    send_command(stage, 20); /* its deadline counts, although it is not the first */
     expect_death(stage, STATUS_UNAVAILABLE, 2);
 }
 
 enum { PIECE = 20 << 10, PIECES = 25, PIECE_MS = 30, SLOW_MS = 150 };
 
-/* An answer that takes five times as long as may be silence. */
+/* An answer may take five times as long as the silence that is allowed. */
 static void a_slow_answer_is_no_silence(void **state)
 {
     struct stage *stage = *state;
@@ -247,7 +247,7 @@ static void a_slow_answer_is_no_silence(void **state)
     assert_int_equal(stage->answers, 1);
 }
 
-/* And a command that the peer takes that long to read, up to the last bytes, which the socket has. */
+/* So may the peer to read a command, down to the last bytes, which are in the socket. */
 static void a_slow_request_is_no_silence(void **state)
 {
     struct stage *stage = *state;
@@ -275,7 +275,7 @@ static void a_slow_request_is_no_silence(void **state)
     assert_int_equal(stage->answers, 1);
 }
 
-/* A byte now and then is. */
+/* A byte now and then counts as silence. */
 static void a_drip_is_silence(void **state)
 {
     struct stage *stage = *state;
@@ -314,10 +314,10 @@ static void closing_inside_an_answer(void **state)
         turn(stage);
     }
     assert_int_equal(stage->answers, 1);
-    assert_int_equal(stage->downs, 0); /* who closes knows */
+    assert_int_equal(stage->downs, 0); /* no on_down for who closes it */
 }
 
-/* Opens the connection, and these bytes have to be the first that it sends. */
+/* Opens the connection, which must send these bytes first. */
 static void expect_login(struct stage *stage, const char *expected)
 {
     char got[256] = "";

@@ -1,5 +1,4 @@
-/* Host names with a name service that the test holds in its hand: getaddrinfo is ours here, and hangs for as long as
- * the test likes.
+/* Host names, with a getaddrinfo of our own that hangs for as long as the test wants.
  *
  * ctest: threads */
 #include "io/dial.h"
@@ -21,7 +20,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool hanging;
-static int asked; /* names that have been asked for */
+static int asked; /* lookups so far */
 
 typedef int getaddrinfo_fn(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
@@ -32,7 +31,7 @@ static int real(const char *host, const char *port, const struct addrinfo *hints
     return function(host, port, hints, out);
 }
 
-/* Names: `one` is 127.0.0.1, `two` is 127.0.0.2 and then 127.0.0.1, all others are unknown. Digits are digits. */
+/* `one` is 127.0.0.1, `two` is 127.0.0.2 and then 127.0.0.1; other names are unknown. Numeric addresses are real. */
 int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
 {
     if (hints->ai_flags & AI_NUMERICHOST) {
@@ -187,7 +186,7 @@ static void a_closed_lookup_stays_silent(void **state)
     look_up(stage, "nowhere.example");
     wait_asked(1);
     lookup_close(stage->lookup);
-    look_up(stage, "also-nowhere.example"); /* waits behind it and is never asked for */
+    look_up(stage, "also-nowhere.example"); /* waits behind it and is never looked up */
     lookup_close(stage->lookup);
     look_up(stage, "one");
     hang(false);
@@ -211,7 +210,7 @@ static void too_many_hanging_lookups_are_refused(void **state)
     assert_int_equal(err.status, STATUS_UNAVAILABLE);
     assert_non_null(strstr(err.message, "one: the name service does not answer"));
     hang(false);
-    do { /* until the first of them has come back */
+    do { /* until the first comes back */
         event_base_loop(stage->base, EVLOOP_ONCE);
     } while (lookup_open(stage->resolver, "one", 6379, on_done, stage, &stage->lookup, &err) != STATUS_OK);
     wait_answer(stage);
@@ -227,7 +226,7 @@ static void closing_does_not_wait_for_a_hanging_lookup(void **state)
     wait_asked(1);
     lookup_close(stage->lookup);
     stage->lookup = NULL;
-    resolver_close(stage->resolver); /* returns though the thread hangs */
+    resolver_close(stage->resolver); /* returns although the thread hangs */
     assert_int_equal(resolver_open(stage->base, &stage->resolver, &err), STATUS_OK);
     hang(false);
     look_up(stage, "two");

@@ -1,4 +1,4 @@
-/* docs/protocol.md is normative, so it has to name what the program knows: every code, every script, every key. */
+/* docs/protocol.md is normative, so it must name every code, script and key of the program. */
 #include "base/file.h"
 #include "io/scripts.h"
 #include "work/request.h"
@@ -39,7 +39,7 @@ static void names_every_code(void **state)
     buffer_free(&doc);
 }
 
-/* The table of fields is private to work/, so its rows are read where they stand. */
+/* The table of fields is private to work/, so its rows are read from the source. */
 static void names_every_field(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* RESP in every cut, beyond every cap, and as nonsense; commands as bytes; refusals explained. */
+/* RESP in every cut, beyond every limit, and malformed; commands as bytes; explained refusals. */
 #include "io/resp.h"
 
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static void expect_broken(const char *bytes, size_t length, size_t max_bytes, en
         fail_msg("%.*s: status %d", (int)(length > 40 ? 40 : length), bytes, err.status);
     }
     assert_null(value);
-    assert_int_equal(resp_feed(reader, ":1\r\n", 4, &err), status); /* once broken, always broken */
+    assert_int_equal(resp_feed(reader, ":1\r\n", 4, &err), status); /* a broken reader stays broken */
     assert_int_equal(resp_next(reader, &value, &err), status);
     resp_close(reader);
 }
@@ -137,8 +137,8 @@ static void an_answer_above_the_cap_is_refused(void **state)
     expect_broken(bytes, sizeof bytes, 2000, STATUS_UNSUPPORTED);
 }
 
-/* A reader that drops what is too large, fed in pieces of `cut` bytes, gives what is left of a list of three texts; the
- * second has 30000 bytes. */
+/* A reader that drops large strings, fed in pieces of `cut` bytes, returns the rest of a list of three; the second has
+ * 30000 bytes. */
 static void drop_in_pieces(size_t cut)
 {
     static char bytes[31000];
@@ -178,7 +178,7 @@ static void a_text_that_is_too_large_is_dropped_as_it_comes(void **state)
     }
 }
 
-/* Texts that are small, but too many together, and an array that is too long, with all that is in it. */
+/* Strings that are too large together, and an array that is too long. */
 static void what_does_not_fit_is_dropped(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void what_does_not_fit_is_dropped(void **state)
     resp_close(reader);
 }
 
-/* Nobody waits for the bytes of a text that is too large by its own account. */
+/* A string whose announced length is too large is refused before its bytes arrive. */
 static void an_announced_text_above_the_cap_is_refused(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void an_announced_text_above_the_cap_is_refused(void **state)
     }
 }
 
-/* A number is a number, wherever the bytes happen to be cut. */
+/* A cut number is no announced length. */
 static void a_large_number_in_two_pieces_is_no_announcement(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void a_large_number_in_two_pieces_is_no_announcement(void **state)
     resp_close(reader);
 }
 
-/* The cap is on one answer: any number of answers below it pass. */
+/* The limit is for one answer: any number below it passes. */
 static void the_cap_begins_anew_with_each_answer(void **state)
 {
     (void)state;
