@@ -84,7 +84,7 @@ static void leave(struct connection *connection)
     }
 }
 
-static struct pending *take_pending(struct connection *connection)
+static struct pending *pop_pending(struct connection *connection)
 {
     struct pending *pending = connection->first;
     if (pending) {
@@ -98,7 +98,7 @@ static struct pending *take_pending(struct connection *connection)
 static void flush_pending(struct connection *connection, const struct err *err)
 {
     struct pending *pending;
-    while ((pending = take_pending(connection))) {
+    while ((pending = pop_pending(connection))) {
         if (pending->reply) {
             pending->reply(pending->context, NULL, err);
         }
@@ -312,7 +312,7 @@ static bool deliver_answers(struct connection *connection)
         if (!value) {
             return true;
         }
-        struct pending *pending = take_pending(connection);
+        struct pending *pending = pop_pending(connection);
         if (!pending) {
             die_because(connection, STATUS_BAD_INPUT, "an answer without a question");
             return false;
