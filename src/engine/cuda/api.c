@@ -141,7 +141,7 @@ enum status cuda_device_count(const struct cuda_api *api, uint32_t *out, struct 
 
 enum status cuda_device_query(const struct cuda_api *api, int number, struct cuda_device *out, struct err *err)
 {
-    uint32_t count;
+    uint32_t count = 0;
     TRY(cuda_device_count(api, &count, err));
     if (number < 0 || (uint32_t)number >= count)
         return err_set(err, STATUS_BAD_INPUT, "there is no GPU %d: they are numbered 0 to %u", number, count - 1);
