@@ -68,9 +68,9 @@ static struct held_sum *sum_of(struct held *held, const struct request *request)
 struct held_sum held_all(const struct held *held)
 {
     struct held_sum all = {.count = held->count};
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        all.tokens += held->sums[class].tokens + held->ahead[class].tokens;
-        all.bytes += held->sums[class].bytes + held->ahead[class].bytes;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        all.tokens += held->sums[c].tokens + held->ahead[c].tokens;
+        all.bytes += held->sums[c].bytes + held->ahead[c].bytes;
     }
     return all;
 }

@@ -49,11 +49,11 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
                                      .error_ttl_s = options->rules.error_ttl_s,
                                      .random = options->seed};
     worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        worker->classes[class].mean_tokens = options->rules.max_tokens;
-        worker->classes[class].mean_bytes =
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        worker->classes[c].mean_tokens = options->rules.max_tokens;
+        worker->classes[c].mean_bytes =
             (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
-        worker->classes[class].largest_bytes = options->rules.max_text_bytes;
+        worker->classes[c].largest_bytes = options->rules.max_text_bytes;
     }
     pace_open(worker);
     worker->stats.devices_lost = options->devices_lost;
@@ -274,8 +274,8 @@ struct worker_stats worker_stats(const struct worker *worker)
     double credit = read_credit_tokens(worker, CLASS_NORMAL);
     stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
     stats.waiting = worker->window.rows + worker->quarantine.count;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        stats.waiting += worker->suspects[class].count;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        stats.waiting += worker->suspects[c].count;
     stats.computing = worker->running.count;
     stats.devices = worker->options.devices - stats.devices_lost;
     stats.batch_tokens = worker->budget.tokens;

@@ -51,8 +51,8 @@ static bool trickles(const struct worker *worker)
 static bool holds_unbegun(const struct worker *worker)
 {
     bool holds = worker->quarantine.first != NULL;
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        holds |= worker->to_prepare[class].first != NULL || worker->suspects[class].first != NULL;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        holds |= worker->to_prepare[c].first != NULL || worker->suspects[c].first != NULL;
     }
     return holds;
 }
@@ -61,9 +61,9 @@ static bool holds_unbegun(const struct worker *worker)
 static bool work_waits(const struct worker *worker)
 {
     bool waits = holds_unbegun(worker);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        const struct class_state *state = &worker->classes[class];
-        waits |= worker->pulse.depth[class] > 0 || state->busy || state->left_out;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        const struct class_state *state = &worker->classes[c];
+        waits |= worker->pulse.depth[c] > 0 || state->busy || state->left_out;
     }
     return waits;
 }

@@ -194,7 +194,7 @@ void pace_second(struct worker *worker)
  * nobody's fault at all. --- */
 
 /* Called for each row that has come back: if it was the last one out, moves the request on. */
-static void rest(struct worker *worker, struct request *request)
+static void after_row(struct worker *worker, struct request *request)
 {
     if (request->rows_out > 0)
         return;
@@ -219,7 +219,7 @@ static void row_ended(struct worker *worker, struct row *row)
 {
     row->duplicates = NULL;
     row->request->rows_out--;
-    rest(worker, row->request);
+    after_row(worker, row->request);
 }
 
 void rows_drop(struct worker *worker, struct request *request)
@@ -319,7 +319,7 @@ static void rows_back(struct worker *worker, struct batch *batch)
 
 /* Of a row and its duplicates the one to be computed: the first whose request can still succeed. Those before it
  * end. */
-static struct row *wanted(struct worker *worker, struct row *row)
+static struct row *first_wanted(struct worker *worker, struct row *row)
 {
     while (row != NULL && row->request->code != CODE_NONE) {
         struct row *duplicate = row->duplicates;
@@ -350,7 +350,7 @@ static void halve(struct worker *worker, struct batch *batch)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < batch->engine.rows; i++) {
-        batch->rows[count] = wanted(worker, batch->rows[i]);
+        batch->rows[count] = first_wanted(worker, batch->rows[i]);
         count += batch->rows[count] != NULL;
     }
     batch->engine.rows = count;
@@ -364,7 +364,7 @@ static void halve(struct worker *worker, struct batch *batch)
 /* The duplicates of a failed row have not failed: they try on their own. */
 static void duplicates_again(struct worker *worker, struct row *duplicates)
 {
-    struct row *first = wanted(worker, duplicates);
+    struct row *first = first_wanted(worker, duplicates);
     if (first == NULL)
         return;
     if (worker_takes_more(worker) && try_again(worker, &first, 1))
@@ -446,7 +446,7 @@ static bool rows_unwanted(struct worker *worker, struct batch *batch)
             if (row->request->code == CODE_NONE)
                 return false;
     for (uint32_t i = 0; i < batch->engine.rows; i++)
-        (void)wanted(worker, batch->rows[i]);
+        (void)first_wanted(worker, batch->rows[i]);
     if (batch->other != NULL)
         other_half(worker, batch->other, false);
     batch->other = NULL;
@@ -732,9 +732,9 @@ static void begin(struct worker *worker, const struct request_list *list, uint32
 static void advance_prepare(struct worker *worker)
 {
     uint64_t most_bytes = read_credit_bytes(worker);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        struct request_list *list = &worker->to_prepare[class];
-        for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class) class)) > 0;) {
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        struct request_list *list = &worker->to_prepare[c];
+        for (uint32_t most; list->first != NULL && (most = prepare_most(worker, (enum request_class)c)) > 0;) {
             uint32_t count = held_begin(&worker->held, list, tight_begins(worker, list, most), most_bytes);
             if (count == 0)
                 break;
@@ -754,9 +754,9 @@ void compute_accept(struct worker *worker, struct request *request)
 /* Takes back all that has not started. Requests with rows out follow when the last row is back. */
 void compute_unstarted(struct worker *worker)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        request_list_join(&worker->to_release, &worker->to_prepare[class]);
-        request_list_join(&worker->to_release, &worker->suspects[class]);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        request_list_join(&worker->to_release, &worker->to_prepare[c]);
+        request_list_join(&worker->to_release, &worker->suspects[c]);
     }
     request_list_join(&worker->to_release, &worker->quarantine);
     for (struct row *row; (row = window_pop(&worker->window)) != NULL;) {

@@ -196,9 +196,9 @@ enum {
 /* A pulse has brought depths and caps: how many entries of each class are to be refused. */
 static void share_pulsed(struct worker *worker)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        struct class_state *state = &worker->classes[class];
-        uint64_t cap = worker->pulse.cap[class], depth = worker->pulse.depth[class];
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        struct class_state *state = &worker->classes[c];
+        uint64_t cap = worker->pulse.cap[c], depth = worker->pulse.depth[c];
         state->over_cap = cap > 0 && depth > cap;
         state->shed_before = (struct entry_id){0};
         if (depth == 0)
@@ -342,9 +342,9 @@ void share_answered(struct worker *worker, const struct event *event)
 uint64_t share_deadline(const struct worker *worker)
 {
     uint64_t next = NEVER;
-    for (int class = 0; class < CLASS_COUNT && worker_keeps_house(worker); class ++)
-        if (crowded(worker, (enum request_class) class) && worker->classes[class].fair_at < next)
-            next = worker->classes[class].fair_at;
+    for (int c = 0; c < CLASS_COUNT && worker_keeps_house(worker); c++)
+        if (crowded(worker, (enum request_class)c) && worker->classes[c].fair_at < next)
+            next = worker->classes[c].fair_at;
     return next;
 }
 
@@ -352,16 +352,16 @@ void share_advance(struct worker *worker)
 {
     if (!worker_may_call(worker) || worker->leaving)
         return;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        if (worker->classes[class].over_cap && may_shed(worker))
-            shed(worker, (enum request_class) class);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        uint32_t room = read_room_ahead(worker, (enum request_class) class);
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (worker->classes[c].over_cap && may_shed(worker))
+            shed(worker, (enum request_class)c);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        uint32_t room = read_room_ahead(worker, (enum request_class)c);
         bool lets =
             worker_keeps_house(worker) && worker->tight.level != MEMORY_TRICKLE; /* in a trickle Redis refuses it */
-        if (lets && !worker->sharing && worker->now >= worker->classes[class].fair_at &&
-            crowded(worker, (enum request_class) class))
-            fair(worker, (enum request_class) class, room);
+        if (lets && !worker->sharing && worker->now >= worker->classes[c].fair_at &&
+            crowded(worker, (enum request_class)c))
+            fair(worker, (enum request_class)c, room);
     }
 }
 

@@ -90,8 +90,8 @@ static void forget(struct worker *worker, struct request_list *list)
 
 void quarantine_forget(struct worker *worker)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        forget(worker, &worker->suspects[class]);
+    for (int c = 0; c < CLASS_COUNT; c++)
+        forget(worker, &worker->suspects[c]);
     forget(worker, &worker->quarantine);
 }
 
@@ -136,9 +136,9 @@ static void group_unsure(struct worker *worker, struct request_list *list)
             request_list_push(&again[request->class], request);
         else
             settle_release(worker, request);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        request_list_join(&again[class], &worker->suspects[class]);
-        worker->suspects[class] = again[class];
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        request_list_join(&again[c], &worker->suspects[c]);
+        worker->suspects[c] = again[c];
     }
 }
 
@@ -158,10 +158,10 @@ static void group_recorded(struct worker *worker, const struct event *event)
  * of the group: the others never wait for it. */
 static struct request_list *next_suspects(struct worker *worker)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        bool held_up = class == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
-        if (worker->suspects[class].first != NULL && !held_up)
-            return &worker->suspects[class];
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
+        if (worker->suspects[c].first != NULL && !held_up)
+            return &worker->suspects[c];
     }
     return NULL;
 }
@@ -298,7 +298,7 @@ static void send(struct worker *worker, enum action_kind kind)
 }
 
 /* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
-static uint32_t slice(const struct worker *worker, struct row **rows)
+static uint32_t next_rows(const struct worker *worker, struct row **rows)
 {
     struct window_limits limits = compute_limits(worker);
     uint64_t tokens = 0, longest = 0;
@@ -319,7 +319,7 @@ static uint32_t slice(const struct worker *worker, struct row **rows)
 static void submit(struct worker *worker)
 {
     struct row *rows[WINDOW_BATCH_ROWS];
-    uint32_t count = slice(worker, rows);
+    uint32_t count = next_rows(worker, rows);
     struct row *rest = rows[count - 1]->next;
     struct batch *batch = batch_build(rows, count, worker->options.layout, worker->alone->dim);
     struct action *action = batch == NULL ? NULL : worker_act(worker, ACTION_SUBMIT);

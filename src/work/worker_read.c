@@ -106,8 +106,8 @@ static void read_weighed(struct worker *worker, const struct event *event)
     bool seen[CLASS_COUNT] = {false};
     for (size_t i = 0; i < event->entries.count; i++)
         seen[event->entries.entries[i].class] = true;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        worker->classes[class].largest_bytes /= seen[class] ? 2 : 1;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        worker->classes[c].largest_bytes /= seen[c] ? 2 : 1;
     for (size_t i = 0; i < event->entries.count; i++) {
         double bytes = (double)entry_bytes(&event->entries.entries[i]);
         struct class_state *state = &worker->classes[event->entries.entries[i].class];
@@ -178,13 +178,13 @@ static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 {
     uint32_t most = 0;
     bool left_out = false;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        if (worker->classes[class].busy && counts[class] > most)
-            most = counts[class];
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (worker->classes[c].busy && counts[c] > most)
+            most = counts[c];
     worker->small_turn = !worker->small_turn;
-    for (int class = 0; class < CLASS_COUNT && !worker->small_turn; class ++)
-        if (counts[class] > 0 && counts[class] < most / 4) {
-            counts[class] = 0;
+    for (int c = 0; c < CLASS_COUNT && !worker->small_turn; c++)
+        if (counts[c] > 0 && counts[c] < most / 4) {
+            counts[c] = 0;
             left_out = true;
         }
     return left_out;
@@ -193,19 +193,19 @@ static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
 static void read_more(struct worker *worker)
 {
     uint32_t counts[CLASS_COUNT], least = 0;
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        counts[class] = worthwhile_room(worker, (enum request_class) class);
-        worker->classes[class].left_out = counts[class] == 0;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        counts[c] = worthwhile_room(worker, (enum request_class)c);
+        worker->classes[c].left_out = counts[c] == 0;
     }
     bool small_left_out = leave_small_out(worker, counts);
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        if (counts[class] > 0 && (least == 0 || counts[class] < least))
-            least = counts[class];
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (counts[c] > 0 && (least == 0 || counts[c] < least))
+            least = counts[c];
     struct action *action = least == 0 ? NULL : worker_act(worker, ACTION_READ);
     if (action == NULL)
         return;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        action->read.counts[class] = counts[class] > 0 ? least : 0;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        action->read.counts[c] = counts[c] > 0 ? least : 0;
     uint32_t block_ms = worker->options.read_block_ms;
     action->read.count = least;
     action->read.block_ms = small_left_out ? 0 : block_ms > 0 ? block_ms : READ_BLOCK_MS;
@@ -226,16 +226,16 @@ static void new_answered(struct worker *worker, const struct event *event)
         return;
     for (size_t i = 0; i < event->entries.count; i++)
         counts[event->entries.entries[i].class]++;
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        worker->classes[class].busy = counts[class] >= worker->read_count;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        worker->classes[c].busy = counts[c] >= worker->read_count;
 }
 
 /* Whether the read in flight should stop blocking. */
 static bool in_the_way(const struct worker *worker)
 {
     bool better = !worker_claims(worker) || worker->now >= worker->own_at;
-    for (int class = 0; class < CLASS_COUNT && !better; class ++)
-        better = worker->classes[class].left_out && worthwhile_room(worker, (enum request_class) class) > 0;
+    for (int c = 0; c < CLASS_COUNT && !better; c++)
+        better = worker->classes[c].left_out && worthwhile_room(worker, (enum request_class)c) > 0;
     return better;
 }
 

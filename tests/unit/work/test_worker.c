@@ -368,10 +368,10 @@ static void the_own_list_is_read_page_by_page(void **state)
     own = take(&bench, ACTION_READ_OWN);
     assert_int_equal(own.read.class, CLASS_HIGH);
     assert_true(own.read.after.ms == 77 && own.read.after.seq == 5);
-    for (int class = CLASS_NORMAL; class < CLASS_COUNT; class ++) {
+    for (int c = CLASS_NORMAL; c < CLASS_COUNT; c++) {
         give(&bench, READ_OWN, ORIGIN_OWN, 1);
         own = take(&bench, ACTION_READ_OWN);
-        assert_int_equal(own.read.class, class);
+        assert_int_equal(own.read.class, c);
         assert_int_equal(own.read.after.ms, 0);
     }
     assert_int_equal(waiting(&bench, ACTION_READ), 0);

@@ -14,9 +14,9 @@ static void each_class_has_its_own_credit(void **state)
     struct bench bench = begin(options);
     read_new(&bench, 0);
     struct action read = take(&bench, ACTION_READ);
-    for (int class = 0; class < CLASS_COUNT;
-         class ++) /* Redis takes one COUNT for all: the next two batches of `low` */
-        assert_int_equal(read.read.counts[class], 10);
+    for (int c = 0; c < CLASS_COUNT;
+         c++) /* Redis takes one COUNT for all: the next two batches of `low` */
+        assert_int_equal(read.read.counts[c], 10);
     give(&bench, READ_NEW, ORIGIN_NEW, 10); /* as many as were asked for: `normal` is busy, and has room for more */
     read = take(&bench, ACTION_READ);
     if (read.read.counts[CLASS_LOW] > 0) { /* each of the two has its turn */

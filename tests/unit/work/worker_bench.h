@@ -257,10 +257,10 @@ static inline void break_connection(struct bench *bench)
 
 static inline void answer_own(struct bench *bench)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
+    for (int c = 0; c < CLASS_COUNT; c++) {
         assert_int_equal(waiting(bench, ACTION_READ), 0); /* the own pending lists come first */
         struct action own = take(bench, ACTION_READ_OWN);
-        assert_int_equal(own.read.class, class);
+        assert_int_equal(own.read.class, c);
         assert_int_equal(own.read.after.ms, 0);
         give(bench, READ_OWN, ORIGIN_OWN, 0);
     }

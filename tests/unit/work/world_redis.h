@@ -333,10 +333,10 @@ static inline int next_of(const struct world *world, enum request_class class, u
 
 static inline void run_read(struct world *world, struct peer *peer, struct call *call)
 {
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        uint32_t left = call->action.read.counts[class];
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        uint32_t left = call->action.read.counts[c];
         uint64_t after = 0;
-        for (int i; left > 0 && (i = next_of(world, (enum request_class) class, after)) != NOBODY;) {
+        for (int i; left > 0 && (i = next_of(world, (enum request_class)c, after)) != NOBODY;) {
             after = world->items[i].entry_seq;
             if (world->items[i].read || world->items[i].deleted)
                 continue;
@@ -584,8 +584,8 @@ static inline void run_pulse(struct world *world, struct peer *peer, struct call
     memset(peer->found, 0, sizeof(peer->found));
     if (!pulse->housekeeper && world->housekeeper_until > world->now)
         memcpy(peer->found, world->left, sizeof(peer->found));
-    for (int class = 0; class < CLASS_COUNT; class ++)
-        pulse->waiting |= peer->found[class].count > 0;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        pulse->waiting |= peer->found[c].count > 0;
     for (int i = 0; pulse->housekeeper && i < world->added; i++)
         pulse->depth[world->items[i].class] += world->items[i].place == IN_STREAM && world->items[i].owner == NOBODY;
     if (pulse->housekeeper)

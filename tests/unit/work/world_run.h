@@ -535,13 +535,13 @@ static inline void check_read(struct world *world, struct peer *peer, const stru
     (void)worker_each_held(peer->worker, UINT32_MAX, &sums, sum_up);
     assert_int_equal(out(peer, ACTION_READ) + out(peer, ACTION_READ_OWN), 0);
     assert_true(action->read.counts[0] + action->read.counts[1] + action->read.counts[2] > 0);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
+    for (int c = 0; c < CLASS_COUNT; c++) {
         uint64_t credit = (uint64_t)peer->devices * world->options.credit_tokens;
         credit = credit == 0 ? UINT64_MAX : credit; /* a second's work: test_worker_pace knows how much that is */
-        credit = class == CLASS_LOW && low < credit ? low : credit;
-        if (action->read.counts[class] > 0)
-            assert_true(sums.count[class] == 0 || sums.tokens[class] < credit);
-        assert_in_range(action->read.counts[class], 0, peer->trickles ? 16 : READ_CAP / CLASS_COUNT);
+        credit = c == CLASS_LOW && low < credit ? low : credit;
+        if (action->read.counts[c] > 0)
+            assert_true(sums.count[c] == 0 || sums.tokens[c] < credit);
+        assert_in_range(action->read.counts[c], 0, peer->trickles ? 16 : READ_CAP / CLASS_COUNT);
     }
 }
 
