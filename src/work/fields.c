@@ -30,7 +30,7 @@ struct parsing {
 /* Checks the field at hand and takes it over. Errors: the request has failed. */
 typedef void (*parse_field)(struct parsing *parsing);
 
-/* --- For the functions that take a field -------------------------------------------------------------------------- */
+/* --- for the parsers --- */
 
 /* Whether the value is this text. */
 static bool field_is(const struct parsing *parsing, const char *text)
@@ -98,7 +98,7 @@ static bool parse_word(struct parsing *parsing, const char *allowed, char *to, s
     return good;
 }
 
-/* --- The daemon's own --------------------------------------------------------------------------------------------- */
+/* --- The daemon's own --- */
 
 static void refuse_own(struct parsing *parsing)
 {
@@ -152,7 +152,7 @@ static void parse_own_lost(struct parsing *parsing)
     }
 }
 
-/* --- Whose -------------------------------------------------------------------------------------------------------- */
+/* --- Whose --- */
 
 static void parse_id(struct parsing *parsing)
 {
@@ -206,7 +206,7 @@ static void parse_traceparent(struct parsing *parsing)
     parsing->request->traceparent_bytes = (uint32_t)field->value_length;
 }
 
-/* --- How it ends -------------------------------------------------------------------------------------------------- */
+/* --- How it ends --- */
 
 static void parse_ttl(struct parsing *parsing)
 {
@@ -249,7 +249,7 @@ static void parse_max_attempts(struct parsing *parsing)
         parsing->request->max_attempts = (uint32_t)attempts;
 }
 
-/* --- When it may run ---------------------------------------------------------------------------------------------- */
+/* --- When it may run --- */
 
 /* Counted from the first submission, also for a retry. */
 static uint64_t from_first(const struct request *request, uint64_t ms)
@@ -271,7 +271,7 @@ static void parse_expires_in(struct parsing *parsing)
         parsing->request->expires_at_ms = from_first(parsing->request, ms);
 }
 
-/* --- What is to be computed, and how the vectors are to look ------------------------------------------------------ */
+/* --- What is to be computed, and how the vectors are to look --- */
 
 static void parse_text(struct parsing *parsing)
 {
@@ -415,7 +415,7 @@ static void parse_model(struct parsing *parsing)
                      rules->model_id);
 }
 
-/* --- The table ---------------------------------------------------------------------------------------------------- */
+/* --- The table --- */
 
 static void refuse(struct parsing *parsing)
 {
@@ -493,7 +493,7 @@ static const enum field either[][2] = {
     {FIELD_PROMPT, FIELD_PREFIX},
 };
 
-/* --- Collecting --------------------------------------------------------------------------------------------------- */
+/* --- Collecting --- */
 
 static int field_find(const struct entry_field *field)
 {
@@ -567,7 +567,7 @@ size_t fields_copied_bytes(const struct fields *fields, const struct request_rul
     return bytes;
 }
 
-/* --- Applying ----------------------------------------------------------------------------------------------------- */
+/* --- Applying --- */
 
 static void check_either(const struct fields *fields, struct request *request)
 {

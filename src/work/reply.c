@@ -273,7 +273,7 @@ static const struct {
     [ENCODING_BASE64] = {base64_most, put_base64},
 };
 
-/* --- The vectors -------------------------------------------------------------------------------------------------- */
+/* --- The vectors --- */
 
 static struct run run_of(const struct request *request)
 {

@@ -68,7 +68,7 @@ static bool work_waits(const struct worker *worker)
     return waits;
 }
 
-/* --- looks -------------------------------------------------------------------------------------------------------- */
+/* --- looks --- */
 
 uint64_t tight_look_ms(const struct worker *worker)
 {
@@ -142,7 +142,7 @@ void tight_pulsed(struct worker *worker)
     }
 }
 
-/* --- what may be read and begun ----------------------------------------------------------------------------------- */
+/* --- what may be read and begun --- */
 
 uint32_t tight_reads(const struct worker *worker, uint32_t most)
 {

@@ -1,4 +1,5 @@
-/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back. */
+/* From text to vector: lists to the prep threads, rows into the window, batches to the compute threads and back; how
+ * long batches may be, and what becomes of the rows of one that is back. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,8 +188,8 @@ void pace_second(struct worker *worker)
  * bad one.
  *
  * Only the guilty row of a failed batch is blamed, so the batch is halved until that row has failed alone. If the first
- * half succeeds, the fault is in the second, which is halved at once without a try. So one bad row in n costs at most 2
- * * log2(n) more forward passes.
+ * half succeeds, the fault is in the second, which is halved at once without a try. So one bad row in n costs at most
+ * 2·log2(n) more forward passes.
  *
  * Out of memory is nobody's fault while there are rows to part: the budget halves and they wait again. A lost device is
  * nobody's fault at all. --- */

@@ -14,8 +14,7 @@ static void each_class_has_its_own_credit(void **state)
     struct bench bench = begin(options);
     read_new(&bench, 0);
     struct action read = take(&bench, ACTION_READ);
-    for (int c = 0; c < CLASS_COUNT;
-         c++) /* Redis takes one COUNT for all: the next two batches of `low` */
+    for (int c = 0; c < CLASS_COUNT; c++) /* Redis takes one COUNT for all: the next two batches of `low` */
         assert_int_equal(read.read.counts[c], 10);
     give(&bench, READ_NEW, ORIGIN_NEW, 10); /* as many as were asked for: `normal` is busy, and has room for more */
     read = take(&bench, ACTION_READ);
