@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "cli/session.h"
 #include "engine/engine.h"
+#include "io/queue.h"
 #include "io/rights.h"
 #include "serve/config.h"
 #include "work/request.h"
@@ -24,7 +25,7 @@ enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };
 struct doctor {
     struct session session;
     const struct config *config;
-    unsigned role;      /* enum role: whose rights to check */
+    unsigned role;      /* enum role: whose rights to check; 0: not guessed yet */
     const char *user;   /* NULL: the user that we are logged in as */
     struct buffer info; /* the server's INFO */
     unsigned warned, failed;
@@ -236,19 +237,60 @@ static enum status who_am_i(struct doctor *doctor, char user[256], struct err *e
     return STATUS_OK;
 }
 
-static enum status try_right(struct doctor *doctor, const char *user, const char *command, unsigned *missing,
-                             struct err *err)
+/* How many commands were asked about, and how many of them may not be sent. */
+struct lack {
+    unsigned asked, missing;
+};
+
+static bool lacks_most(struct lack lack)
+{
+    return 2 * lack.missing > lack.asked;
+}
+
+static enum status try_right(struct doctor *doctor, const char *user, const char *command, bool name_missing,
+                             struct lack *lack, struct err *err)
 {
     size_t variants = strstr(command, "@requests*") == NULL ? 1 : CLASS_COUNT;
     for (size_t i = 0; i < variants; i++) {
         char spelled[COMMAND_MAX], answer[256];
         spell(&doctor->session, command, class_streams[i], spelled);
         TRY(try_dry(doctor, user, spelled, answer, err));
-        if (answer[0] == '\0')
-            continue;
-        say(doctor, FINDING_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
-        (*missing)++;
+        lack->asked++;
+        lack->missing += answer[0] != '\0';
+        if (answer[0] != '\0' && name_missing) {
+            say(doctor, FINDING_FAIL, "rights", "%s may not %s: %s", user, spelled, answer);
+        }
     }
+    return STATUS_OK;
+}
+
+static enum status try_rights(struct doctor *doctor, const char *user, unsigned role, bool name_missing,
+                              struct lack *lack, struct err *err)
+{
+    size_t count;
+    const struct right *table = rights_table(&count);
+    *lack = (struct lack){0};
+    for (size_t i = 0; i < count; i++) {
+        if ((table[i].roles & role) != 0) {
+            TRY(try_right(doctor, user, table[i].command, name_missing, lack, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* A worker, unless the user may do little of what a worker does and most of what another role does. */
+static enum status guess_role(struct doctor *doctor, const char *user, struct err *err)
+{
+    static const unsigned candidates[] = {ROLE_WORKER, ROLE_OPERATOR, ROLE_PRODUCER}; /* by how much each may do */
+    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+        struct lack lack;
+        TRY(try_rights(doctor, user, candidates[i], false, &lack, err));
+        if (!lacks_most(lack)) {
+            doctor->role = candidates[i];
+            return STATUS_OK;
+        }
+    }
+    doctor->role = ROLE_WORKER;
     return STATUS_OK;
 }
 
@@ -309,30 +351,55 @@ static void check_replay(struct doctor *doctor)
 static void check_rights(struct doctor *doctor)
 {
     static const char *const names[] = {
-        [ROLE_WORKER] = "worker", [ROLE_PRODUCER] = "producer", [ROLE_OPERATOR] = "operator"};
+        [ROLE_WORKER] = "a worker", [ROLE_PRODUCER] = "a producer", [ROLE_OPERATOR] = "an operator"};
     char user[256];
     struct err err;
-    size_t count;
-    unsigned missing = 0;
-    const struct right *table = rights_table(&count);
+    struct lack lack = {0};
     check_strangers(doctor);
     check_replay(doctor);
     enum status status = who_am_i(doctor, user, &err);
-    for (size_t i = 0; i < count && status == STATUS_OK; i++)
-        if ((table[i].roles & doctor->role) != 0)
-            status = try_right(doctor, user, table[i].command, &missing, &err);
+    if (!status && doctor->role == 0) {
+        status = guess_role(doctor, user, &err);
+    }
+    doctor->role = doctor->role == 0 ? ROLE_WORKER : doctor->role;
+    if (!status) {
+        status = try_rights(doctor, user, doctor->role, false, &lack, &err);
+    }
+    bool few = lack.missing > 0 && !lacks_most(lack);
+    if (!status && few) {
+        status = try_rights(doctor, user, doctor->role, true, &lack, &err);
+    }
     if (status == STATUS_DENIED)
         say(doctor, FINDING_WARN, "rights",
             "cannot tell, because this login may not ask (ACL WHOAMI, ACL DRYRUN): let an operator ask, with "
             "--user and --role");
     else if (status != STATUS_OK)
         say(doctor, FINDING_FAIL, "rights", "%s", err.message);
-    else if (missing == 0)
-        say(doctor, FINDING_OK, "rights", "%s has every right of a %s on queue %s", user, names[doctor->role],
+    else if (lacks_most(lack))
+        say(doctor, FINDING_FAIL, "rights",
+            "%s may not send %u of the %u commands of %s on queue %s: is it a login of another queue, or of another "
+            "role (--role)?",
+            user, lack.missing, lack.asked, names[doctor->role], doctor->session.queue);
+    else if (!few)
+        say(doctor, FINDING_OK, "rights", "%s has every right of %s on queue %s", user, names[doctor->role],
             doctor->session.queue);
 }
 
 /* The queue: the types of its keys, its workers, and whether our model is its model. */
+
+/* If Redis refuses us a command that the role needs, the role's own process fails, too. With --user it has another
+ * login than we. */
+static void cannot_tell(struct doctor *doctor, const char *what, const char *right, const struct err *err)
+{
+    size_t count;
+    const struct right *table = rights_table(&count);
+    bool needed = false;
+    for (size_t i = 0; i < count; i++) {
+        needed |= (table[i].roles & doctor->role) != 0 && strcmp(table[i].command, right) == 0;
+    }
+    bool fails = needed && err->status == STATUS_DENIED && !doctor->user;
+    say(doctor, fails ? FINDING_FAIL : FINDING_WARN, what, "cannot tell: %s", err->message);
+}
 
 static const struct {
     const char *suffix, *type;
@@ -352,7 +419,7 @@ static void check_types(struct doctor *doctor)
         const struct resp_value *reply;
         session_key(&doctor->session, keys[i].suffix, "", key);
         if (SESSION_ASK(&doctor->session, &reply, &err, "TYPE", key) != STATUS_OK) {
-            say(doctor, FINDING_WARN, "keys", "cannot tell: %s", err.message);
+            cannot_tell(doctor, "keys", "TYPE @requests*", &err);
             return;
         }
         const char *type = session_text(reply);
@@ -385,7 +452,7 @@ static void check_group(struct doctor *doctor)
     if (status != STATUS_OK && strstr(err.message, "no such key") != NULL)
         say(doctor, FINDING_OK, "group", "no stream yet; the first worker or producer makes it");
     else if (status != STATUS_OK)
-        say(doctor, FINDING_WARN, "group", "cannot tell: %s", err.message);
+        cannot_tell(doctor, "group", "XINFO GROUPS @requests*", &err);
     else if (has_group(reply))
         say(doctor, FINDING_OK, "group", "sluice reads %s", key);
     else
@@ -427,7 +494,7 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
     }
     bool none = status && (strstr(err.message, "no such key") || strstr(err.message, "WRONGTYPE"));
     if (status && !none) {
-        say(doctor, FINDING_WARN, "ids", "cannot tell: %s", err.message);
+        cannot_tell(doctor, "ids", "XINFO STREAM @requests*", &err);
     } else if (stream > 0) {
         say(doctor, FINDING_WARN, "ids",
             "those of %s are %llu s ahead of the clock: a producer has sent an entry with an id of its own, and Redis "
@@ -463,7 +530,7 @@ static void check_workers(struct doctor *doctor)
         alive += heartbeats.lines[i].alive;
     heartbeats_free(&heartbeats);
     if (status != STATUS_OK)
-        say(doctor, FINDING_WARN, "workers", "cannot tell: %s", err.message);
+        cannot_tell(doctor, "workers", "HGETALL @workers", &err);
     else
         say(doctor, alive > 0 ? FINDING_OK : FINDING_WARN, "workers", "%zu alive", alive);
 }
@@ -472,12 +539,13 @@ static void check_workers(struct doctor *doctor)
 static void check_none(struct doctor *doctor, const char *what, const char *command, const char *suffix,
                        const char *finding)
 {
-    char key[SESSION_KEY];
+    char key[SESSION_KEY], right[64];
     long long number;
     struct err err;
     session_key(&doctor->session, suffix, "", key);
+    snprintf(right, sizeof right, "%s @%s", command, suffix);
     if (SESSION_ASK_NUMBER(&doctor->session, &number, &err, command, key) != STATUS_OK)
-        say(doctor, FINDING_WARN, what, "cannot tell: %s", err.message);
+        cannot_tell(doctor, what, right, &err);
     else if (number > 0)
         say(doctor, FINDING_WARN, what, "%lld %s", number, finding);
     else
@@ -501,7 +569,7 @@ static void check_model(struct doctor *doctor)
     struct err err;
     session_key(&doctor->session, "meta", "", key);
     if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, "model_id") != STATUS_OK) {
-        say(doctor, FINDING_WARN, "model", "cannot tell: %s", err.message);
+        cannot_tell(doctor, "model", "HGET @meta x", &err);
         return;
     }
     if (reply->bytes == NULL) {
@@ -522,6 +590,34 @@ static void check_model(struct doctor *doctor)
             "the queue belongs to the model %s; %s is %s, and a worker with it will be refused", pinned, model->name,
             model->id);
     model_close(model);
+}
+
+/* Whether a worker with our settings may join a queue that is pinned to a precision. */
+static void check_precision(struct doctor *doctor)
+{
+    char key[SESSION_KEY];
+    const struct resp_value *reply;
+    struct err err;
+    const char *ours = precision_name((enum precision)doctor->config->precision);
+    session_key(&doctor->session, "meta", "", key);
+    if (SESSION_ASK(&doctor->session, &reply, &err, "HGET", key, "precision")) {
+        cannot_tell(doctor, "precision", "HGET @meta x", &err);
+        return;
+    }
+    const char *pinned = session_text(reply);
+    if (pinned[0] == '\0') {
+        say(doctor, FINDING_OK, "precision", "the queue takes any");
+    } else if (strcmp(pinned, ours) == 0) {
+        say(doctor, FINDING_OK, "precision", "%s, to which the queue is pinned", ours);
+    } else if (doctor->config->precision == PRECISION_AUTO) {
+        say(doctor, FINDING_WARN, "precision",
+            "the queue is pinned to %s; a worker with precision auto may choose another one and is then refused: set "
+            "precision to %s",
+            pinned, pinned);
+    } else {
+        (void)queue_refuse_precision(doctor->session.queue, pinned, ours, &err);
+        say(doctor, FINDING_FAIL, "precision", "%s", err.message);
+    }
 }
 
 /* This host: what a worker here would compute on, and whether known holes of the libraries are closed. Debian closes
@@ -626,15 +722,15 @@ static void check_host(struct doctor *doctor)
 
 struct own {
     char *user;
-    int role; /* index into roles */
+    int role; /* index into roles: 0, or one more than the bit of enum role */
 };
 
-static const char *const roles[] = {"worker", "producer", "operator", NULL};
+static const char *const roles[] = {"auto", "worker", "producer", "operator", NULL};
 
 #define OWN(name) .key = #name, .offset = offsetof(struct own, name)
 /* clang-format off */
 static const struct setting own_settings[] = {
-    {OWN(role), .type = SETTING_CHOICE, .fallback = "worker", .choices = roles, .help = "whose rights to check"},
+    {OWN(role), .type = SETTING_CHOICE, .fallback = "auto", .choices = roles, .help = "whose rights to check; auto: by what the user may do"},
     {OWN(user), .type = SETTING_TEXT, .value = "NAME", .help = "the Redis user whose rights to check [the one that logs in]"},
 };
 /* clang-format on */
@@ -656,7 +752,7 @@ static enum status reach(struct doctor *doctor, const struct invocation *invocat
 /* The checks of each queue, with its own settings. */
 static void check_queues(struct doctor *doctor, struct config *configs, size_t count)
 {
-    static void (*const checks[])(struct doctor *) = {check_rights, check_queue, check_model};
+    static void (*const checks[])(struct doctor *) = {check_rights, check_queue, check_model, check_precision};
     const struct config *all = doctor->config;
     doctor->session.several = count > 1;
     for (size_t i = 0; i < count; i++) {
@@ -676,7 +772,7 @@ static void check_queues(struct doctor *doctor, struct config *configs, size_t c
 static int run(struct invocation *invocation)
 {
     const struct own *own = invocation->own;
-    struct doctor doctor = {.config = &invocation->config, .role = 1U << own->role, .user = own->user};
+    struct doctor doctor = {.config = &invocation->config, .role = 1U << own->role >> 1, .user = own->user};
     struct config *configs;
     size_t count;
     struct err err = {0};

@@ -97,4 +97,8 @@ struct queue_stats {
 /* The counters now. Thread: that of the event loop. */
 struct queue_stats queue_stats(const struct queue *queue);
 
+/* What a worker ends with that computes in another precision than the one its queue is pinned to. Returns the status.
+ */
+enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err);
+
 #endif

@@ -208,6 +208,14 @@ const char *queue_precision(const struct queue *queue)
     return queue->options.precision ? queue->options.precision : "f32";
 }
 
+enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT,
+                   "queue %s is pinned to precision %s, this worker computes in %s: start it with --precision %s, or "
+                   "let others in (`sluice pin --precision any`)",
+                   name, pinned, ours, pinned);
+}
+
 static void refuse_queue(struct queue *queue, long long code, const char *text)
 {
     struct err err;
@@ -220,11 +228,7 @@ static void refuse_queue(struct queue *queue, long long code, const char *text)
                 "`sluice doctor` names all that is missing",
                 text);
     } else if (code == -3) {
-        err_set(&err, STATUS_BAD_INPUT,
-                "queue %s is pinned to precision %s, this worker computes in %s: start it with --precision %s, or let "
-                "others "
-                "in (`sluice pin --precision any`)",
-                queue->options.name, text, queue_precision(queue), text);
+        (void)queue_refuse_precision(queue->options.name, text, queue_precision(queue), &err);
     } else {
         err_set(
             &err, STATUS_BAD_INPUT,

@@ -2,9 +2,10 @@
 
 import time
 
+from acl import make_user
 from case import SluiceCase
 
-CONFIG, UNAVAILABLE, NOPERM = 78, 69, 77
+CONFIG, DATAERR, UNAVAILABLE, NOPERM = 78, 65, 69, 77
 LOGIN = {"SLUICE_REDIS_PASSWORD": "pw"}
 
 
@@ -30,7 +31,7 @@ class Doctor(SluiceCase):
         for finding in ("redis       reached at", "version     Redis ", "eviction    maxmemory-policy is noeviction", "memory      ",
                         "clock       ", "durability  tier T2", "recovery    aof-load-truncated no", "strangers   who has no login",
                         "rights      default has every right of a worker on queue test",
-                        "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
+                        "precision   the queue takes any", "keys        none", "group       sluice reads sluice:{test}:requests", "workers     1 alive", "pause       none", "dead        none",
                         "model       tiny (", "libraries   libevent 2"):
             self.assertIn("ok    " + finding, text)
 
@@ -143,6 +144,50 @@ class Doctor(SluiceCase):
         self.assertEqual(text.count("fail  rights"), 4, text)  # XACK on three streams
         self.assertIn("ok    rights      half has every right of a producer", self.doctor(server, "--user", "half", "--role", "producer"))
         self.assertIn("User 'nobody' not found", self.doctor(server, "--user", "nobody", code=CONFIG))
+
+    def test_roles(self):
+        """Without --role: what the user may do says whose login it is; where it is nobody's, one line and not one for each right."""
+        server = self.start_redis()
+        client = server.client()
+        for role in ("worker", "producer", "operator"):
+            make_user(client, role, self.queue)
+            self.assertIn(f"ok    rights      sluice-{role} has every right of a", self.doctor(server, "--user", "sluice-" + role))
+        login = f"redis+unix://sluice-operator@{server.socket}"
+        self.assertIn("ok    rights      sluice-operator has every right of an operator", self.doctor(server, "--redis", login))
+        text = self.doctor(server, "--redis", login, "--role", "worker", code=CONFIG)
+        self.assertRegex(text, r"fail  rights      sluice-operator may not send \d{2,} of the \d{3} commands of a worker on queue test: ")
+        self.assertIn("1 failed", text)
+        text = self.doctor(server, "--user", "sluice-worker", "--queue", "mail", code=CONFIG)
+        self.assertRegex(text, r"fail  rights      sluice-worker may not send \d{3} of the \d{3} commands of a worker on queue mail: ")
+
+    def test_a_worker_that_another_queue_refuses(self):
+        """Its own login may not ask for its rights, but what the doctor is refused the worker will be, too."""
+        server = self.start_redis()
+        make_user(server.client(), "worker", self.queue)
+        login = f"redis+unix://sluice-worker@{server.socket}"
+        text = self.doctor(server, "--redis", login)
+        self.assertIn("warn  rights      cannot tell", text)
+        self.assertIn("warn  keys        cannot tell", text)
+        text = self.doctor(server, "--redis", login, "--queue", "mail", code=CONFIG)
+        for what in ("group", "ids", "workers", "pause", "dead", "model", "precision"):
+            self.assertRegex(text, rf"fail  {what} +cannot tell: .*NOPERM")
+        self.assertIn("9 failed, ", text)
+        text = self.doctor(server, "--redis", login, "--queue", "mail", "--role", "producer", code=CONFIG)
+        self.assertIn("2 failed, ", text)  # the two of meta
+
+    def test_a_pinned_precision(self):
+        """In the words with which a worker ends."""
+        server = self.start_redis()
+        client = server.client()
+        self.assertIn("ok    precision   the queue takes any", self.doctor(server, "--precision", "bf16"))
+        client.hset("sluice:{test}:meta", "precision", "f32")
+        self.assertIn("ok    precision   f32, to which the queue is pinned", self.doctor(server, "--precision", "f32"))
+        self.assertIn("warn  precision   the queue is pinned to f32; a worker with precision auto may choose", self.doctor(server))
+        text = self.doctor(server, "--precision", "bf16", code=CONFIG)
+        line = next(line for line in text.splitlines() if line.startswith("fail  precision"))
+        daemon = self.make_daemon(server, "--precision", "bf16", environment=LOGIN).start()
+        self.assertEqual(daemon.wait_exit(), DATAERR)
+        self.assertIn(line.split(maxsplit=2)[2], daemon.read_log())
 
     def test_a_server_that_wants_no_login(self):
         """By default Redis is one. Its password, or `off` for its user without a name, ends it; so does a user who may nothing."""

@@ -124,7 +124,7 @@ class Install(SluiceCase):
 
     def test_completion_of_words(self):
         words = ["check", "drain", "list", "quiet", "resume", "stop"]
-        roles = ["operator", "producer", "worker"]
+        roles = ["auto", "operator", "producer", "worker"]
         self.assertEqual(self.complete(["st"], ["workers", ""], ["workers", "dr"], ["workers", "list", ""], ["doctor", "--role", ""],
                                        ["doctor", "--role", "=", "w"], ["doctor", "--role", "="], ["serve", "--model", ""],
                                        ["stats", "--json", "--q"], ["nonsense", "--"], ["dead", "--all", ""]),
