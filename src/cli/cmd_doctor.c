@@ -512,8 +512,8 @@ static bool check_ids_of(struct doctor *doctor, const char *suffix)
 static void check_ids(struct doctor *doctor)
 {
     bool said = false;
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        said |= check_ids_of(doctor, class_streams[class]);
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        said |= check_ids_of(doctor, class_streams[i]);
     }
     if (!said) {
         say(doctor, FINDING_OK, "ids", "none is ahead of Redis' clock");

@@ -116,10 +116,10 @@ static enum status read_totals(struct session *session, struct counts *counts, s
     TRY(SESSION_ASK(session, &totals, err, "HGETALL", session_key(session, "stats", "", key)));
     counts->since_ms = strtoull(session_text(resp_field(totals, "since")), NULL, 10);
     counts->died = strtoull(session_text(resp_field(totals, "died")), NULL, 10);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
+    for (int i = 0; i < CLASS_COUNT; i++) {
         for (int end = 0; end < ENDS; end++) {
-            snprintf(field, sizeof field, "%s:%s", class_names[class], end_name(end));
-            counts->ended[class][end] = strtoull(session_text(resp_field(totals, field)), NULL, 10);
+            snprintf(field, sizeof field, "%s:%s", class_names[i], end_name(end));
+            counts->ended[i][end] = strtoull(session_text(resp_field(totals, field)), NULL, 10);
         }
     }
     return STATUS_OK;
@@ -180,8 +180,8 @@ static void print_totals(const struct counts *counts)
         strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &utc);
     }
     printf("died     %" PRIu64 " workers since %s\n%-16s", counts->died, since, "ended since then");
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        printf(" %12s", class_names[class]);
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        printf(" %12s", class_names[i]);
     }
     putchar('\n');
     for (int end = 0; end < ENDS; end++) {
@@ -189,8 +189,8 @@ static void print_totals(const struct counts *counts)
             continue;
         }
         printf("%-16s", end_name(end));
-        for (int class = 0; class < CLASS_COUNT; class ++) {
-            printf(" %12" PRIu64, counts->ended[class][end]);
+        for (int i = 0; i < CLASS_COUNT; i++) {
+            printf(" %12" PRIu64, counts->ended[i][end]);
         }
         putchar('\n');
     }
@@ -205,12 +205,11 @@ static void print_json_totals(const struct counts *counts)
         printf("%" PRIu64, counts->since_ms);
     }
     fputs(",\"ended\":{", stdout);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        printf("%s\"%s\":{\"done\":%" PRIu64, class == 0 ? "" : ",", class_names[class],
-               counts->ended[class][CODE_NONE]);
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        printf("%s\"%s\":{\"done\":%" PRIu64, i == 0 ? "" : ",", class_names[i], counts->ended[i][CODE_NONE]);
         for (int end = CODE_NONE + 1; end < ENDS; end++) {
-            if (counts->ended[class][end] > 0) {
-                printf(",\"%s\":%" PRIu64, end_name(end), counts->ended[class][end]);
+            if (counts->ended[i][end] > 0) {
+                printf(",\"%s\":%" PRIu64, end_name(end), counts->ended[i][end]);
             }
         }
         putchar('}');

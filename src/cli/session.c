@@ -45,15 +45,15 @@ void session_close(struct session *session)
     address_free(&session->address);
 }
 
-size_t session_queues(const struct config *config)
+static size_t queue_count(const struct config *config)
 {
     bool picked = config_source_of(config, "queue") > SOURCE_FILE;
     return config->queues.count == 0 || picked ? 1 : config->queues.count;
 }
 
-const char *session_queue(const struct config *config, size_t number)
+static const char *queue_name(const struct config *config, size_t number)
 {
-    return session_queues(config) == 1 ? config->queue : config_queue_value(&config->queues, number, "queue");
+    return queue_count(config) == 1 ? config->queue : config_queue_value(&config->queues, number, "queue");
 }
 
 int session_run(struct invocation *invocation,
@@ -63,9 +63,9 @@ int session_run(struct invocation *invocation,
     struct err err = {0};
     enum status status = session_open(&session, invocation, &err);
     int code = status ? report(invocation, &err) : EX_OK;
-    session.several = session_queues(&invocation->config) > 1;
-    for (size_t i = 0; !status && i < session_queues(&invocation->config); i++) {
-        session.queue = session_queue(&invocation->config, i);
+    session.several = queue_count(&invocation->config) > 1;
+    for (size_t i = 0; !status && i < queue_count(&invocation->config); i++) {
+        session.queue = queue_name(&invocation->config, i);
         if (body(&session, invocation, &err)) {
             (void)advise_login(&err);
             (void)(session.several && err_prefix(&err, "queue %s", session.queue));
@@ -79,13 +79,13 @@ int session_run(struct invocation *invocation,
 
 bool session_is_one(const struct invocation *invocation)
 {
-    size_t count = session_queues(&invocation->config);
+    size_t count = queue_count(&invocation->config);
     if (count == 1) {
         return true;
     }
     fprintf(stderr, "sluice %s: name one of the configuration's queues with --queue:", invocation->command->name);
     for (size_t i = 0; i < count; i++) {
-        fprintf(stderr, " %s", session_queue(&invocation->config, i));
+        fprintf(stderr, " %s", queue_name(&invocation->config, i));
     }
     fputc('\n', stderr);
     return false;

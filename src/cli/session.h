@@ -25,13 +25,8 @@ MUST_CHECK enum status session_open(struct session *session, const struct invoca
 /* Closes the connection; wipes the password. */
 void session_close(struct session *session);
 
-/* How many queues a command is about: those of the file's `queues`, or the one that a flag or a variable names. */
-size_t session_queues(const struct config *config);
-
-/* The name of one of them, from 0. Owns: the configuration does. */
-const char *session_queue(const struct config *config, size_t number);
-
-/* Runs a command's body for each of these queues on one connection. Errors are printed, and the other queues have their
+/* Runs a command's body for each queue that it is about (those of the file's `queues`, or the one that a flag or a
+ * variable names), on one connection. Errors are printed, and the other queues have their
  * turn; the first error becomes the exit code. */
 int session_run(struct invocation *invocation,
                 enum status (*body)(struct session *session, const struct invocation *invocation, struct err *err));
