@@ -2,12 +2,12 @@
 -- Puts runs of suspects on record before they start: should the worker crash now, these are to blame and nobody else.
 --
 -- KEYS  1 stream, 2 trouble
--- ARGV  1 consumer, 2 `alone` for lonely runs or `group`, then for each entry, 64 at most: entry id, original name, claims
+-- ARGV  1 consumer, 2 `alone` for runs alone or `group`, then for each entry, 64 at most: entry id, original name, claims
 --       (1: the name comes from `_id`), number of this attempt
 -- What stands in trouble: lib/trouble.lua. A charge ends the count of takeovers: the entry was read.
 -- A call whose answer was lost is repeated: each consumer counts once.
 -- Returns for each entry
---        n  on record; its open lonely runs, this one included, or 1 for a group
+--        n  on record; its open runs alone, this one included, or 1 for a group
 --        0  it is no longer pending or another consumer owns it (a run of the caller whose answer was lost is taken off then:
 --           it never began)
 --       -3  the name is not this entry's (a producer wrote the `_id`)
@@ -37,8 +37,8 @@ local function charge(id, name, claims, attempt)
   runs = runs_of_others(runs, consumer)
   if group and runs[1] then return -8 end
   runs[#runs + 1] = group and '+' .. consumer or consumer
-  local lonely = write_record(name, attempt - 1, id, runs, 0)
-  return group and 1 or lonely
+  local alone = write_record(name, attempt - 1, id, runs, 0)
+  return group and 1 or alone
 end
 
 for i = 3, #ARGV, 4 do

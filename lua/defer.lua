@@ -8,14 +8,14 @@
 -- Returns one number for each entry.
 --        1  parked
 --        0  late: no longer pending
---       -1  another consumer owns it: what happens next is that one's decision. A lonely run of the caller is taken off
+--       -1  another consumer owns it: what happens next is that one's decision. A run alone of the caller is taken off
 --           the record: it crashed nobody
 --       -2  the message is no longer in the stream; it is still pending and wants settle's `gone`
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
 --       -7  `later` is full (meta.cap_later), and it asks for a delay at its submission; nothing was changed. What came back
 --           from `later`, and retries, were accepted
 --       -6  more fields than a request may have; nothing was changed, it wants an error reply
--- The run that failed ended without a crash, so the entry's lonely runs begin anew. Who has an id that is the name of another
+-- The run that failed ended without a crash, so the entry's runs alone begin anew. Who has an id that is the name of another
 -- request (a producer gave it out a second time) is parked under a fresh name.
 -- May not: park a request in the place of another, take fields from the caller (they are read here, so that what comes
 -- back is what was sent), remove an entry before it is safe in later and later:data, or park one that it may not remove.

@@ -10,7 +10,7 @@
 -- the stream's last id and the group's become the present. Until then promote leaves the class alone.
 -- Names of moved requests may lie in times to come. `ahead_high`, `ahead_normal` and `ahead_low` of `meta` know the last of
 -- each ms; shortly before it comes the stream's last id is set to it, so that no `*` gives out such a name again.
--- May not: move an entry that it may not remove; charge or forgive a lonely run (a record in `trouble` stays as it is, and
+-- May not: move an entry that it may not remove; record or clear a run alone (a record in `trouble` stays as it is, and
 -- promote takes it over).
 
 local call = redis.call

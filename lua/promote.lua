@@ -48,8 +48,8 @@ local function bring_back(stream, name, first_ms, parked)
   local known = known_of(name)
   if known ~= nil then
     local record = string.match(known or '', '^%d+ %d+ %S+(.*)$') or ''
-    local lonely = string.match(known or '', '^%d+ (%d+)') or '0'
-    call('HSET', trouble, name, (attempt - 1) .. ' ' .. lonely .. ' ' .. id .. record)
+    local alone = string.match(known or '', '^%d+ (%d+)') or '0'
+    call('HSET', trouble, name, (attempt - 1) .. ' ' .. alone .. ' ' .. id .. record)
   end
   return true
 end

@@ -9,7 +9,7 @@
 --       entries    each { id, how, open runs, { field, value, ... } }, now mine
 --                    how        0 released, 1 its worker died, 2 likewise and it was taken over several times: charge it
 --                               before others, 3 it was taken over too often: answer it unread
---                    open runs  lonely ones; -1 when only runs in groups are open. With any it is suspect, whoever gave it
+--                    open runs  those alone; -1 when only runs in groups are open. With any it is suspect, whoever gave it
 --                               back
 --       vanished   ids whose message is no longer in the stream: XCLAIM would drop them without a word, so they stay
 --                  pending until settle answers them as `gone`

@@ -9,7 +9,7 @@
 --             2: the same, then drop its alive key and what `workers` has of it, and give up being the housekeeper: for the
 --                last of the streams
 -- Returns { given back, 1 when the consumer is deleted, 1 when it may hold more }
--- A lonely run that the caller charged and gives back has not crashed anybody: it is taken off the record, also when
+-- A run alone that the caller recorded and gives back has not crashed anybody: it is taken off the record, also when
 -- another consumer has taken the entry meanwhile. Those of others stay: they did.
 -- May not: give back what is not the caller's; touch the alive key of a namesake; claim a vanished entry (XCLAIM drops it
 -- silently; it stays for reclaim, which answers it); delete a consumer that holds anything.
@@ -30,7 +30,7 @@ local function side(result)
   return nil
 end
 
--- The caller's lonely run of an entry, if there is one.
+-- The caller's run alone of an entry, if there is one.
 local function forgive(id, fields)
   local size, name = size_and_name(id, fields, prefix)
   looked = looked + size

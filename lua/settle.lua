@@ -20,7 +20,7 @@
 --        0  late: no longer pending, somebody else was first, or the group is a new one; or the id is ahead of the clock and
 --           another consumer owns it
 --       -1  not allowed: another consumer owns it (fail, dead), or the message is there after all (gone)
---           With 0 and -1 nothing was changed, but a lonely run of the caller is taken off the record: it crashed nobody
+--           With 0 and -1 nothing was changed, but a run alone of the caller is taken off the record: it crashed nobody
 --       -3  the name is not this entry's (a producer wrote the `_id`); nothing was changed
 --       -5  its stage key is not there (Redis is full, or took its time); nothing was changed
 --       side keys skipped for their type; dead letters trimmed

@@ -1,11 +1,11 @@
--- `trouble`, the hash of requests that had some: for a name "attempts lonely-runs entry runs taken", as in `1 2 5-0 a,+b,c 3`.
+-- `trouble`, the hash of requests that had some: for a name "attempts quarantine-runs entry runs taken", as in `1 2 5-0 a,+b,c 3`.
 --   attempts     that failed
---   lonely runs  that are open: charged before they began, and neither ended nor given back
+--   runs alone   that are open: recorded before they began, and neither ended nor given back
 --   entry        that carries the name: promote writes it, a producer cannot
---   runs         that are open, with commas: a worker for its lonely run, `+` and a worker for its run in a group; `-` for none
+--   runs         that are open, with commas: a worker for its run alone, `+` and a worker for its run in a group; `-` for none
 --   taken        how often the entry was taken over from a dead worker since a run of it was charged last
 -- `taken` is left out while it is 0, and then so is the `-` of no runs. (Before there were groups, nothing stood behind the
--- workers of lonely runs: such a record reads the same.) The script has a local `trouble`, the key.
+-- workers of runs alone: such a record reads the same.) The script has a local `trouble`, the key.
 
 -- What is known of a name: false for nothing, nil where the key has a wrong type, which stops nobody. A missing right does.
 local function known_of(name)
@@ -30,31 +30,31 @@ local function read_record(known)
   return attempts or 0, carrier, runs, tonumber(string.match(rest or '', '^%S+ (%d+)$') or 0)
 end
 
-local function is_lonely(run)
+local function is_alone(run)
   return string.sub(run, 1, 1) ~= '+'
 end
 
--- Returns how many of the runs are lonely.
+-- Returns how many of the runs are alone.
 local function write_record(name, attempts, id, runs, taken)
-  local lonely, more = 0, ''
+  local alone, more = 0, ''
   for _, run in ipairs(runs) do
-    if is_lonely(run) then lonely = lonely + 1 end
+    if is_alone(run) then alone = alone + 1 end
   end
   if runs[1] or taken > 0 then more = ' ' .. (runs[1] and table.concat(runs, ',') or '-') end
   if taken > 0 then more = more .. ' ' .. taken end
-  redis.call('HSET', trouble, name, attempts .. ' ' .. lonely .. ' ' .. id .. more)
-  return lonely
+  redis.call('HSET', trouble, name, attempts .. ' ' .. alone .. ' ' .. id .. more)
+  return alone
 end
 
--- Open lonely runs of this very entry, -1 where only runs in groups are open; of another that has the name they say nothing.
+-- Open runs alone of this very entry, -1 where only runs in groups are open; of another that has the name they say nothing.
 local function open_runs(id, name)
   local _, carrier, runs = read_record(known_of(name))
-  local lonely = 0
+  local alone = 0
   if carrier ~= id then return 0 end
   for _, run in ipairs(runs) do
-    if is_lonely(run) then lonely = lonely + 1 end
+    if is_alone(run) then alone = alone + 1 end
   end
-  return lonely == 0 and runs[1] and -1 or lonely
+  return alone == 0 and runs[1] and -1 or alone
 end
 
 -- The runs without those of this worker, and whether it had any.
