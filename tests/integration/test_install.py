@@ -7,12 +7,16 @@ import configparser
 import os
 import re
 import subprocess
+import sys
 
 import process
 import redis
 from case import SluiceCase
 from daemon import BINARY, SOURCE, sluice
 from redis_server import connect
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+from blocks import only_block, put_in  # noqa: E402
 
 BUILD = os.path.dirname(BINARY)
 PREFIX = "/opt/sluice"  # neither the default nor the one of the build's configuration
@@ -81,6 +85,49 @@ class Install(SluiceCase):
         self.assertEqual(reply.returncode, 0, reply.stderr)
         self.assertIn(b'"dim":192', reply.stdout)
         self.assertEqual(sluice("workers", "check", binary=self.program, environment=login("operator")).returncode, 0)
+
+    def test_two_workers_in_production(self):
+        """The commands and files of that section of docs/operations.md, in folders of the test and with a unix socket; systemd and
+        who owns a file are left out."""
+        with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+            page = file.read()
+        page = page[page.index("## Two workers in production"):page.index("## Five things")]
+
+        def block(mark):
+            code = only_block(page, mark).replace("/usr/local/", self.installed("")).replace("/etc/", self.path("etc/"))
+            return code.replace("/var/lib/redis", self.directory).replace("redis://sluice", "redis+unix://sluice").replace(
+                "10.0.0.5:6379", self.path("s"))
+
+        def run(code):
+            environment = process.clean_environment({"SLUICE_CONFIG": self.path("etc/sluice/sluice.json")})
+            environment["PATH"] = self.installed("bin") + ":" + environment["PATH"]
+            result = subprocess.run(["sh", "-ec", code], capture_output=True, text=True, timeout=60, check=False, env=environment)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            return result.stdout
+
+        def start(argv, **environment):
+            child = process.start(argv, env=process.clean_environment(environment), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(process.end, child)
+        os.makedirs(self.path("etc/redis"))
+        run(put_in(block("make-users.sh"), "-o redis ", ""))
+        self.write("etc/sluice/sluice.json", block('"precision"'))
+        unit = block("ExecStartPre=")
+        run(re.search("ExecStartPre=[+]/usr/sbin/runuser -u redis -- (.*)", unit)[1])
+        settings = put_in(block("aclfile"), "port 6379", f"port 0\nunixsocket {self.path('s')}")
+        settings = re.sub("(?m)^(pidfile|logfile) /.*/", rf"\1 {self.directory}/", settings)
+        start(["redis-server", self.write("etc/redis/redis.conf", settings)])
+        run(re.sub("(?m)^systemctl .*$", "", block("/etc/sluice/environment")))
+        with open(self.path("etc/sluice/environment"), encoding="utf-8") as file:
+            password = file.read().removeprefix("SLUICE_REDIS_PASSWORD=").rstrip("\n")
+        for _ in range(2):
+            start([self.program, "serve"], SLUICE_CONFIG=self.path("etc/sluice/sluice.json"), SLUICE_REDIS_PASSWORD=password)
+        look = block("sluice doctor")
+        login = "\n".join(line for line in look.splitlines() if "operator@" in line)
+        self.wait_until(lambda: run(f"{login}; sluice workers list || true").count("alive=yes") == 2, "both workers")
+        text = run(look)
+        self.assertIn('"dim":192', text)
+        self.assertEqual(text.count(" state=running "), 2)
+        self.assertIn("0 failed", text)
 
     def test_unit(self):
         unit = configparser.ConfigParser(interpolation=None)
