@@ -16,10 +16,10 @@
 
 enum { DIM = 2, SLOTS = 3, DEVICES = 3, MOST = 64 };
 
-/* The backend reads no weights, so this much of a model will do. */
+/* The backend reads no weights, so this much of a model is enough. */
 static const struct model bare = {.vocabulary = 100, .max_tokens = 8, .layer_count = 1, .hidden = DIM, .dim = DIM};
 
-/* What the devices do; backends have no context, so there is one of this. */
+/* What the devices do. Backends have no context, so this is global. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -29,7 +29,7 @@ static struct {
         bool held, lost;             /* held: nothing that was begun ends */
         unsigned streams, breaks_at; /* open; breaks_at: opening this one, from 1, finds it lost; 0: none does */
         unsigned begun, ended, most;
-        unsigned idle;    /* begun by threads that only have what time is left */
+        unsigned idle;    /* begun by background threads */
         unsigned refused; /* begun on a device that was lost */
     } devices[DEVICES];
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
@@ -308,7 +308,7 @@ static void lose(unsigned device)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* Waits until so many batches have begun on a device; ctest ends what waits for ever. */
+/* Waits until this many batches have begun on a device; ctest's timeout ends an endless wait. */
 static void wait_begun(unsigned device, unsigned count)
 {
     pthread_mutex_lock(&fake.lock);
@@ -358,7 +358,7 @@ static void a_free_device_takes_whatever_comes(void **state)
         wait_begun(i, 1);
     hold(1, false);
     wait_back(bench, 1, STATUS_OK);
-    for (unsigned i = 0; i < 20; i++) { /* the two others are busy all the time */
+    for (unsigned i = 0; i < 20; i++) { /* the other two are always busy */
         put(bench);
         wait_back(bench, 1, STATUS_OK);
     }
@@ -416,7 +416,7 @@ static void a_batch_may_go_before_those_that_wait(void **state)
     close_bench(bench);
 }
 
-/* What computes on the calling thread has as many threads as are asked for, on each device. */
+/* A device that computes on the calling thread has as many threads as are asked for. */
 static void one_slot_means_several_threads(void **state)
 {
     (void)state;
@@ -449,7 +449,7 @@ static struct bench *open_with_background(unsigned count, unsigned slots, unsign
     return bench;
 }
 
-/* It takes no room from others, and is only done by its own threads, which the kernel passes over for anybody. */
+/* A background batch takes no room from others, and only background threads compute it. */
 static void background_batches_have_threads_of_their_own(void **state)
 {
     (void)state;
@@ -479,7 +479,7 @@ static void background_batches_have_threads_of_their_own(void **state)
     }
 }
 
-/* For the whole time that is theirs, as the other batch does not end, and then they go on nevertheless. */
+/* They wait for the longest time, because the other batch does not end, and then go on. */
 static void background_batches_make_way_for_others(void **state)
 {
     (void)state;
@@ -553,7 +553,7 @@ static void what_a_lost_device_had_runs_on_another(void **state)
     }
 }
 
-/* What is lost counts no longer when batches are shared out, and is not asked again. */
+/* A lost device gets no more batches. */
 static void the_others_fill_their_slots_after_a_loss(void **state)
 {
     (void)state;
@@ -656,7 +656,7 @@ static void a_device_that_was_lost_before_is_left_out(void **state)
     close_bench(bench);
 }
 
-/* Batches that are bad by themselves come back so, from whatever device, and lose nothing. */
+/* A bad batch comes back with its error from any device, and no device is given up. */
 /* The middle one of three, at the first or a later of its threads; then all of them. */
 static void a_device_that_is_lost_while_it_is_opened_is_left_out(void **state)
 {

@@ -1,4 +1,5 @@
-/* The configuration: sources over each other, the file's checks, and that table and config/sluice.json agree. */
+/* The configuration: precedence of sources, checks of the file, queues, reload, and that table and config/sluice.json
+ * agree. */
 #include "harness.h"
 
 #include <cjson/cJSON.h>
@@ -218,7 +219,7 @@ static void higher_sources_win_in_any_order(void **state)
     assert_int_equal(config.sources[row("backoff_ms") - table], SOURCE_FILE);
     assert_int_equal(config.sources[row("queue") - table], SOURCE_DEFAULT);
 
-    /* A hidden value is checked all the same. */
+    /* An overridden value is checked, too. */
     char wrong[] = "{\"window_ms\": \"x\"}";
     assert_int_equal(config_parse(&config, wrong, strlen(wrong), "f", &err), STATUS_BAD_INPUT);
     setenv("SLUICE_LEASE_MS", "many", 1);
@@ -324,7 +325,7 @@ static void a_number_may_be_the_backends(void **state)
     config_free(&config);
 }
 
-/* Each direction: every key of the file is known and has the table's default there; every row of the table is there. */
+/* Both directions: every key of the file is known and has the table's default; the file has every row of the table. */
 static void shipped_file_and_table_agree(void **state)
 {
     (void)state;

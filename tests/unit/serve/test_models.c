@@ -1,4 +1,4 @@
-/* The models of a daemon: opened once for all queues that name the same one in the same way. */
+/* The models of a daemon: opened once for all queues with the same settings of the model. */
 #include "harness.h"
 
 #include <stdlib.h>

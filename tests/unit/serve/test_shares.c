@@ -1,4 +1,4 @@
-/* Whose batch is next: weights hold by what batches cost, nobody waits beside a free thread, idle time is not saved. */
+/* Whose batch is next: weights apply to cost, nobody waits beside a free thread, idle time is not saved up. */
 #include "harness.h"
 
 #include <stdlib.h>

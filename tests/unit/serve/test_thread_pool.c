@@ -1,6 +1,5 @@
-/* A pool: everything that is put comes back once, worked on; stopping finishes what was put.
- * ctest: threads
- */
+/* A thread pool: every item comes back once, worked on; stopping finishes all items.
+ * ctest: threads */
 #include "harness.h"
 
 #include <poll.h>
@@ -62,7 +61,7 @@ static void everything_comes_back_once(void **state)
         assert_non_null(item);
         taken++;
     }
-    assert_null(thread_pool_wait(pool)); /* nothing is out: it must not block */
+    assert_null(thread_pool_wait(pool)); /* nothing is out, so it must not block */
     assert_null(thread_pool_take(pool));
     thread_pool_stop(pool);
     thread_pool_free(pool);
@@ -174,7 +173,7 @@ static void stopping_finishes_what_was_put(void **state)
     thread_pool_free(pool);
 }
 
-/* Each thread takes up to three at once, and none back before the test says so. */
+/* Each thread takes up to three items, and finishes none before the test says so. */
 struct hoard {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -215,7 +214,7 @@ static void hoard_items(void *context, struct thread_slot *slot)
     }
 }
 
-/* Once all `count` items that were put are held: neither thread has two more than the other. */
+/* When all `count` items are held, neither thread has two more than the other. */
 static void check_held(struct hoard *hoard, unsigned count)
 {
     pthread_mutex_lock(&hoard->lock);
