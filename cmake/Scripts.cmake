@@ -1,5 +1,5 @@
 # Embeds lua/*.lua into the io layer: one C file with a byte array for each script, in the order of enum script
-# (src/io/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
+# (src/redis/scripts.h). Included from the top, it adds the rule; run as a script (cmake -P), it writes the file.
 #
 # A line `-- include lib/NAME.lua` in a script stands for what is in that file, without its comments and on one line: so a
 # line number that Redis names is the one in lua/. (tests/support/scripts.py does the same, and a test compares the two.)
@@ -32,7 +32,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(APPEND arrays "static const unsigned char ${name}[] = {\n${bytes}\n0};\n")
     string(APPEND table "    {\"${name}\", (const char *)${name}, sizeof ${name} - 1},\n")
   endforeach()
-  file(WRITE ${OUTPUT} "/* Generated from lua/ by cmake/Scripts.cmake. */\n#include \"io/scripts.h\"\n\n${arrays}\n"
+  file(WRITE ${OUTPUT} "/* Generated from lua/ by cmake/Scripts.cmake. */\n#include \"redis/scripts.h\"\n\n${arrays}\n"
     "const struct script_source script_sources[SCRIPT_COUNT] = {\n${table}};\n")
   return()
 endif()
@@ -47,4 +47,4 @@ add_custom_command(OUTPUT ${SLUICE_SCRIPTS_C}
           -P ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
   DEPENDS ${SLUICE_SCRIPT_FILES} ${CMAKE_SOURCE_DIR}/cmake/Scripts.cmake
   COMMENT "Embedding lua/")
-target_sources(io PRIVATE ${SLUICE_SCRIPTS_C})
+target_sources(redis PRIVATE ${SLUICE_SCRIPTS_C})

@@ -3,7 +3,7 @@
 --
 -- KEYS  1 meta, 2 alive
 -- ARGV  1 protocol (whole number), 2 model id, 3 token, 4 lease in ms, 5 precision;
---       then what a worker must be allowed to run, with `@` for the queue's keys (src/io/rights.h)
+--       then what a worker must be allowed to run, with `@` for the queue's keys (src/redis/rights.h)
 -- Returns { code, text }
 --        1  joined (again: the key may be ours still, after a reconnect)
 --        0  the name is taken: the alive key carries another token, text is empty

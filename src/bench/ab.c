@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "bench/load.h"
 #include "bench/report.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 static const char *const way_names[] = {"off", "fifo", "sorted", "packed", NULL};
 enum way { OFF, FIFO, SORTED, PACKED };

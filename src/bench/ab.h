@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "bench/report.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 /* The command's own options. */
 struct bench_ab_options {

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "bench/load.h"
 #include "bench/report.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 struct bench {
     const struct bench_e2e_options *options;

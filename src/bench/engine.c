@@ -15,8 +15,8 @@
 #include "bench/stage.h"
 #include "engine/cost.h"
 #include "engine/cpu/parallel_for.h"
-#include "serve/config.h"
-#include "serve/devices.h"
+#include "daemon/config.h"
+#include "daemon/devices.h"
 
 /* ---- the same work over and over on several threads ---- */
 

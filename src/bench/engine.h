@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "bench/report.h"
 #include "engine/engine.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 /* Work that several threads repeat for a time. All three run on the thread; `open` fills `state`, also after an error,
  * and `close` takes it. */

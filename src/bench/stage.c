@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 /* ---- children ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/vector.h"
-#include "serve/compute.h"
+#include "daemon/compute.h"
 
 enum row_code vector_check(const void *vector, uint32_t dim, float limit)
 {
@@ -35,7 +35,7 @@ void batch_put_vector(struct bulk_batch *batch, struct piece *piece, const void 
 
 /* A batch that is being computed. */
 struct in_flight {
-    struct batch batch; /* as serve/compute sees it */
+    struct batch batch; /* as daemon/compute sees it */
     struct batch *laid_out;
     struct in_flight *next; /* among the idle ones */
 };

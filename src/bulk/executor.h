@@ -4,7 +4,7 @@
 #define BULK_EXECUTOR_H
 
 #include "bulk/lookahead.h"
-#include "serve/devices.h"
+#include "daemon/devices.h"
 
 /* Pieces to compute together. The executor sets the members below the line, and the pieces' vectors and codes. */
 struct bulk_batch {
@@ -19,7 +19,7 @@ struct bulk_batch {
     uint32_t tokens;
     uint32_t failed; /* pieces with a code: see batch_fail */
     bool halve;      /* nothing was computed; each half alone may be */
-    void *own;       /* the local executor's: its batch for serve/compute */
+    void *own;       /* the local executor's: its batch for daemon/compute */
 };
 
 /* Copies a piece's vector to its place, or sets the piece's code if files cannot hold it. `finite`: it was checked to

@@ -17,8 +17,8 @@
 #include "bulk/output/store.h"
 #include "bulk/resume.h"
 #include "engine/vector.h"
-#include "serve/thread_pool.h"
-#include "work/reply.h"
+#include "daemon/thread_pool.h"
+#include "schedule/reply.h"
 
 enum { REPORT_MS = 100 };
 

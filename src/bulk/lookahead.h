@@ -10,7 +10,7 @@
 #include "base/buffer.h"
 #include "bulk/input/document.h"
 #include "model/model.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 /* How to cut long texts into chunks that the model takes whole; tokens 0: not at all. */
 struct chunking {

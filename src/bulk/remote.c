@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "bulk/input/json.h"
-#include "io/client.h"
+#include "redis/client.h"
 
 /* How many requests are out: as few as keep the workers busy, so that little waits and others of the same class have
  * their turn. */

@@ -10,7 +10,7 @@
 #include <signal.h>
 
 #include "bulk/executor.h"
-#include "io/address.h"
+#include "redis/address.h"
 
 /* What a queue's workers compute, found out by asking them for a vector. */
 struct remote_facts {

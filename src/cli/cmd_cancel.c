@@ -4,7 +4,7 @@
 #include <sysexits.h>
 
 #include "cli/session.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 static enum status body(struct session *session, const struct invocation *invocation, struct err *err)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/session.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 struct own {
     int64_t high, normal, low, later;

@@ -8,7 +8,7 @@
 
 #include "cli/print.h"
 #include "cli/session.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 /* Which letters are meant; NULL and 0 mean any. */
 struct letter_filter {

@@ -13,10 +13,10 @@
 #include "base/file.h"
 #include "cli/session.h"
 #include "engine/engine.h"
-#include "io/queue.h"
-#include "io/rights.h"
-#include "serve/config.h"
-#include "work/request.h"
+#include "redis/queue.h"
+#include "redis/rights.h"
+#include "daemon/config.h"
+#include "schedule/request.h"
 
 /* How bad it is; any FINDING_FAIL makes the exit code one. */
 enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL };

@@ -20,8 +20,8 @@
 #include "bulk/remote.h"
 #include "cli/command.h"
 #include "cli/session.h"
-#include "serve/devices.h"
-#include "serve/config.h"
+#include "daemon/devices.h"
+#include "daemon/config.h"
 
 /* How progress is shown on standard error. */
 enum progress_style {

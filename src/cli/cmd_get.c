@@ -5,8 +5,8 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "io/client.h"
-#include "serve/config.h"
+#include "redis/client.h"
+#include "daemon/config.h"
 
 enum { TIMEOUT_MS = 5000 };
 

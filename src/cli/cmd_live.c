@@ -10,7 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/session.h"
-#include "serve/loop.h"
+#include "daemon/loop.h"
 
 /* A look at several processes: how many turn, and why the last one that does not is dead. */
 struct look {

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
-#include "serve/server.h"
+#include "daemon/server.h"
 
 static int run(struct invocation *invocation)
 {

@@ -12,8 +12,8 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "engine/encoder.h"
-#include "serve/devices.h"
-#include "serve/config.h"
+#include "daemon/devices.h"
+#include "daemon/config.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, SHOWN_BYTES = 160 };
 

@@ -9,7 +9,7 @@
 
 #include "cli/print.h"
 #include "cli/session.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 struct own {
     bool json, watch;

@@ -13,10 +13,10 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/session.h"
-#include "io/client.h"
-#include "serve/config.h"
-#include "serve/setting.h"
-#include "work/request.h"
+#include "redis/client.h"
+#include "daemon/config.h"
+#include "daemon/setting.h"
+#include "schedule/request.h"
 
 /* The command's own options. */
 struct submit_options {

@@ -7,7 +7,7 @@
 #include "bulk/input/stream.h"
 #include "cli/command.h"
 #include "model/model.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 enum { TEXT_MAX_BYTES = 1 << 28 };
 

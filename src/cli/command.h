@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 struct report;
 

@@ -11,7 +11,7 @@
 #include "base/buffer.h"
 #include "base/utf8.h"
 #include "model/model.h"
-#include "work/reply.h"
+#include "schedule/reply.h"
 
 /* The length of the printable UTF-8 sequence at the front, 0 if none. C1 controls (C2 80..9F) are not printable. */
 static size_t printable(const char *bytes, size_t length)

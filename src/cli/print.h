@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "io/resp.h"
+#include "redis/resp.h"
 
 /* Prints printable UTF-8 as it is, and all other bytes as \xNN. */
 void print_bytes(FILE *to, const char *bytes, size_t length);

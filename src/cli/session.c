@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "serve/config.h"
+#include "daemon/config.h"
 
 static enum status ask_time(struct session *session, struct err *err)
 {

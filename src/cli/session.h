@@ -3,9 +3,9 @@
 #define CLI_SESSION_H
 
 #include "cli/command.h"
-#include "io/address.h"
-#include "io/client.h"
-#include "io/scripts.h"
+#include "redis/address.h"
+#include "redis/client.h"
+#include "redis/scripts.h"
 
 enum { SESSION_KEY = 256, SESSION_TIMEOUT_MS = 5000 };
 

@@ -39,8 +39,8 @@ set_tests_properties(golden.encoder PROPERTIES LABELS "golden;engine" FIXTURES_R
   ENVIRONMENT OPENBLAS_NUM_THREADS=1)
 
 add_executable(read_inputs golden/read_inputs.c)
-target_link_libraries(read_inputs PRIVATE work)
+target_link_libraries(read_inputs PRIVATE schedule)
 
 add_test(NAME golden.inputs COMMAND ${SLUICE_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/golden/inputs_golden.py
   $<TARGET_FILE:read_inputs>)
-set_tests_properties(golden.inputs PROPERTIES LABELS "golden;work" TIMEOUT 300)
+set_tests_properties(golden.inputs PROPERTIES LABELS "golden;schedule" TIMEOUT 300)

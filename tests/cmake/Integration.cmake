@@ -1,7 +1,7 @@
 # sluice_integration_test(FILE): tests/integration/test_<x>.c, the io layer against real redis-server processes.
 add_library(redis_server STATIC support/redis_server.c support/redis_fixture.c support/queue_desk.c)
 target_include_directories(redis_server PUBLIC ${CMAKE_SOURCE_DIR}/tests/support ${CMAKE_SOURCE_DIR}/src)
-target_link_libraries(redis_server PUBLIC io PkgConfig::CMOCKA)
+target_link_libraries(redis_server PUBLIC redis PkgConfig::CMOCKA)
 
 function(sluice_integration_test file)
   get_filename_component(stem ${file} NAME_WE)

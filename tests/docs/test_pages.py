@@ -55,7 +55,7 @@ class Pages(unittest.TestCase):
                 self.assertIn(f"`{event}`", OPERATIONS)
 
     def test_counters_are_explained(self):
-        code = (SOURCE / "src/serve/queue_worker.c").read_text()
+        code = (SOURCE / "src/daemon/queue_worker.c").read_text()
         line = code[code.index("void queue_worker_log_stats(") : code.index("struct held_dump")]
         counters = set(re.findall(r'log_int\("([a-z0-9_]+)"', line))
         self.assertGreater(len(counters), 15)

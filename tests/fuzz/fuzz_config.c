@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 /* What was accepted must read back: each value's text gives the same value again. */
 static void check(const struct config *config)

@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "work/inputs.h"
+#include "schedule/inputs.h"
 
 struct texts {
     struct inputs inputs;

@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 enum { FIELDS = 80 };
 

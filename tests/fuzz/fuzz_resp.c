@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/queue_internal.h"
-#include "io/resp.h"
+#include "redis/queue_internal.h"
+#include "redis/resp.h"
 
 enum { MAX_BYTES = 1 << 16, DEPTH = 12 };
 

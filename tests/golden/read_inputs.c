@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "work/inputs.h"
+#include "schedule/inputs.h"
 
 static void write_number(uint32_t number)
 {

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "work/request.h"
+#include "schedule/request.h"
 
 enum { FAULTS_MAX = 16 };
 

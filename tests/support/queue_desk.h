@@ -3,7 +3,7 @@
 #ifndef TESTS_QUEUE_DESK_H
 #define TESTS_QUEUE_DESK_H
 
-#include "io/queue.h"
+#include "redis/queue.h"
 #include "redis_fixture.h"
 
 enum { DESK_EVENTS = 256, DESK_LEASE_MS = 500 };

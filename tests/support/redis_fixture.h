@@ -7,8 +7,8 @@
 #ifndef TESTS_REDIS_FIXTURE_H
 #define TESTS_REDIS_FIXTURE_H
 
-#include "io/client.h"
-#include "io/scripts.h"
+#include "redis/client.h"
+#include "redis/scripts.h"
 #include "redis_server.h"
 
 struct redis_fixture {

@@ -11,8 +11,8 @@
 #include "bench/report.h"
 #include "cli/cmd_bench.h"
 #include "engine/cpu/gemm_onednn.h"
-#include "serve/config.h"
-#include "serve/devices.h"
+#include "daemon/config.h"
+#include "daemon/devices.h"
 
 enum { ROWS = 256, SITES = 4, OPERANDS = 4 };
 

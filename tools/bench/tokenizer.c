@@ -8,7 +8,7 @@
 #include "bench/stage.h"
 #include "bench/texts.h"
 #include "cli/cmd_bench.h"
-#include "serve/config.h"
+#include "daemon/config.h"
 
 enum { MADE_TEXTS = 2000 };
 

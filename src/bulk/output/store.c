@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "model/model.h"
-#include "work/reply.h"
+#include "schedule/reply.h"
 
 /* --- Headers of .npy files: a magic number, a version, a length and a dictionary as Python writes it --- */
 

@@ -1,0 +1,657 @@
+/* The table of settings, and how the sources override each other. To add a setting: a field in struct config, a row
+ * here, its paragraph in config/sluice.json (a test holds the three together). */
+#include "daemon/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "engine/engine.h"
+#include "redis/tls.h"
+#include "model/json.h"
+
+#define SERVE_QUEUE (FOR_SERVE | FOR_QUEUES) /* may differ per queue */
+#define MODEL_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH | FOR_TOKENIZE | FOR_DOCTOR | FOR_QUEUES)
+#define REDIS_USERS (FOR_SERVE | FOR_SUBMIT | FOR_GET | FOR_OPERATOR | FOR_DOCTOR | FOR_BULK)
+#define ENGINE_USERS (FOR_SERVE | FOR_EMBED | FOR_BENCH)
+#define EVERYONE (REDIS_USERS | MODEL_USERS)
+
+static const char *const precisions[] = {"auto", "f32", "bf16", "f16", "int8", NULL};
+static const char *const poolings[] = {"model", "mean", "cls", NULL};
+static const char *const layouts[] = {"packed", "padded", "padded_fifo", NULL};
+static const char *const windows[] = {"idle", "fixed", NULL};
+static const char *const encodings[] = {"json", "f32", "f16", "base64", NULL};
+static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+
+static bool is_queue_name(const char *text)
+{
+    size_t length = strlen(text);
+    return length >= 1 && length <= 64 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == length;
+}
+
+static bool is_device_list(const char *text)
+{
+    struct device_list list;
+    return device_list_parse(text, &list);
+}
+
+static bool is_given(const char *text)
+{
+    return text[0] != '\0';
+}
+
+/* Writes the names of the queues, each with its weight if the entry gives one. */
+static void format_queues(const void *field, char *text, size_t size)
+{
+    const struct config_queues *queues = field;
+    text[0] = '\0';
+    for (size_t i = 0, used = 0; i < queues->count && used < size; i++, used = strlen(text))
+        snprintf(text + used, size - used, "%s%s%s%s", i == 0 ? "" : ", ", config_queue_value(queues, i, "queue"),
+                 config_queue_value(queues, i, "weight") == NULL ? "" : ":",
+                 config_queue_value(queues, i, "weight") == NULL ? "" : config_queue_value(queues, i, "weight"));
+}
+
+#define TEXT(name, default_value, for_commands, value_name, help_line)                                                 \
+    .key = #name, .type = SETTING_TEXT, .offset = offsetof(struct config, name), .fallback = (default_value),          \
+    .most = 4096, .commands = (for_commands) | FOR_CONFIG, .value = (value_name), .help = (help_line)
+#define INTEGER(name, default_value, low, high, for_commands, help_line)                                               \
+    .key = #name, .type = SETTING_INTEGER, .offset = offsetof(struct config, name), .fallback = (default_value),       \
+    .least = (low), .most = (high), .commands = (for_commands) | FOR_CONFIG, .value = "N", .help = (help_line)
+#define SWITCH(name, default_value, for_commands, help_line)                                                           \
+    .key = #name, .type = SETTING_SWITCH, .offset = offsetof(struct config, name), .fallback = (default_value),        \
+    .commands = (for_commands) | FOR_CONFIG, .help = (help_line)
+#define CHOICE(name, default_value, list, for_commands, help_line)                                                     \
+    .key = #name, .type = SETTING_CHOICE, .offset = offsetof(struct config, name), .fallback = (default_value),        \
+    .choices = (list), .commands = (for_commands) | FOR_CONFIG, .value = "WORD", .help = (help_line)
+
+/* clang-format off */
+static const struct setting table[] = {
+    {TEXT(redis, "redis://127.0.0.1:6379/0", REDIS_USERS, "URL", "redis[s]://[user:password@]host[:port][/db], redis[s]+sentinel://host,host/name[/db], or a unix socket"),
+        .accepts = is_given, .expects = "a redis:// URL or the path of a unix socket", .has_secret = true},
+    {TEXT(redis_password, NULL, REDIS_USERS, "TEXT", "the password, where a file of its own is not possible"), .secret = true},
+    {TEXT(redis_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is the password")},
+    {TEXT(tls_ca_file, NULL, REDIS_USERS, "FILE", "who may sign the server's certificate (PEM) [the system's list]")},
+    {TEXT(tls_cert_file, NULL, REDIS_USERS, "FILE", "our certificate, for servers that want one (PEM)")},
+    {TEXT(tls_key_file, NULL, REDIS_USERS, "FILE", "its key (PEM, unencrypted)")},
+    {TEXT(sentinel_password, NULL, REDIS_USERS, "TEXT", "the password of the sentinels"), .secret = true},
+    {TEXT(sentinel_password_file, NULL, REDIS_USERS, "FILE", "a file whose first line is it")},
+    {TEXT(queue, "default", REDIS_USERS | FOR_QUEUES, "NAME", "the queue's name"),
+        .accepts = is_queue_name, .expects = "1 to 64 of a-z 0-9 _ . -"},
+    {.key = "queues", .type = SETTING_LIST, .offset = offsetof(struct config, queues), .commands = FOR_SERVE | FOR_CONFIG,
+        .value = "LIST", .help = "several queues, each with its own model and weight", .format = format_queues},
+    {INTEGER(weight, "1", 1, 1000, SERVE_QUEUE, "this queue's share of the compute threads beside the daemon's others")},
+    {SWITCH(allow_eviction, "false", FOR_SERVE, "start even if Redis may evict keys (maxmemory-policy)")},
+
+    {TEXT(model, NULL, MODEL_USERS, "DIR", "a Hugging Face or sentence-transformers directory [the model that comes with Sluice]")},
+    {CHOICE(precision, "auto", precisions, ENGINE_USERS | FOR_QUEUES | FOR_DOCTOR, "arithmetic of the forward pass")},
+    {CHOICE(pooling, "model", poolings, MODEL_USERS, "how token vectors become one, when the model does not say")},
+    {INTEGER(max_tokens, "0", 0, 1048576, MODEL_USERS, "tokens per text, special ones included; 0 = as the model says")},
+    {TEXT(prompt, NULL, MODEL_USERS, "NAME", "a prompt of the model to put before every text")},
+    {TEXT(prefix, NULL, MODEL_USERS, "TEXT", "this text before every text, where the model names no prompt for it")},
+    {TEXT(backend, "auto", ENGINE_USERS | FOR_DOCTOR, "NAME", "engine backend: auto, cuda, cpu, null"), .accepts = is_given, .expects = "the name of a backend"},
+    {TEXT(device, "all", ENGINE_USERS, "LIST", "the devices to compute on: all, or numbers such as 0,1"),
+        .accepts = is_device_list, .expects = "all, or up to 32 numbers of devices such as 0 or 0,1", .numbers = true},
+    {INTEGER(device_memory, "80", 1, 100, ENGINE_USERS, "percent of a GPU's free memory that may be reserved")},
+    {INTEGER(threads, "0", 0, 1024, ENGINE_USERS, "compute threads of a CPU; 0 = the CPUs this process may use; a GPU needs one")},
+    {INTEGER(prep_threads, "1", 1, 64, FOR_SERVE, "threads that tokenise texts and write replies")},
+    {TEXT(cache_dir, NULL, FOR_SERVE | FOR_EMBED, "DIR", "where measurements of this machine are kept; \"\" = nowhere [the user's cache]")},
+
+    {CHOICE(layout, "packed", layouts, FOR_SERVE, "how a batch is made; those that pad are for comparison")},
+    {INTEGER(max_batch_tokens, "auto", 1, 1048576, FOR_EMBED | SERVE_QUEUE, "tokens in one batch; auto = as the backend likes"), .automatic = true, .live = true},
+    {INTEGER(max_batch_rows, "auto", 1, 1024, FOR_EMBED | SERVE_QUEUE, "texts in one batch; auto = as the backend likes"), .automatic = true, .live = true},
+    {INTEGER(max_batch_ms, "100", 0, 60000, SERVE_QUEUE, "longest time that a batch is predicted to take; 0 = any"), .live = true},
+    {INTEGER(target_p99_ms, "0", 0, 3600000, SERVE_QUEUE, "batches so short that 99 % are answered in this time; 0 = off"), .live = true},
+    {CHOICE(window, "idle", windows, SERVE_QUEUE, "idle: an idle engine starts at once; fixed: always wait window_ms"), .live = true},
+    {INTEGER(window_ms, "5", 0, 60000, SERVE_QUEUE, "longest wait for more texts before a batch starts"), .live = true},
+    {INTEGER(credit_tokens, "auto", 1, 1073741824, SERVE_QUEUE, "tokens of unfinished requests that this daemon may hold, for each device; auto = of a second"), .automatic = true, .live = true},
+    {INTEGER(credit_bytes, "67108864", 4096, 1099511627776, SERVE_QUEUE, "bytes of unfinished requests that it may hold, for each device"), .live = true},
+
+    {CHOICE(default_encoding, "json", encodings, SERVE_QUEUE, "encoding of a reply whose request names none"), .live = true},
+    {INTEGER(default_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds a reply is kept when the request does not say"), .live = true},
+    {INTEGER(max_ttl_s, "604800", 1, 604800, SERVE_QUEUE, "longest ttl that a request may ask for"), .live = true},
+    {INTEGER(error_ttl_s, "3600", 1, 604800, SERVE_QUEUE, "seconds that an error reply is kept at least"), .live = true},
+    {INTEGER(default_max_attempts, "4", 1, 10, SERVE_QUEUE, "attempts before a request is dead-lettered"), .live = true},
+    {SWITCH(truncate, "true", SERVE_QUEUE, "cut texts that are too long; otherwise they are refused"), .live = true},
+    {INTEGER(max_text_bytes, "1048576", 1, 15728640, SERVE_QUEUE, "bytes of text that a request may carry"), .live = true},
+    {INTEGER(max_inputs, "256", 1, 4096, SERVE_QUEUE, "texts that a request may carry in inputs"), .live = true},
+
+    {INTEGER(lease_ms, "15000", 100, 600000, FOR_SERVE, "a daemon that is silent this long counts as dead")},
+    {INTEGER(compute_timeout_ms, "60000", 0, 86400000, FOR_SERVE, "a batch that runs longer ends the daemon; 0 = never"), .live = true},
+    {INTEGER(backoff_ms, "1000", 1, 3600000, FOR_SERVE, "delay before the first retry; it doubles"), .live = true},
+    {INTEGER(backoff_cap_ms, "60000", 1, 3600000, FOR_SERVE, "longest delay before a retry"), .live = true},
+    {INTEGER(shutdown_timeout_ms, "25000", 0, 3600000, FOR_SERVE, "time to finish running work after SIGTERM"), .live = true},
+
+    {CHOICE(log, "text", log_formats, FOR_SERVE, "log lines as text or as JSON")},
+    {CHOICE(log_level, "info", log_levels, EVERYONE, "least level that is logged"), .live = true},
+    {INTEGER(stats_s, "60", 0, 86400, FOR_SERVE, "seconds between lines of counters at level debug; 0 = none")},
+};
+/* clang-format on */
+
+enum { SETTINGS = sizeof table / sizeof table[0] };
+_Static_assert((int)SETTINGS <= (int)CONFIG_SETTINGS_MAX, "struct config has a source for every setting");
+
+const struct setting *config_settings(size_t *count)
+{
+    *count = SETTINGS;
+    return table;
+}
+
+enum status config_init(struct config *config, struct err *err)
+{
+    memset(config, 0, sizeof *config);
+    return settings_reset(table, SETTINGS, config, err);
+}
+
+void config_free(struct config *config)
+{
+    settings_free(table, SETTINGS, config);
+    for (size_t i = 0; i < config->queues.count; i++)
+        for (size_t key = 0; key < SETTINGS; key++)
+            free(config->queues.items[i].values[key]);
+    free(config->queues.items);
+    config->queues = (struct config_queues){0};
+}
+
+const char *config_queue_value(const struct config_queues *queues, size_t number, const char *key)
+{
+    const struct setting *setting = setting_find(table, SETTINGS, key);
+    return setting == NULL ? NULL : queues->items[number].values[setting - table];
+}
+
+enum status config_set(struct config *config, const struct setting *setting, const char *text,
+                       enum config_source source, const char *where, struct err *err)
+{
+    unsigned char *current = &config->sources[setting - table];
+    if (source >= *current) {
+        enum status status = setting_parse(setting, text, where, config, err);
+        if (status == STATUS_OK)
+            *current = (unsigned char)source;
+        return status;
+    }
+    /* A value that a higher source overrides is still checked. */
+    struct config scratch;
+    memset(&scratch, 0, sizeof scratch);
+    enum status status = setting_parse(setting, text, where, &scratch, err);
+    settings_free(table, SETTINGS, &scratch);
+    return status;
+}
+
+enum config_source config_source_of(const struct config *config, const char *key)
+{
+    const struct setting *setting = setting_find(table, SETTINGS, key);
+    return setting == NULL ? SOURCE_DEFAULT : (enum config_source)config->sources[setting - table];
+}
+
+enum status config_environment(struct config *config, struct err *err)
+{
+    for (size_t i = 0; i < SETTINGS; i++) {
+        char name[SETTING_NAME_MAX];
+        setting_variable(&table[i], name);
+        const char *text = getenv(name);
+        if (text == NULL || text[0] == '\0') /* compose files set missing variables to "" */
+            continue;
+        enum status status = config_set(config, &table[i], text, SOURCE_ENVIRONMENT, name, err);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
+enum status config_check(const struct config *config, struct err *err)
+{
+    if (config->default_ttl_s > config->max_ttl_s)
+        return err_set(err, STATUS_BAD_INPUT, "default_ttl_s (%lld) is above max_ttl_s (%lld)",
+                       (long long)config->default_ttl_s, (long long)config->max_ttl_s);
+    if (config->backoff_ms > config->backoff_cap_ms)
+        return err_set(err, STATUS_BAD_INPUT, "backoff_ms (%lld) is above backoff_cap_ms (%lld)",
+                       (long long)config->backoff_ms, (long long)config->backoff_cap_ms);
+    if (config->redis_password != NULL && config->redis_password_file != NULL)
+        return err_set(err, STATUS_BAD_INPUT, "redis_password and redis_password_file are both set; keep one");
+    if (config->sentinel_password != NULL && config->sentinel_password_file != NULL)
+        return err_set(err, STATUS_BAD_INPUT, "sentinel_password and sentinel_password_file are both set; keep one");
+    if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL))
+        return err_set(err, STATUS_BAD_INPUT, "tls_cert_file and tls_key_file go together; one of them is not set");
+    if (config->queues.count > 0 && config_source_of(config, "queue") == SOURCE_FILE)
+        return err_set(err, STATUS_BAD_INPUT, "queue and queues are both set; keep one");
+    if (config->prompt != NULL && config->prefix != NULL)
+        return err_set(err, STATUS_BAD_INPUT, "prompt and prefix are both set; keep one");
+    return STATUS_OK;
+}
+
+const char *config_source_name(enum config_source source)
+{
+    static const char *const names[] = {"default", "file", "environment", "flag"};
+    return names[source];
+}
+
+/* ---- the configuration file ----
+ *
+ * JSON with comments. Comments are blanked in place, so that positions stay true; the rest is
+ * model/json's, which checks what cJSON does not (UTF-8, depth, NUL, a key that stands there twice). */
+
+static unsigned line_of(const char *bytes, size_t at)
+{
+    unsigned line = 1;
+    for (size_t i = 0; i < at; i++)
+        line += bytes[i] == '\n';
+    return line;
+}
+
+/* Returns the end of the string that begins at `at`. An unfinished one ends with the file; the JSON parser reports
+ * it. */
+static size_t skip_string(const char *bytes, size_t length, size_t at)
+{
+    for (at++; at < length && bytes[at] != '"'; at++)
+        at += bytes[at] == '\\';
+    return at + 1;
+}
+
+/* Returns the end of the comment that begins at `at`, or 0 for a block comment without an end. */
+static size_t skip_comment(const char *bytes, size_t length, size_t at)
+{
+    if (bytes[at + 1] == '/') {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        return end == NULL ? length : (size_t)(end - bytes);
+    }
+    for (at += 2; at + 1 < length; at++)
+        if (bytes[at] == '*' && bytes[at + 1] == '/')
+            return at + 2;
+    return 0;
+}
+
+/* Turns comments outside strings into spaces, but keeps line ends. */
+static enum status blank_comments(char *bytes, size_t length, const char *name, struct err *err)
+{
+    for (size_t at = 0; at < length;) {
+        bool comment = bytes[at] == '/' && at + 1 < length && (bytes[at + 1] == '/' || bytes[at + 1] == '*');
+        if (!comment) {
+            at = bytes[at] == '"' ? skip_string(bytes, length, at) : at + 1;
+            continue;
+        }
+        size_t end = skip_comment(bytes, length, at);
+        if (end == 0)
+            return err_set(err, STATUS_BAD_INPUT, "%s line %u: a comment without its closing */", name,
+                           line_of(bytes, at));
+        for (; at < end; at++)
+            bytes[at] = bytes[at] == '\n' ? '\n' : ' ';
+    }
+    return STATUS_OK;
+}
+
+static enum status wrong_type(const struct setting *setting, const char *where, struct err *err)
+{
+    char takes[256];
+    setting_describe(setting, takes, sizeof takes);
+    return err_set(err, STATUS_BAD_INPUT, "%s must be %s", where, takes);
+}
+
+struct number_text {
+    char text[256];
+};
+
+static bool is_whole(const cJSON *item)
+{
+    return cJSON_IsNumber(item) && fabs(item->valuedouble) < 9007199254740992.0 &&
+           item->valuedouble == floor(item->valuedouble);
+}
+
+/* "1,2" for [1, 2], and "1" for 1; NULL for anything else, and for what does not fit. */
+static const char *numbers_text(const cJSON *item, struct number_text *number)
+{
+    size_t used = 0;
+    const cJSON *first = cJSON_IsArray(item) ? item->child : item;
+    number->text[0] = '\0';
+    for (const cJSON *at = first; at != NULL && used < sizeof number->text;
+         at = cJSON_IsArray(item) ? at->next : NULL) {
+        if (!is_whole(at))
+            return NULL;
+        used += (size_t)snprintf(number->text + used, sizeof number->text - used, "%s%.0f", at == first ? "" : ",",
+                                 at->valuedouble);
+    }
+    return used < sizeof number->text ? number->text : NULL;
+}
+
+/* The value of a member as text, so that one parser checks every source. NULL for null, which counts as absent. */
+static enum status member_text(const struct setting *setting, const cJSON *item, const char *where,
+                               struct number_text *number, const char **text, struct err *err)
+{
+    *text = NULL;
+    bool wants_string = setting->type == SETTING_TEXT || setting->type == SETTING_CHOICE;
+    if (cJSON_IsNull(item) && setting->type == SETTING_TEXT)
+        return STATUS_OK;
+    bool is_auto = setting->automatic && cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0;
+    if ((cJSON_IsString(item) && wants_string) || is_auto)
+        *text = item->valuestring;
+    else if (cJSON_IsBool(item) && setting->type == SETTING_SWITCH)
+        *text = cJSON_IsTrue(item) ? "true" : "false";
+    else if ((is_whole(item) && setting->type == SETTING_INTEGER) || (setting->numbers && !cJSON_IsNull(item)))
+        *text = numbers_text(item, number);
+    return *text == NULL ? wrong_type(setting, where, err) : STATUS_OK;
+}
+
+static enum status find_setting(const char *key, const char *name, const struct setting **out, struct err *err)
+{
+    *out = setting_find(table, SETTINGS, key);
+    if (*out == NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s: unknown key \"%.100s\"; the nearest known one is \"%s\"", name, key,
+                       setting_nearest(table, SETTINGS, key)->key);
+    return STATUS_OK;
+}
+
+/* Checks one member of an entry of `queues`, and keeps its text. */
+static enum status parse_queue_member(struct config_queue *queue, const cJSON *item, const char *name, struct err *err)
+{
+    const struct setting *setting;
+    const char *text;
+    struct number_text number;
+    TRY(find_setting(item->string, name, &setting, err));
+    char where[512];
+    snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
+    if ((setting->commands & FOR_QUEUES) == 0)
+        return err_set(err, STATUS_BAD_INPUT, "%s is the same for all queues of a daemon", where);
+    TRY(member_text(setting, item, where, &number, &text, err));
+    struct config scratch = {0};
+    enum status status = text == NULL ? STATUS_OK : setting_parse(setting, text, where, &scratch, err);
+    config_free(&scratch);
+    if (status != STATUS_OK || text == NULL)
+        return status;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %s", where);
+    queue->values[setting - table] = copy;
+    return STATUS_OK;
+}
+
+static enum status parse_queue(struct config_queues *queues, const cJSON *object, const char *file, struct err *err)
+{
+    char name[256];
+    size_t number = queues->count++;
+    snprintf(name, sizeof name, "%.200s: \"queues\"[%zu]", file, number);
+    if (!cJSON_IsObject(object))
+        return err_set(err, STATUS_BAD_INPUT, "%s must be an object", name);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) TRY(parse_queue_member(&queues->items[number], item, name, err));
+    const char *queue = config_queue_value(queues, number, "queue");
+    if (queue == NULL)
+        return err_set(err, STATUS_BAD_INPUT, "%s lacks \"queue\", its name", name);
+    for (size_t i = 0; i < number; i++)
+        if (strcmp(config_queue_value(queues, i, "queue"), queue) == 0)
+            return err_set(err, STATUS_BAD_INPUT, "%s: the queue %s stands there twice", name, queue);
+    return STATUS_OK;
+}
+
+static enum status parse_queues(struct config *config, const cJSON *array, const char *file, struct err *err)
+{
+    int count = cJSON_GetArraySize(array);
+    if (!cJSON_IsArray(array) || count > CONFIG_QUEUES_MAX)
+        return err_set(err, STATUS_BAD_INPUT, "%s: \"queues\" must be an array of at most %d objects", file,
+                       CONFIG_QUEUES_MAX);
+    if (count == 0)
+        return STATUS_OK;
+    config->queues.items = calloc((size_t)count, sizeof(struct config_queue));
+    if (config->queues.items == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %d queues", count);
+    const cJSON *object;
+    cJSON_ArrayForEach(object, array) TRY(parse_queue(&config->queues, object, file, err));
+    config->sources[setting_find(table, SETTINGS, "queues") - table] = SOURCE_FILE;
+    return STATUS_OK;
+}
+
+static enum status parse_object(struct config *config, const cJSON *object, const char *name, struct err *err)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object)
+    {
+        const struct setting *setting;
+        TRY(find_setting(item->string, name, &setting, err));
+        if (setting->type == SETTING_LIST) {
+            TRY(parse_queues(config, item, name, err));
+            continue;
+        }
+        char where[256];
+        const char *text;
+        struct number_text number;
+        snprintf(where, sizeof where, "%s: \"%s\"", name, setting->key);
+        TRY(member_text(setting, item, where, &number, &text, err));
+        if (text != NULL)
+            TRY(config_set(config, setting, text, SOURCE_FILE, where, err));
+    }
+    return STATUS_OK;
+}
+
+enum status config_parse(struct config *config, char *bytes, size_t length, const char *name, struct err *err)
+{
+    if (length > CONFIG_FILE_MAX_BYTES)
+        return err_set(err, STATUS_BAD_INPUT, "%s has more than %d bytes", name, CONFIG_FILE_MAX_BYTES);
+    enum status status = blank_comments(bytes, length, name, err);
+    if (status != STATUS_OK)
+        return status;
+    cJSON *root;
+    status = json_parse(bytes, length, name, &root, err);
+    if (status != STATUS_OK)
+        return status;
+    if (cJSON_IsObject(root))
+        status = parse_object(config, root, name, err);
+    else
+        status = err_set(err, STATUS_BAD_INPUT, "%s must hold one JSON object", name);
+    cJSON_Delete(root);
+    return status;
+}
+
+enum status config_read(struct config *config, const char *path, struct err *err)
+{
+    struct buffer bytes = {0};
+    enum status status = file_read(path, CONFIG_FILE_MAX_BYTES, &bytes, err);
+    if (status == STATUS_OK)
+        status = config_parse(config, bytes.data, bytes.length, path, err);
+    buffer_free(&bytes);
+    return status;
+}
+
+/* ---- configurations made from a configuration: one for each queue of a daemon, a new one on reload ---- */
+
+enum status config_pick_queue(struct config *config, struct err *err)
+{
+    if (config->queues.count == 0 || config_source_of(config, "queue") != SOURCE_DEFAULT)
+        return STATUS_OK;
+    char *first = strdup(config_queue_value(&config->queues, 0, "queue"));
+    if (first == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the name of a queue");
+    free(config->queue);
+    config->queue = first;
+    return STATUS_OK;
+}
+
+/* Makes the settings of one queue: those of `config`, overridden by the entry of `queues`. */
+static enum status derive(const struct config *config, const struct config_queue *queue, struct config *out,
+                          struct err *err)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out->sources, config->sources, sizeof out->sources);
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const char *text = queue == NULL ? NULL : queue->values[i];
+        if (text == NULL) {
+            TRY(setting_copy(&table[i], config, out, err));
+        } else {
+            TRY(setting_parse(&table[i], text, table[i].key, out, err));
+            out->sources[i] = SOURCE_FILE;
+        }
+    }
+    /* prompt and prefix exclude each other, so an entry's own prompt also removes the common prefix. */
+    const char *own_prompt = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prompt") - table];
+    const char *own_prefix = queue == NULL ? NULL : queue->values[setting_find(table, SETTINGS, "prefix") - table];
+    char **replaced = own_prompt != NULL && own_prefix == NULL   ? &out->prefix
+                      : own_prefix != NULL && own_prompt == NULL ? &out->prompt
+                                                                 : NULL;
+    if (replaced != NULL) {
+        free(*replaced);
+        *replaced = NULL;
+    }
+    return config_check(out, err) == STATUS_OK ? STATUS_OK : err_prefix(err, "queue %s", out->queue);
+}
+
+enum status config_split(const struct config *config, struct config **out, size_t *count, struct err *err)
+{
+    const struct config_queues *queues = &config->queues;
+    bool picked = queues->count > 0 && config_source_of(config, "queue") > SOURCE_FILE;
+    size_t most = queues->count == 0 || picked ? 1 : queues->count;
+    struct config *items = calloc(most, sizeof *items);
+    if (items == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the settings of %zu queues", most);
+    size_t made = 0;
+    enum status status = queues->count == 0 ? derive(config, NULL, &items[made++], err) : STATUS_OK;
+    for (size_t i = 0; i < queues->count && status == STATUS_OK; i++)
+        if (!picked || strcmp(config_queue_value(queues, i, "queue"), config->queue) == 0)
+            status = derive(config, &queues->items[i], &items[made++], err);
+    if (status == STATUS_OK && made == 0)
+        status = err_set(err, STATUS_BAD_INPUT, "the configuration file lists `queues`, and %s is none of them",
+                         config->queue);
+    if (status == STATUS_OK) {
+        *out = items;
+        *count = made;
+        return STATUS_OK;
+    }
+    while (made > 0)
+        config_free(&items[--made]);
+    free(items);
+    return status;
+}
+
+enum status config_reload(const struct config *old, const char *path, struct config *out, struct err *err)
+{
+    TRY(config_init(out, err));
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (old->sources[i] > SOURCE_FILE) {
+            TRY(setting_copy(&table[i], old, out, err));
+            out->sources[i] = old->sources[i];
+        }
+    if (path != NULL)
+        TRY(config_read(out, path, err));
+    if (out->model == NULL && old->model != NULL && config_source_of(old, "model") == SOURCE_DEFAULT)
+        TRY(setting_copy(setting_find(table, SETTINGS, "model"), old, out, err));
+    TRY(config_pick_queue(out, err));
+    return config_check(out, err);
+}
+
+/* ---- what a configuration names: the Redis address, the model, threads, devices ---- */
+
+enum { PASSWORD_FILE_MAX_BYTES = 4096 };
+
+typedef enum status set_password_fn(struct address *address, const char *password, struct err *err);
+
+static enum status set_redis_password(struct address *address, const char *password, struct err *err)
+{
+    return address_set_login(address, NULL, password, err);
+}
+
+static enum status set_sentinel_password(struct address *address, const char *password, struct err *err)
+{
+    return address_set_sentinel_password(address, password, err);
+}
+
+static enum status apply_file(const char *path, const char *key, set_password_fn *set, struct address *address,
+                              struct err *err)
+{
+    struct buffer text = {0};
+    enum status status = file_read(path, PASSWORD_FILE_MAX_BYTES, &text, err);
+    if (status == STATUS_OK) {
+        text.data[strcspn(text.data, "\r\n")] = '\0';
+        status = text.data[0] == '\0' ? err_set(err, STATUS_BAD_INPUT, "%s: its first line is empty", path)
+                                      : set(address, text.data, err);
+        explicit_bzero(text.data, text.length);
+    }
+    buffer_free(&text);
+    return status == STATUS_OK ? status : err_prefix(err, "%s", key);
+}
+
+static enum status apply_passwords(const struct config *config, struct address *address, struct err *err)
+{
+    if (config->redis_password_file != NULL)
+        TRY(apply_file(config->redis_password_file, "redis_password_file", set_redis_password, address, err));
+    else if (config->redis_password != NULL)
+        TRY(set_redis_password(address, config->redis_password, err));
+    if (config->sentinel_password == NULL && config->sentinel_password_file == NULL)
+        return STATUS_OK;
+    if (address->master == NULL)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "a Sentinel password is set, but redis is not a redis+sentinel:// address");
+    if (config->sentinel_password_file != NULL)
+        return apply_file(config->sentinel_password_file, "sentinel_password_file", set_sentinel_password, address,
+                          err);
+    return set_sentinel_password(address, config->sentinel_password, err);
+}
+
+static enum status apply_tls(const struct config *config, struct address *address, struct err *err)
+{
+    struct tls_options options = {config->tls_ca_file, config->tls_cert_file, config->tls_key_file};
+    if (address->encrypted)
+        return tls_open(&options, &address->tls, err);
+    if (options.ca_file != NULL || options.cert_file != NULL)
+        return err_set(err, STATUS_BAD_INPUT,
+                       "%s is set, but redis is not a rediss:// address: nothing would be encrypted",
+                       options.ca_file != NULL ? "tls_ca_file" : "tls_cert_file");
+    return STATUS_OK;
+}
+
+enum status config_address(const struct config *config, struct address *out, struct err *err)
+{
+    *out = (struct address){0};
+    enum status status = address_parse(config->redis, out, err);
+    if (status != STATUS_OK)
+        return err_prefix(err, "redis");
+    status = apply_passwords(config, out, err);
+    if (status == STATUS_OK)
+        status = apply_tls(config, out, err);
+    if (status != STATUS_OK)
+        address_free(out);
+    return status;
+}
+
+enum status config_model(const struct config *config, struct model **out, struct err *err)
+{
+    struct model_options options = {.pooling = (enum pooling)config->pooling,
+                                    .max_tokens = (uint32_t)config->max_tokens,
+                                    .prompt = config->prompt,
+                                    .prefix = config->prefix};
+    if (access(config->model, F_OK) != 0)
+        return err_set_errno(err, "no model at %s (--model names a sentence-transformers directory)", config->model);
+    return model_open(config->model, &options, out, err);
+}
+
+unsigned config_threads(const struct config *config)
+{
+    return config->threads > 0 ? (unsigned)config->threads : engine_default_threads();
+}
+
+enum { NUMBER_DIGITS = 4 };
+
+/* Reads a number of digits only at *text, and moves *text behind it. */
+static bool parse_number(const char **text, uint32_t *number)
+{
+    size_t digits = strspn(*text, "0123456789");
+    *number = 0;
+    for (size_t i = 0; i < digits && i < NUMBER_DIGITS; i++)
+        *number = *number * 10 + (uint32_t)((*text)[i] - '0');
+    *text += digits;
+    return digits >= 1 && digits <= NUMBER_DIGITS;
+}
+
+bool device_list_parse(const char *text, struct device_list *list)
+{
+    *list = (struct device_list){.all = strcmp(text, "all") == 0};
+    if (list->all)
+        return true;
+    for (;; text++) {
+        if (list->count == DEVICES_MAX || !parse_number(&text, &list->numbers[list->count]))
+            return false;
+        list->count++;
+        if (*text == '\0')
+            return true;
+        if (*text != ',')
+            return false;
+    }
+}

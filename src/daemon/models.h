@@ -1,0 +1,35 @@
+/* The models of a daemon. Each is opened once, even if several queues use it. */
+#ifndef DAEMON_MODELS_H
+#define DAEMON_MODELS_H
+
+#include "engine/cost.h"
+#include "daemon/config.h"
+#include "daemon/devices.h"
+
+/* What is open. Zero-initialise for none. */
+struct models {
+    struct {
+        const struct config *config; /* of the first queue that uses it */
+        struct model *model;
+        struct cost cost; /* of a batch on one compute thread */
+    } * items;            /* [count] */
+    unsigned count;
+    struct devices devices; /* with an engine for each model */
+};
+
+/* Makes room for the models of `most` queues, on the devices that `config` names.
+ * Owns: the caller ends it with models_close, also after an error. Errors: those of devices_open. */
+MUST_CHECK enum status models_open(struct models *models, const struct config *config, unsigned most, struct err *err);
+
+/* Closes engines, then models. */
+void models_close(struct models *models);
+
+/* Finds the model and engines for a queue's settings, or opens them. `number` is their index in items and on each
+ * device. `config` must outlive the models. Errors: those of config_model and devices_load. */
+MUST_CHECK enum status models_find(struct models *models, const struct config *config, unsigned *number,
+                                   struct err *err);
+
+/* What a token costs with this model, compared with other models: the number of weights that it passes through. */
+double model_token_cost(const struct model *model);
+
+#endif

@@ -1,0 +1,294 @@
+#include "daemon/queue_worker.h"
+
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        seed = clock_now_ns();
+    return seed;
+}
+
+/* ---- events in, actions out ---- */
+
+static void stop(struct queue_worker *self, enum status status, bool clean)
+{
+    self->stopped = true;
+    self->clean = clean;
+    self->ended_with = status != STATUS_OK || clean ? status : STATUS_TIMEOUT;
+    self->deadline_ns = UINT64_MAX;
+}
+
+/* A batch does not come back: whatever holds it, only a new process helps. */
+static void stop_hung(struct queue_worker *self)
+{
+    log_error("compute_hangs", log_str("queue", self->config->queue),
+              log_int("compute_timeout_ms", self->config->compute_timeout_ms),
+              log_int("batches", worker_stats(self->worker).computing),
+              log_str("message", "a batch did not come back in time; this process ends, and others take over"));
+    stop(self, STATUS_DEVICE_LOST, false);
+}
+
+static void execute(struct queue_worker *self, struct action *action)
+{
+    switch (action->kind) {
+    case ACTION_PREPARE:
+        prep_put(self->shared->prep, &self->client, PREP_PREPARE, &action->requests);
+        break;
+    case ACTION_FORMAT:
+        prep_put(self->shared->prep, &self->client, PREP_FORMAT, &action->requests);
+        break;
+    case ACTION_SUBMIT:
+        action->batch->watched_ns = 0; /* waiting for other queues is not hanging */
+        action->batch->waits = true;
+        shares_put(action->batch->background ? self->shared->background_shares : self->shared->shares, self->number,
+                   action->batch);
+        break;
+    case ACTION_EXIT:
+        if (!action->exit.clean && action->exit.status == STATUS_TIMEOUT)
+            stop_hung(self);
+        else
+            stop(self, action->exit.status, action->exit.clean);
+        break;
+    case ACTION_ALONE:
+        alone_ask(self->shared->alone, self->number);
+        break;
+    case ACTION_TOGETHER:
+        alone_end(self->shared->alone, self->number, clock_now_ns());
+        break;
+    default:
+        queue_execute(self->queue, action);
+    }
+}
+
+/* No action calls back into this function. */
+void queue_worker_step(struct queue_worker *self, const struct event *event)
+{
+    if (self->stopped)
+        return;
+    self->actions.count = 0;
+    self->deadline_ns = worker_step(self->worker, event, clock_now_ns(), &self->actions);
+    for (size_t i = 0; i < self->actions.count; i++)
+        execute(self, &self->actions.items[i]);
+    self->shared->on_step(self->shared->context);
+}
+
+void queue_worker_starts(struct queue_worker *self, struct batch *batch)
+{
+    uint64_t now_ns = clock_now_ns(), ends_ns = now_ns + self->compute_timeout_ns;
+    batch->waits = false;
+    batch->watched_ns = now_ns;
+    if (self->compute_timeout_ns > 0 && !self->stopped && ends_ns < self->deadline_ns)
+        self->deadline_ns = ends_ns;
+}
+
+void queue_worker_take_prepared(struct queue_worker *self)
+{
+    static const enum event_kind kinds[PREP_KINDS] = {[PREP_PREPARE] = EVENT_PREPARED, [PREP_FORMAT] = EVENT_FORMATTED};
+    for (int i = 0; i < PREP_KINDS; i++) {
+        struct event event = {.kind = kinds[i], .requests = self->client.done[i]};
+        self->client.done[i] = (struct request_list){0};
+        if (event.requests.count > 0)
+            queue_worker_step(self, &event);
+    }
+}
+
+/* ---- callbacks of the queue ---- */
+
+static void on_event(void *context, const struct event *event)
+{
+    struct queue_worker *self = context;
+    if (event->kind == EVENT_CONNECTED && !self->was_ready) {
+        self->was_ready = true; /* the queue logs later connections */
+        log_info("ready", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)));
+    }
+    queue_worker_step(self, event);
+}
+
+static void on_fatal(void *context, const struct err *err)
+{
+    struct queue_worker *self = context;
+    log_error("redis_refuses", log_str("queue", self->config->queue), log_str("status", status_name(err->status)),
+              log_str("message", err->message));
+    stop(self, err->status, false);
+    self->shared->on_step(self->shared->context);
+}
+
+/* ---- open and close ---- */
+
+static struct worker_options worker_options_of(const struct queue_worker *self, const struct config *config)
+{
+    const struct model *model = self->model;
+    struct compute_state capacity = self->shared->capacity;
+    struct batch_size batch = devices_batch_size(config, self->engine);
+    return (struct worker_options){
+        .rules = {.model_name = model->name,
+                  .model_id = model->id,
+                  .encoding = (enum encoding)config->default_encoding,
+                  .dim = model->dim,
+                  .max_tokens = model->max_tokens,
+                  .max_text_bytes = (uint32_t)config->max_text_bytes,
+                  .max_inputs = (uint32_t)config->max_inputs,
+                  .default_ttl_s = (uint32_t)config->default_ttl_s,
+                  .max_ttl_s = (uint32_t)config->max_ttl_s,
+                  .error_ttl_s = (uint32_t)config->error_ttl_s,
+                  .default_max_attempts = (uint32_t)config->default_max_attempts,
+                  .truncate = config->truncate,
+                  .normalize = model->normalize,
+                  .prompts = model->prompts,
+                  .prompt_count = model->prompt_count,
+                  .no_prompt = !model->pool_prompt},
+        .layout = (enum batch_layout)config->layout,
+        .max_batch_tokens = batch.tokens,
+        .max_batch_rows = batch.rows,
+        .cost = *self->cost,
+        .max_batch_ms = (uint32_t)config->max_batch_ms,
+        .target_p99_ms = (uint32_t)config->target_p99_ms,
+        .window_ms = (uint32_t)config->window_ms,
+        .window_fixed = config->window == WINDOW_FIXED,
+        .devices = capacity.devices + capacity.devices_lost,
+        .devices_lost = capacity.devices_lost,
+        .engine_slots = capacity.threads,
+        .background_slots = capacity.background,
+        .batches_out = capacity.batches,
+        .credit_tokens = (uint32_t)config->credit_tokens,
+        .credit_bytes = (uint64_t)config->credit_bytes,
+        .lease_ms = (uint32_t)config->lease_ms,
+        .backoff_ms = (uint32_t)config->backoff_ms,
+        .backoff_cap_ms = (uint32_t)config->backoff_cap_ms,
+        .shutdown_timeout_ms = (uint32_t)config->shutdown_timeout_ms,
+        .compute_timeout_ms = (uint32_t)config->compute_timeout_ms,
+        .seed = random_seed(),
+    };
+}
+
+static enum status open_queue(struct queue_worker *self, struct err *err)
+{
+    const struct config *config = self->config;
+    enum precision precision = engine_precision(self->engine);
+    struct queue_options options = {
+        .base = self->shared->base,
+        .address = self->shared->address,
+        .name = config->queue,
+        .model_name = self->model->name,
+        .model_id = self->model->id,
+        .revision = self->model->revision,
+        .precision = precision == PRECISION_F32 ? NULL : precision_name(precision),
+        .ttl_s = (uint32_t)config->default_ttl_s,
+        .lease_ms = (uint32_t)config->lease_ms,
+        .allow_eviction = config->allow_eviction,
+        .seed = random_seed(),
+        .context = self,
+        .on_event = on_event,
+        .on_fatal = on_fatal,
+    };
+    return queue_open(&options, &self->queue, err);
+}
+
+enum status queue_worker_open(struct queue_worker *self, const struct shared *shared, struct err *err)
+{
+    self->shared = shared;
+    self->deadline_ns = UINT64_MAX;
+    struct shares *const all[] = {shared->shares, shared->background_shares};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct share *share = &all[i]->items[self->number];
+        share->weight = (uint32_t)self->config->weight;
+        share->token_cost = model_token_cost(self->model);
+    }
+    prep_add(shared->prep, &self->client, self->model);
+    struct worker_options options = worker_options_of(self, self->config);
+    self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
+    TRY(worker_open(&options, &self->worker, err));
+    return open_queue(self, err);
+}
+
+void queue_worker_start(struct queue_worker *self)
+{
+    queue_start(self->queue);
+}
+
+void queue_worker_close(struct queue_worker *self)
+{
+    queue_close(self->queue);
+    worker_close(self->worker);
+    actions_free(&self->actions);
+}
+
+enum status queue_worker_tune(struct queue_worker *self, const struct config *config, struct err *err)
+{
+    struct worker_options options = worker_options_of(self, config);
+    enum status status = worker_tune(self->worker, &options, err);
+    if (status != STATUS_OK)
+        return status;
+    self->compute_timeout_ns = options.compute_timeout_ms * NS_PER_MS;
+    queue_worker_step(self, &(struct event){.kind = EVENT_TICK});
+    return STATUS_OK;
+}
+
+/* ---- what the log tells of it ---- */
+
+void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event)
+{
+    struct worker_stats s = worker_stats(self->worker);
+    log_write(level, &(struct log_line){event,
+                                        {log_str("queue", self->config->queue),
+                                         log_int("received", (int64_t)s.received),
+                                         log_int("done", (int64_t)s.done),
+                                         log_int("errors", (int64_t)s.errors),
+                                         log_int("dead", (int64_t)s.dead),
+                                         log_int("deferred", (int64_t)s.deferred),
+                                         log_int("late", (int64_t)s.late),
+                                         log_int("reclaimed", (int64_t)s.reclaimed),
+                                         log_int("ids_ahead", (int64_t)s.ids_ahead),
+                                         log_int("held", s.held),
+                                         log_int("batches", (int64_t)s.batches),
+                                         log_int("rows", (int64_t)s.rows),
+                                         log_int("rows_shared", (int64_t)s.rows_shared),
+                                         log_int("tokens", (int64_t)s.tokens),
+                                         log_int("computed_tokens", (int64_t)s.computed_tokens),
+                                         log_int("rectangle_tokens", (int64_t)s.rectangle_tokens),
+                                         log_int("busy_ms", (int64_t)(s.busy_ns / NS_PER_MS)),
+                                         log_int("devices", s.devices),
+                                         log_int("devices_lost", s.devices_lost),
+                                         log_int("cost_error_percent", (int64_t)(100 * s.cost_error + 0.5)),
+                                         log_int("p99_ms", s.p99_ms)}});
+}
+
+struct held_dump {
+    const struct queue_worker *self;
+};
+
+static void log_held(void *context, const struct request *request)
+{
+    static const char *const states[] = {
+        [REQUEST_NEW] = "new",
+        [REQUEST_PREPARING] = "preparing",
+        [REQUEST_WAITING] = "waiting",
+        [REQUEST_COMPUTING] = "computing",
+        [REQUEST_FORMATTING] = "formatting",
+        [REQUEST_READY] = "ready",
+        [REQUEST_SETTLING] = "settling",
+        [REQUEST_LEAVING] = "leaving",
+    };
+    const struct queue_worker *self = ((const struct held_dump *)context)->self;
+    uint64_t age_ns = clock_now_ns() - request->received_ns;
+    log_info("held", log_str("queue", self->config->queue), log_str("name", request->name), log_str("id", request->id),
+             log_str("state", states[request->state]), log_int("age_ms", (int64_t)(age_ns / NS_PER_MS)),
+             log_int("attempt", request->attempt), log_int("quarantined", request->quarantined),
+             log_int("quarantine_runs", request->quarantine_runs), log_int("tokens", request->tokens),
+             log_int("bytes", (int64_t)request->bytes));
+}
+
+void queue_worker_log_held(const struct queue_worker *self, uint32_t most)
+{
+    struct worker_stats stats = worker_stats(self->worker);
+    log_info("in_flight", log_str("queue", self->config->queue), log_str("worker", queue_worker_name(self->queue)),
+             log_int("held", stats.held), log_int("waiting", stats.waiting), log_int("batches", stats.computing),
+             log_int("tokens", stats.held_tokens), log_int("bytes", (int64_t)stats.held_bytes),
+             log_int("shown", stats.held < most ? stats.held : most));
+    (void)worker_each_held(self->worker, most, &(struct held_dump){self}, log_held);
+}

@@ -1,0 +1,86 @@
+/* One queue of the daemon: the worker that decides for it, and its connections to Redis.
+ *
+ *   queue ──events──► worker_step ──actions──► queue (Redis), prep (tokenise, format), shares (compute), deadline
+ *
+ * The server owns what the queues share: loop, prep pool, compute threads. A queue worker decides nothing: it carries
+ * events in and actions out. Thread: the I/O thread, for all of this. */
+#ifndef DAEMON_QUEUE_WORKER_H
+#define DAEMON_QUEUE_WORKER_H
+
+#include <stdbool.h>
+
+#include "base/log.h"
+#include "redis/address.h"
+#include "redis/queue.h"
+#include "daemon/compute.h"
+#include "daemon/config.h"
+#include "daemon/models.h"
+#include "daemon/prep.h"
+#include "daemon/shares.h"
+#include "schedule/worker.h"
+
+struct event_base;
+
+/* What all queues share; the server owns it. */
+struct shared {
+    const struct address *address;
+    struct event_base *base;
+    struct prep *prep;
+    struct shares *shares, *background_shares; /* background_shares: of the background threads */
+    struct alone *alone;                       /* who has the process to itself; the queue's number is its index */
+    struct compute_state capacity;             /* at startup */
+    void *context;
+    void (*on_step)(void *context); /* a queue has stepped: batches may wait, and its deadline may have changed */
+};
+
+/* A queue that is served. Only queue_worker.c and server.c look inside. */
+struct queue_worker {
+    const struct shared *shared;
+    const struct config *config; /* this queue's own */
+    const struct model *model;
+    const struct cost *cost;     /* of a batch, as calibrated */
+    const struct engine *engine; /* one of them; they are alike */
+    unsigned engine_number;      /* for the compute threads */
+    size_t number;               /* its index among the queues and in `shares` */
+
+    struct worker *worker;
+    struct queue *queue;
+    struct prep_client client;
+    struct actions actions;
+    uint64_t deadline_ns;
+    uint64_t compute_timeout_ns; /* 0: none */
+
+    bool was_ready;
+    bool stopped, clean;
+    enum status ended_with; /* why it stopped; STATUS_OK after a drain */
+};
+
+/* Opens worker and queue; config, model, cost, engine and the numbers are set before. Nothing is connected yet.
+ * Owns: the caller ends it with queue_worker_close, also after an error. Errors: STATUS_NO_MEMORY, STATUS_BAD_INPUT. */
+MUST_CHECK enum status queue_worker_open(struct queue_worker *self, const struct shared *shared, struct err *err);
+
+/* Begins to connect. */
+void queue_worker_start(struct queue_worker *self);
+
+/* Frees worker and queue. No thread may still use their requests and batches. */
+void queue_worker_close(struct queue_worker *self);
+
+/* Gives the worker an event and executes its actions. */
+void queue_worker_step(struct queue_worker *self, const struct event *event);
+
+/* A batch goes to a compute thread now: from here on it can hang. */
+void queue_worker_starts(struct queue_worker *self, struct batch *batch);
+
+/* Gives the worker what the prep pool has finished. */
+void queue_worker_take_prepared(struct queue_worker *self);
+
+/* Applies the settings that a reload may change; `config` is this queue's new one. Errors: those of worker_tune. */
+MUST_CHECK enum status queue_worker_tune(struct queue_worker *self, const struct config *config, struct err *err);
+
+/* Logs a line of counters. */
+void queue_worker_log_stats(const struct queue_worker *self, enum log_level level, const char *event);
+
+/* Logs what the worker holds: a line of sums, and a line for each of at most `most` requests. */
+void queue_worker_log_held(const struct queue_worker *self, uint32_t most);
+
+#endif

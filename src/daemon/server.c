@@ -1,0 +1,394 @@
+#include "daemon/server.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/config.h"
+
+enum { DUMP_MOST = 1000 }; /* requests per queue that SIGUSR2 logs */
+
+static void step_all(struct server *server, enum event_kind kind)
+{
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_step(&server->queue_workers[i], &(struct event){.kind = kind});
+}
+
+/* ---- what a step of any queue worker leaves to do ---- */
+
+static void feed_compute(struct server *server)
+{
+    size_t who;
+    struct batch *batch;
+    while ((compute_has_room(server->compute) && (batch = shares_take(&server->shares, &who)) != NULL) ||
+           (compute_has_background_room(server->compute) &&
+            (batch = shares_take(&server->background_shares, &who)) != NULL)) {
+        queue_worker_starts(&server->queue_workers[who], batch);
+        compute_put(server->compute, server->queue_workers[who].engine_number, &server->queue_workers[who], batch);
+    }
+}
+
+/* When one queue ends, the daemon ends, so that whoever started it sees why. The other queues give back what they hold,
+ * or nothing when the device is lost. */
+static void end_with(struct server *server, const struct queue_worker *queue_worker)
+{
+    server->ending = true;
+    server->ended_with = queue_worker->ended_with;
+    step_all(server, queue_worker->ended_with == STATUS_DEVICE_LOST ? EVENT_STOP : EVENT_DRAIN);
+}
+
+static void look_at_ends(struct server *server)
+{
+    size_t stopped = 0;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        const struct queue_worker *queue_worker = &server->queue_workers[i];
+        stopped += queue_worker->stopped;
+        if (queue_worker->stopped)
+            alone_end(&server->alone, i, clock_now_ns());
+        server->clean &= !queue_worker->stopped || queue_worker->clean;
+        if (queue_worker->stopped && queue_worker->ended_with != STATUS_OK && !server->ending)
+            end_with(server, queue_worker);
+    }
+    if (stopped == server->queue_count)
+        loop_stop(server->loop);
+}
+
+/* A stopped worker may have left a read unanswered, so it counts as at rest. */
+static bool all_rest(const struct server *server)
+{
+    bool rest = true;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        rest &= server->queue_workers[i].stopped || worker_rests(server->queue_workers[i].worker);
+    }
+    return rest;
+}
+
+/* One worker's step may be what another waits for. The step calls back into this function. */
+static void tell_turns(struct server *server)
+{
+    size_t who;
+    struct event event = {.kind = EVENT_TURN};
+    while (alone_next(&server->alone, clock_now_ns(), all_rest(server), &who, &event.turn))
+        queue_worker_step(&server->queue_workers[who], &event);
+}
+
+static void on_step(void *context)
+{
+    struct server *server = context;
+    feed_compute(server);
+    tell_turns(server);
+    look_at_ends(server);
+    uint64_t deadline_ns = alone_deadline(&server->alone);
+    for (size_t i = 0; i < server->queue_count; i++)
+        if (server->queue_workers[i].deadline_ns < deadline_ns)
+            deadline_ns = server->queue_workers[i].deadline_ns;
+    loop_set_deadline(server->loop, deadline_ns);
+}
+
+/* ---- SIGHUP: the configuration is read and checked whole before any of it counts ---- */
+
+/* Logs each setting of a queue that has changed and needs a restart. */
+static void name_fixed(const struct config *now, const struct config *wanted)
+{
+    size_t count;
+    const struct setting *table = config_settings(&count);
+    for (size_t i = 0; i < count; i++)
+        if (!table[i].live && !setting_equal(&table[i], now, wanted))
+            log_warn("reload_needs_restart", log_str("queue", now->queue), log_str("setting", table[i].key));
+}
+
+static const struct config *find_queue(const struct config *configs, size_t count, const char *queue)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(configs[i].queue, queue) == 0)
+            return &configs[i];
+    return NULL;
+}
+
+/* Gives each queue that is still in the configuration its new settings. */
+static enum status take_over(struct server *server, const struct config *configs, size_t count, struct err *err)
+{
+    bool same_queues = count == server->queue_count;
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct queue_worker *queue_worker = &server->queue_workers[i];
+        const struct config *wanted = find_queue(configs, count, queue_worker->config->queue);
+        same_queues &= wanted != NULL;
+        if (wanted == NULL)
+            continue;
+        name_fixed(queue_worker->config, wanted);
+        TRY(queue_worker_tune(queue_worker, wanted, err));
+    }
+    if (!same_queues)
+        log_warn("reload_needs_restart", log_str("setting", "queues"));
+    return STATUS_OK;
+}
+
+static void reload(struct server *server)
+{
+    struct config fresh;
+    struct config *configs = NULL;
+    size_t count = 0;
+    struct err err;
+    enum status status = config_reload(server->config, server->config_path, &fresh, &err);
+    if (status == STATUS_OK)
+        status = config_split(&fresh, &configs, &count, &err);
+    if (status == STATUS_OK)
+        status = take_over(server, configs, count, &err);
+    if (status == STATUS_OK) {
+        log_info("reloaded", log_str("file", server->config_path));
+        log_set_level((enum log_level)fresh.log_level);
+    } else {
+        log_error("reload_refused", log_str("message", err.message),
+                  log_str("effect", "the settings stay as they were"));
+    }
+    for (size_t i = 0; i < count; i++)
+        config_free(&configs[i]);
+    free(configs);
+    config_free(&fresh);
+}
+
+/* ---- callbacks of the loop ---- */
+
+/* The queues learn of a lost device before they get the batches that failed with it. */
+static void look_at_devices(struct server *server)
+{
+    struct compute_state state = compute_state(server->compute);
+    for (; server->devices_lost < state.devices_lost; server->devices_lost++)
+        for (size_t i = 0; i < server->queue_count; i++)
+            queue_worker_step(&server->queue_workers[i],
+                              &(struct event){.kind = EVENT_DEVICE_LOST,
+                                              .left = {.engine_slots = state.threads, .batches_out = state.batches}});
+}
+
+/* Logs how many rows f16 could not hold: the sums, at most once a second while batches come back, and once at the
+ * end. */
+static void log_rows_again(struct server *server, bool at_once)
+{
+    struct engine_counters sum = devices_counters(&server->models.devices);
+    uint64_t rows = sum.rows_bf16 + sum.rows_f32 + sum.rows_lost, now_ns = clock_now_ns();
+    bool just_told = server->told_ns != 0 && now_ns < server->told_ns + NS_PER_S;
+    if (rows == server->rows_again || (just_told && !at_once))
+        return;
+    server->rows_again = rows;
+    server->told_ns = now_ns;
+    log_warn("rows_not_finite", log_int("finite_in_bf16", (int64_t)sum.rows_bf16),
+             log_int("finite_in_f32", (int64_t)sum.rows_f32), log_int("never_finite", (int64_t)sum.rows_lost));
+}
+
+static void on_wake(void *context)
+{
+    struct server *server = context;
+    struct batch *batch;
+    void *owner;
+    while ((batch = compute_take(server->compute, &owner)) != NULL) {
+        look_at_devices(server);
+        if (batch->status != STATUS_OK)
+            log_warn("batch_failed", log_int("rows", batch->engine.rows), log_str("status", status_name(batch->status)),
+                     log_str("message", batch->err.message));
+        /* The queue of this batch steps first and submits its next batch. Else another queue's batch would be taken,
+         * whatever the weights. */
+        queue_worker_step(owner, &(struct event){.kind = EVENT_BATCH, .batch = batch});
+    }
+    look_at_devices(server);
+    log_rows_again(server, false);
+    prep_take(server->prep);
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_take_prepared(&server->queue_workers[i]);
+}
+
+static void on_deadline(void *context)
+{
+    struct server *server = context;
+    uint64_t now_ns = clock_now_ns();
+    for (size_t i = 0; i < server->queue_count; i++)
+        if (server->queue_workers[i].deadline_ns <= now_ns)
+            queue_worker_step(&server->queue_workers[i], &(struct event){.kind = EVENT_TICK});
+    on_step(server); /* sets the timer again if it was early */
+}
+
+static void drain(struct server *server, int number)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < server->queue_count; i++)
+        held += worker_stats(server->queue_workers[i].worker).held;
+    log_info(server->draining ? "stopping" : "draining", log_str("signal", number == SIGTERM ? "TERM" : "INT"),
+             log_int("held", (int64_t)held));
+    bool second = server->draining;
+    server->draining = true;
+    step_all(server, second ? EVENT_STOP : EVENT_DRAIN);
+}
+
+static void on_signal(void *context, int number)
+{
+    struct server *server = context;
+    switch (number) {
+    case SIGTSTP:
+        log_info("quiet", log_str("signal", "TSTP"));
+        step_all(server, EVENT_QUIET);
+        break;
+    case SIGCONT:
+        log_info("resumed", log_str("signal", "CONT"));
+        step_all(server, EVENT_RESUME);
+        break;
+    case SIGUSR2:
+        for (size_t i = 0; i < server->queue_count; i++)
+            queue_worker_log_held(&server->queue_workers[i], DUMP_MOST);
+        break;
+    case SIGHUP:
+        reload(server);
+        break;
+    default:
+        drain(server, number);
+    }
+}
+
+static void on_period(void *context)
+{
+    struct server *server = context;
+    log_rows_again(server, true);
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_log_stats(&server->queue_workers[i], LOG_DEBUG, "stats");
+}
+
+/* ---- opening, in the order in which parts need each other ---- */
+
+static enum status open_configs(struct server *server, struct err *err)
+{
+    TRY(config_address(server->config, &server->address, err));
+    TRY(config_split(server->config, &server->configs, &server->queue_count, err));
+    server->queue_workers = calloc(server->queue_count, sizeof(struct queue_worker));
+    if (server->queue_workers == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
+    return STATUS_OK;
+}
+
+static enum status open_models(struct server *server, struct err *err)
+{
+    TRY(models_open(&server->models, &server->configs[0], (unsigned)server->queue_count, err));
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct queue_worker *queue_worker = &server->queue_workers[i];
+        queue_worker->config = &server->configs[i];
+        queue_worker->number = i;
+        TRY(models_find(&server->models, queue_worker->config, &queue_worker->engine_number, err));
+        queue_worker->model = server->models.items[queue_worker->engine_number].model;
+    }
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct queue_worker *queue_worker = &server->queue_workers[i];
+        queue_worker->engine = devices_engine(&server->models.devices, queue_worker->engine_number);
+        queue_worker->cost = &server->models.items[queue_worker->engine_number].cost;
+    }
+    return STATUS_OK;
+}
+
+static enum status open_threads(struct server *server, struct err *err)
+{
+    const struct config *config = server->config;
+    struct loop_options loop = {.context = server,
+                                .on_deadline = on_deadline,
+                                .on_wake = on_wake,
+                                .on_signal = on_signal,
+                                .on_period = on_period,
+                                .period_s = (uint32_t)config->stats_s};
+    TRY(loop_open(&loop, &server->loop, err));
+    int wake_fd = loop_wake_fd(server->loop);
+    TRY(prep_open((unsigned)config->prep_threads, wake_fd, &server->prep, err));
+    struct compute_options compute = {.devices = server->models.devices.items,
+                                      .device_count = server->models.devices.count,
+                                      .engine_count = server->models.count,
+                                      .threads = config_threads(config),
+                                      .queued = 1,
+                                      .background = (config_threads(config) + 1) / 2,
+                                      .wake_fd = wake_fd};
+    TRY(compute_open(&compute, &server->compute, err));
+    server->devices_lost = compute_state(server->compute).devices_lost;
+    return STATUS_OK;
+}
+
+static enum status open_queue_workers(struct server *server, struct err *err)
+{
+    struct compute_state capacity = compute_state(server->compute);
+    TRY(shares_open(&server->shares, server->queue_count, capacity.batches, err));
+    TRY(shares_open(&server->background_shares, server->queue_count, capacity.batches, err));
+    server->alone = (struct alone){.workers = calloc(server->queue_count, sizeof(struct alone_worker)),
+                                   .count = server->queue_count};
+    if (server->alone.workers == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for %zu queues", server->queue_count);
+    server->shared = (struct shared){.address = &server->address,
+                                     .base = loop_base(server->loop),
+                                     .prep = server->prep,
+                                     .shares = &server->shares,
+                                     .background_shares = &server->background_shares,
+                                     .alone = &server->alone,
+                                     .capacity = capacity,
+                                     .context = server,
+                                     .on_step = on_step};
+    for (size_t i = 0; i < server->queue_count; i++)
+        TRY(queue_worker_open(&server->queue_workers[i], &server->shared, err));
+    return STATUS_OK;
+}
+
+static void log_start(const struct server *server)
+{
+    char address[ADDRESS_TEXT];
+    const struct engine *engine = server->queue_workers[0].engine; /* all queues have the same backend */
+    if (engine_passed_over(engine)[0] != '\0')
+        log_info("better_backend_passed_over", log_str("uses", engine_backend(engine)),
+                 log_str("message", engine_passed_over(engine)));
+    address_print(&server->address, address);
+    for (size_t i = 0; i < server->queue_count; i++) {
+        const struct queue_worker *queue_worker = &server->queue_workers[i];
+        const struct model *model = queue_worker->model;
+        log_info("start", log_str("version", SLUICE_VERSION), log_str("model", model->name),
+                 log_str("revision", model->revision), log_int("dim", model->dim),
+                 log_int("max_tokens", model->max_tokens), log_str("backend", engine_backend(queue_worker->engine)),
+                 log_str("precision", precision_name(engine_precision(queue_worker->engine))),
+                 log_int("devices", server->shared.capacity.devices),
+                 log_int("threads", server->shared.capacity.threads),
+                 log_int("prep_threads", server->config->prep_threads), log_str("queue", queue_worker->config->queue),
+                 log_int("weight", queue_worker->config->weight), log_str("redis", address));
+    }
+}
+
+enum status server_open(struct server *server, const struct config *config, const char *config_path, struct err *err)
+{
+    *server = (struct server){.config = config, .config_path = config_path, .clean = true};
+    enum status (*const steps[])(struct server *, struct err *) = {open_configs, open_models, open_threads,
+                                                                   open_queue_workers};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        TRY(steps[i](server, err));
+    log_start(server);
+    return STATUS_OK;
+}
+
+enum status server_run(struct server *server)
+{
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_start(&server->queue_workers[i]);
+    loop_run(server->loop);
+    log_rows_again(server, true);
+    for (size_t i = 0; i < server->queue_count; i++)
+        queue_worker_log_stats(&server->queue_workers[i], LOG_INFO,
+                               server->queue_workers[i].clean ? "drained" : "stopped");
+    return server->ended_with;
+}
+
+/* Threads end first. Then only the workers refer to requests and batches, and free them. */
+void server_close(struct server *server)
+{
+    prep_close(server->prep);
+    compute_close(server->compute);
+    for (size_t i = 0; server->queue_workers != NULL && i < server->queue_count; i++)
+        queue_worker_close(&server->queue_workers[i]);
+    free(server->queue_workers);
+    free(server->alone.workers);
+    shares_close(&server->shares);
+    shares_close(&server->background_shares);
+    loop_close(server->loop);
+    models_close(&server->models);
+    for (size_t i = 0; i < server->queue_count; i++)
+        config_free(&server->configs[i]);
+    free(server->configs);
+    address_free(&server->address);
+}

@@ -1,0 +1,61 @@
+/* The daemon: a queue worker for each queue, and what they share: one event loop, one prep pool, one set of compute
+ * threads, and each model once.
+ *
+ *   queue worker ── ACTION_SUBMIT ──► shares (by weight) ──► compute threads ──┐
+ *   queue worker ── PREPARE, FORMAT ──► prep pool ─────────────────────────────┴─ channels ──► queue worker
+ *
+ * The I/O thread owns everything but what a channel has handed to another thread. */
+#ifndef DAEMON_SERVER_H
+#define DAEMON_SERVER_H
+
+#include <stdbool.h>
+
+#include "redis/address.h"
+#include "daemon/compute.h"
+#include "daemon/config.h"
+#include "daemon/loop.h"
+#include "daemon/models.h"
+#include "daemon/prep.h"
+#include "daemon/queue_worker.h"
+#include "daemon/shares.h"
+
+/* Lives in the frame of the serve command; only server.c looks inside. */
+struct server {
+    const struct config *config;
+    const char *config_path; /* of the file, for a reload; NULL for none */
+    struct address address;
+    struct config *configs; /* [queue_count]: each queue's own */
+    struct models models;
+    struct loop *loop;
+    struct prep *prep;
+    struct compute *compute;
+    struct shares shares, background_shares;
+    struct alone alone;
+    struct shared shared;
+    struct queue_worker *queue_workers; /* [queue_count] */
+    size_t queue_count;
+    unsigned devices_lost; /* as the queues were told */
+    uint64_t rows_again;   /* rows that ran again in a wider precision, as last logged … */
+    uint64_t told_ns;      /* … and when */
+    bool draining;         /* after a signal */
+    bool ending;           /* one queue has ended, and the others were told */
+    bool clean;
+    enum status ended_with; /* why it stopped; STATUS_OK after a drain */
+};
+
+/* Opens models, engines and threads; nothing is connected yet. `config` and `config_path` must outlive the server.
+ * Owns: the caller ends it with server_close, also after an error. Errors: those of config_split, model_open,
+ * engine_open and address_parse; STATUS_NO_MEMORY, STATUS_IO. */
+MUST_CHECK enum status server_open(struct server *server, const struct config *config, const char *config_path,
+                                   struct err *err);
+
+/* Serves until a signal, a fatal answer of Redis to one of the queues, or a lost device; then all queues end. It logs
+ * the reason.
+ * Errors: STATUS_OK after a clean drain; STATUS_TIMEOUT when work was left unfinished (others reclaim it); what Redis
+ * said when it refuses us; STATUS_DEVICE_LOST, also for a batch that hangs. */
+MUST_CHECK enum status server_run(struct server *server);
+
+/* Ends threads, queues and all that was opened. Unfinished requests stay pending in Redis. */
+void server_close(struct server *server);
+
+#endif

@@ -1,0 +1,618 @@
+/* A connection: its life, its commands and answers, and how it comes up: TLS where the address asks for it, AUTH,
+ * SELECT, ROLE, CLIENT SETNAME.
+ *
+ * Any callback may close the connection, so nothing is freed while one of ours is on the stack: `busy` counts them, and
+ * the last to leave frees. */
+#include "redis/connection.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
+#include <linux/sockios.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/clock.h"
+#include "redis/dial.h"
+#include "redis/resp.h"
+#include "redis/tls.h"
+
+/* That many bytes in either direction are progress: a large answer on a slow line is no silence, a byte now and then
+ * is. */
+enum { PROGRESS_BYTES = 16 << 10, SENT_BYTES = 4 << 10, SENDING_MS = 1000 };
+
+/* A command that waits for its answer. */
+struct pending {
+    struct pending *next;
+    connection_reply_fn *reply;
+    void *context;
+    uint64_t deadline_ns, timeout_ns; /* the deadline counts from the send, and again from each progress */
+    size_t head_length;               /* the command's first bytes, to explain a refusal */
+    char head[RESP_HEAD_BYTES];
+};
+
+/* Its states are connecting, up, dead, in this order; it may be closed in any. */
+struct connection {
+    struct connection_options options;
+    struct dial *dial;
+    struct bufferevent *buffers; /* NULL before it is connected and when it is dead */
+    struct ssl_st *session;      /* TLS, owned by `buffers`; NULL: none */
+    struct resp_reader *reader;
+    struct event *timer;
+    uint64_t timer_ns;              /* when it fires; UINT64_MAX: not armed */
+    uint64_t connect_ns;            /* the deadline for coming up */
+    uint64_t received, transferred; /* bytes from Redis; bytes in both directions */
+    uint64_t progress_at;           /* `transferred` at the last progress, and when that was */
+    uint64_t progress_ns;
+    int unsent; /* bytes left in the socket at the last look; -1: no look since the last progress */
+    struct pending *first, *last;
+    size_t outstanding;
+    unsigned login_pending; /* login commands without an answer */
+    bool secured;           /* the TLS handshake is over */
+    bool up, dead, closed;
+    unsigned busy;
+};
+
+/* --- Life --------------------------------------------------------------------------------------------------------- */
+
+static void destroy(struct connection *connection)
+{
+    dial_close(connection->dial);
+    if (connection->buffers) {
+        bufferevent_free(connection->buffers);
+    }
+    resp_close(connection->reader);
+    event_free(connection->timer);
+    free(connection);
+}
+
+/* Between enter and leave a connection is not freed, although a callback may close it; leave frees it then, so do not
+ * touch it afterwards. They nest. */
+static void enter(struct connection *connection)
+{
+    connection->busy++;
+}
+
+static void leave(struct connection *connection)
+{
+    if (--connection->busy == 0 && connection->closed) {
+        destroy(connection);
+    }
+}
+
+static struct pending *pop_pending(struct connection *connection)
+{
+    struct pending *pending = connection->first;
+    if (pending) {
+        connection->first = pending->next;
+        connection->last = connection->first ? connection->last : NULL;
+        connection->outstanding--;
+    }
+    return pending;
+}
+
+static void flush_pending(struct connection *connection, const struct err *err)
+{
+    struct pending *pending;
+    while ((pending = pop_pending(connection))) {
+        if (pending->reply) {
+            pending->reply(pending->context, NULL, err);
+        }
+        free(pending);
+    }
+}
+
+/* Ends a connection, unless it is dead: calls on_down, then each command with NULL. */
+static void die(struct connection *connection, const struct err *err)
+{
+    if (connection->dead) {
+        return;
+    }
+    struct err why = *err;
+    connection->dead = true;
+    connection->up = false;
+    evtimer_del(connection->timer);
+    dial_close(connection->dial);
+    connection->dial = NULL;
+    if (connection->buffers) {
+        bufferevent_free(connection->buffers);
+        connection->buffers = NULL;
+        connection->session = NULL;
+    }
+    enter(connection);
+    if (!connection->closed) {
+        connection->options.on_down(connection->options.context, &why);
+    }
+    flush_pending(connection, &why);
+    leave(connection);
+}
+
+static const struct endpoint *endpoint_of(const struct connection_options *options)
+{
+    return options->endpoint ? options->endpoint : options->address->endpoints;
+}
+
+/* The peer's name, for messages. */
+static const char *peer(const struct connection *connection, char text[ADDRESS_TEXT])
+{
+    const struct connection_options *options = &connection->options;
+    if (options->address->path) {
+        snprintf(text, ADDRESS_TEXT, "%s", options->address->path);
+        return text;
+    }
+    return endpoint_print(endpoint_of(options), text);
+}
+
+/* The same, with the peer's name before the message. */
+static void die_because(struct connection *connection, enum status status, const char *message)
+{
+    char text[ADDRESS_TEXT];
+    struct err err;
+    err_set(&err, status, "%s: %s", peer(connection, text), message);
+    die(connection, &err);
+}
+
+/* The host that the certificate must cover; TCP only. */
+static const char *host(const struct connection *connection)
+{
+    return endpoint_of(&connection->options)->host;
+}
+
+/* --- Deadlines ---------------------------------------------------------------------------------------------------- */
+
+/* Sets the timer to this time, unless it fires earlier. */
+static void arm(struct connection *connection, uint64_t at_ns)
+{
+    if (at_ns >= connection->timer_ns) {
+        return;
+    }
+    uint64_t now_ns = clock_now_ns();
+    uint64_t wait_us = at_ns > now_ns ? (at_ns - now_ns + 999) / 1000 : 0;
+    struct timeval wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_usec = (suseconds_t)(wait_us % 1000000)};
+    connection->timer_ns = at_ns;
+    evtimer_add(connection->timer, &wait);
+}
+
+static void note_transferred(struct connection *connection, uint64_t bytes)
+{
+    connection->transferred += bytes;
+    if (connection->transferred - connection->progress_at >= PROGRESS_BYTES) {
+        connection->progress_at = connection->transferred;
+        connection->progress_ns = clock_now_ns();
+        connection->unsent = -1;
+    }
+}
+
+static void on_written(struct evbuffer *output, const struct evbuffer_cb_info *info, void *connection)
+{
+    (void)output;
+    note_transferred(connection, info->n_deleted);
+}
+
+/* Whether the socket holds fewer unsent bytes than at the last look: a slow line takes long to send what the socket has
+ * accepted. The first look cannot tell, so it allows another. */
+static bool still_sending(struct connection *connection, uint64_t now_ns)
+{
+    int before = connection->unsent, left = 0;
+    if (!connection->buffers || ioctl(bufferevent_getfd(connection->buffers), SIOCOUTQ, &left)) {
+        return false;
+    }
+    bool first = before < 0 && left > 0, sends = before > 0 && (left == 0 || left + SENT_BYTES <= before);
+    connection->unsent = left;
+    if (sends) {
+        connection->progress_ns = now_ns;
+    }
+    return first || sends;
+}
+
+/* Says what a connection that did not come up in time waited for. */
+static const char *stage(const struct connection *connection)
+{
+    if (connection->dial) {
+        return dial_stage(connection->dial);
+    }
+    return connection->session && !connection->secured ? "no TLS handshake in time; is TLS spoken on that port?"
+                                                       : "no answer to the login in time";
+}
+
+static uint64_t deadline_of(const struct connection *connection, const struct pending *pending)
+{
+    uint64_t moved_ns = connection->progress_ns + pending->timeout_ns;
+    return moved_ns > pending->deadline_ns ? moved_ns : pending->deadline_ns;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *context)
+{
+    struct connection *connection = context;
+    (void)fd;
+    (void)what;
+    uint64_t now_ns = clock_now_ns(), next_ns = connection->up ? UINT64_MAX : connection->connect_ns;
+    connection->timer_ns = UINT64_MAX;
+    for (const struct pending *pending = connection->first; pending; pending = pending->next) {
+        uint64_t deadline_ns = deadline_of(connection, pending);
+        next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
+    }
+    if (next_ns <= now_ns && connection->up && still_sending(connection, now_ns)) {
+        arm(connection, now_ns + SENDING_MS * NS_PER_MS);
+    } else if (next_ns <= now_ns) {
+        die_because(connection, STATUS_UNAVAILABLE, connection->up ? "no answer in time" : stage(connection));
+    } else {
+        arm(connection, next_ns);
+    }
+}
+
+/* --- Commands and answers ----------------------------------------------------------------------------------------- */
+
+enum status connection_send(struct connection *connection, const char *bytes, size_t length, uint32_t timeout_ms,
+                            connection_reply_fn *reply, void *context, struct err *err)
+{
+    if (!connection || !connection->buffers) {
+        return err_set(err, STATUS_UNAVAILABLE, "not connected to Redis");
+    }
+    struct pending *pending = malloc(sizeof *pending);
+    if (!pending || bufferevent_write(connection->buffers, bytes, length) < 0) {
+        free(pending);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a Redis command");
+    }
+    uint64_t deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
+    pending->next = NULL;
+    pending->reply = reply;
+    pending->context = context;
+    pending->deadline_ns = deadline_ns;
+    pending->timeout_ns = timeout_ms * NS_PER_MS;
+    pending->head_length = length < RESP_HEAD_BYTES ? length : RESP_HEAD_BYTES;
+    memcpy(pending->head, bytes, pending->head_length);
+    if (connection->last) {
+        connection->last->next = pending;
+    } else {
+        connection->first = pending;
+    }
+    connection->last = pending;
+    connection->outstanding++;
+    arm(connection, deadline_ns);
+    return STATUS_OK;
+}
+
+enum status connection_send_command(struct connection *connection, struct command *command, uint32_t timeout_ms,
+                                    connection_reply_fn *reply, void *context, struct err *err)
+{
+    const char *bytes;
+    size_t length;
+    enum status status = command_finish(command, &bytes, &length, err);
+    if (!status) {
+        status = connection_send(connection, bytes, length, timeout_ms, reply, context, err);
+    }
+    command_free(command);
+    return status;
+}
+
+enum status connection_command(struct connection *connection, size_t count, const char *const *arguments,
+                               const size_t *lengths, uint32_t timeout_ms, connection_reply_fn *reply, void *context,
+                               struct err *err)
+{
+    struct command command = {0};
+    command_list(&command, count, arguments, lengths);
+    return connection_send_command(connection, &command, timeout_ms, reply, context, err);
+}
+
+/* Hands every complete answer to its command. False if the connection is dead or closed. */
+static bool deliver_answers(struct connection *connection)
+{
+    struct err err;
+    const struct resp_value *value;
+    while (!connection->dead && !connection->closed) {
+        if (resp_next(connection->reader, &value, &err)) {
+            die_because(connection, err.status, err.message);
+            return false;
+        }
+        if (!value) {
+            return true;
+        }
+        struct pending *pending = pop_pending(connection);
+        if (!pending) {
+            die_because(connection, STATUS_BAD_INPUT, "an answer without a question");
+            return false;
+        }
+        if (pending->reply) {
+            char text[RESP_TEXT_BYTES];
+            struct resp_value explained;
+            value = resp_explain_keys(value, pending->head, pending->head_length, text, &explained);
+            pending->reply(pending->context, value, NULL);
+        }
+        free(pending);
+    }
+    return false;
+}
+
+static void on_read(struct bufferevent *buffers, void *context)
+{
+    struct connection *connection = context;
+    struct evbuffer *input = bufferevent_get_input(buffers);
+    enter(connection);
+    size_t length;
+    while ((length = evbuffer_get_contiguous_space(input)) > 0) {
+        struct err err;
+        const char *bytes = (const char *)evbuffer_pullup(input, (ev_ssize_t)length);
+        if (resp_feed(connection->reader, bytes, length, &err)) {
+            die_because(connection, err.status, err.message);
+            break;
+        }
+        evbuffer_drain(input, length);
+        connection->received += length;
+        note_transferred(connection, length);
+        if (!deliver_answers(connection)) {
+            break;
+        }
+    }
+    leave(connection);
+}
+
+/* --- Logging in --------------------------------------------------------------------------------------------------- */
+
+static void now_up(struct connection *connection)
+{
+    connection->up = true;
+    enter(connection);
+    connection->options.on_up(connection->options.context);
+    leave(connection);
+}
+
+static void login_answered(struct connection *connection)
+{
+    if (--connection->login_pending == 0) {
+        now_up(connection);
+    }
+}
+
+/* Whether a login command succeeded; if not, the connection dies. */
+static bool succeeded(struct connection *connection, const struct resp_value *reply)
+{
+    struct err refused;
+    enum status status = resp_check(reply, &refused);
+    if (status) {
+        die_because(connection, status == STATUS_UNAVAILABLE ? status : STATUS_DENIED, refused.message);
+    }
+    return status == STATUS_OK;
+}
+
+/* AUTH and SELECT must succeed. */
+static void on_login(void *context, const struct resp_value *reply, const struct err *err)
+{
+    (void)err;
+    if (reply && succeeded(context, reply)) {
+        login_answered(context);
+    }
+}
+
+/* ["master", …] or ["slave", "host", port, …] */
+static void on_role(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct connection *connection = context;
+    char text[ADDRESS_TEXT];
+    (void)err;
+    if (!reply || !succeeded(connection, reply)) {
+        return;
+    }
+    if (reply->type == RESP_ARRAY && reply->count > 0 && resp_equals(&reply->items[0], "master")) {
+        login_answered(connection);
+    } else if (reply->type == RESP_ARRAY && reply->count > 2 && resp_equals(&reply->items[0], "slave") &&
+               reply->items[1].bytes) {
+        snprintf(text, sizeof text, "it is a replica of %.100s:%lld", reply->items[1].bytes, reply->items[2].integer);
+        die_because(connection, STATUS_UNAVAILABLE, text);
+    } else {
+        die_because(connection, STATUS_UNAVAILABLE, "it is not a master");
+    }
+}
+
+/* The name only serves CLIENT LIST, so a missing right for it is no error. */
+static void on_named(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct err refused;
+    (void)err;
+    if (!reply) {
+        return;
+    }
+    enum status status = resp_check(reply, &refused);
+    if (status == STATUS_UNAVAILABLE || (status == STATUS_DENIED && !resp_is_error(reply, "NOPERM"))) {
+        die_because(context, status, refused.message);
+    } else {
+        login_answered(context);
+    }
+}
+
+static enum status login_command(struct connection *connection, size_t count, const char *const *words,
+                                 connection_reply_fn *reply, struct err *err)
+{
+    connection->login_pending++;
+    return connection_command(connection, count, words, NULL, connection->options.connect_timeout_ms, reply, connection,
+                              err);
+}
+
+static enum status send_login(struct connection *connection, struct err *err)
+{
+    const struct address *address = connection->options.address;
+    bool sentinel = connection->options.sentinel;
+    const char *password = sentinel ? address->sentinel_password : address->password;
+    if (password) {
+        const char *user = !sentinel && address->user ? address->user : "default";
+        TRY(login_command(connection, 3, (const char *const[]){"AUTH", user, password}, on_login, err));
+    }
+    if (address->db && !sentinel) {
+        char number[16];
+        snprintf(number, sizeof number, "%u", address->db);
+        TRY(login_command(connection, 2, (const char *const[]){"SELECT", number}, on_login, err));
+    }
+    if (connection->options.master_only) {
+        TRY(login_command(connection, 1, (const char *const[]){"ROLE"}, on_role, err));
+    }
+    if (connection->options.name) {
+        TRY(login_command(connection, 3, (const char *const[]){"CLIENT", "SETNAME", connection->options.name}, on_named,
+                          err));
+    }
+    return STATUS_OK;
+}
+
+static void log_in(struct connection *connection)
+{
+    struct err err;
+    if (send_login(connection, &err)) {
+        die(connection, &err);
+    } else if (connection->login_pending == 0) {
+        now_up(connection);
+    }
+}
+
+/* --- The socket --------------------------------------------------------------------------------------------------- */
+
+/* What may be the reason when a connection ends too early. */
+static const char *hint(const struct connection *connection)
+{
+    if (connection->up || connection->options.address->path) {
+        return "";
+    }
+    if (!connection->session) {
+        return connection->received > 0 ? "" : " before it said anything; a port with TLS is rediss://";
+    }
+    return connection->secured ? " during the login; does it want a certificate of ours, or another (tls_cert_file)?"
+                               : " during the TLS handshake";
+}
+
+static void explain_end(struct connection *connection, short what, char *text, size_t size)
+{
+    int error = EVUTIL_SOCKET_ERROR();
+    unsigned long code = bufferevent_get_openssl_error(connection->buffers);
+    const struct tls *tls = connection->options.address->tls;
+    if (connection->session &&
+        tls_explain(tls, connection->session, host(connection), code, connection->secured, text, size)) {
+        return;
+    }
+    bool closed = (what & BEV_EVENT_EOF) || code || error == 0;
+    snprintf(text, size, "%s%s", closed ? "Redis closed the connection" : strerror(error), hint(connection));
+}
+
+static void on_event(struct bufferevent *buffers, short what, void *context)
+{
+    struct connection *connection = context;
+    char text[400];
+    (void)buffers;
+    enter(connection);
+    if (what & BEV_EVENT_CONNECTED) { /* TLS only: the socket is connected already */
+        connection->secured = true;
+        log_in(connection);
+    } else if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) {
+        explain_end(connection, what, text, sizeof text);
+        die_because(connection, STATUS_UNAVAILABLE, text);
+    }
+    leave(connection);
+}
+
+/* Puts libevent's buffers on the socket, with TLS or without. */
+static enum status wrap(struct connection *connection, int fd, struct err *err)
+{
+    const struct address *address = connection->options.address;
+    if (address->encrypted && !address->tls) {
+        return err_set(err, STATUS_INTERNAL, "TLS is asked for and not set up");
+    }
+    if (address->encrypted) {
+        TRY(tls_session(address->tls, host(connection), &connection->session, err));
+        connection->buffers = bufferevent_openssl_socket_new(connection->options.base, fd, connection->session,
+                                                             BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+    } else {
+        connection->buffers = bufferevent_socket_new(connection->options.base, fd, BEV_OPT_CLOSE_ON_FREE);
+    }
+    if (!connection->buffers) {
+        connection->session = NULL;
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
+    }
+    return STATUS_OK;
+}
+
+static void on_dialled(void *context, int fd, const struct err *err)
+{
+    struct connection *connection = context;
+    struct err failed;
+    enter(connection);
+    if (fd < 0) {
+        die(connection, err);
+        leave(connection);
+        return;
+    }
+    dial_close(connection->dial);
+    connection->dial = NULL;
+    if (wrap(connection, fd, &failed)) {
+        evutil_closesocket(fd);
+        /* The next attempt finds a certificate file that is being replaced right now. */
+        die_because(connection, STATUS_UNAVAILABLE, failed.message);
+    } else {
+        bufferevent_setcb(connection->buffers, on_read, NULL, on_event, connection);
+        evbuffer_add_cb(bufferevent_get_output(connection->buffers), on_written, connection);
+        bufferevent_enable(connection->buffers, EV_READ | EV_WRITE);
+        if (!connection->session) {
+            log_in(connection);
+        }
+    }
+    leave(connection);
+}
+
+/* --- Opening and closing ------------------------------------------------------------------------------------------ */
+
+enum status connection_open(const struct connection_options *options, struct connection **out, struct err *err)
+{
+    struct connection *connection = calloc(1, sizeof *connection);
+    if (!connection) {
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
+    }
+    signal(SIGPIPE, SIG_IGN); /* a write to a closed socket is an error, not the end of the process */
+    connection->options = *options;
+    connection->timer_ns = UINT64_MAX;
+    connection->unsent = -1;
+    connection->connect_ns = clock_now_ns() + options->connect_timeout_ms * NS_PER_MS;
+    connection->timer = evtimer_new(options->base, on_timer, connection);
+    enum status status = connection->timer ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
+    if (!status) {
+        status = resp_open(options->max_reply_bytes, options->cut_bytes, &connection->reader, err);
+    }
+    if (!status) {
+        struct dial_options dial = {.base = options->base,
+                                    .path = options->address->path,
+                                    .endpoint = endpoint_of(options),
+                                    .resolver = options->resolver,
+                                    .context = connection,
+                                    .done = on_dialled};
+        status = dial_open(&dial, &connection->dial, err);
+    }
+    if (status) {
+        resp_close(connection->reader);
+        if (connection->timer) {
+            event_free(connection->timer);
+        }
+        free(connection);
+        return status;
+    }
+    arm(connection, connection->connect_ns);
+    *out = connection;
+    return STATUS_OK;
+}
+
+void connection_close(struct connection *connection)
+{
+    if (!connection || connection->closed) {
+        return;
+    }
+    struct err err;
+    err_set(&err, STATUS_UNAVAILABLE, "the connection was closed");
+    connection->closed = true;
+    enter(connection);
+    die(connection, &err);
+    flush_pending(connection, &err);
+    leave(connection);
+}
+
+size_t connection_outstanding(const struct connection *connection)
+{
+    return connection ? connection->outstanding : 0;
+}

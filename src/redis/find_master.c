@@ -1,0 +1,221 @@
+/* One connection at a time: to a server, or to a sentinel and then to the server that it named.
+ *
+ *   ask the next endpoint ── a server: up, so it is a master: found
+ *        ^         └──── a sentinel: names the master ── connect there ── up: found
+ *        └── a failure is noted; after the last endpoint all failures are reported */
+#include "redis/find_master.h"
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/connection.h"
+
+enum { LEAST_MS = 1000, ANSWER_MAX_BYTES = 64 << 10, HOST_MAX = 256 };
+
+struct find_master {
+    struct find_master_options options;
+    struct connection *connection;
+    struct event *begin;   /* asks the next endpoint, outside the callbacks of the last connection */
+    size_t first;          /* whom to ask first: who knew the master last time */
+    size_t asked;          /* endpoints asked in this search */
+    char host[HOST_MAX];   /* of `named` */
+    struct endpoint named; /* by a sentinel */
+    struct err failed;     /* all failures, joined */
+    bool unreachable, denied;
+};
+
+static size_t current(const struct find_master *finder)
+{
+    return (finder->first + finder->asked) % finder->options.address->endpoint_count;
+}
+
+static void drop_connection(struct find_master *finder)
+{
+    struct connection *connection = finder->connection;
+    finder->connection = NULL;
+    connection_close(connection);
+}
+
+static void soon(struct find_master *finder)
+{
+    struct timeval now = {0};
+    event_add(finder->begin, &now);
+}
+
+/* --- Outcomes ----------------------------------------------------------------------------------------------------- */
+
+static void found(struct find_master *finder, const struct endpoint *endpoint)
+{
+    finder->first = current(finder);
+    finder->asked = 0;
+    drop_connection(finder);
+    finder->options.on_found(finder->options.context, endpoint);
+}
+
+/* Notes why this endpoint failed, and goes on to the next. */
+static void failed(struct find_master *finder, const struct err *err)
+{
+    size_t used = strlen(finder->failed.message);
+    snprintf(finder->failed.message + used, sizeof finder->failed.message - used, "%s%s", used ? "; " : "",
+             err->message);
+    finder->denied |= err->status == STATUS_DENIED;
+    finder->unreachable |= err->status != STATUS_DENIED;
+    finder->asked++;
+    drop_connection(finder);
+    soon(finder);
+}
+
+static void all_failed(struct find_master *finder)
+{
+    finder->failed.status = finder->denied && !finder->unreachable ? STATUS_DENIED : STATUS_UNAVAILABLE;
+    err_prefix(&finder->failed, "no master found");
+    finder->options.on_failed(finder->options.context, &finder->failed);
+}
+
+/* --- Connections -------------------------------------------------------------------------------------------------- */
+
+static void on_down(void *context, const struct err *err)
+{
+    failed(context, err);
+}
+
+static void on_server_up(void *context)
+{
+    struct find_master *finder = context;
+    const struct address *address = finder->options.address;
+    found(finder, address->master ? &finder->named : &address->endpoints[current(finder)]);
+}
+
+static uint32_t share_ms(const struct find_master *finder)
+{
+    uint32_t share = finder->options.timeout_ms / (uint32_t)finder->options.address->endpoint_count;
+    return share > LEAST_MS ? share : LEAST_MS;
+}
+
+static void connect_to(struct find_master *finder, const struct endpoint *endpoint, bool sentinel,
+                       void (*on_up)(void *context))
+{
+    struct err err;
+    struct connection_options options = {
+        .base = finder->options.base,
+        .address = finder->options.address,
+        .endpoint = endpoint,
+        .resolver = finder->options.resolver,
+        .sentinel = sentinel,
+        .master_only = !sentinel,
+        .connect_timeout_ms = share_ms(finder),
+        .max_reply_bytes = ANSWER_MAX_BYTES,
+        .context = finder,
+        .on_up = on_up,
+        .on_down = on_down,
+    };
+    if (connection_open(&options, &finder->connection, &err)) {
+        failed(finder, &err);
+    }
+}
+
+/* --- Sentinels ---------------------------------------------------------------------------------------------------- */
+
+/* Reads ["host", "port"]. */
+static bool read_endpoint(struct find_master *finder, const struct resp_value *reply)
+{
+    if (reply->type != RESP_ARRAY || reply->count != 2 || !reply->items[0].bytes || !reply->items[1].bytes) {
+        return false;
+    }
+    long port = strtol(reply->items[1].bytes, NULL, 10);
+    snprintf(finder->host, sizeof finder->host, "%s", reply->items[0].bytes);
+    finder->named = (struct endpoint){finder->host, (uint16_t)port};
+    return port > 0 && port < 65536 && finder->host[0];
+}
+
+static void on_named(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct find_master *finder = context;
+    struct err err;
+    char text[ADDRESS_TEXT];
+    (void)lost;
+    if (!reply) {
+        return; /* on_down has dealt with it */
+    }
+    const char *sentinel = endpoint_print(&finder->options.address->endpoints[current(finder)], text);
+    if (resp_check(reply, &err)) {
+        err_prefix(&err, "%s", sentinel);
+        failed(finder, &err);
+    } else if (!read_endpoint(finder, reply)) {
+        err_set(&err, STATUS_UNAVAILABLE, "%s: this Sentinel knows no master named %s", sentinel,
+                finder->options.address->master);
+        failed(finder, &err);
+    } else {
+        drop_connection(finder);
+        connect_to(finder, &finder->named, false, on_server_up);
+    }
+}
+
+static void on_sentinel_up(void *context)
+{
+    struct find_master *finder = context;
+    struct err err;
+    const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", finder->options.address->master};
+    if (connection_command(finder->connection, 3, words, NULL, share_ms(finder), on_named, finder, &err)) {
+        failed(finder, &err);
+    }
+}
+
+/* --- Life --------------------------------------------------------------------------------------------------------- */
+
+static void on_begin(evutil_socket_t fd, short what, void *context)
+{
+    struct find_master *finder = context;
+    const struct address *address = finder->options.address;
+    (void)fd;
+    (void)what;
+    if (finder->asked == address->endpoint_count) {
+        all_failed(finder);
+    } else {
+        bool sentinel = address->master != NULL;
+        connect_to(finder, &address->endpoints[current(finder)], sentinel, sentinel ? on_sentinel_up : on_server_up);
+    }
+}
+
+enum status find_master_open(const struct find_master_options *options, struct find_master **out, struct err *err)
+{
+    struct find_master *finder = calloc(1, sizeof *finder);
+    if (finder) {
+        finder->options = *options;
+        finder->begin = evtimer_new(options->base, on_begin, finder);
+    }
+    if (!finder || !finder->begin) {
+        free(finder);
+        return err_set(err, STATUS_NO_MEMORY, "no memory for a connection");
+    }
+    *out = finder;
+    return STATUS_OK;
+}
+
+void find_master_close(struct find_master *finder)
+{
+    if (finder) {
+        drop_connection(finder);
+        event_free(finder->begin);
+        free(finder);
+    }
+}
+
+void find_master_start(struct find_master *finder)
+{
+    find_master_stop(finder);
+    finder->asked = 0;
+    finder->failed = (struct err){0};
+    finder->unreachable = finder->denied = false;
+    soon(finder);
+}
+
+void find_master_stop(struct find_master *finder)
+{
+    if (finder) {
+        event_del(finder->begin);
+        drop_connection(finder);
+    }
+}

@@ -1,0 +1,46 @@
+/* Finds the master behind an address that names several servers, or sentinels (address_is_plural).
+ *
+ * It asks servers in turn for their ROLE. It asks sentinels in turn for the master's address, and that server for its
+ * ROLE: after a failover a sentinel may name the old master for a while. The next search begins with whoever knew the
+ * answer. */
+#ifndef REDIS_FIND_MASTER_H
+#define REDIS_FIND_MASTER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "redis/address.h"
+
+struct event_base;
+struct resolver;
+struct find_master;
+
+/* Whom to ask, and whom to tell. */
+struct find_master_options {
+    struct event_base *base;
+    const struct address *address; /* must outlive the finder */
+    struct resolver *resolver;
+    uint32_t timeout_ms; /* for all endpoints together; each has at least a second */
+    void *context;
+    /* One of them is called from the event loop. `endpoint` lives until the next find_master_start or
+     * find_master_close. STATUS_DENIED: every endpoint was reached, and one refused our login, so trying again will not
+     * help. */
+    void (*on_found)(void *context, const struct endpoint *endpoint);
+    void (*on_failed)(void *context, const struct err *err);
+};
+
+/* Makes a finder that does not search yet. Owns: the caller ends it with find_master_close. Errors: STATUS_NO_MEMORY.
+ */
+MUST_CHECK enum status find_master_open(const struct find_master_options *options, struct find_master **out,
+                                        struct err *err);
+
+/* Stops and frees. NULL is allowed. */
+void find_master_close(struct find_master *finder);
+
+/* Starts a search, or starts it again. Allowed at any time, also inside the callbacks, like find_master_stop. */
+void find_master_start(struct find_master *finder);
+
+/* Ends the search without a callback. */
+void find_master_stop(struct find_master *finder);
+
+#endif

@@ -1,0 +1,104 @@
+/* One queue on one Redis server, as a worker sees it: executes the worker's Redis actions and reports their events.
+ *
+ * It has two connections, a reader (XREADGROUP only) and a writer (everything else), because a settle behind a blocking
+ * read would wait for it. They live and die together: when one is lost, or Redis cannot serve now (LOADING, READONLY,
+ * MISCONF …), both are closed, and opened again after a backoff that doubles, with jitter.
+ *
+ *   down ── connect, login ── INFO, SCRIPT LOAD ── lua/join, lua/group ── up: EVENT_CONNECTED
+ *     ^________________________ any loss: EVENT_DISCONNECTED ____________________|
+ *
+ * It keeps the executor's promises of schedule/worker.h for its actions. Its owner must know:
+ *  - Events come from the event loop only, one at a time, never from inside queue_execute or queue_start.
+ *  - An action that is executed while the queue is down is answered too, with `failed`.
+ *  - One ACTION_SETTLE may become several script calls; its one EVENT_SETTLED follows the last. Requests of a call that
+ *    got an error have VERDICT_AGAIN; `failed` means that the connection was lost.
+ *  - ACTION_RENEW: lease_held = false means that the alive key expired or belongs to somebody else; nothing more
+ *    happens until ACTION_REJOIN, which takes a new name.
+ *  - Entries that do not fit into max_reply_bytes come with `oversize` and without fields.
+ *  - A key of another type in the place of a class's stream disables that class only: reads and claims of it bring
+ *    nothing until the key is gone, which is checked with a backoff. A READ of that class alone fails. */
+#ifndef REDIS_QUEUE_H
+#define REDIS_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "redis/address.h"
+#include "schedule/worker.h"
+
+enum { QUEUE_NAME_MAX = 64, QUEUE_WORKER_MAX = 128 };
+
+struct event_base;
+struct queue;
+
+/* Which queue, for which model, and its timeouts. */
+struct queue_options {
+    struct event_base *base;
+    const struct address *address;
+    const char *name; /* of the queue: [a-z0-9_.-]{1,64} */
+
+    /* The model, for replies and for the pin: one queue has one model. */
+    const char *model_name;
+    const char *model_id;
+    const char *revision;  /* NULL or "": not in replies */
+    const char *precision; /* NULL: the default, not in replies */
+
+    uint32_t ttl_s;                                  /* of replies to cancelled requests without one; 0: an hour */
+    uint32_t lease_ms;                               /* of the alive key */
+    bool allow_eviction;                             /* join even if maxmemory-policy is not noeviction */
+    uint64_t max_reply_bytes;                        /* memory that one answer may cost; 0: 64 MiB */
+    uint32_t connect_timeout_ms, command_timeout_ms; /* 0: 5,000 each */
+    uint32_t backoff_ms, backoff_cap_ms;             /* between reconnects; 0: 100 and 5,000 */
+    uint64_t seed;                                   /* for the jitter */
+
+    void *context;
+    void (*on_event)(void *context, const struct event *event);
+    /* Trying again will not help: wrong password or missing right (STATUS_DENIED), Redis before 7.0 or a queue of a
+     * newer protocol (STATUS_UNSUPPORTED), a queue of another model or a Redis that evicts (STATUS_BAD_INPUT). The
+     * queue has stopped; actions that were out are answered as after a disconnect. */
+    void (*on_fatal)(void *context, const struct err *err);
+};
+
+/* Makes a queue without a connection. All strings and the address must outlive it.
+ * Owns: the caller ends it with queue_close. Errors: STATUS_BAD_INPUT (name), STATUS_NO_MEMORY. */
+MUST_CHECK enum status queue_open(const struct queue_options *options, struct queue **out, struct err *err);
+
+/* Begins to connect; EVENT_CONNECTED or on_fatal comes from the event loop. */
+void queue_start(struct queue *queue);
+
+/* Disconnects and frees, without further events. Requests that are out are left to worker_close; their entries stay
+ * pending. Not from inside on_event or on_fatal. NULL is allowed. */
+void queue_close(struct queue *queue);
+
+/* Executes one action. Owns: takes its requests, which come back with the matching event. */
+void queue_execute(struct queue *queue, struct action *action);
+
+/* The consumer name of this worker: host, pid and a random part. It changes when a lease is lost. */
+const char *queue_worker_name(const struct queue *queue);
+
+/* Counters since queue_open. */
+struct queue_stats {
+    bool connected;
+    uint64_t reconnects;     /* connections lost after they were up */
+    uint64_t groups_created; /* groups that were missing: first start, or destroyed */
+    uint64_t scripts_reloaded;
+    uint64_t vanished; /* entries whose message was gone */
+    uint64_t cancelled, nothing_to_cancel;
+    uint64_t control_malformed;              /* entries of the control stream that are no cancel */
+    uint64_t tracked_skipped;                /* there was a reply already */
+    uint64_t shed;                           /* refused above the cap of their class */
+    uint64_t orphans;                        /* delivered entries without an owner, found by a sweep */
+    uint64_t mended_entries, mended_streams; /* ids ahead of Redis' clock: parked; set back */
+    uint64_t promoted_broken;                /* parked requests whose fields were gone or unreadable */
+};
+
+/* The counters now. Thread: that of the event loop. */
+struct queue_stats queue_stats(const struct queue *queue);
+
+/* What a worker ends with that computes in another precision than the one its queue is pinned to. Returns the status.
+ */
+enum status queue_refuse_precision(const char *name, const char *pinned, const char *ours, struct err *err);
+
+#endif

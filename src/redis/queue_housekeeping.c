@@ -1,0 +1,458 @@
+/* Once a second: our heartbeat goes to Redis, the state of the queue and of Redis' memory come back. And the lease,
+ * parked requests that are due, ids ahead of the clock.
+ *
+ * The script and INFO go out together and become one event. The worker acts on Redis' memory; here it is only logged.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "redis/queue_internal.h"
+
+enum { PULSE_ANSWER = 8 + 2 * CLASS_COUNT };
+
+/* --- Memory ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t number_of(const char *info, const char *name)
+{
+    char text[32] = "0";
+    queue_info_field(info, name, text, sizeof text);
+    return strtoull(text, NULL, 10);
+}
+
+/* Logs where it begins, and where it ends, 5 % lower. */
+static void log_memory(struct queue *queue, double percent)
+{
+    enum { HYSTERESIS_PERCENT = 5 };
+    bool tight = percent >= MEMORY_TIGHT_PERCENT - (queue->housekeeping.tight ? HYSTERESIS_PERCENT : 0);
+    bool trickle = percent >= MEMORY_TRICKLE_PERCENT - (queue->housekeeping.trickle ? HYSTERESIS_PERCENT : 0);
+    if (tight && (!queue->housekeeping.tight || trickle != queue->housekeeping.trickle)) {
+        log_warn("redis_tight", log_str("reason", "Redis' memory is nearly used up (maxmemory)"),
+                 log_double("percent", percent),
+                 log_str("now", trickle ? "one small batch at a time, as memory falls" : "little is held"));
+    } else if (!tight && queue->housekeeping.tight) {
+        log_info("redis_has_room", log_double("percent", percent));
+    }
+    queue->housekeeping.tight = tight;
+    queue->housekeeping.trickle = trickle;
+}
+
+static void read_memory(struct task *task, const char *info)
+{
+    struct queue *queue = task->queue;
+    queue->housekeeping.used_bytes = number_of(info, "used_memory");
+    queue->housekeeping.most_bytes = number_of(info, "maxmemory");
+    queue->housekeeping.clients = (uint32_t)number_of(info, "connected_clients");
+    double percent = queue->housekeeping.most_bytes > 0
+                         ? (double)queue->housekeeping.used_bytes / (double)queue->housekeeping.most_bytes * 100
+                         : 0;
+    log_memory(queue, percent);
+    if (percent >= 100) { /* staged replies would be refused */
+        queue_not_staged(queue);
+    }
+}
+
+/* One of the two answers, in any order: a server without the script answers it second. */
+static void answered(struct task *task, bool ok)
+{
+    task->failed = task->failed || !ok;
+    if (--task->calls > 0) {
+        return;
+    }
+    if (task->failed) {
+        queue_task_fail(task);
+    } else {
+        const struct queue *queue = task->queue; /* all else is from the script's answer */
+        task->pulse.used_bytes = queue->housekeeping.used_bytes;
+        task->pulse.most_bytes = queue->housekeeping.most_bytes;
+        if (task->pulse.workers > queue->housekeeping.clients / 2) { /* some are gone: each has two connections */
+            task->pulse.workers = queue->housekeeping.clients / 2;
+        }
+        queue_task_done(task, &(struct event){.kind = EVENT_PULSE, .pulse = task->pulse});
+    }
+}
+
+static void on_memory(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "INFO memory") && reply->type == RESP_STRING;
+    if (ok) {
+        read_memory(task, reply->bytes);
+    }
+    answered(task, ok);
+}
+
+/* --- Counts of ends ----------------------------------------------------------------------------------------------- */
+
+void queue_count(struct queue *queue, enum request_class class, int end)
+{
+    queue->housekeeping.ended[class][end]++;
+}
+
+static bool is_zero(uint64_t counts[CLASS_COUNT][ENDS])
+{
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        for (int end = 0; end < ENDS; end++) {
+            if (counts[class][end] > 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void note_counted(struct queue *queue)
+{
+    memset(queue->housekeeping.counting, 0, sizeof queue->housekeeping.counting);
+}
+
+/* Counts without an answer are sent again unchanged, and later ones wait for the next pulse: the script knows by the
+ * number whether it has added them. */
+static void add_counts(struct queue *queue, struct command *command)
+{
+    char text[CLASS_COUNT * ENDS * 48], *at = text, *end_of = text + sizeof text;
+    if (is_zero(queue->housekeeping.counting) && !is_zero(queue->housekeeping.ended)) {
+        memcpy(queue->housekeeping.counting, queue->housekeeping.ended, sizeof queue->housekeeping.counting);
+        memset(queue->housekeeping.ended, 0, sizeof queue->housekeeping.ended);
+        queue->housekeeping.counted++;
+    }
+    text[0] = '\0';
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        for (int end = 0; end < ENDS; end++) {
+            uint64_t count = queue->housekeeping.counting[class][end];
+            if (count > 0 && at == text) {
+                at += snprintf(at, (size_t)(end_of - at), "%" PRIu64, queue->housekeeping.counted);
+            }
+            if (count > 0) {
+                at += snprintf(at, (size_t)(end_of - at), " %s:%s %" PRIu64, class_names[class], end_name(end), count);
+            }
+        }
+    }
+    command_text(command, text);
+}
+
+/* --- The script --------------------------------------------------------------------------------------------------- */
+
+static enum worker_command command_of(const struct resp_value *text)
+{
+    static const char *const names[] = {
+        [COMMAND_QUIET] = "quiet", [COMMAND_RESUME] = "resume", [COMMAND_DRAIN] = "drain", [COMMAND_STOP] = "stop"};
+    for (int i = COMMAND_QUIET; i <= COMMAND_STOP; i++) {
+        if (resp_equals(text, names[i])) {
+            return (enum worker_command)i;
+        }
+    }
+    if (text->type == RESP_STRING && text->length > 0) {
+        log_warn("unknown_command", log_bytes("command", text->bytes, text->length));
+    }
+    return COMMAND_NONE;
+}
+
+static uint64_t count_of(const struct resp_value *value)
+{
+    return value->integer > 0 ? (uint64_t)value->integer : 0;
+}
+
+/* Logged once, not each second. */
+static void note_skipped(struct queue *queue, uint64_t skipped)
+{
+    if (skipped > 0 && queue->housekeeping.skipped == 0) {
+        log_warn("wrong_type",
+                 log_str("reason", "of meta, workers, later, dead or the streams, a key has a wrong type"),
+                 log_int("keys", (int64_t)skipped));
+    }
+    queue->housekeeping.skipped = skipped;
+}
+
+/* With several precisions the last digits of a vector depend on its worker. The housekeeper logs that when it begins,
+ * and when they change. */
+static void note_precisions(struct queue *queue, const char *precisions)
+{
+    if (precisions[0] && strcmp(precisions, queue->housekeeping.precisions) != 0) {
+        log_warn("precisions_differ", log_str("queue", queue->options.name), log_str("precisions", precisions),
+                 log_str("reason", "workers of this queue compute in different precisions: `sluice stats` shows how "
+                                   "many in which, `sluice pin --precision` lets only one in"));
+    }
+    snprintf(queue->housekeeping.precisions, sizeof queue->housekeeping.precisions, "%s", precisions);
+}
+
+/* Notes dead consumers whose entries the housekeeper could not take. */
+static void note_found(struct queue *queue, struct pulse *pulse, const struct resp_value *found)
+{
+    pulse->waiting = found->length > 0;
+    snprintf(queue->claims.found, sizeof queue->claims.found, "%s", found->bytes);
+    if (!pulse->housekeeper) {
+        memset(queue->claims.left, 0, sizeof queue->claims.left);
+    }
+}
+
+static void add_left(const struct queue *queue, struct command *command)
+{
+    char left[QUEUE_FOUND_MAX];
+    size_t length = 0;
+    left[0] = '\0';
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        length += (size_t)snprintf(left + length, sizeof left - length, "%s", queue->claims.left[class]);
+    }
+    command_bytes(command, left, length > 0 ? length - 1 : 0); /* without the last space */
+}
+
+static bool read_pulse(struct queue *queue, const struct resp_value *reply, struct pulse *pulse)
+{
+    if (reply->type != RESP_ARRAY || reply->count != PULSE_ANSWER) {
+        return false;
+    }
+    for (size_t i = 0; i < PULSE_ANSWER; i++) {
+        bool text = i == 2 || i == PULSE_ANSWER - 3 || i == PULSE_ANSWER - 1;
+        if (reply->items[i].type != (text ? RESP_STRING : RESP_INTEGER)) {
+            return false;
+        }
+    }
+    *pulse = (struct pulse){.redis_ms = count_of(&reply->items[0]),
+                            .paused = reply->items[1].integer != 0,
+                            .command = command_of(&reply->items[2])};
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        pulse->depth[class] = count_of(&reply->items[3 + class]);
+        pulse->cap[class] = count_of(&reply->items[3 + CLASS_COUNT + class]);
+    }
+    note_skipped(queue, count_of(&reply->items[PULSE_ANSWER - 5]));
+    pulse->housekeeper = reply->items[PULSE_ANSWER - 4].integer != 0;
+    note_found(queue, pulse, &reply->items[PULSE_ANSWER - 3]);
+    uint64_t workers = count_of(&reply->items[PULSE_ANSWER - 2]);
+    pulse->workers = workers < UINT32_MAX ? (uint32_t)workers : UINT32_MAX;
+    queue->housekeeping.elected = pulse->housekeeper;
+    note_precisions(queue, reply->items[PULSE_ANSWER - 1].bytes);
+    return true;
+}
+
+static void on_pulse(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "lua/pulse") && read_pulse(task->queue, reply, &task->pulse);
+    if (ok) {
+        note_counted(task->queue);
+    }
+    answered(task, ok);
+}
+
+static void add_heartbeat(const struct queue *queue, struct command *command, const struct heartbeat *heartbeat)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {
+        {"held", heartbeat->held},           {"waiting", heartbeat->waiting},
+        {"computing", heartbeat->computing}, {"done", heartbeat->done},
+        {"errors", heartbeat->errors},       {"dead", heartbeat->dead},
+        {"devices", heartbeat->devices},     {"devices_lost", heartbeat->devices_lost},
+    };
+    char rate[32];
+    command_text(command, "state");
+    command_text(command, heartbeat->state ? heartbeat->state : "running");
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        command_text(command, counts[i].name);
+        command_number(command, counts[i].value);
+    }
+    if (heartbeat->memory_percent > 0) {
+        snprintf(rate, sizeof rate, "memory:%u%%", heartbeat->memory_percent);
+        command_text(command, "reason");
+        command_text(command, rate);
+    }
+    snprintf(rate, sizeof rate, "%.3f", heartbeat->rows_per_s);
+    command_text(command, "rows_per_s");
+    command_text(command, rate);
+    command_text(command, "precision");
+    command_text(command, queue_precision(queue));
+    command_text(command, "counted");
+    command_number(command, queue->housekeeping.counted);
+    command_text(command, "lease");
+    command_number(command, queue->options.lease_ms);
+}
+
+static void write_pulse(struct queue *queue, const struct heartbeat *heartbeat, struct command *command)
+{
+    static const char *const ranks[] = {
+        [RANK_NONE] = "-1", [RANK_PUBLISHES] = "0", [RANK_WORKS] = "1", [RANK_JUDGES] = "2"};
+    script_begin(&queue->scripts, SCRIPT_PULSE, 7 + CLASS_COUNT, command);
+    queue_add_keys(queue, command, "meta", "workers", "paused", "later", "dead", NULL);
+    queue_add_streams(queue, command);
+    queue_add_keys(queue, command, "housekeeper", "stats", NULL);
+    command_text(command, queue->worker);
+    command_text(command, ranks[heartbeat->rank]);
+    command_number(command, heartbeat->elected_ms);
+    add_left(queue, command);
+    add_counts(queue, command);
+    add_heartbeat(queue, command, heartbeat);
+}
+
+void queue_pulse(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    queue_log_refusals(queue);
+    write_pulse(queue, &action->heartbeat, &command);
+    task->calls = 2;
+    if (!queue_call(queue, &command, on_pulse, task)) {
+        answered(task, false);
+    }
+    const char *const words[] = {"INFO", "memory", "clients"};
+    if (!queue_command(queue, 3, words, on_memory, task)) {
+        answered(task, false);
+    }
+}
+
+static void on_last(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct queue *queue = context;
+    (void)lost;
+    if (reply && !queue_refused(queue, reply, "lua/pulse")) {
+        note_counted(queue);
+    }
+}
+
+/* The release behind it removes the heartbeat that goes with it. */
+void queue_count_last(struct queue *queue)
+{
+    struct command command = {0};
+    struct heartbeat leaves = {.state = "draining", .rank = RANK_NONE};
+    queue_log_refusals(queue);
+    if (is_zero(queue->housekeeping.counting) && is_zero(queue->housekeeping.ended)) {
+        return;
+    }
+    write_pulse(queue, &leaves, &command);
+    if (!queue_call(queue, &command, on_last, queue)) {
+        return; /* no memory: the counts are lost, as when a worker dies */
+    }
+}
+
+/* --- RENEW, PROMOTE, MEND, UNBLOCK -------------------------------------------------------------------------------- */
+
+static void on_renewed(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    (void)err;
+    if (!reply || queue_refused(task->queue, reply, "lua/renew")) {
+        queue_task_fail(task);
+        return;
+    }
+    bool held = reply->type == RESP_INTEGER && reply->integer == 1;
+    queue_task_done(task, &(struct event){.kind = EVENT_LEASE, .lease_held = held});
+}
+
+void queue_renew(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_RENEW, 1, &command);
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    command_text(&command, queue->token);
+    command_number(&command, queue->options.lease_ms);
+    queue_call_for(task, &command, on_renewed);
+}
+
+static void on_promoted(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    (void)err;
+    if (!reply || queue_refused(task->queue, reply, "lua/promote") || reply->type != RESP_ARRAY || reply->count < 2 ||
+        reply->items[1].type != RESP_INTEGER) {
+        queue_task_fail(task);
+        return;
+    }
+    long long wait = reply->items[1].integer;
+    if (reply->count > 2 && reply->items[2].integer > 0) {
+        task->queue->stats.promoted_broken += (uint64_t)reply->items[2].integer;
+        log_warn("parked_requests_broken", log_int("requests", reply->items[2].integer));
+    }
+    queue_task_done(task, &(struct event){.kind = EVENT_PROMOTED,
+                                          .promoted.next_due_in_ms = wait < 0 ? UINT64_MAX : (uint64_t)wait});
+}
+
+void queue_promote(struct queue *queue, struct action *action)
+{
+    enum { PROMOTE_MAX = 100 };
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_PROMOTE, 3 + CLASS_COUNT, &command);
+    queue_add_keys(queue, &command, "later", "later:data", "trouble", NULL);
+    queue_add_streams(queue, &command);
+    command_number(&command, PROMOTE_MAX);
+    queue_call_for(task, &command, on_promoted);
+}
+
+/* Logs once for a repair of any number of calls, at its end. */
+static void on_mended(void *context, const struct resp_value *reply, const struct err *err)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    (void)err;
+    bool ok = reply && !queue_refused(queue, reply, "lua/mend") && reply->type == RESP_ARRAY && reply->count == 3;
+    for (size_t i = 0; ok && i < reply->count; i++) {
+        ok = reply->items[i].type == RESP_INTEGER;
+    }
+    if (!ok) {
+        queue_task_fail(task);
+        return;
+    }
+    long long moved = reply->items[0].integer, streams = reply->items[1].integer;
+    queue->stats.mended_entries += (uint64_t)moved;
+    queue->stats.mended_streams += (uint64_t)streams;
+    queue->housekeeping.mending_entries += (uint64_t)moved;
+    if (streams > 0) {
+        log_warn("ids_ahead", log_str("reason", "a producer has sent entries with ids of times to come"),
+                 log_int("entries_moved", (int64_t)queue->housekeeping.mending_entries),
+                 log_int("streams_set_back", streams));
+        queue->housekeeping.mending_entries = 0;
+    }
+    queue_task_done(
+        task, &(struct event){.kind = EVENT_MENDED,
+                              .mended = {.changed = moved > 0 || streams > 0, .more = reply->items[2].integer != 0}});
+}
+
+void queue_mend(struct queue *queue, struct action *action)
+{
+    enum { MEND_ENTRIES = 64, MEND_BYTES = 1024 * 1024 };
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_MEND, 4 + CLASS_COUNT, &command);
+    queue_add_keys(queue, &command, "later", "later:data", "trouble", "meta", NULL);
+    queue_add_streams(queue, &command);
+    command_number(&command, MEND_ENTRIES);
+    command_number(&command, MEND_BYTES);
+    queue_call_for(task, &command, on_mended);
+}
+
+static void on_unblocked(void *context, const struct resp_value *reply, const struct err *err)
+{
+    (void)err;
+    if (reply) {
+        queue_refused(context, reply, "CLIENT UNBLOCK");
+    }
+}
+
+void queue_unblock(struct queue *queue, struct action *action)
+{
+    (void)action;
+    char id[24];
+    snprintf(id, sizeof id, "%lld", queue->reader_id);
+    const char *const words[] = {"CLIENT", "UNBLOCK", id};
+    if (queue->state == QUEUE_UP && !queue_command(queue, 3, words, on_unblocked, queue)) {
+        return; /* the read blocks for its full time: late, not wrong */
+    }
+}

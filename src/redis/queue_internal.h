@@ -1,0 +1,327 @@
+/* What the sources of the queue share: their state, and what they do for each other.
+ *
+ *   queue.c               connections, backoff, tasks and their events, what an error reply leads to
+ *   queue_join.c          from connected to EVENT_CONNECTED; the groups of the three streams; REJOIN
+ *   queue_read.c          entries: READ, READ_OWN, RECLAIM, SHED, FAIR, SWEEP
+ *   queue_settle.c        requests: SETTLE, CHARGE, TRACK, RELEASE
+ *   queue_cancel.c        cancels, among the SETTLEs and of the control stream
+ *   queue_housekeeping.c  PULSE, RENEW, PROMOTE, MEND, UNBLOCK
+ *
+ * A function that executes an action makes a task of it, which ends with exactly one event: the answer, or `failed`
+ * when the command could not be sent, was refused, or died with its connection. It returns nothing else. */
+#ifndef REDIS_QUEUE_INTERNAL_H
+#define REDIS_QUEUE_INTERNAL_H
+
+#include "redis/connection.h"
+#include "redis/dial.h"
+#include "redis/find_master.h"
+#include "redis/queue.h"
+#include "redis/scripts.h"
+
+#define QUEUE_GROUP "sluice"
+#define QUEUE_RELEASED "released"
+#define QUEUE_AHEAD "ahead"
+
+enum { QUEUE_PROTOCOL = 1, QUEUE_KEY_MAX = 320, QUEUE_FOUND_MAX = 1024 };
+
+/* A string may take that part of max_reply_bytes: in memory an entry is larger than its texts. */
+enum { CUT_PART = 4 };
+
+/* Capacity of the outbox: more than a worker ever has actions out, one of each kind and a few settles. */
+enum { OUTBOX_EVENTS = 128 };
+
+enum queue_state {
+    QUEUE_IDLE,
+    QUEUE_CONNECTING, /* looking for the master, both connections on their way, or the writer joining */
+    QUEUE_UP,
+    QUEUE_WAITING, /* for the next attempt */
+    QUEUE_STOPPED, /* fatal */
+};
+
+/* An action that is out: from its execution to its event. */
+struct task {
+    struct queue *queue;
+    struct action action; /* without its requests once they are in `calls` */
+    struct task *next;    /* in the list of tasks that are out */
+    unsigned calls;       /* without an answer yet */
+    struct request_list answered;
+    int signing_off; /* RELEASE with `last`: the class whose entries are released; CLASS_COUNT: all are */
+    bool more;       /* of that class */
+    uint32_t asked;  /* READ_OWN: COUNT */
+    struct pulse pulse;
+    bool failed;
+};
+
+/* queue.c: events for the worker, delivered from the event loop. */
+struct outbox {
+    struct event *wake;
+    struct event events[OUTBOX_EVENTS]; /* a ring, the oldest at `first` */
+    unsigned first, count;
+    bool disconnect_due, fatal_due;
+    struct err fatal;
+};
+
+/* queue_join.c: whether the stream of a class is usable. */
+struct group {
+    struct queue *queue;
+    enum request_class class;
+    bool unusable; /* a key of another type is there */
+};
+
+/* Entries of one answer, whose strings they point into. Zero-initialise; the arrays are kept for the next answer. */
+struct entries {
+    struct entry *items;
+    size_t count, capacity;
+    struct entry_field *fields;
+    size_t field_capacity;
+    struct entry_id last;  /* XREADGROUP: of the last entry; lua/shed, fair and sweep: how far they looked */
+    struct entry_id first; /* lua/shed: how far it looked from the end */
+    bool more;             /* a script: a limit ended the search; XREADGROUP: the answer held more than was read */
+};
+
+/* queue_read.c: the search for consumers of dead workers. The pulse tells other workers what the housekeeper found. */
+struct claims {
+    size_t offset[CLASS_COUNT];                            /* of the first consumer to check, if there are many */
+    unsigned judged[CLASS_COUNT];                          /* searches without a result */
+    char left[CLASS_COUNT][QUEUE_FOUND_MAX / CLASS_COUNT]; /* dead consumers with entries, each followed by a
+                                                              space: what this housekeeper found … */
+    char found[QUEUE_FOUND_MAX];                           /* … and what another one found, by the last pulse */
+};
+
+/* queue_settle.c */
+struct settling {
+    uint64_t stage;                              /* the number of the last stage key */
+    uint64_t stage_from_ns;                      /* no staging before this time: Redis refused it */
+    uint64_t refusals_logged, refusals_unlogged; /* in the log, since the last pulse */
+};
+
+/* queue_cancel.c: reading of the control stream. */
+struct control {
+    struct event *timer;   /* of the next read */
+    bool busy;             /* a command is out */
+    bool unusable;         /* a key of another type is there */
+    bool full;             /* the last read brought as many entries as it may */
+    bool failed;           /* some cancels could not be sent */
+    unsigned out;          /* cancels without an answer */
+    unsigned seen;         /* how often in a row the stream existed */
+    struct entry_id after; /* the next read begins behind this one */
+    uint64_t malformed;    /* entries that are not logged yet */
+    uint64_t logged_ns;    /* when some were logged last */
+};
+
+/* queue_housekeeping.c */
+struct housekeeping {
+    bool elected;                    /* by the last pulse */
+    uint64_t used_bytes, most_bytes; /* Redis' memory, and its connections, by the last INFO */
+    uint32_t clients;
+    bool tight, trickle;      /* as last logged */
+    uint64_t skipped;         /* keys of a wrong type, as last logged */
+    char precisions[64];      /* of the queue's workers, as last logged; "": equal, or we are not the housekeeper */
+    uint64_t mending_entries; /* parked by lua/mend since it last set a stream back */
+    uint64_t ended[CLASS_COUNT][ENDS];    /* requests since the last counting pulse … */
+    uint64_t counting[CLASS_COUNT][ENDS]; /* … those in that pulse, until it is answered … */
+    uint64_t counted;                     /* … and its number, which tells a repeated pulse; 0: none yet */
+};
+
+/* Thread: the I/O thread. */
+struct queue {
+    struct queue_options options;
+    enum queue_state state;
+    struct resolver *resolver;
+    struct find_master *finder;      /* NULL: the address names one server */
+    const struct endpoint *endpoint; /* of the server that it found, or that a MOVED named; NULL: the only one */
+    struct endpoint moved;           /* from MOVED; no host: none */
+    char moved_host[256];
+    bool moved_due; /* connect there next */
+    struct connection *reader, *writer;
+    struct event *retry;
+    unsigned tries;
+    uint64_t random;
+    struct task *tasks;
+    struct outbox outbox;
+    struct err refused; /* the last refusal in the log, and when: repeats are not logged */
+    uint64_t refused_ns;
+
+    struct scripts scripts; /* from here on queue_join.c's */
+    char worker[QUEUE_WORKER_MAX];
+    char token[33]; /* value of the alive key: identifies this process */
+    char run_id[48];
+    long long reader_id; /* CLIENT ID, for UNBLOCK */
+    bool reader_ready, writer_ready;
+    char streams[CLASS_COUNT][QUEUE_KEY_MAX];
+    struct group groups[CLASS_COUNT];
+    unsigned groups_asked; /* without an answer */
+    unsigned group_tries;
+    struct event *group_retry;
+
+    struct entries entries;    /* queue_read.c's, with the next two */
+    bool reading[CLASS_COUNT]; /* the streams of the reader's command */
+    struct claims claims;
+    struct settling settling;
+    struct control control;
+    struct housekeeping housekeeping;
+    struct queue_stats stats;
+};
+
+/* --- queue.c ------------------------------------------------------------------------------------------------------ */
+
+/* Makes a task of an action. Owns: the queue owns it until it ends. Errors: NULL if the queue is not up or memory ran
+ * out; the failed event is then in the outbox. */
+struct task *queue_task_open(struct queue *queue, struct action *action);
+
+/* Ends a task with `failed`; answered requests go back with the others. */
+void queue_task_fail(struct task *task);
+
+/* Ends a task with an event, which may be part of it. */
+void queue_task_done(struct task *task, const struct event *event);
+
+/* Ends a task with an event that points into an answer: delivers it at once. From the event loop only. */
+void queue_task_deliver(struct task *task, const struct event *event);
+
+/* Puts an event into the outbox, to be delivered from the event loop. */
+void queue_emit(struct queue *queue, const struct event *event);
+
+/* The source of the entries that answer an action. */
+enum read_source queue_source(enum action_kind kind);
+
+/* Writes the key sluice:{queue}:SUFFIX+MORE to `key`; returns `key`. */
+const char *queue_key(const struct queue *queue, const char *suffix, const char *more, char key[QUEUE_KEY_MAX]);
+
+/* Appends to a command: such a key, several without MORE (C strings, then NULL), the stream of a class, all three
+ * streams, or an entry id. */
+void queue_add_key(const struct queue *queue, struct command *command, const char *suffix, const char *more);
+void queue_add_keys(const struct queue *queue, struct command *command, ...) __attribute__((sentinel));
+void queue_add_stream(const struct queue *queue, struct command *command, enum request_class class);
+void queue_add_streams(const struct queue *queue, struct command *command);
+void queue_add_entry_id(struct command *command, struct entry_id id);
+
+/* Sends a script call. Owns: takes the command's bytes. False: it was not sent, and no callback comes. */
+MUST_CHECK bool queue_call(struct queue *queue, struct command *command, connection_reply_fn *reply, void *context);
+
+/* Likewise for the only call of a task, which fails if it cannot be sent. */
+void queue_call_for(struct task *task, struct command *command, connection_reply_fn *reply);
+
+/* Sends a command of C strings on the writer. False: it was not sent, and no callback comes. */
+MUST_CHECK bool queue_command(struct queue *queue, size_t count, const char *const *words, connection_reply_fn *reply,
+                              void *context);
+
+/* Closes both connections and schedules the next attempt, with a backoff; STATUS_DENIED stops the queue. All tasks fail
+ * before it returns. */
+void queue_down(struct queue *queue, const struct err *err);
+
+/* Closes both connections for good; on_fatal comes from the event loop. All tasks fail before it returns. */
+void queue_stop(struct queue *queue, const struct err *err);
+
+/* The pause before the next attempt: backoff_ms, doubled for each earlier one up to the cap; without jitter. */
+uint64_t queue_backoff_ms(const struct queue *queue, unsigned tries);
+
+/* Starts a timer of the event loop. */
+void queue_wake_in(struct event *timer, uint64_t wait_ms);
+
+/* Handles the error reply of a command: a missing right stops the queue; if Redis cannot serve now, it disconnects; a
+ * missing group is made again. True if `reply` is an error. */
+bool queue_refused(struct queue *queue, const struct resp_value *reply, const char *what);
+
+/* If the reply is MOVED, the next connect goes to the server that it names. */
+void queue_follow(struct queue *queue, const struct resp_value *reply);
+
+/* --- queue_join.c ------------------------------------------------------------------------------------------------- */
+
+/* The writer is connected: checks the server, loads the scripts, takes the name. */
+void queue_join_writer(struct queue *queue);
+
+/* The reader is connected: asks for its client id. The later of the two reports EVENT_CONNECTED. */
+void queue_join_reader(struct queue *queue);
+
+/* ACTION_REJOIN: takes a new name and joins with it, now or at the next connect. */
+void queue_rejoin(struct queue *queue, struct action *action);
+
+/* Makes a new name and token. */
+void queue_make_name(struct queue *queue);
+
+/* The precision of this worker: "f32". */
+const char *queue_precision(const struct queue *queue);
+
+/* Copies the value of a line `name:value` of INFO. Shapes: value [size]. False: there is none. */
+bool queue_info_field(const char *info, const char *name, char *value, size_t size);
+
+/* Makes missing groups, and checks again keys of a wrong type. */
+void queue_create_groups(struct queue *queue);
+
+/* False while a key of another type is in the place of the class's stream. */
+bool queue_serves(const struct queue *queue, enum request_class class);
+
+/* The timer of group_retry. */
+void queue_on_group_retry(int fd, short what, void *queue);
+
+/* --- queue_read.c ------------------------------------------------------------------------------------------------- */
+
+/* Execute ACTION_READ, READ_OWN, RECLAIM, SHED, FAIR and SWEEP. */
+void queue_read(struct queue *queue, struct action *action);
+void queue_read_own(struct queue *queue, struct action *action);
+void queue_reclaim(struct queue *queue, struct action *action);
+void queue_shed(struct queue *queue, struct action *action);
+void queue_fair(struct queue *queue, struct action *action);
+void queue_sweep(struct queue *queue, struct action *action);
+
+/* Reads the answer to XREADGROUP (nil: no entries); `streams` are the streams of the classes. An entry of which
+ * something was dropped (RESP_CUT) is `oversize` if it is larger than `most_bytes`, or the first; otherwise the answer
+ * was too large, and this entry and those behind it are left out (`more`). Errors: STATUS_BAD_INPUT (another shape),
+ * STATUS_NO_MEMORY. */
+MUST_CHECK enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
+                                         const char *const streams[CLASS_COUNT], enum entry_origin origin,
+                                         uint64_t most_bytes, struct err *err);
+
+/* Likewise the answer of lua/reclaim, shed, fair or sweep. The script says whether the origin is RECLAIMED or RELEASED.
+ * Errors: as above. */
+MUST_CHECK enum status entries_from_claim(struct entries *entries, const struct resp_value *answer,
+                                          enum request_class class, struct err *err);
+
+/* Frees the arrays and leaves none. */
+void entries_free(struct entries *entries);
+
+/* --- queue_settle.c ----------------------------------------------------------------------------------------------- */
+
+/* Execute ACTION_SETTLE, CHARGE, TRACK and RELEASE. */
+void queue_settle(struct queue *queue, struct action *action);
+void queue_record_run(struct queue *queue, struct action *action);
+void queue_track(struct queue *queue, struct action *action);
+void queue_release(struct queue *queue, struct action *action);
+
+/* Redis refused a staged reply: for a while replies travel in their settle again. */
+void queue_not_staged(struct queue *queue);
+
+/* Logs the number of refusals that were not logged one by one, and starts over. */
+void queue_log_refusals(struct queue *queue);
+
+/* Ends one call of a task, with a verdict for each of these requests; the last call ends the task. */
+void queue_answered(struct task *task, struct request_list *requests);
+
+/* --- queue_cancel.c ----------------------------------------------------------------------------------------------- */
+
+/* Executes a request of OUTCOME_CANCEL; ends with queue_answered, also if it could not be sent. */
+void queue_cancel(struct task *task, struct request *request);
+
+/* The queue is up: reads the control stream from now on. */
+void queue_control_start(struct queue *queue);
+
+/* The timer of the next read. */
+void queue_on_control(int fd, short what, void *queue);
+
+/* --- queue_housekeeping.c ----------------------------------------------------------------------------------------- */
+
+/* Execute ACTION_RENEW, PROMOTE, MEND, PULSE, and UNBLOCK, which has no event: if it fails, the read blocks for its
+ * full time. */
+void queue_renew(struct queue *queue, struct action *action);
+void queue_promote(struct queue *queue, struct action *action);
+void queue_mend(struct queue *queue, struct action *action);
+void queue_pulse(struct queue *queue, struct action *action);
+void queue_unblock(struct queue *queue, struct action *action);
+
+/* Counts a request that ended with a code, CODE_NONE (done) or END_CANCELLED; the next pulse adds it up in Redis. */
+void queue_count(struct queue *queue, enum request_class class, int end);
+
+/* Sends the counts now: the worker leaves, and there is no next pulse. */
+void queue_count_last(struct queue *queue);
+
+#endif

@@ -1,0 +1,647 @@
+/* Entries from Redis: new ones of several classes in one XREADGROUP, our own of one class after a reconnect, and those
+ * that a script claims for us.
+ *
+ * An entry that is too large for the reader is dropped as it arrives (RESP_CUT) and answered by its id, unread. If the
+ * whole answer is too large, we own the rest, and READ_OWN reads it again. */
+#include "redis/queue_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "redis/queue_internal.h"
+
+enum { READ_GRACE_MS = 2000, CLAIM_MAX = 64, JUDGED_MAX = 128, TIDY_EVERY = 16 };
+
+/* --- Entries out of RESP ------------------------------------------------------------------------------------------ */
+
+/* The shape of answers is not trusted: every type is checked before use. */
+
+static enum status malformed(struct err *err)
+{
+    return err_set(err, STATUS_BAD_INPUT, "Redis answered with stream entries of an unknown shape");
+}
+
+static bool grow(void **items, size_t *capacity, size_t wanted, size_t size)
+{
+    if (wanted <= *capacity) {
+        return true;
+    }
+    size_t more = wanted < 64 ? 64 : wanted + wanted / 2;
+    void *bigger = realloc(*items, more * size);
+    if (bigger) {
+        *items = bigger;
+        *capacity = more;
+    }
+    return bigger != NULL;
+}
+
+/* Makes room for all entries and fields: entries point into the fields, which must not move (and are never NULL). */
+static enum status prepare(struct entries *entries, size_t count, size_t fields, struct err *err)
+{
+    void *items = entries->items, *field_items = entries->fields;
+    bool ok = grow(&items, &entries->capacity, count, sizeof *entries->items);
+    entries->items = items;
+    ok = grow(&field_items, &entries->field_capacity, fields + 1, sizeof *entries->fields) && ok;
+    entries->fields = field_items;
+    entries->count = 0;
+    entries->more = false;
+    entries->last = entries->first = (struct entry_id){0};
+    return ok ? STATUS_OK : err_set(err, STATUS_NO_MEMORY, "no memory for stream entries");
+}
+
+static bool read_fields(const struct resp_value *list, struct entry_field *to)
+{
+    for (size_t i = 0; i + 1 < list->count; i += 2) {
+        const struct resp_value *name = &list->items[i], *value = &list->items[i + 1];
+        if (name->type != RESP_STRING || value->type != RESP_STRING) {
+            return false;
+        }
+        to[i / 2] = (struct entry_field){name->bytes, name->length, value->bytes, value->length};
+    }
+    return list->count % 2 == 0;
+}
+
+static bool read_id(const struct resp_value *value, struct entry_id *id)
+{
+    return value->type == RESP_STRING && entry_id_parse(value->bytes, value->length, id);
+}
+
+/* Adds up entries and their fields, which are item `at`. An entry of XREADGROUP (at 1) may be cut. False: another
+ * shape. */
+static bool count_fields(const struct resp_value *list, size_t at, size_t *count, size_t *fields)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct resp_value *entry = &list->items[i];
+        bool whole = entry->type == RESP_ARRAY && entry->count == at + 1;
+        if (!whole && (at > 1 || entry->type != RESP_CUT)) {
+            return false;
+        }
+        *fields += whole ? entry->items[at].count / 2 : 0;
+    }
+    *count += list->count;
+    return true;
+}
+
+/* CLASS_COUNT: not one of our streams. */
+static enum request_class class_of(const struct resp_value *name, const char *const streams[CLASS_COUNT])
+{
+    enum request_class class = CLASS_HIGH;
+    while (class < CLASS_COUNT && !resp_equals(name, streams[class])) {
+        class ++;
+    }
+    return class;
+}
+
+/* The bytes of an entry's fields, with dropped ones; `cut`: some were dropped. */
+static uint64_t weigh(const struct resp_value *fields, bool *cut)
+{
+    uint64_t bytes = fields->type == RESP_CUT ? fields->length : 0;
+    *cut = fields->type == RESP_CUT;
+    for (size_t i = 0; i < fields->count; i++) {
+        bytes += fields->items[i].length;
+        *cut = *cut || fields->items[i].type == RESP_CUT;
+    }
+    return bytes;
+}
+
+struct reading {
+    struct entries *entries;
+    struct entry_field *fields; /* the next free ones */
+    enum entry_origin origin;
+    uint64_t most_bytes;
+};
+
+/* Appends one entry, or sets `more` if it did not fit. False: another shape. */
+static bool read_entry(struct reading *reading, const struct resp_value *from, enum request_class class)
+{
+    struct entries *entries = reading->entries;
+    struct entry entry = {.class = class, .origin = reading->origin};
+    bool cut = from->type == RESP_CUT || from->items[0].type == RESP_CUT;
+    if (cut) {
+        entries->more = true;
+        return true;
+    }
+    const struct resp_value *own = &from->items[1];
+    if (!read_id(&from->items[0], &entry.id)) {
+        return false;
+    }
+    uint64_t bytes = weigh(own, &cut);
+    if (cut && bytes <= reading->most_bytes && entries->count > 0) {
+        entries->more = true;
+        return true;
+    }
+    entry.oversize = cut;
+    entry.oversize_bytes = cut ? bytes : 0;
+    entry.vanished = own->type == RESP_NIL;
+    if (!cut && !entry.vanished) {
+        if (own->type != RESP_ARRAY || !read_fields(own, reading->fields)) {
+            return false;
+        }
+        entry.fields = reading->fields;
+        entry.field_count = own->count / 2;
+        reading->fields += entry.field_count;
+    }
+    entries->items[entries->count++] = entry;
+    entries->last = entry.id;
+    return true;
+}
+
+static bool is_stream(const struct resp_value *stream, const char *const streams[CLASS_COUNT])
+{
+    return stream->type == RESP_ARRAY && stream->count == 2 && class_of(&stream->items[0], streams) < CLASS_COUNT &&
+           (stream->items[1].type == RESP_ARRAY || stream->items[1].type == RESP_CUT);
+}
+
+enum status entries_from_read(struct entries *entries, const struct resp_value *answer,
+                              const char *const streams[CLASS_COUNT], enum entry_origin origin, uint64_t most_bytes,
+                              struct err *err)
+{
+    size_t count = 0, field_count = 0;
+    bool cut = answer->type == RESP_CUT;
+    if (answer->type != RESP_NIL && answer->type != RESP_ARRAY && !cut) {
+        return malformed(err);
+    }
+    for (size_t i = 0; i < answer->count; i++) {
+        const struct resp_value *stream = &answer->items[i];
+        if (stream->type != RESP_CUT &&
+            (!is_stream(stream, streams) || !count_fields(&stream->items[1], 1, &count, &field_count))) {
+            return malformed(err);
+        }
+    }
+    TRY(prepare(entries, count, field_count, err));
+    struct reading reading = {entries, entries->fields, origin, most_bytes};
+    entries->more = cut;
+    for (size_t i = 0; i < answer->count && !entries->more; i++) {
+        const struct resp_value *stream = &answer->items[i];
+        if (stream->type == RESP_CUT || stream->items[1].type == RESP_CUT) {
+            entries->more = true;
+            break;
+        }
+        const struct resp_value *list = &stream->items[1];
+        for (size_t at = 0; !entries->more && at < list->count; at++) {
+            if (!read_entry(&reading, &list->items[at], class_of(&stream->items[0], streams))) {
+                return malformed(err);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static bool read_claimed(const struct resp_value *from, enum request_class class, struct entry_field *fields,
+                         struct entry *to)
+{
+    *to = (struct entry){.class = class, .fields = fields, .field_count = from->items[3].count / 2};
+    if (!read_id(&from->items[0], &to->id) || from->items[1].type != RESP_INTEGER ||
+        from->items[2].type != RESP_INTEGER || from->items[3].type != RESP_ARRAY) {
+        return false;
+    }
+    long long how = from->items[1].integer, runs = from->items[2].integer;
+    to->origin = how ? ORIGIN_RECLAIMED : ORIGIN_RELEASED;
+    to->urgent = how == 2;
+    to->unread = how == 3;
+    to->group_run = runs < 0;
+    to->quarantine_runs = runs < 0 ? 0 : runs > 1000 ? 1000 : (uint32_t)runs;
+    return read_fields(&from->items[3], fields);
+}
+
+/* Appends entries of which only the id is known. */
+static bool read_ids(struct entries *entries, const struct resp_value *list, const struct entry *like)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        struct entry *entry = &entries->items[entries->count++];
+        *entry = *like;
+        if (!read_id(&list->items[i], &entry->id)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_claim(const struct resp_value *answer)
+{
+    bool ok = answer->type == RESP_ARRAY && answer->count >= 4 && answer->count <= 6;
+    for (size_t i = 0; ok && i < 3; i++) {
+        ok = answer->items[i].type == RESP_ARRAY;
+    }
+    return ok && answer->items[3].type == RESP_INTEGER;
+}
+
+enum status entries_from_claim(struct entries *entries, const struct resp_value *answer, enum request_class class,
+                               struct err *err)
+{
+    size_t count = 0, field_count = 0;
+    if (!is_claim(answer) || !count_fields(&answer->items[0], 3, &count, &field_count)) {
+        return malformed(err);
+    }
+    const struct resp_value *claimed = &answer->items[0], *vanished = &answer->items[1], *large = &answer->items[2];
+    enum status status = prepare(entries, count + vanished->count + large->count, field_count, err);
+    struct entry_field *fields = entries->fields;
+    bool ok = true;
+    for (size_t i = 0; !status && ok && i < claimed->count; i++) {
+        ok = read_claimed(&claimed->items[i], class, fields, &entries->items[entries->count]);
+        fields += entries->items[entries->count++].field_count;
+    }
+    struct entry gone = {.class = class, .origin = ORIGIN_RECLAIMED, .vanished = true};
+    struct entry unread = {.class = class, .origin = ORIGIN_RECLAIMED, .oversize = true};
+    ok = ok && !status && read_ids(entries, vanished, &gone) && read_ids(entries, large, &unread);
+    ok = ok && (answer->count < 5 || answer->items[4].type == RESP_ARRAY || read_id(&answer->items[4], &entries->last));
+    ok = ok && (answer->count < 6 || read_id(&answer->items[5], &entries->first));
+    entries->more = answer->items[3].integer != 0;
+    return status ? status : ok ? STATUS_OK : malformed(err);
+}
+
+void entries_free(struct entries *entries)
+{
+    free(entries->items);
+    free(entries->fields);
+    *entries = (struct entries){0};
+}
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+static struct event entries_event(const struct task *task)
+{
+    struct event event = {.kind = EVENT_ENTRIES};
+    event.entries.source = queue_source(task->action.kind);
+    event.entries.class = task->action.read.class;
+    return event;
+}
+
+static void give_entries(struct task *task)
+{
+    const struct entries *entries = &task->queue->entries;
+    struct event event = entries_event(task);
+    event.entries.entries = entries->items;
+    event.entries.count = entries->count;
+    event.entries.more = entries->more;
+    event.entries.last = entries->last;
+    event.entries.first = entries->first;
+    queue_task_deliver(task, &event);
+}
+
+static void give_nothing(struct task *task)
+{
+    struct event event = entries_event(task);
+    event.entries.last = task->action.read.after;
+    queue_task_done(task, &event);
+}
+
+static void give_up(struct task *task, const struct err *err)
+{
+    struct queue *queue = task->queue;
+    queue_task_fail(task);
+    queue_down(queue, err);
+}
+
+/* --- XREADGROUP --------------------------------------------------------------------------------------------------- */
+
+static void on_entries(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    const char *streams[CLASS_COUNT];
+    bool own = task->action.kind == ACTION_READ_OWN;
+    struct err err;
+    (void)lost;
+    if (!reply || queue_refused(queue, reply, "XREADGROUP")) {
+        queue_task_fail(task);
+        return;
+    }
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        streams[class] = queue->streams[class];
+    }
+    if (entries_from_read(&queue->entries, reply, streams, own ? ORIGIN_OWN : ORIGIN_NEW,
+                          queue->options.max_reply_bytes / CUT_PART, &err)) {
+        give_up(task, &err);
+        return;
+    }
+    if (own && queue->entries.count == task->asked) {
+        queue->entries.more = true;
+    }
+    give_entries(task);
+}
+
+/* Reads the streams marked in `reading` from `from` on. */
+static enum status send_read(struct task *task, uint32_t count, uint32_t block_ms, const char *from, struct err *err)
+{
+    struct queue *queue = task->queue;
+    struct command command = {0};
+    command_list(&command, 4, (const char *const[]){"XREADGROUP", "GROUP", QUEUE_GROUP, queue->worker}, NULL);
+    command_text(&command, "COUNT");
+    command_number(&command, count);
+    if (block_ms) {
+        command_text(&command, "BLOCK");
+        command_number(&command, block_ms);
+    }
+    command_text(&command, "STREAMS");
+    size_t streams = 0;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        if (queue->reading[class]) {
+            queue_add_stream(queue, &command, (enum request_class) class);
+            streams++;
+        }
+    }
+    for (; streams > 0; streams--) {
+        command_text(&command, from);
+    }
+    return connection_send_command(queue->reader, &command, block_ms + READ_GRACE_MS, on_entries, task, err);
+}
+
+void queue_read(struct queue *queue, struct action *action)
+{
+    struct err err;
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    uint32_t least = 0;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        uint32_t count = queue_serves(queue, (enum request_class) class) ? action->read.counts[class] : 0;
+        queue->reading[class] = count > 0;
+        least = count && (!least || count < least) ? count : least;
+    }
+    if (!least || send_read(task, least, action->read.block_ms, ">", &err)) {
+        queue_task_fail(task);
+    }
+}
+
+/* --- Our own entries ---------------------------------------------------------------------------------------------- */
+
+static void read_own_from(struct task *task, struct entry_id after)
+{
+    char from[ENTRY_ID_TEXT];
+    struct err err;
+    struct queue *queue = task->queue;
+    memset(queue->reading, 0, sizeof queue->reading);
+    queue->reading[task->action.read.class] = true;
+    entry_id_format(after, from);
+    if (send_read(task, task->asked, 0, from, &err)) {
+        queue_task_fail(task);
+    }
+}
+
+void queue_read_own(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    task->asked = action->read.count ? action->read.count : 1;
+    if (!queue_serves(queue, action->read.class)) {
+        give_nothing(task);
+    } else {
+        read_own_from(task, action->read.after);
+    }
+}
+
+/* --- Claims ------------------------------------------------------------------------------------------------------- */
+
+/* A script makes these entries ours: those of dead workers, and those shed, taken ahead or found by a sweep. All
+ * answers have one shape. */
+
+static uint32_t limit_of(const struct task *task)
+{
+    uint32_t count = task->action.read.count;
+    return count > CLAIM_MAX ? CLAIM_MAX : count;
+}
+
+/* Sets the origin, which the script does not know, and counts. */
+static void count_claimed(struct queue *queue, enum action_kind kind)
+{
+    for (size_t i = 0; i < queue->entries.count; i++) {
+        struct entry *entry = &queue->entries.items[i];
+        if (kind == ACTION_SHED) {
+            entry->origin = ORIGIN_SHED;
+        } else if (kind == ACTION_FAIR) {
+            entry->origin = ORIGIN_NEW;
+        }
+    }
+    if (kind == ACTION_SHED) {
+        queue->stats.shed += queue->entries.count;
+    } else if (kind == ACTION_SWEEP && queue->entries.count > 0) {
+        queue->stats.orphans += queue->entries.count;
+        log_warn("orphans_found", log_int("entries", (int64_t)queue->entries.count));
+    }
+}
+
+/* Notes consumers whose entries a reclaim left: the housekeeper's pulse offers them to other workers. */
+static void note_left(struct queue *queue, enum request_class class, const struct resp_value *names)
+{
+    char *left = queue->claims.left[class];
+    size_t length = 0;
+    left[0] = '\0';
+    for (size_t i = 0; names && names->type == RESP_ARRAY && i < names->count; i++) {
+        const struct resp_value *name = &names->items[i];
+        if (name->type == RESP_STRING && length + name->length + 2 <= sizeof queue->claims.left[class]) {
+            length += (size_t)snprintf(left + length, sizeof queue->claims.left[class] - length, "%s ", name->bytes);
+        }
+    }
+}
+
+static void on_claimed(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    struct queue *queue = task->queue;
+    struct err err;
+    (void)lost;
+    if (!reply || queue_refused(queue, reply, "claiming entries")) {
+        queue_task_fail(task);
+    } else if (entries_from_claim(&queue->entries, reply, task->action.read.class, &err)) {
+        give_up(task, &err);
+    } else {
+        if (task->action.kind == ACTION_RECLAIM && reply->count > 4) {
+            note_left(queue, task->action.read.class, &reply->items[4]);
+        }
+        count_claimed(queue, task->action.kind);
+        give_entries(task);
+    }
+}
+
+/* Opens the action's task; NULL if it is answered already: not up, no memory, or an unusable stream. */
+static struct task *open_claim(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (task && !queue_serves(queue, action->read.class)) {
+        give_nothing(task);
+        return NULL;
+    }
+    return task;
+}
+
+/* --- RECLAIM ------------------------------------------------------------------------------------------------------ */
+
+/* Whether a name can stand in a list that is separated by spaces. */
+static bool is_word(const struct resp_value *name)
+{
+    for (size_t i = 0; i < name->length; i++) {
+        if (name->bytes[i] <= ' ' || name->bytes[i] > '~') {
+            return false;
+        }
+    }
+    return name->length > 0;
+}
+
+static bool is_other(const struct queue *queue, const struct resp_value *name)
+{
+    return name->type == RESP_STRING && name->length < QUEUE_WORKER_MAX && !resp_equals(name, queue->worker) &&
+           !resp_equals(name, QUEUE_RELEASED) && !resp_equals(name, QUEUE_AHEAD) && is_word(name);
+}
+
+static const struct resp_value *consumer_at(const struct resp_value *consumers, size_t index)
+{
+    const struct resp_value *consumer = &consumers->items[index];
+    return consumer->type == RESP_ARRAY && consumer->count >= 4 ? consumer : NULL;
+}
+
+/* Whether another consumer holds entries. One without is checked only now and then, to be deleted. */
+static bool worth_judging(struct task *task, const struct resp_value *consumers)
+{
+    struct queue *queue = task->queue;
+    for (size_t i = 0; i < consumers->count; i++) {
+        const struct resp_value *consumer = consumer_at(consumers, i);
+        if (consumer && !resp_equals(&consumer->items[1], queue->worker) &&
+            (consumer->items[3].type != RESP_INTEGER || consumer->items[3].integer > 0)) {
+            return true;
+        }
+    }
+    return queue->claims.judged[task->action.read.class]++ % TIDY_EVERY == 0;
+}
+
+/* The consumers that another worker found; splits `words` [size]. */
+static size_t found_names(const struct queue *queue, char *words, size_t size, const char **names, size_t most)
+{
+    size_t count = 0;
+    char *rest = words;
+    snprintf(words, size, "%s", queue->claims.found);
+    for (char *word; count < most && (word = strtok_r(rest, " ", &rest));) {
+        if (strcmp(word, queue->worker) != 0 && strcmp(word, QUEUE_RELEASED) != 0 && strcmp(word, QUEUE_AHEAD) != 0) {
+            names[count++] = word;
+        }
+    }
+    return count;
+}
+
+/* Calls lua/reclaim for released entries and for at most JUDGED_MAX consumers: those that XINFO named, or if it is
+ * NULL, those that the housekeeper found. */
+static void call_reclaim(struct task *task, const struct resp_value *consumers)
+{
+    struct queue *queue = task->queue;
+    enum request_class class = task->action.read.class;
+    const char *names[JUDGED_MAX + 2] = {QUEUE_RELEASED, QUEUE_AHEAD};
+    char words[QUEUE_FOUND_MAX];
+    size_t total = consumers ? consumers->count : 0, start = total ? queue->claims.offset[class] % total : 0;
+    size_t count = 2, seen = 0;
+    for (; seen < total && count <= JUDGED_MAX; seen++) {
+        const struct resp_value *consumer = consumer_at(consumers, (start + seen) % total);
+        if (consumer && is_other(queue, &consumer->items[1])) {
+            names[count++] = consumer->items[1].bytes;
+        }
+    }
+    queue->claims.offset[class] = start + seen;
+    if (!consumers) {
+        count += found_names(queue, words, sizeof words, &names[2], JUDGED_MAX);
+    }
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_RECLAIM, 2 + count, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "trouble", "");
+    for (size_t i = 0; i < count; i++) {
+        queue_add_key(queue, &command, "alive:", names[i]);
+    }
+    command_text(&command, queue->worker);
+    command_number(&command, limit_of(task));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
+    command_text(&command, class_prefixes[class]);
+    command_list(&command, count, names, NULL);
+    queue_call_for(task, &command, on_claimed);
+}
+
+static void on_consumers(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    if (!reply || queue_refused(task->queue, reply, "XINFO CONSUMERS") || reply->type != RESP_ARRAY) {
+        queue_task_fail(task);
+    } else if (worth_judging(task, reply)) {
+        call_reclaim(task, reply);
+    } else {
+        note_left(task->queue, task->action.read.class, NULL);
+        give_nothing(task);
+    }
+}
+
+void queue_reclaim(struct queue *queue, struct action *action)
+{
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    if (!action->read.judge) {
+        call_reclaim(task, NULL);
+        return;
+    }
+    const char *const words[] = {"XINFO", "CONSUMERS", queue->streams[action->read.class], QUEUE_GROUP};
+    if (!queue_command(queue, 4, words, on_consumers, task)) {
+        queue_task_fail(task);
+    }
+}
+
+/* --- SHED, FAIR, SWEEP -------------------------------------------------------------------------------------------- */
+
+void queue_shed(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_SHED, 2, &command);
+    queue_add_stream(queue, &command, action->read.class);
+    queue_add_key(queue, &command, "trouble", "");
+    command_text(&command, queue->worker);
+    command_number(&command, action->read.cap);
+    command_number(&command, limit_of(task));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
+    queue_add_entry_id(&command, action->read.after);
+    queue_add_entry_id(&command, action->read.before);
+    queue_call_for(task, &command, on_claimed);
+}
+
+void queue_fair(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_FAIR, 1, &command);
+    queue_add_stream(queue, &command, action->read.class);
+    command_text(&command, action->read.count > 0 ? queue->worker : QUEUE_AHEAD);
+    queue_add_entry_id(&command, action->read.after);
+    command_number(&command, action->read.count > 0 ? limit_of(task) : CLAIM_MAX);
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
+    for (uint32_t i = 0; i < action->read.enough_count; i++) {
+        command_text(&command, action->read.enough[i]);
+    }
+    queue_call_for(task, &command, on_claimed);
+}
+
+void queue_sweep(struct queue *queue, struct action *action)
+{
+    struct command command = {0};
+    struct task *task = open_claim(queue, action);
+    if (!task) {
+        return;
+    }
+    script_begin(&queue->scripts, SCRIPT_SWEEP, 4, &command);
+    queue_add_stream(queue, &command, action->read.class);
+    queue_add_keys(queue, &command, "trouble", "later", "later:data", NULL);
+    command_text(&command, queue->worker);
+    queue_add_entry_id(&command, action->read.after);
+    command_number(&command, limit_of(task));
+    command_number(&command, queue->options.max_reply_bytes / CUT_PART);
+    command_text(&command, class_prefixes[action->read.class]);
+    queue_call_for(task, &command, on_claimed);
+}

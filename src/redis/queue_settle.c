@@ -1,0 +1,713 @@
+/* Requests go to Redis, and verdicts come back: settle, defer, track, charge (records a run before it starts), release.
+ *
+ * One ACTION_SETTLE becomes script calls of at most 64 entries or 128 KiB, because a script blocks Redis. The answer to
+ * the last call ends the action. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "redis/queue_internal.h"
+
+enum { CALL_ENTRIES = 64, CALL_BYTES = 128 << 10 };
+enum { STAGE_BYTES = 2048, STAGE_TTL_MS = 60000, STAGE_PAUSE_MS = 10000 };
+
+/* --- The words of the scripts ------------------------------------------------------------------------------------- */
+
+static const char *stage_key(const struct queue *queue, const struct request *request, char key[QUEUE_KEY_MAX])
+{
+    char more[QUEUE_WORKER_MAX + 24];
+    snprintf(more, sizeof more, "%s:%llu", queue->worker, (unsigned long long)request->stage);
+    return queue_key(queue, "stage:", more, key);
+}
+
+static void add_pair(struct command *command, const char *field, const char *value)
+{
+    command_text(command, field);
+    command_text(command, value);
+}
+
+static void add_number(struct command *command, const char *field, uint64_t number)
+{
+    command_text(command, field);
+    command_number(command, number);
+}
+
+static void add_milliseconds(struct command *command, const char *field, uint64_t ns)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.3f", (double)ns / (double)NS_PER_MS);
+    add_pair(command, field, text);
+}
+
+/* "error": not started, any holder may say so. "fail": started, only the owner may. */
+static const char *kind_of(const struct request *request)
+{
+    return request->outcome == OUTCOME_DONE   ? "done"
+           : request->outcome == OUTCOME_DEAD ? "dead"
+           : request->outcome == OUTCOME_GONE ? "gone"
+           : request->started_ns              ? "fail"
+                                              : "error";
+}
+
+static void add_vector(const struct queue *queue, struct command *command, const struct request *request)
+{
+    uint64_t tokens = 0;
+    bool truncated = false;
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        tokens += request->rows[i].tokens;
+        truncated = truncated || request->rows[i].truncated;
+    }
+    add_pair(command, "id", request->id);
+    add_number(command, "dim", request->dims);
+    add_pair(command, "encoding", encoding_name(request->encoding));
+    command_text(command, "embedding");
+    command_bytes(command, request->reply.data, request->reply.length);
+    add_number(command, "tokens", tokens);
+    add_milliseconds(command, "compute_ms", request->computed_ns - request->started_ns);
+    if (request->inputs) {
+        add_number(command, "count", request->row_count);
+    }
+    if (queue->options.precision) {
+        add_pair(command, "precision", queue->options.precision);
+    }
+    if (truncated) {
+        add_pair(command, "truncated", "1");
+    }
+}
+
+static void add_failure(struct command *command, const struct request *request)
+{
+    add_pair(command, "code", reply_code_name(request->code));
+    add_pair(command, "message", request->message);
+    add_pair(command, "retryable", request->retryable || request->code == CODE_QUEUE_FULL ? "1" : "0");
+    add_number(command, "attempts", request->attempt);
+    if (request->row_failed) {
+        add_number(command, "index", request->failed_index);
+    }
+    if (request->code == CODE_QUEUE_FULL) {
+        add_number(command, "retry_after_ms", request->retry_after_ms);
+    }
+}
+
+/* Fields that are echoed in every reply and dead letter. */
+static void add_echo(struct command *command, const struct request *request)
+{
+    if (request->meta) {
+        command_text(command, "meta");
+        command_bytes(command, request->meta, request->meta_bytes);
+    }
+    if (request->tenant[0]) {
+        add_pair(command, "tenant", request->tenant);
+    }
+    if (request->traceparent) {
+        command_text(command, "traceparent");
+        command_bytes(command, request->traceparent, request->traceparent_bytes);
+    }
+}
+
+/* The names and values of a reply's fields, except those that the script adds. */
+static void add_fields(const struct queue *queue, struct command *command, const struct request *request)
+{
+    if (request->outcome == OUTCOME_DONE) {
+        add_vector(queue, command, request);
+        if (request->attempt > 1) {
+            add_number(command, "attempts", request->attempt);
+        }
+    } else {
+        add_failure(command, request);
+    }
+    add_echo(command, request);
+}
+
+/* The fields of a reply behind their number, which has three digits and is patched in. */
+static void add_counted_fields(const struct queue *queue, struct command *command, const struct request *request)
+{
+    command_text(command, "000");
+    size_t at = command->buffer.length, words = command->words;
+    add_fields(queue, command, request);
+    if (buffer_ok(&command->buffer)) {
+        char digits[8];
+        snprintf(digits, sizeof digits, "%03u", (unsigned)(command->words - words) % 1000);
+        memcpy(command->buffer.data + at - 5, digits, 3);
+    }
+}
+
+static void add_settled(const struct queue *queue, struct command *command, const struct request *request,
+                        uint64_t now_ns)
+{
+    queue_add_entry_id(command, request->entry);
+    command_text(command, kind_of(request));
+    command_text(command, request->name);
+    command_number(command, request->ttl_s * 1000ull);
+    command_text(command, request->results[0] ? "s" : request->notify ? "1" : "0");
+    command_text(command, request->borrowed_name ? "1" : "0");
+    command_number(command, request->first_ms);
+    command_number(command, request->started_ns ? (now_ns - request->started_ns) / NS_PER_MS : 0);
+    if (request->staged) {
+        command_text(command, "0");
+    } else {
+        add_counted_fields(queue, command, request);
+    }
+}
+
+static void begin_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    enum request_class class = requests->first->class;
+    char key[QUEUE_KEY_MAX];
+    size_t keys = 3;
+    for (const struct request *request = requests->first; request; request = request->next) {
+        keys += 1 + (request->notify || request->results[0]) + request->staged;
+    }
+    script_begin(&queue->scripts, SCRIPT_SETTLE, keys, command);
+    queue_add_stream(queue, command, class);
+    queue_add_keys(queue, command, "trouble", "dead", NULL);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_key(queue, command, "reply:", request->id);
+    }
+    for (const struct request *request = requests->first; request; request = request->next) {
+        if (request->results[0]) {
+            queue_add_key(queue, command, "results:", request->results);
+        } else if (request->notify) {
+            queue_add_key(queue, command, "wake:", request->id);
+        }
+        if (request->staged) {
+            command_text(command, stage_key(queue, request, key));
+        }
+    }
+    command_text(command, queue->worker);
+    command_text(command, queue->options.model_name);
+    command_text(command, queue->options.revision);
+    command_number(command, requests->count);
+}
+
+static void write_settle(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    uint64_t now_ns = clock_now_ns();
+    begin_settle(queue, requests, command);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        add_settled(queue, command, request, now_ns);
+    }
+}
+
+static void write_defer(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    char class[2] = {(char)('0' + requests->first->class), '\0'};
+    script_begin(&queue->scripts, SCRIPT_DEFER, 5, command);
+    queue_add_stream(queue, command, requests->first->class);
+    queue_add_keys(queue, command, "later", "later:data", "trouble", "meta", NULL);
+    command_text(command, queue->worker);
+    command_text(command, class);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_text(command, request->borrowed_name ? "1" : "0");
+        command_number(command, request->next_attempt);
+        command_number(command, request->due_ms);
+        command_number(command, request->due_at_ms);
+    }
+}
+
+static void write_record_run(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    script_begin(&queue->scripts, SCRIPT_CHARGE, 2, command);
+    queue_add_stream(queue, command, requests->first->class);
+    queue_add_key(queue, command, "trouble", "");
+    command_text(command, queue->worker);
+    command_text(command, requests->first->quarantined ? "alone" : "group");
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        command_text(command, request->borrowed_name ? "1" : "0");
+        command_number(command, request->attempt);
+    }
+}
+
+static void write_track(const struct queue *queue, const struct request_list *requests, struct command *command)
+{
+    script_begin(&queue->scripts, SCRIPT_TRACK, 1 + requests->count, command);
+    queue_add_stream(queue, command, requests->first->class);
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_key(queue, command, "reply:", request->id);
+    }
+    for (const struct request *request = requests->first; request; request = request->next) {
+        queue_add_entry_id(command, request->entry);
+        command_text(command, request->name);
+        /* When the reply may expire: its ttl after the request is due. */
+        command_number(command, request->due_ms + request->ttl_s * 1000ull);
+    }
+}
+
+/* --- Large replies ------------------------------------------------------------------------------------------------ */
+
+/* Large replies travel ahead of their settle.
+ *
+ * A script's arguments become Lua strings, and Lua hashes every byte: 4,651 bytes of JSON cost more than the rest of
+ * settle for that request. So plain commands write a large reply to a hash of its own, its stage key, and the settle
+ * behind it mostly renames that. The key is private and lives for a minute, set in the same transaction, so nothing
+ * stays behind if the settle never comes; settle sets the reply's ttl. A request that is staged again after a reconnect
+ * keeps its key. If Redis refuses it (it is full, say), the script notices, and for a while replies travel in their
+ * settle. */
+void queue_not_staged(struct queue *queue)
+{
+    queue->settling.stage_from_ns = clock_now_ns() + STAGE_PAUSE_MS * NS_PER_MS;
+}
+
+/* Answers are ignored: the script checks. */
+static enum status send_ahead(struct queue *queue, struct command *command, struct err *err)
+{
+    return connection_send_command(queue->writer, command, queue->options.command_timeout_ms, NULL, NULL, err);
+}
+
+static enum status send_word(struct queue *queue, const char *word, struct err *err)
+{
+    struct command command = {0};
+    command_text(&command, word);
+    return send_ahead(queue, &command, err);
+}
+
+static enum status stage(struct queue *queue, struct request *request, struct err *err)
+{
+    char key[QUEUE_KEY_MAX];
+    struct command fields = {0}, expiry = {0};
+    request->staged = true;
+    if (request->stage == 0) {
+        request->stage = ++queue->settling.stage;
+    }
+    stage_key(queue, request, key);
+    command_text(&fields, "HSET");
+    command_text(&fields, key);
+    add_fields(queue, &fields, request);
+    enum status status = send_ahead(queue, &fields, err);
+    if (status) {
+        return status;
+    }
+    command_text(&expiry, "PEXPIRE");
+    command_text(&expiry, key);
+    command_number(&expiry, STAGE_TTL_MS);
+    return send_ahead(queue, &expiry, err);
+}
+
+/* Sends the large ones of these replies and sets their `staged`. False: they could not be sent, and the queue is down.
+ */
+static bool stage_large(struct queue *queue, const struct request_list *requests)
+{
+    bool may = clock_now_ns() >= queue->settling.stage_from_ns, begun = false;
+    enum status status = STATUS_OK;
+    struct err err;
+    for (struct request *request = requests->first; request && !status; request = request->next) {
+        request->staged = false;
+        if (may && request->outcome == OUTCOME_DONE && request->reply.length >= STAGE_BYTES) {
+            status = begun ? STATUS_OK : send_word(queue, "MULTI", &err);
+            begun = true;
+            status = status ? status : stage(queue, request, &err);
+        }
+    }
+    if (begun && !status) {
+        status = send_word(queue, "EXEC", &err);
+    }
+    if (status) { /* the transaction is open, and only a new connection ends it */
+        queue_down(queue, &err);
+    }
+    return !status;
+}
+
+/* --- Answers ------------------------------------------------------------------------------------------------------ */
+
+/* One script call and its requests. */
+struct batch_call {
+    struct task *task;
+    enum script script;
+    struct request_list requests;
+};
+
+void queue_answered(struct task *task, struct request_list *requests)
+{
+    request_list_join(&task->answered, requests);
+    if (--task->calls > 0) {
+        return;
+    }
+    if (task->failed) {
+        queue_task_fail(task);
+        return;
+    }
+    enum event_kind kind = task->action.kind == ACTION_RECORD_RUN ? EVENT_RUN_RECORDED
+                           : task->action.kind == ACTION_TRACK    ? EVENT_TRACKED
+                                                                  : EVENT_SETTLED;
+    queue_task_done(task, &(struct event){.kind = kind, .requests = task->answered});
+}
+
+/* Translates a script's number for a request; the heads of the scripts list them. */
+static enum verdict verdict_of(enum script script, long long result)
+{
+    if (result > 0 || script == SCRIPT_TRACK) {
+        return VERDICT_DONE;
+    }
+    switch (result) {
+    case 0:
+    case -1:
+        return VERDICT_LATE;
+    case -2:
+        return VERDICT_GONE;
+    case -3:
+        return VERDICT_NOT_ITS_NAME;
+    case -7:
+        return VERDICT_LATER_FULL;
+    case -8:
+        return VERDICT_ALONE;
+    case -5: /* not staged: queue_not_staged */
+    default:
+        return VERDICT_AGAIN;
+    }
+}
+
+void queue_log_refusals(struct queue *queue)
+{
+    if (queue->settling.refusals_unlogged > 0) {
+        log_info("requests_refused", log_str("queue", queue->options.name),
+                 log_int("more", (int64_t)queue->settling.refusals_unlogged));
+    }
+    queue->settling.refusals_unlogged = queue->settling.refusals_logged = 0;
+}
+
+/* Failures are logged with the producer's own words, so that an operator finds them. Only a few refusals between two
+ * pulses are logged; level debug has them all. */
+static enum log_level level_of(struct queue *queue, const struct request *request)
+{
+    enum { LOGGED_MOST = 5 };
+    if (request->outcome == OUTCOME_DEAD) {
+        return LOG_WARN;
+    }
+    if (queue->settling.refusals_logged < LOGGED_MOST) {
+        queue->settling.refusals_logged++;
+        return LOG_INFO;
+    }
+    queue->settling.refusals_unlogged++;
+    return LOG_DEBUG;
+}
+
+static void log_failure(struct queue *queue, const struct request *request)
+{
+    struct log_line line = {request->outcome == OUTCOME_DEAD ? "dead_letter" : "request_refused",
+                            {log_str("entry", request->name), log_str("id", request->id),
+                             log_str("code", reply_code_name(request->code)), log_str("message", request->message),
+                             log_int("attempts", request->attempt)}};
+    size_t next = 5;
+    if (request->tenant[0]) {
+        line.fields[next++] = log_str("tenant", request->tenant);
+    }
+    if (request->traceparent) {
+        line.fields[next++] = log_bytes("traceparent", request->traceparent, request->traceparent_bytes);
+    }
+    log_write(level_of(queue, request), &line);
+}
+
+static void apply_result(struct queue *queue, enum script script, struct request *request, long long result)
+{
+    request->verdict = verdict_of(script, result);
+    if (script == SCRIPT_CHARGE && result > 0 && request->quarantined) {
+        request->quarantine_runs = (uint32_t)result;
+    }
+    if (script == SCRIPT_SETTLE && result == -5) {
+        queue_not_staged(queue);
+    }
+    bool ours = request->verdict == VERDICT_DONE || (request->verdict == VERDICT_LATE && request->repeated);
+    if (script == SCRIPT_SETTLE && ours) {
+        queue_count(queue, request->class, request->outcome == OUTCOME_DONE ? CODE_NONE : (int)request->code);
+    }
+    queue->stats.tracked_skipped += script == SCRIPT_TRACK && result == 0;
+    if (script == SCRIPT_SETTLE && result == 1 && request->outcome == OUTCOME_GONE) {
+        queue->stats.vanished++;
+        log_warn("entry_vanished", log_str("entry", request->name));
+    }
+    if (script == SCRIPT_SETTLE && result > 0 &&
+        (request->outcome == OUTCOME_ERROR || request->outcome == OUTCOME_DEAD)) {
+        log_failure(queue, request);
+    }
+}
+
+static void log_side_effects(const struct resp_value *reply, size_t at)
+{
+    if (reply->count != at + 2) {
+        return;
+    }
+    if (reply->items[at].integer || reply->items[at + 1].integer) {
+        log_warn("settle_side_effects", log_int("side_keys_skipped", reply->items[at].integer),
+                 log_int("dead_letters_trimmed", reply->items[at + 1].integer));
+    }
+}
+
+static bool is_numbers(const struct resp_value *reply)
+{
+    for (size_t i = 0; reply->type == RESP_ARRAY && i < reply->count; i++) {
+        if (reply->items[i].type != RESP_INTEGER) {
+            return false;
+        }
+    }
+    return reply->type == RESP_ARRAY;
+}
+
+static void on_called(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct batch_call *call = context;
+    struct task *task = call->task;
+    struct queue *queue = task->queue;
+    enum script script = call->script;
+    (void)lost;
+    bool refused = reply && queue_refused(queue, reply, script_sources[script].name);
+    bool shaped = reply && is_numbers(reply) && reply->count >= call->requests.count;
+    size_t at = 0;
+    for (struct request *request = call->requests.first; request; request = request->next) {
+        if (shaped) {
+            apply_result(queue, script, request, reply->items[at++].integer);
+        } else {
+            request->verdict = VERDICT_AGAIN;
+        }
+    }
+    if (shaped && script == SCRIPT_SETTLE) {
+        log_side_effects(reply, at);
+    }
+    bool whole = script == SCRIPT_CHARGE || script == SCRIPT_TRACK; /* these have no verdict of each request */
+    task->failed = task->failed || !reply || (!shaped && whole) || (refused && queue->state != QUEUE_UP);
+    struct request_list requests = call->requests;
+    free(call);
+    queue_answered(task, &requests);
+}
+
+/* --- Calls -------------------------------------------------------------------------------------------------------- */
+
+typedef void write_fn(const struct queue *queue, const struct request_list *requests, struct command *command);
+
+static write_fn *const writers[SCRIPT_COUNT] = {[SCRIPT_SETTLE] = write_settle,
+                                                [SCRIPT_DEFER] = write_defer,
+                                                [SCRIPT_TRACK] = write_track,
+                                                [SCRIPT_CHARGE] = write_record_run};
+
+/* Sends one call; if that fails, its requests come back with the action. */
+static void send_call(struct task *task, enum script script, struct request_list *requests)
+{
+    struct command command = {0};
+    struct batch_call *call = malloc(sizeof *call);
+    if (!call) {
+        request_list_join(&task->answered, requests);
+        task->failed = true;
+        return;
+    }
+    *call = (struct batch_call){task, script, *requests};
+    *requests = (struct request_list){0};
+    task->calls++;
+    bool sent = script != SCRIPT_SETTLE || stage_large(task->queue, &call->requests);
+    if (sent) {
+        writers[script](task->queue, &call->requests, &command);
+        sent = queue_call(task->queue, &command, on_called, call);
+    }
+    if (!sent) {
+        task->calls--;
+        task->failed = true;
+        request_list_join(&task->answered, &call->requests);
+        free(call);
+    }
+}
+
+/* Collects requests for one call: of one script and one stream, within the limits. */
+struct part {
+    enum script script;
+    struct request_list requests;
+    size_t bytes;
+};
+
+static void add_to_part(struct task *task, struct part *part, struct request *request)
+{
+    size_t bytes = part->script == SCRIPT_SETTLE ? request->reply.length : 0;
+    const struct request *first = part->requests.first;
+    if (first && (part->requests.count == CALL_ENTRIES || first->class != request->class ||
+                  (bytes && part->bytes + bytes > CALL_BYTES))) {
+        send_call(task, part->script, &part->requests);
+        part->bytes = 0;
+    }
+    part->bytes += bytes;
+    request_list_push(&part->requests, request);
+}
+
+static void send_part(struct task *task, struct part *part)
+{
+    if (part->requests.first) {
+        send_call(task, part->script, &part->requests);
+    }
+}
+
+/* --- Actions ------------------------------------------------------------------------------------------------------ */
+
+/* Opens the action's task and takes its requests out. The task has one call of its own until all are sent. */
+static struct task *open_with_requests(struct queue *queue, struct action *action, struct request_list *requests)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (task) {
+        *requests = action->requests;
+        task->action.requests = (struct request_list){0};
+        task->calls = 1;
+    }
+    action->requests = (struct request_list){0};
+    return task;
+}
+
+static void all_sent(struct task *task)
+{
+    queue_answered(task, &(struct request_list){0});
+}
+
+void queue_settle(struct queue *queue, struct action *action)
+{
+    struct request_list requests;
+    struct part settle = {.script = SCRIPT_SETTLE}, defer = {.script = SCRIPT_DEFER};
+    struct task *task = open_with_requests(queue, action, &requests);
+    struct request *request;
+    if (!task) {
+        return;
+    }
+    while ((request = request_list_pop(&requests))) {
+        if (request->outcome == OUTCOME_CANCEL) {
+            queue_cancel(task, request);
+        } else {
+            add_to_part(task, request->outcome == OUTCOME_DEFER ? &defer : &settle, request);
+        }
+    }
+    send_part(task, &settle);
+    send_part(task, &defer);
+    all_sent(task);
+}
+
+static void send_requests(struct queue *queue, struct action *action, enum script script)
+{
+    struct request_list requests;
+    struct part part = {.script = script};
+    struct task *task = open_with_requests(queue, action, &requests);
+    struct request *request;
+    if (!task) {
+        return;
+    }
+    while ((request = request_list_pop(&requests))) {
+        add_to_part(task, &part, request);
+    }
+    send_part(task, &part);
+    all_sent(task);
+}
+
+void queue_record_run(struct queue *queue, struct action *action)
+{
+    send_requests(queue, action, SCRIPT_CHARGE);
+}
+
+void queue_track(struct queue *queue, struct action *action)
+{
+    send_requests(queue, action, SCRIPT_TRACK);
+}
+
+/* --- RELEASE ------------------------------------------------------------------------------------------------------ */
+
+/* What a call releases: ARGV of lua/release. */
+enum { ONLY_THESE, ALL_OF_STREAM, ALL_AND_SIGN_OFF };
+
+static void sign_off(struct task *task);
+
+static void release_next(struct task *task)
+{
+    if (task->calls > 0) {
+        return;
+    }
+    if (task->failed) {
+        queue_task_fail(task);
+    } else if (task->action.last && task->signing_off < CLASS_COUNT) {
+        sign_off(task);
+    } else {
+        queue_task_done(task, &(struct event){.kind = EVENT_RELEASED, .requests = task->action.requests});
+    }
+}
+
+static void on_released(void *context, const struct resp_value *reply, const struct err *lost)
+{
+    struct task *task = context;
+    (void)lost;
+    bool ok = reply && !queue_refused(task->queue, reply, "lua/release");
+    task->failed = task->failed || !ok;
+    task->more = ok && reply->type == RESP_ARRAY && reply->count > 2 && reply->items[2].integer != 0;
+    task->calls--;
+    release_next(task);
+}
+
+/* Sends one call for the requests from `first` up to `end`. */
+static void send_release(struct task *task, enum request_class class, int last, const struct request *first,
+                         const struct request *end)
+{
+    struct queue *queue = task->queue;
+    struct command command = {0};
+    script_begin(&queue->scripts, SCRIPT_RELEASE, 5, &command);
+    queue_add_stream(queue, &command, class);
+    queue_add_key(queue, &command, "alive:", queue->worker);
+    queue_add_keys(queue, &command, "trouble", "workers", "housekeeper", NULL);
+    command_text(&command, queue->worker);
+    command_text(&command, queue->token);
+    command_number(&command, (uint64_t)last);
+    command_text(&command, class_prefixes[class]);
+    for (; first != end; first = first->next) {
+        queue_add_entry_id(&command, first->entry);
+    }
+    task->calls++;
+    if (!queue_call(queue, &command, on_released, task)) {
+        task->calls--;
+        task->failed = true;
+    }
+}
+
+/* Adjacent requests of one stream share a call; the worker limits their number. */
+static void release_requests(struct task *task)
+{
+    const struct request *first = task->action.requests.first;
+    while (first) {
+        const struct request *end = first;
+        while (end && end->class == first->class) {
+            end = end->next;
+        }
+        send_release(task, first->class, ONLY_THESE, first, end);
+        first = end;
+    }
+}
+
+/* Releases whatever we own in each usable stream, known or not, one call at a time; the last call drops our name. */
+static void sign_off(struct task *task)
+{
+    int last = CLASS_LOW;
+    while (last > CLASS_HIGH && !queue_serves(task->queue, (enum request_class)last)) {
+        last--;
+    }
+    if (!task->more) {
+        do {
+            task->signing_off++;
+        } while (task->signing_off < last && !queue_serves(task->queue, (enum request_class)task->signing_off));
+    }
+    task->more = false;
+    if (task->signing_off <= last) {
+        send_release(task, (enum request_class)task->signing_off,
+                     task->signing_off == last ? ALL_AND_SIGN_OFF : ALL_OF_STREAM, NULL, NULL);
+    } else {
+        task->signing_off = CLASS_COUNT;
+    }
+    release_next(task);
+}
+
+void queue_release(struct queue *queue, struct action *action)
+{
+    struct task *task = queue_task_open(queue, action);
+    if (!task) {
+        return;
+    }
+    if (action->last) {
+        queue_count_last(queue);
+    }
+    task->signing_off = -1; /* before the first class */
+    task->calls = 1;        /* our own, until all are sent */
+    release_requests(task);
+    task->calls--;
+    release_next(task);
+}

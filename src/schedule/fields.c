@@ -1,0 +1,609 @@
+/* What a producer may say in a request, one row and one function per field (docs/protocol.md, "Request").
+ *
+ * A field that is out of range, empty, doubled or not supported yet is refused by name, never clamped or silently
+ * ignored: an ignored field is a broken promise. The order of the table is the order of the checks: name and id come
+ * first, so that any error reply finds its reader, then what such a reply echoes. */
+#include "schedule/fields.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+#define DAY_MS UINT64_C(86400000)
+#define DELAY_MOST_MS (30 * DAY_MS)
+#define EXPIRES_MOST_MS (366 * DAY_MS)
+
+#define ID_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
+#define RESULTS_CHARACTERS "abcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+/* One field on its way into its request. */
+struct parsing {
+    const struct request_rules *rules;
+    const struct fields *fields;
+    struct request *request;
+    const char *name;                /* of the field at hand */
+    const struct entry_field *field; /* never NULL */
+    char *copy;                      /* where the next copied bytes go */
+};
+
+/* Checks the field at hand and takes it over. Errors: the request has failed. */
+typedef void (*parse_field)(struct parsing *parsing);
+
+/* --- for the parsers --- */
+
+/* Whether the value is this text. */
+static bool field_is(const struct parsing *parsing, const char *text)
+{
+    size_t length = strlen(text);
+    return parsing->field->value_length == length && memcmp(parsing->field->value, text, length) == 0;
+}
+
+/* Reads a number from `least` to `most`. False when it is none: the request has failed. */
+static bool parse_number(struct parsing *parsing, uint64_t least, uint64_t most, uint64_t *out)
+{
+    if (decimal_parse(parsing->field->value, parsing->field->value_length, out) && *out >= least && *out <= most)
+        return true;
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must be a number from %" PRIu64 " to %" PRIu64, parsing->name,
+                 least, most);
+    return false;
+}
+
+/* Reads 0 or 1. False when it is neither: the request has failed. */
+static bool parse_switch(struct parsing *parsing, bool *out)
+{
+    *out = field_is(parsing, "1");
+    if (*out || field_is(parsing, "0"))
+        return true;
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: 0 or 1", parsing->name);
+    return false;
+}
+
+/* Copies the value behind the request and returns where. */
+static char *copy_value(struct parsing *parsing)
+{
+    char *to = parsing->copy;
+    memcpy(to, parsing->field->value, parsing->field->value_length);
+    parsing->copy += parsing->field->value_length;
+    return to;
+}
+
+/* Copies 1 to `most` bytes of UTF-8 behind the request. False when they are not: the request has failed. */
+static bool parse_utf8(struct parsing *parsing, size_t most, const char **slice)
+{
+    const struct entry_field *field = parsing->field;
+    if (field->value_length == 0 || field->value_length > most)
+        request_fail(parsing->request, CODE_BAD_REQUEST, "%s: must have 1 to %zu bytes", parsing->name, most);
+    else if (!utf8_valid(field->value, field->value_length))
+        request_fail(parsing->request, CODE_BAD_UTF8, "%s: not valid UTF-8", parsing->name);
+    else {
+        *slice = copy_value(parsing);
+        return true;
+    }
+    return false;
+}
+
+/* Copies 1 to `most` allowed characters and a NUL. Shapes: to [most + 1]. False when they are not: the caller fails the
+ * request. */
+static bool parse_word(struct parsing *parsing, const char *allowed, char *to, size_t most)
+{
+    const struct entry_field *field = parsing->field;
+    bool good = field->value_length >= 1 && field->value_length <= most;
+    for (size_t i = 0; good && i < field->value_length; i++)
+        good = memchr(allowed, field->value[i], strlen(allowed)) != NULL;
+    if (good) {
+        memcpy(to, field->value, field->value_length);
+        to[field->value_length] = '\0';
+    }
+    return good;
+}
+
+/* --- The daemon's own --- */
+
+static void refuse_own(struct parsing *parsing)
+{
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: fields that begin with _ are the daemon's", parsing->name);
+}
+
+static void parse_own_id(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    struct request *request = parsing->request;
+    enum request_class class;
+    struct entry_id id;
+    if (field->value_length >= REQUEST_NAME_MAX ||
+        !request_name_parse(field->value, field->value_length, &class, &id)) {
+        refuse_own(parsing);
+        return;
+    }
+    request_name_format(class, id, request->name);
+    memcpy(request->id, request->name, sizeof(request->name));
+    request->borrowed_name = true;
+    request_submitted(request, id.ms);
+}
+
+static void parse_own_attempt(struct parsing *parsing)
+{
+    uint64_t attempt;
+    if (!parsing->request->borrowed_name)
+        refuse_own(parsing);
+    else if (parse_number(parsing, 1, 1000, &attempt))
+        parsing->request->attempt = (uint32_t)attempt;
+}
+
+static void parse_own_first_at(struct parsing *parsing)
+{
+    uint64_t ms;
+    if (!parsing->request->borrowed_name)
+        refuse_own(parsing);
+    else if (parse_number(parsing, 0, UINT64_MAX, &ms))
+        request_submitted(parsing->request, ms);
+}
+
+/* lua/promote could not read the fields that belong to this name: another run would not bring them back. */
+static void parse_own_lost(struct parsing *parsing)
+{
+    struct request *request = parsing->request;
+    if (!request->borrowed_name) {
+        refuse_own(parsing);
+    } else if (request->code == CODE_NONE) {
+        request_fail(request, CODE_INTERNAL, "its fields could not be read any more when it came back from `later`");
+        request->retryable = false;
+    }
+}
+
+/* --- Whose --- */
+
+static void parse_id(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    if (!request_id_usable(field->value, field->value_length)) {
+        request_fail(parsing->request, CODE_BAD_ID,
+                     "id: 1 to %d printable ASCII characters, and not what Redis calls an entry", REQUEST_ID_MAX);
+        return;
+    }
+    memcpy(parsing->request->id, field->value, field->value_length);
+    parsing->request->id[field->value_length] = '\0';
+}
+
+static void parse_cancel(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    enum request_class class;
+    struct entry_id id;
+    if (field->value_length < REQUEST_NAME_MAX && request_name_parse(field->value, field->value_length, &class, &id))
+        request_name_format(class, id, parsing->request->target);
+    else
+        request_fail(parsing->request, CODE_BAD_REQUEST,
+                     "cancel: must be the name of a request: <entry id>, high:<entry id> or low:<entry id>");
+}
+
+static void parse_meta(struct parsing *parsing)
+{
+    if (parse_utf8(parsing, META_MAX_BYTES, &parsing->request->meta))
+        parsing->request->meta_bytes = (uint32_t)parsing->field->value_length;
+}
+
+static void parse_tenant(struct parsing *parsing)
+{
+    if (!parse_word(parsing, ID_CHARACTERS, parsing->request->tenant, TENANT_MAX))
+        request_fail(parsing->request, CODE_BAD_REQUEST, "tenant: 1 to %d of A-Z a-z 0-9 . _ : -", TENANT_MAX);
+}
+
+/* Checked only enough to be safe in a log line; the rest is the tracer's business. */
+static void parse_traceparent(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    bool good = field->value_length >= 1 && field->value_length <= TRACEPARENT_MAX_BYTES;
+    for (size_t i = 0; good && i < field->value_length; i++)
+        good = field->value[i] > ' ' && field->value[i] <= '~';
+    if (!good) {
+        request_fail(parsing->request, CODE_BAD_REQUEST, "traceparent: 1 to %d visible ASCII characters",
+                     TRACEPARENT_MAX_BYTES);
+        return;
+    }
+    parsing->request->traceparent = copy_value(parsing);
+    parsing->request->traceparent_bytes = (uint32_t)field->value_length;
+}
+
+/* --- How it ends --- */
+
+static void parse_ttl(struct parsing *parsing)
+{
+    uint64_t seconds;
+    if (parse_number(parsing, 1, parsing->rules->max_ttl_s, &seconds))
+        parsing->request->ttl_s = (uint32_t)seconds;
+}
+
+static void parse_notify(struct parsing *parsing)
+{
+    static const char stream[] = "stream:";
+    enum { PREFIX = sizeof(stream) - 1 };
+    struct request *request = parsing->request;
+    const struct entry_field *whole = parsing->field;
+    if (whole->value_length > PREFIX && memcmp(whole->value, stream, PREFIX) == 0) {
+        struct entry_field name = {.value = whole->value + PREFIX, .value_length = whole->value_length - PREFIX};
+        parsing->field = &name;
+        bool good = parse_word(parsing, RESULTS_CHARACTERS, request->results, RESULTS_NAME_MAX);
+        parsing->field = whole;
+        if (good)
+            return;
+    }
+    request->notify = field_is(parsing, "1");
+    if (!request->notify && !field_is(parsing, "0"))
+        request_fail(request, CODE_BAD_REQUEST, "notify: 0, 1 or stream:<name>, with 1 to %d of a-z 0-9 _ . -",
+                     RESULTS_NAME_MAX);
+}
+
+static void parse_track(struct parsing *parsing)
+{
+    bool on;
+    if (parse_switch(parsing, &on))
+        parsing->request->track = on;
+}
+
+static void parse_max_attempts(struct parsing *parsing)
+{
+    uint64_t attempts;
+    if (parse_number(parsing, 1, 10, &attempts))
+        parsing->request->max_attempts = (uint32_t)attempts;
+}
+
+/* --- When it may run --- */
+
+/* Counted from the first submission, also for a retry. */
+static uint64_t from_first(const struct request *request, uint64_t ms)
+{
+    return request->first_ms > UINT64_MAX - ms ? UINT64_MAX : request->first_ms + ms;
+}
+
+static void parse_delay(struct parsing *parsing)
+{
+    uint64_t ms;
+    if (parse_number(parsing, 0, DELAY_MOST_MS, &ms) && ms > 0)
+        parsing->request->due_at_ms = from_first(parsing->request, ms);
+}
+
+static void parse_expires_in(struct parsing *parsing)
+{
+    uint64_t ms;
+    if (parse_number(parsing, 1, EXPIRES_MOST_MS, &ms))
+        parsing->request->expires_at_ms = from_first(parsing->request, ms);
+}
+
+/* --- What is to be computed, and how the vectors are to look --- */
+
+static void parse_text(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    struct request *request = parsing->request;
+    if (field->value_length == 0)
+        request_fail(request, CODE_BAD_REQUEST, "text: must not be empty");
+    else if (field->value_length > parsing->rules->max_text_bytes)
+        request_fail(request, CODE_TOO_LARGE, "text: %zu bytes, at most %" PRIu32 " are taken", field->value_length,
+                     parsing->rules->max_text_bytes);
+    else if (!utf8_valid(field->value, field->value_length))
+        request_fail(request, CODE_BAD_UTF8, "text: not valid UTF-8 from byte %zu on",
+                     utf8_valid_prefix(field->value, field->value_length));
+    else {
+        request->rows[0].text = copy_value(parsing);
+        request->rows[0].text_bytes = (uint32_t)field->value_length;
+    }
+}
+
+static void fail_inputs(struct parsing *parsing)
+{
+    const struct inputs *inputs = &parsing->fields->inputs;
+    struct request *request = parsing->request;
+    uint32_t bad = inputs->count;
+    switch (inputs->problem) {
+    case INPUTS_NOT_TEXT:
+        request_fail_row(request, bad, CODE_BAD_REQUEST, "inputs: element %" PRIu32 " is not a text", bad);
+        break;
+    case INPUTS_BAD_STRING:
+        request_fail_row(request, bad, CODE_BAD_REQUEST, "inputs: text %" PRIu32 " is no JSON string, at byte %zu", bad,
+                         inputs->at);
+        break;
+    case INPUTS_BAD_UTF8:
+        request_fail_row(request, bad, CODE_BAD_UTF8, "inputs: text %" PRIu32 " is not valid UTF-8, at byte %zu", bad,
+                         inputs->at);
+        break;
+    case INPUTS_EMPTY_TEXT:
+        request_fail_row(request, bad, CODE_BAD_REQUEST, "inputs: text %" PRIu32 " is empty", bad);
+        break;
+    case INPUTS_TOO_MANY:
+        request_fail(request, CODE_TOO_MANY_INPUTS, "inputs: more than %" PRIu32 " texts", parsing->rules->max_inputs);
+        break;
+    case INPUTS_TOO_LARGE:
+        request_fail(request, CODE_TOO_LARGE, "inputs: more than %" PRIu32 " bytes of text",
+                     parsing->rules->max_text_bytes);
+        break;
+    case INPUTS_NO_TEXTS:
+        request_fail(request, CODE_BAD_REQUEST, "inputs: must not be empty");
+        break;
+    case INPUTS_NOT_ARRAY:
+        request_fail(request, CODE_BAD_REQUEST, "inputs: JSON, but not an array of texts");
+        break;
+    default:
+        request_fail(request, CODE_BAD_REQUEST, "inputs: not JSON at byte %zu; it takes an array of texts", inputs->at);
+    }
+}
+
+static void parse_inputs(struct parsing *parsing)
+{
+    const struct entry_field *field = parsing->field;
+    const struct inputs *inputs = &parsing->fields->inputs;
+    parsing->request->inputs = true;
+    if (inputs->problem != INPUTS_OK) {
+        fail_inputs(parsing);
+    } else if (parsing->request->row_count == inputs->count) { /* not so beside a `text`, which is refused */
+        inputs_decode(field->value, field->value_length, parsing->copy, parsing->request->rows);
+        parsing->copy += inputs->bytes;
+    }
+}
+
+static void parse_encoding(struct parsing *parsing)
+{
+    for (int i = 0; i < ENCODING_COUNT; i++)
+        if (field_is(parsing, encoding_name((enum encoding)i))) {
+            parsing->request->encoding = (enum encoding)i;
+            return;
+        }
+    request_fail(parsing->request, CODE_BAD_REQUEST, "encoding: json, f32, f16 or base64");
+}
+
+static void parse_truncate(struct parsing *parsing)
+{
+    bool on;
+    if (parse_switch(parsing, &on))
+        parsing->request->truncate = on;
+}
+
+static void parse_normalize(struct parsing *parsing)
+{
+    bool on;
+    if (parse_switch(parsing, &on))
+        parsing->request->normalize = on;
+}
+
+static void parse_dims(struct parsing *parsing)
+{
+    uint64_t dims;
+    if (parse_number(parsing, 1, parsing->rules->dim, &dims))
+        parsing->request->dims = (uint32_t)dims;
+}
+
+static bool prompt_allowed(struct parsing *parsing)
+{
+    if (parsing->rules->no_prompt)
+        request_fail(parsing->request, CODE_BAD_REQUEST,
+                     "%s: this model pools without its prompt, which is not supported", parsing->name);
+    return !parsing->rules->no_prompt;
+}
+
+static void parse_prompt(struct parsing *parsing)
+{
+    const struct request_rules *rules = parsing->rules;
+    if (!prompt_allowed(parsing))
+        return;
+    for (uint32_t i = 0; i < rules->prompt_count; i++)
+        if (field_is(parsing, rules->prompts[i].name)) {
+            parsing->request->prompt = rules->prompts[i].text;
+            parsing->request->prompt_bytes = (uint32_t)strlen(rules->prompts[i].text);
+            return;
+        }
+    request_fail(parsing->request, CODE_BAD_REQUEST, "prompt: the model has no prompt of this name");
+}
+
+static void parse_prefix(struct parsing *parsing)
+{
+    if (prompt_allowed(parsing) && parse_utf8(parsing, PREFIX_MAX_BYTES, &parsing->request->prompt))
+        parsing->request->prompt_bytes = (uint32_t)parsing->field->value_length;
+}
+
+static void parse_task(struct parsing *parsing)
+{
+    if (!field_is(parsing, "embed"))
+        request_fail(parsing->request, CODE_UNKNOWN_TASK, "task: this queue does embed");
+}
+
+static void parse_model(struct parsing *parsing)
+{
+    const struct request_rules *rules = parsing->rules;
+    if (!field_is(parsing, rules->model_name) && !field_is(parsing, rules->model_id))
+        request_fail(parsing->request, CODE_WRONG_MODEL, "model: this queue serves %.80s (%.40s)", rules->model_name,
+                     rules->model_id);
+}
+
+/* --- The table --- */
+
+static void refuse(struct parsing *parsing)
+{
+    request_fail(parsing->request, CODE_BAD_REQUEST, "%s: not supported yet by this version", parsing->name);
+}
+
+enum field {
+    FIELD_OWN_ID,
+    FIELD_OWN_FIRST_AT,
+    FIELD_OWN_ATTEMPT,
+    FIELD_OWN_LOST,
+    FIELD_ID,
+    FIELD_META,
+    FIELD_TENANT,
+    FIELD_TRACEPARENT,
+    FIELD_CANCEL,
+    FIELD_TEXT,
+    FIELD_INPUTS,
+    FIELD_TTL,
+    FIELD_NOTIFY,
+    FIELD_TRACK,
+    FIELD_MAX_ATTEMPTS,
+    FIELD_DELAY,
+    FIELD_EXPIRES_IN,
+    FIELD_ENCODING,
+    FIELD_TRUNCATE,
+    FIELD_NORMALIZE,
+    FIELD_DIMS,
+    FIELD_PROMPT,
+    FIELD_PREFIX,
+    FIELD_TASK,
+    FIELD_MODEL,
+    FIELD_QUERY,
+    FIELD_PAIRS,
+    KNOWN_FIELDS,
+};
+_Static_assert((int)KNOWN_FIELDS <= (int)KNOWN_FIELDS_MAX, "struct fields has room for every known field");
+
+static const struct known_field {
+    const char *name;
+    parse_field parse;
+} known_fields[KNOWN_FIELDS] = {
+    [FIELD_OWN_ID] = {"_id", parse_own_id},                   /* before `id`: it changes the name */
+    [FIELD_OWN_FIRST_AT] = {"_first_at", parse_own_first_at}, /* before the deadlines, which count from it */
+    [FIELD_OWN_ATTEMPT] = {"_attempt", parse_own_attempt},
+    [FIELD_OWN_LOST] = {"_lost", parse_own_lost},
+    [FIELD_ID] = {"id", parse_id},
+    [FIELD_META] = {"meta", parse_meta},
+    [FIELD_TENANT] = {"tenant", parse_tenant},
+    [FIELD_TRACEPARENT] = {"traceparent", parse_traceparent},
+    [FIELD_CANCEL] = {"cancel", parse_cancel},
+    [FIELD_TEXT] = {"text", parse_text},
+    [FIELD_INPUTS] = {"inputs", parse_inputs},
+    [FIELD_TTL] = {"ttl", parse_ttl},
+    [FIELD_NOTIFY] = {"notify", parse_notify},
+    [FIELD_TRACK] = {"track", parse_track},
+    [FIELD_MAX_ATTEMPTS] = {"max_attempts", parse_max_attempts},
+    [FIELD_DELAY] = {"delay", parse_delay},
+    [FIELD_EXPIRES_IN] = {"expires_in", parse_expires_in},
+    [FIELD_ENCODING] = {"encoding", parse_encoding},
+    [FIELD_TRUNCATE] = {"truncate", parse_truncate},
+    [FIELD_NORMALIZE] = {"normalize", parse_normalize},
+    [FIELD_DIMS] = {"dims", parse_dims},
+    [FIELD_PROMPT] = {"prompt", parse_prompt},
+    [FIELD_PREFIX] = {"prefix", parse_prefix},
+    [FIELD_TASK] = {"task", parse_task},
+    [FIELD_MODEL] = {"model", parse_model},
+    [FIELD_QUERY] = {"query", refuse},
+    [FIELD_PAIRS] = {"pairs", refuse},
+};
+
+/* Two ways to say one thing: only one may be given. */
+static const enum field either[][2] = {
+    {FIELD_TEXT, FIELD_INPUTS},
+    {FIELD_PROMPT, FIELD_PREFIX},
+};
+
+/* --- Collecting --- */
+
+static int field_find(const struct entry_field *field)
+{
+    for (int i = 0; i < KNOWN_FIELDS; i++)
+        if (strlen(known_fields[i].name) == field->name_length &&
+            memcmp(known_fields[i].name, field->name, field->name_length) == 0)
+            return i;
+    return -1;
+}
+
+/* A retry begins with the daemon's own fields; the producer's follow, as many as before. */
+static size_t fields_most(const struct entry *entry)
+{
+    bool retry = entry->field_count > 0 && field_find(&entry->fields[0]) == FIELD_OWN_ID;
+    return REQUEST_FIELDS_MAX + (retry ? RETRY_FIELDS : 0);
+}
+
+void fields_collect(struct fields *fields, const struct entry *entry, const struct request_rules *rules)
+{
+    size_t most = fields_most(entry);
+    *fields = (struct fields){.too_many = entry->field_count > most};
+    size_t count = fields->too_many ? most : entry->field_count;
+    for (size_t i = 0; i < count; i++) {
+        const struct entry_field *field = &entry->fields[i];
+        int at = field_find(field);
+        bool users_own = field->name_length >= 2 && memcmp(field->name, "x-", 2) == 0;
+        if (at < 0)
+            fields->unknown += !users_own;
+        else if (fields->known[at] == NULL)
+            fields->known[at] = field;
+        else if (fields->doubled == NULL)
+            fields->doubled = known_fields[at].name;
+    }
+    for (int i = 0; fields->too_many && i < KNOWN_FIELDS; i++)
+        if (i != FIELD_ID && i != FIELD_OWN_ID)
+            fields->known[i] = NULL;
+    const struct entry_field *inputs = fields->known[FIELD_INPUTS];
+    if (inputs != NULL)
+        fields->inputs = inputs_measure(inputs->value, inputs->value_length, rules->max_inputs, rules->max_text_bytes);
+}
+
+bool fields_cancel(const struct fields *fields)
+{
+    return fields->known[FIELD_CANCEL] != NULL;
+}
+
+uint32_t fields_rows(const struct fields *fields)
+{
+    if (fields->known[FIELD_TEXT] != NULL)
+        return 1;
+    bool readable = fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK;
+    return readable ? fields->inputs.count : 0;
+}
+
+size_t fields_copied_bytes(const struct fields *fields, const struct request_rules *rules)
+{
+    const struct {
+        enum field field;
+        size_t most;
+    } copied[] = {{FIELD_TEXT, rules->max_text_bytes},
+                  {FIELD_META, META_MAX_BYTES},
+                  {FIELD_PREFIX, PREFIX_MAX_BYTES},
+                  {FIELD_TRACEPARENT, TRACEPARENT_MAX_BYTES}};
+    size_t bytes =
+        fields->known[FIELD_INPUTS] != NULL && fields->inputs.problem == INPUTS_OK ? fields->inputs.bytes : 0;
+    for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++) {
+        const struct entry_field *field = fields->known[copied[i].field];
+        if (field != NULL && field->value_length <= copied[i].most)
+            bytes += field->value_length;
+    }
+    return bytes;
+}
+
+/* --- Applying --- */
+
+static void check_either(const struct fields *fields, struct request *request)
+{
+    for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++)
+        if (fields->known[either[i][0]] != NULL && fields->known[either[i][1]] != NULL)
+            request_fail(request, CODE_BAD_REQUEST, "%s: not together with %s", known_fields[either[i][1]].name,
+                         known_fields[either[i][0]].name);
+}
+
+/* A cancel takes no options. It may have been parked on its way (lua/mend). */
+static void check_cancel_alone(const struct fields *fields, struct request *request)
+{
+    for (int i = 0; i < KNOWN_FIELDS; i++)
+        if (i != FIELD_CANCEL && known_fields[i].name[0] != '_' && fields->known[i] != NULL)
+            request_fail(request, CODE_BAD_REQUEST, "cancel: not together with %s", known_fields[i].name);
+}
+
+void fields_apply(const struct fields *fields, const struct request_rules *rules, struct request *request, char *copy)
+{
+    struct parsing parsing = {.rules = rules, .fields = fields, .request = request, .copy = copy};
+    if (fields->too_many)
+        request_fail(request, CODE_BAD_REQUEST, "more than %d fields", REQUEST_FIELDS_MAX);
+    if (fields->doubled != NULL)
+        request_fail(request, CODE_BAD_REQUEST, "%s: given more than once", fields->doubled);
+    check_either(fields, request);
+    if (fields->known[FIELD_CANCEL] != NULL)
+        check_cancel_alone(fields, request);
+    else if (fields->known[FIELD_TEXT] == NULL && fields->known[FIELD_INPUTS] == NULL &&
+             fields->known[FIELD_QUERY] == NULL && fields->known[FIELD_PAIRS] == NULL &&
+             fields->known[FIELD_OWN_LOST] == NULL)
+        request_fail(request, CODE_BAD_REQUEST, "text: missing, and so is inputs");
+    for (int i = 0; i < KNOWN_FIELDS; i++) {
+        if (fields->known[i] == NULL || fields->doubled == known_fields[i].name)
+            continue;
+        parsing.name = known_fields[i].name;
+        parsing.field = fields->known[i];
+        known_fields[i].parse(&parsing);
+    }
+}

@@ -1,0 +1,110 @@
+/* Tokenising, and all that a producer can get wrong about length. One block of memory per request holds the ids and
+ * vectors of all rows. It is allocated here, not when the entry is read, so a backlog costs only its texts. */
+#include "schedule/prepare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+/* Fails a row, naming the field that it came from. */
+static void fail(struct request *request, const struct row *row, enum reply_code code, const char *what)
+{
+    uint32_t index = (uint32_t)(row - request->rows);
+    if (request->inputs)
+        request_fail_row(request, index, code, "inputs: text %u: %.200s", index, what);
+    else
+        request_fail_row(request, index, code, "text: %.200s", what);
+}
+
+static void fail_encode(struct request *request, const struct row *row, enum status status, const struct err *err)
+{
+    enum reply_code code = status == STATUS_NO_MEMORY   ? CODE_OUT_OF_MEMORY
+                           : status == STATUS_BAD_INPUT ? CODE_BAD_UTF8
+                                                        : CODE_INTERNAL;
+    fail(request, row, code, err->message);
+}
+
+/* The error says how many tokens a too long text needs. */
+static void fail_too_long(struct request *request, const struct row *row, const char *text, size_t length,
+                          const struct tokenizer *tokenizer)
+{
+    char what[120];
+    size_t bound = tokenizer_bound(tokenizer, length);
+    uint32_t most = bound < UINT32_MAX ? (uint32_t)bound : UINT32_MAX;
+    int32_t *ids = malloc(most * sizeof(*ids));
+    uint32_t count = 0;
+    bool truncated;
+    struct err err;
+    if (ids == NULL || tokenizer_encode(tokenizer, text, length, most, ids, &count, &truncated, &err) != STATUS_OK)
+        snprintf(what, sizeof what, "more than the %u tokens that the model takes, and truncate is 0",
+                 request->max_tokens);
+    else
+        snprintf(what, sizeof what, "%u tokens, the model takes %u, and truncate is 0", count, request->max_tokens);
+    free(ids);
+    fail(request, row, CODE_TOO_LONG, what);
+}
+
+static size_t row_capacity(const struct request *request, const struct row *row, const struct model *model)
+{
+    size_t bound = tokenizer_bound(model->tokenizer, request->prompt_bytes + (size_t)row->text_bytes);
+    return bound < request->max_tokens ? bound : request->max_tokens;
+}
+
+static void tokenize_row(struct request *request, struct row *row, const struct model *model)
+{
+    struct buffer prompted = {0};
+    const char *text = row->text;
+    size_t length = row->text_bytes;
+    struct err err = {0};
+    if (prompt_put(request->prompt, request->prompt_bytes, &prompted, &text, &length, &err) != STATUS_OK) {
+        buffer_free(&prompted);
+        fail(request, row, CODE_OUT_OF_MEMORY, err.message);
+        return;
+    }
+    uint32_t most = (uint32_t)row_capacity(request, row, model);
+    enum status status =
+        tokenizer_encode(model->tokenizer, text, length, most, row->ids, &row->tokens, &row->truncated, &err);
+    if (status != STATUS_OK)
+        fail_encode(request, row, status, &err);
+    else if (row->truncated && !request->truncate)
+        fail_too_long(request, row, text, length, model->tokenizer);
+    else if (row->tokens == 0)
+        fail(request, row, CODE_BAD_REQUEST, "has no tokens");
+    row->hash = XXH3_64bits(row->ids, row->tokens * sizeof(*row->ids));
+    buffer_free(&prompted);
+}
+
+/* Vectors first, then each row's ids. */
+static bool allocate_work(struct request *request, const struct model *model)
+{
+    size_t floats = (size_t)request->row_count * request->dim, ids = 0;
+    for (uint32_t i = 0; i < request->row_count; i++)
+        ids += row_capacity(request, &request->rows[i], model);
+    float *outputs = malloc(floats * sizeof(*outputs) + ids * sizeof(int32_t) + 1); /* never of size 0 */
+    if (outputs == NULL)
+        return false;
+    int32_t *next = (int32_t *)(outputs + floats);
+    for (uint32_t i = 0; i < request->row_count; i++) {
+        request->rows[i].output = outputs + (size_t)i * request->dim;
+        request->rows[i].ids = next;
+        next += row_capacity(request, &request->rows[i], model);
+    }
+    request->work = outputs;
+    return true;
+}
+
+void prepare_request(struct request *request, const struct model *model)
+{
+    if (request->prompt == NULL && model->prompt != NULL) {
+        request->prompt = model->prompt;
+        request->prompt_bytes = (uint32_t)strlen(model->prompt);
+    }
+    if (!allocate_work(request, model)) {
+        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the tokens");
+        return;
+    }
+    for (uint32_t i = 0; i < request->row_count && request->code == CODE_NONE; i++)
+        tokenize_row(request, &request->rows[i], model);
+}

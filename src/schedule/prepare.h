@@ -1,0 +1,13 @@
+/* From a request's texts to its rows' token ids. */
+#ifndef SCHEDULE_PREPARE_H
+#define SCHEDULE_PREPARE_H
+
+#include "model/model.h"
+#include "schedule/request.h"
+
+/* Tokenises every row of a request (with its prompt, or else the model's, before each text) and allocates its vectors:
+ * what a prep thread does for ACTION_PREPARE. The first bad text gives the request its code and message (too_long if
+ * `truncate` is off, out_of_memory, bad_utf8). Thread: any, one per request; the model is only read. */
+void prepare_request(struct request *request, const struct model *model);
+
+#endif

@@ -1,0 +1,336 @@
+/* Floats to text. JSON is the default encoding and the most expensive step of a reply, hence a formatter of our own.
+ *
+ * A float gets the fewest digits that still read back to it. Any decimal nearer to it than half the distance to its
+ * neighbours does: its reach. A power of ten brings the reach into (0.5, 5]. There the nearest integer always reads
+ * back, the nearest one that ends in 0 may, and no rounder number needs a look. Float, reach and most powers are exact
+ * in double and the products are off by less than 1e-7, so the reach is cut by as much; that also keeps the text away
+ * from the middle between two floats, where readers that go through double would err. */
+#include "schedule/reply.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/vector.h"
+
+enum { DIGITS = 9, POWER_LEAST = -31, POWER_MOST = 46 };
+
+/* Powers of ten, from POWER_LEAST on. */
+static const double powers[POWER_MOST - POWER_LEAST + 1] = {
+    1e-31, 1e-30, 1e-29, 1e-28, 1e-27, 1e-26, 1e-25, 1e-24, 1e-23, 1e-22, 1e-21, 1e-20, 1e-19, 1e-18, 1e-17, 1e-16,
+    1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9,  1e-8,  1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  1e-1,  1e0,
+    1e1,   1e2,   1e3,   1e4,   1e5,   1e6,   1e7,   1e8,   1e9,   1e10,  1e11,  1e12,  1e13,  1e14,  1e15,  1e16,
+    1e17,  1e18,  1e19,  1e20,  1e21,  1e22,  1e23,  1e24,  1e25,  1e26,  1e27,  1e28,  1e29,  1e30,  1e31,  1e32,
+    1e33,  1e34,  1e35,  1e36,  1e37,  1e38,  1e39,  1e40,  1e41,  1e42,  1e43,  1e44,  1e45,  1e46,
+};
+
+/* A number of at most nine digits, of which `places` stand behind the point. */
+struct decimal {
+    uint32_t digits;
+    uint32_t ends_in_zero; /* 0 or 1 */
+    int places;
+};
+
+/* Of a positive finite value. */
+static struct decimal shortest(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    bits--;
+    float below; /* at least as near as the next above */
+    memcpy(&below, &bits, sizeof(below));
+    double reach = ((double)value - (double)below) / 2; /* a power of two */
+    uint64_t reach_bits;
+    memcpy(&reach_bits, &reach, sizeof(reach_bits));
+    int binary = (int)(reach_bits >> 52) - 1023;
+    int places = ((-1 - binary) * 1233 + (64 << 12)) / 4096 - 63; /* floor(log10(0.5 / reach)) + 1 */
+    double power = powers[places - POWER_LEAST], scaled = value * power;
+    uint32_t nearest = (uint32_t)(scaled + 0.5), ten = (uint32_t)(scaled * 0.1 + 0.5) * 10;
+    uint32_t take_ten = fabs(ten - scaled) < reach * power - 1e-7; /* unpredictable, hence no branch */
+    return (struct decimal){nearest ^ ((nearest ^ ten) & -take_ten), take_ten, places};
+}
+
+/* Writes nine digits, zero-padded in front, and returns how many remain without trailing zeros. Eight of them are split
+ * in the bytes of one word: into halves, quarters and single digits. */
+static int put_digits(char *to, struct decimal decimal)
+{
+    uint32_t first = decimal.digits / 100000000, low = decimal.digits % 100000000;
+    uint64_t split = low / 10000 | (uint64_t)(low % 10000) << 32;
+    uint64_t hundreds = (split * 10486 >> 20) & 0x7f0000007full;
+    split = hundreds | (split - 100 * hundreds) << 16;
+    uint64_t tens = (split * 103 >> 10) & 0xf000f000f000full;
+    split = tens | (split - 10 * tens) << 8;
+    uint64_t text = split | 0x3030303030303030ull;
+    const char eight[8] = {(char)text,         (char)(text >> 8),  (char)(text >> 16), (char)(text >> 24),
+                           (char)(text >> 32), (char)(text >> 40), (char)(text >> 48), (char)(text >> 56)};
+    to[0] = (char)('0' + first);
+    memcpy(to + 1, eight, sizeof(eight));
+    int count = DIGITS - (int)decimal.ends_in_zero;
+    if (split >> 48 == 0)
+        while (count > 1 && to[count - 1] == '0')
+            count--;
+    return count;
+}
+
+/* Below one, as nearly all floats of a normalised vector: the digits go straight to their place. */
+static char *put_fraction(char *to, struct decimal decimal)
+{
+    memset(to, '0', 8);
+    char *digits = to + 2 + decimal.places - DIGITS; /* with eight places, their leading zero is where the point goes */
+    char *end = digits + put_digits(digits, decimal);
+    to[1] = '.';
+    return end;
+}
+
+static char *put_scientific(char *to, const char *digits, int count, int exponent)
+{
+    *to++ = digits[0];
+    if (count > 1) {
+        *to++ = '.';
+        memcpy(to, digits + 1, (size_t)count - 1);
+        to += count - 1;
+    }
+    unsigned size = (unsigned)(exponent < 0 ? -exponent : exponent);
+    *to++ = 'e';
+    *to++ = exponent < 0 ? '-' : '+';
+    *to++ = (char)('0' + size / 10 % 10);
+    *to++ = (char)('0' + size % 10);
+    return to;
+}
+
+static char *put_plain(char *to, const char *digits, int count, int exponent)
+{
+    int whole = exponent + 1;
+    memcpy(to, digits, DIGITS); /* trailing zeros are still there: 100 keeps its own */
+    if (count <= whole)
+        return to + whole;
+    to[whole] = '.';
+    memcpy(to + whole + 1, digits + whole, (size_t)(count - whole));
+    return to + count + 1;
+}
+
+/* Any other: d.dddddddd * 10^exponent. */
+static char *put_other(char *to, struct decimal decimal)
+{
+    char digits[DIGITS];
+    int shift = 0;
+    for (; decimal.digits < 100000000; decimal.digits *= 10)
+        shift++;
+    decimal.ends_in_zero |= shift > 0;
+    int count = put_digits(digits, decimal);
+    int exponent = DIGITS - 1 - shift - decimal.places;
+    bool plain = exponent >= 0 && exponent < DIGITS;
+    return plain ? put_plain(to, digits, count, exponent) : put_scientific(to, digits, count, exponent);
+}
+
+size_t reply_put_float(char *to, float value)
+{
+    char *at = to + (signbit(value) != 0);
+    *to = '-';
+    value = fabsf(value);
+    if (value == 0) {
+        memcpy(at, "0.0", 3); /* "-0" would be read as an integer and lose its sign */
+        return at == to ? 1 : 4;
+    }
+    struct decimal decimal = shortest(value);
+    at = value < 1 && value >= 1e-5f ? put_fraction(at, decimal) : put_other(at, decimal);
+    return (size_t)(at - to);
+}
+
+/* --- From the outputs of a request's rows to the bytes of its reply. The vectors are cut to the asked length and moved
+ * together, so that every encoding sees one run of floats, row-major --- */
+
+enum { HALF_BYTES = 2 };
+
+/* The floats of the reply. */
+struct run {
+    const float *floats; /* [rows, dims] */
+    uint32_t rows, dims;
+    bool nested; /* json: an array of arrays */
+};
+
+static size_t run_count(const struct run *run)
+{
+    return (size_t)run->rows * run->dims;
+}
+
+/* --- encodings: how much room one takes at most, and how it is written; returns the end of what was written --- */
+
+static size_t json_most(const struct run *run)
+{
+    return run_count(run) * (REPLY_FLOAT_MAX + 1) + (size_t)run->rows * 3 + 2;
+}
+
+/* Shapes: one text is an array, `inputs` are an array of arrays. */
+static char *put_json(const struct run *run, char *to)
+{
+    const float *next = run->floats;
+    if (run->nested)
+        *to++ = '[';
+    for (uint32_t r = 0; r < run->rows; r++) {
+        if (r > 0)
+            *to++ = ',';
+        *to++ = '[';
+        for (uint32_t i = 0; i < run->dims; i++) {
+            if (i > 0)
+                *to++ = ',';
+            to += reply_put_float(to, *next++);
+        }
+        *to++ = ']';
+    }
+    if (run->nested)
+        *to++ = ']';
+    return to;
+}
+
+static size_t f32_most(const struct run *run)
+{
+    return run_count(run) * sizeof(float);
+}
+
+/* Byte `i` of the run as little-endian f32. */
+static unsigned f32_byte(const struct run *run, size_t i)
+{
+    uint32_t bits;
+    memcpy(&bits, &run->floats[i / sizeof(float)], sizeof(bits));
+    return bits >> 8 * (i % sizeof(float)) & 255;
+}
+
+static char *put_f32(const struct run *run, char *to)
+{
+    static const union {
+        uint16_t number;
+        unsigned char low;
+    } order = {1};
+    size_t bytes = f32_most(run);
+    if (order.low == 1)
+        memcpy(to, run->floats, bytes);
+    for (size_t i = 0; i < bytes && order.low != 1; i++)
+        to[i] = (char)f32_byte(run, i);
+    return to + bytes;
+}
+
+static size_t f16_most(const struct run *run)
+{
+    return run_count(run) * HALF_BYTES;
+}
+
+/* To the nearest, ties to even. Below 2^-14 the last bit is 2^-24: adding 0.5, whose last bit is that, rounds there. */
+uint16_t reply_half(float value)
+{
+    uint32_t bits, sign;
+    memcpy(&bits, &value, sizeof(bits));
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffff;
+    if (bits < 0x38800000) {
+        float shifted;
+        memcpy(&shifted, &bits, sizeof(shifted));
+        shifted += 0.5f;
+        memcpy(&bits, &shifted, sizeof(bits));
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    bits += 0xfff + (bits >> 13 & 1);
+    return (uint16_t)(sign | (bits - ((127 - 15) << 23)) >> 13);
+}
+
+static char *put_f16(const struct run *run, char *to)
+{
+    for (size_t i = 0; i < run_count(run); i++) {
+        uint16_t half = reply_half(run->floats[i]);
+        *to++ = (char)(half & 255);
+        *to++ = (char)(half >> 8);
+    }
+    return to;
+}
+
+static size_t base64_most(const struct run *run)
+{
+    return (f32_most(run) + 2) / 3 * 4;
+}
+
+/* Source: RFC 4648, section 4. */
+static char *put_base64(const struct run *run, char *to)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t bytes = f32_most(run);
+    for (size_t i = 0; i < bytes; i += 3) {
+        unsigned left = bytes - i < 3 ? (unsigned)(bytes - i) : 3;
+        unsigned group = f32_byte(run, i) << 16;
+        group |= left > 1 ? f32_byte(run, i + 1) << 8 : 0;
+        group |= left > 2 ? f32_byte(run, i + 2) : 0;
+        for (unsigned d = 0; d < 4; d++)
+            *to++ = d <= left ? digits[group >> (18 - 6 * d) & 63] : '=';
+    }
+    return to;
+}
+
+static const struct {
+    size_t (*most)(const struct run *run);
+    char *(*put)(const struct run *run, char *to);
+} encodings[ENCODING_COUNT] = {
+    [ENCODING_JSON] = {json_most, put_json},
+    [ENCODING_F32] = {f32_most, put_f32},
+    [ENCODING_F16] = {f16_most, put_f16},
+    [ENCODING_BASE64] = {base64_most, put_base64},
+};
+
+/* --- The vectors --- */
+
+static struct run run_of(const struct request *request)
+{
+    return (struct run){.floats = request->row_count > 0 ? request->rows[0].output : NULL,
+                        .rows = request->row_count,
+                        .dims = request->dims,
+                        .nested = request->inputs};
+}
+
+/* Cuts and normalises each row where it lies, then moves them together. */
+static void finish_vectors(struct request *request)
+{
+    for (uint32_t r = 0; r < request->row_count; r++) {
+        float *vector = request->rows[r].output;
+        if (request->normalize)
+            vector_normalize(vector, request->dims);
+        memmove(request->rows[0].output + (size_t)r * request->dims, vector, request->dims * sizeof(float));
+    }
+}
+
+static bool check_vectors(struct request *request, const struct run *run)
+{
+    float limit = request->encoding == ENCODING_F16 ? REPLY_HALF_LIMIT : INFINITY;
+    for (uint32_t r = 0; r < run->rows; r++) {
+        const float *vector = run->floats + (size_t)r * run->dims;
+        if (vector_below(vector, run->dims, limit))
+            continue;
+        if (vector_finite(vector, run->dims))
+            request_fail_row(request, r, CODE_BAD_REQUEST, "encoding: f16 cannot hold a float of this vector");
+        else
+            request_fail_row(request, r, CODE_NON_FINITE, "the computed vector holds NaN or infinity");
+        return false;
+    }
+    return true;
+}
+
+size_t reply_bound(const struct request *request)
+{
+    struct run run = run_of(request);
+    size_t bound = 64;
+    while (bound < encodings[request->encoding].most(&run)) /* as a buffer grows */
+        bound *= 2;
+    return bound;
+}
+
+void reply_format(struct request *request)
+{
+    buffer_free(&request->reply);
+    finish_vectors(request);
+    struct run run = run_of(request);
+    if (!check_vectors(request, &run))
+        return;
+    char *start = buffer_reserve(&request->reply, encodings[request->encoding].most(&run));
+    if (start != NULL)
+        request->reply.length = (size_t)(encodings[request->encoding].put(&run, start) - start);
+    if (!buffer_ok(&request->reply)) {
+        buffer_free(&request->reply);
+        request_fail(request, CODE_OUT_OF_MEMORY, "no memory for the reply");
+    }
+}

@@ -1,0 +1,29 @@
+/* The floats of computed rows as the bytes of a reply: cut, normalised and encoded as the request asks. */
+#ifndef SCHEDULE_REPLY_H
+#define SCHEDULE_REPLY_H
+
+#include <stddef.h>
+
+#include "schedule/request.h"
+
+enum { REPLY_FLOAT_MAX = 17 };    /* the longest text of one float: -1.23456789e-38, with room to spare */
+#define REPLY_HALF_LIMIT 65520.0f /* f16 holds only what is below */
+
+/* Writes the embedding of a computed request into request->reply: what a prep thread does for ACTION_FORMAT, once. A
+ * vector with NaN or infinity never leaves; its request fails with CODE_NON_FINITE, with CODE_BAD_REQUEST if f16 cannot
+ * hold it, or CODE_OUT_OF_MEMORY. Shapes: the rows' outputs lie one behind the other, [row_count, dim] f32, and are
+ * overwritten. Owns: nothing. Thread: any, one per request. */
+void reply_format(struct request *request);
+
+/* The most memory that request->reply takes once it is written. */
+size_t reply_bound(const struct request *request);
+
+/* Writes a finite float as JSON text with as few digits as read back to the same f32, straight or through a double (one
+ * more for some powers of two and large integers; at most nine); no NUL behind. Returns the number of bytes, at most
+ * REPLY_FLOAT_MAX. */
+size_t reply_put_float(char *to, float value);
+
+/* The bits of the nearest f16, ties to even. `value` is below REPLY_HALF_LIMIT. */
+uint16_t reply_half(float value);
+
+#endif

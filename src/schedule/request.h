@@ -1,0 +1,328 @@
+/* One request, from the stream entry to its reply: the daemon's data model.
+ *
+ * A request owns everything that belongs to it (one allocation, one free) and has one holder at a time: the worker, a
+ * prep thread or a batch. Batches are made of its rows; it ends with its last row. */
+#ifndef SCHEDULE_REQUEST_H
+#define SCHEDULE_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/err.h"
+#include "model/model.h"
+
+/* The id of a stream entry. */
+struct entry_id {
+    uint64_t ms;
+    uint64_t seq;
+};
+
+enum { ENTRY_ID_TEXT = 42, REQUEST_ID_MAX = 128, REQUEST_NAME_MAX = 48, RESULTS_NAME_MAX = 64, TENANT_MAX = 64 };
+
+/* How far an entry's id may be ahead of Redis' clock and still be believed, in ms; as in lua/lib/names.lua. */
+enum { AHEAD_MS = 2000 };
+
+/* Priority classes, each a stream of its own. */
+enum request_class { CLASS_HIGH, CLASS_NORMAL, CLASS_LOW, CLASS_COUNT };
+
+/* By class: its name for people (NULL ends the list), the end of its stream's key, and the prefix of its requests'
+ * names. */
+extern const char *const class_names[CLASS_COUNT + 1];
+extern const char *const class_streams[CLASS_COUNT];
+extern const char *const class_prefixes[CLASS_COUNT];
+
+/* How an entry came to this worker. */
+enum entry_origin {
+    ORIGIN_NEW,       /* never delivered before */
+    ORIGIN_OWN,       /* from our own pending list, after a reconnect */
+    ORIGIN_RELEASED,  /* given back by a worker that shut down, or owned by nobody: suspect only with open runs */
+    ORIGIN_RECLAIMED, /* held by a worker that died: suspect */
+    ORIGIN_FAIR,      /* claimed ahead of its turn, for its tenant's sake */
+    ORIGIN_SHED,      /* above the cap of its class: answered queue_full, unless it cancels another */
+};
+
+/* A field of an entry as it came: bytes of any kind. */
+struct entry_field {
+    const char *name;
+    size_t name_length;
+    const char *value;
+    size_t value_length;
+};
+
+/* A stream entry as io/ hands it over. All bytes belong to the caller and live until the step returns. */
+struct entry {
+    enum request_class class;
+    struct entry_id id;
+    enum entry_origin origin;
+    uint64_t redis_ms;        /* Redis' clock when it came, unix ms; 0: unknown */
+    uint32_t quarantine_runs; /* from `trouble`, if known: runs alone that were recorded and never settled */
+    bool group_run;           /* likewise: a run in a group */
+    bool urgent;              /* taken over several times without a recorded run: to be recorded before others */
+    bool unread;              /* taken over too often: answered poison; `fields` only say where to */
+    bool oversize;            /* more bytes than the reader takes: answered too_large, unread */
+    uint64_t oversize_bytes;  /* its size then, if known */
+    bool vanished;            /* pending, but its message was deleted: answered internal (OUTCOME_GONE) */
+    const struct entry_field *fields;
+    size_t field_count;
+};
+
+/* Reply codes of docs/protocol.md; CODE_NONE is success so far. */
+enum reply_code {
+    CODE_NONE,
+    CODE_BAD_REQUEST,
+    CODE_BAD_UTF8,
+    CODE_BAD_ID,
+    CODE_TOO_LONG,
+    CODE_TOO_LARGE,
+    CODE_TOO_MANY_INPUTS,
+    CODE_WRONG_MODEL,
+    CODE_UNKNOWN_TASK, /* permanent */
+    CODE_EXPIRED,
+    CODE_QUEUE_FULL, /* policy */
+    CODE_OUT_OF_MEMORY,
+    CODE_DEVICE_LOST,
+    CODE_TIMEOUT,
+    CODE_NON_FINITE,
+    CODE_INTERNAL, /* transient */
+    CODE_POISON,
+    CODE_COUNT,
+};
+
+/* How requests end, for counters: CODE_NONE (done), the code of the error, or this. */
+enum { END_CANCELLED = CODE_COUNT, ENDS };
+
+/* Of the vectors in a reply. Raw floats are little-endian; base64 is of f32. */
+enum encoding { ENCODING_JSON, ENCODING_F32, ENCODING_F16, ENCODING_BASE64, ENCODING_COUNT };
+
+/* Where a request is on its way. */
+enum request_state {
+    REQUEST_NEW,        /* parsed */
+    REQUEST_PREPARING,  /* at a prep thread, being tokenised */
+    REQUEST_WAITING,    /* in the window */
+    REQUEST_COMPUTING,  /* in a batch */
+    REQUEST_FORMATTING, /* at a prep thread, its reply being written */
+    REQUEST_READY,      /* has its outcome; to be settled or deferred */
+    REQUEST_SETTLING,   /* the script is on its way */
+    REQUEST_LEAVING,    /* to be released, unfinished */
+};
+
+/* What becomes of a request in the end; meaningful from REQUEST_READY on. */
+enum outcome {
+    OUTCOME_DONE,   /* lua/settle: the vector. Any holder may say so, even one that has lost its lease */
+    OUTCOME_ERROR,  /* lua/settle: an error reply */
+    OUTCOME_DEFER,  /* lua/defer: parked until due, then run number `next_attempt` (field `_attempt`) */
+    OUTCOME_DEAD,   /* lua/settle: an error reply and a dead letter (attempts used up, or poison) */
+    OUTCOME_GONE,   /* lua/settle: an error reply for an entry whose message is no longer in the stream */
+    OUTCOME_CANCEL, /* lua/cancel: this entry cancels another request and ends without a reply of its own */
+};
+
+/* What a script said of one request; io/ sets it with the answer to settle, defer, cancel or charge. */
+enum verdict {
+    VERDICT_DONE,         /* settled, parked, recorded; the cancel found its request */
+    VERDICT_NOTHING,      /* lua/cancel: there is nothing to cancel; the cancel has ended */
+    VERDICT_LATE,         /* somebody else finished it or owns it: forget it */
+    VERDICT_GONE,         /* lua/defer: its message is no longer in the stream: to be settled as OUTCOME_GONE */
+    VERDICT_NOT_ITS_NAME, /* `_id` was forged; nothing was changed: request_disown, then try again */
+    VERDICT_LATER_FULL,   /* lua/defer: too many wait for their time; nothing was changed: queue_full */
+    VERDICT_AGAIN,        /* not possible now (TRYAGAIN, a full Redis): try again later */
+    VERDICT_ALONE,        /* lua/charge: another worker's run of it is open, so no group takes it; not changed */
+};
+
+/* One text of a request: what batches are made of. */
+struct row {
+    struct request *request;
+    const char *text; /* a slice of the request's own copy of the entry */
+    uint32_t text_bytes;
+    int32_t *ids; /* [tokens], in request->work, written by a prep thread */
+    uint32_t tokens;
+    bool truncated;
+    uint8_t passed_over;    /* batches that were cut without it while it waited */
+    float *output;          /* [dim], in request->work: as pooled, neither cut nor normalised */
+    uint64_t hash;          /* of its token ids, by a prep thread: equal ids give equal outputs */
+    struct row *duplicates; /* list (by `duplicates`) of rows with the same ids: only the first is computed */
+    uint64_t waiting_ns;    /* since when it is in the window */
+    struct row *next;       /* in the window */
+
+    /* Owned by the window. */
+    bool in_hand;               /* taken from its queue while a batch is being chosen */
+    struct tenant_queue *queue; /* where it waits; NULL: nowhere */
+    struct row *previous;
+    struct row *chain, **chained_by; /* in the dedup index */
+};
+
+/* A request with all that belongs to it. Only its holder touches it, except for `chain`. */
+struct request {
+    struct request *next;  /* in the request_list of whoever holds it */
+    struct request *chain; /* in the worker's table of held entries, which alone touches it */
+
+    /* Identity. */
+    enum request_class class;
+    struct entry_id entry; /* where it stands in its stream now */
+    enum entry_origin origin;
+    char name[REQUEST_NAME_MAX];   /* original name: its identity, `entry` of the reply */
+    char id[REQUEST_ID_MAX + 1];   /* names the reply key; the name if the producer gave none */
+    bool borrowed_name;            /* `name` is from `_id`: scripts believe it only if `trouble` knows this entry */
+    uint64_t first_ms;             /* Redis unix ms of the first submission: queued_ms counts from here */
+    uint64_t seen_ms;              /* Redis' clock when this process read it; 0: unknown */
+    bool ahead;                    /* its id was ahead of that clock, so first_ms is seen_ms */
+    char tenant[TENANT_MAX + 1];   /* shares a class fairly; "" for none */
+    char target[REQUEST_NAME_MAX]; /* OUTCOME_CANCEL: the name of the request to cancel */
+    const char *meta;              /* [meta_bytes], echoed in the reply; NULL: none */
+    uint32_t meta_bytes;
+    const char *traceparent; /* [traceparent_bytes], likewise */
+    uint32_t traceparent_bytes;
+    uint32_t unknown_fields;
+    size_t entry_bytes; /* of its entry's fields in Redis: what a script reads */
+
+    /* Work: texts in, vectors out. */
+    bool inputs;        /* came as an array: the reply has `count` and an array of arrays, even for one text */
+    struct row *rows;   /* [row_count] */
+    uint32_t row_count; /* 0 for a cancel, and if the texts could not be read */
+    uint32_t rows_left; /* without a vector; at 0 the request is complete */
+    uint32_t rows_out;  /* in batches, computed or duplicates: the request cannot end while there are any */
+    bool truncate;
+    uint32_t max_tokens; /* per row */
+    const char *prompt;  /* [prompt_bytes], put before each text; NULL: the model's default */
+    uint32_t prompt_bytes;
+    uint32_t dim; /* floats of a row's output: the model's */
+    void *work;   /* ids and outputs of all rows, allocated by a prep thread */
+
+    /* Output. */
+    uint32_t dims;  /* floats of a vector in the reply: the first of `dim` */
+    bool normalize; /* vectors in the reply have length 1 */
+    enum encoding encoding;
+    uint32_t ttl_s;                     /* of the reply, whatever the outcome; at least the minimum for errors */
+    bool notify;                        /* push a wake token */
+    char results[RESULTS_NAME_MAX + 1]; /* add an entry to this results stream; "" for none */
+    bool track;                         /* write `status queued` before it is prepared */
+    struct buffer reply;                /* the encoded vectors, written by a prep thread */
+    uint64_t stage;                     /* io/: the number of its stage key; 0: it never had one */
+    bool staged;                        /* io/: that key holds the reply's fields already */
+
+    /* Lifetime. */
+    enum request_state state;
+    enum outcome outcome;
+    enum verdict verdict;              /* of the last script call */
+    uint64_t due_at_ms, expires_at_ms; /* Redis unix ms: start not before, not after; 0: no limit */
+    uint64_t due_ms;      /* OUTCOME_DEFER: delay from now, or until `due_at_ms` if that is later. TRACK: until due */
+    bool begun;           /* counted by held_begin */
+    bool given_up;        /* its waiting rows were taken back: to be released when the last row out is back */
+    bool unread;          /* its body was never looked at: it can only be answered */
+    bool delivered_again; /* while held: in a new group, or taken again after it was given back */
+    bool repeated;        /* the connection broke during a settle: late may be our own doing */
+    uint32_t refusals;    /* how often the verdict was VERDICT_AGAIN */
+    uint64_t again_ns;    /* when to try again after that, monotonic */
+    uint64_t received_ns, prepared_ns, started_ns, computed_ns; /* monotonic; 0 until reached */
+
+    /* Failure and retry. */
+    enum reply_code code;
+    char message[256]; /* for an error reply: names the field */
+    bool retryable;
+    bool row_failed;         /* `code` is that of one of several texts: number `failed_index`, from 0 */
+    uint32_t failed_index;   /* see row_failed */
+    uint32_t retry_after_ms; /* CODE_QUEUE_FULL */
+    uint32_t attempt;        /* number of this run, from 1; `_attempt` of a promoted retry */
+    uint32_t max_attempts;
+    uint32_t next_attempt; /* OUTCOME_DEFER: `attempt` after a delay, one more after a failure */
+    bool suspect;          /* its run is recorded before it starts */
+    bool quarantined;      /* suspect with a crash on record: prepared and run while this process does nothing else */
+    bool urgent;           /* suspect whose run is to be recorded before others'; false once it is */
+    bool grouped;          /* member of the group that is being recorded, or runs */
+    bool on_record;        /* the connection broke during a record of its run: it may be in `trouble` */
+    uint32_t quarantine_runs; /* ACTION_RECORD_RUN of a run alone: io/ writes the new count before EVENT_RUN_RECORDED */
+
+    /* What it weighs. */
+    size_t bytes;       /* memory it holds or will hold, at most: what credit counts */
+    size_t work_bytes;  /* the part of them taken from preparing on: ids, vectors, reply */
+    size_t reply_bytes; /* what Redis will keep of it, estimated when it begins: worker_admission.c */
+    uint32_t tokens;    /* estimated from the text until it is tokenised */
+};
+
+/* A list of requests, linked by `next`; a request is in at most one. All zero is an empty one. */
+struct request_list {
+    struct request *first, *last;
+    uint32_t count;
+};
+
+/* Adds a request at the end. */
+void request_list_push(struct request_list *list, struct request *request);
+
+/* Takes the first; NULL when there is none. */
+struct request *request_list_pop(struct request_list *list);
+
+/* Moves all of `more` to the end of the list and leaves `more` empty. */
+void request_list_join(struct request_list *list, struct request_list *more);
+
+/* What a queue accepts, and its defaults. */
+struct request_rules {
+    const char *model_name;
+    const char *model_id;
+    enum encoding encoding;
+    uint32_t dim;
+    uint32_t max_tokens;     /* per row */
+    uint32_t max_text_bytes; /* of all texts of a request together */
+    uint32_t max_inputs;     /* texts of a request */
+    uint32_t default_ttl_s, max_ttl_s, error_ttl_s;
+    uint32_t default_max_attempts;
+    bool truncate;
+    bool normalize;                     /* as the model does */
+    const struct model_prompt *prompts; /* [prompt_count], the model's; they outlive every request */
+    uint32_t prompt_count;
+    bool no_prompt; /* the model cannot take any */
+};
+
+/* Reads a stream entry into a request. A malformed entry is a request too: its `code` and `message` say what is wrong,
+ * and only its error reply is left to send. Owns: the caller ends it with request_free. Errors: NULL when memory ran
+ * out (the entry stays pending). */
+struct request *request_parse(const struct request_rules *rules, const struct entry *entry, uint64_t now_ns);
+
+/* Frees a request with its texts, vectors and reply. NULL is allowed. */
+void request_free(struct request *request);
+
+/* Fails a request with a message for its producer, which never echoes foreign bytes. The first failure stays. */
+void request_fail(struct request *request, enum reply_code code, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* Likewise for one of its texts: a reply to `inputs` says which. */
+void request_fail_row(struct request *request, uint32_t index, enum reply_code code, const char *format, ...)
+    PRINTF_LIKE(4, 5);
+
+/* Sets the time of its first submission, from its name or a field. A time more than AHEAD_MS ahead of Redis' clock was
+ * made up by a producer, or by Redis from such an id: the request then counts from when it was seen. */
+void request_submitted(struct request *request, uint64_t ms);
+
+/* Takes back a name that was not its own (VERDICT_NOT_ITS_NAME): it is now named by its own entry, and so is its reply
+ * unless the producer gave an id. All that `_id` brought with it is forgotten. */
+void request_disown(struct request *request);
+
+/* What a code or an encoding is called in fields and replies: "bad_request", "json". */
+const char *reply_code_name(enum reply_code code);
+const char *encoding_name(enum encoding encoding);
+
+/* What an end is called: "done", "cancelled", or its code. */
+const char *end_name(int end);
+
+/* Whether a request that failed with this code may succeed in another run: the transient codes. */
+bool reply_code_retryable(enum reply_code code);
+
+/* Negative, 0 or positive: `a` is older, the same or younger. */
+int entry_id_compare(struct entry_id a, struct entry_id b);
+
+/* Writes an entry id as Redis does: ms-seq, NUL-terminated. */
+void entry_id_format(struct entry_id id, char text[ENTRY_ID_TEXT]);
+
+/* Reads ms-seq, two decimal numbers. False for anything else; `*out` may have been written then. */
+MUST_CHECK bool entry_id_parse(const char *text, size_t length, struct entry_id *out);
+
+/* Writes a request's name: the entry id, after `high:` or `low:` on those streams; NUL-terminated. */
+void request_name_format(enum request_class class, struct entry_id id, char text[REQUEST_NAME_MAX]);
+
+/* Reads a request's name. False for anything else. */
+MUST_CHECK bool request_name_parse(const char *text, size_t length, enum request_class *class, struct entry_id *id);
+
+/* Whether a producer may use this id: 1 to 128 printable ASCII characters that do not look like a request's name (an
+ * entry id whose time has 13 digits or more). */
+MUST_CHECK bool request_id_usable(const char *id, size_t length);
+
+#endif

@@ -1,0 +1,327 @@
+/* The step function: an event goes to its handler, then every stage advances as far as it can, then the next deadline
+ * is worked out. For the stages see worker_internal.h. */
+#include "schedule/worker.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "schedule/worker_internal.h"
+
+/* Whether the options can be worked with. Errors: STATUS_BAD_INPUT, naming the first that cannot. */
+static enum status worker_check(const struct worker_options *options, struct err *err)
+{
+    const char *wrong = NULL;
+    if (options->max_batch_tokens == 0)
+        wrong = "max_batch_tokens";
+    else if (options->max_batch_rows == 0 || options->max_batch_rows > WINDOW_BATCH_ROWS)
+        wrong = "max_batch_rows";
+    else if (options->devices <= options->devices_lost)
+        wrong = "devices";
+    else if (options->engine_slots == 0)
+        wrong = "engine_slots";
+    else if (options->batches_out < options->engine_slots)
+        wrong = "batches_out";
+    else if (options->lease_ms < 3)
+        wrong = "lease_ms";
+    else if (options->backoff_ms == 0 || options->backoff_cap_ms < options->backoff_ms)
+        wrong = "backoff_ms";
+    else if (options->rules.dim == 0 || options->rules.max_tokens == 0)
+        wrong = "rules";
+    return wrong == NULL ? STATUS_OK : err_set(err, STATUS_BAD_INPUT, "worker: %s is out of range", wrong);
+}
+
+enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err)
+{
+    enum status status = worker_check(options, err);
+    if (status != STATUS_OK)
+        return status;
+    struct worker *worker = calloc(1, sizeof(*worker));
+    if (worker == NULL)
+        return err_set(err, STATUS_NO_MEMORY, "no memory for the worker");
+    status = held_open(&worker->held, err);
+    if (status != STATUS_OK) {
+        free(worker);
+        return status;
+    }
+    worker->options = *options;
+    worker->policy = (struct policy){.backoff_ms = options->backoff_ms,
+                                     .backoff_cap_ms = options->backoff_cap_ms,
+                                     .error_ttl_s = options->rules.error_ttl_s,
+                                     .random = options->seed};
+    worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        worker->classes[c].mean_tokens = options->rules.max_tokens;
+        worker->classes[c].mean_bytes =
+            (double)sizeof(struct request) + options->rules.dim * 16.0 + options->rules.max_tokens * 8.0;
+        worker->classes[c].largest_bytes = options->rules.max_text_bytes;
+    }
+    pace_open(worker);
+    worker->stats.devices_lost = options->devices_lost;
+    worker->tight.allowed = UINT64_MAX; /* nothing is claimed before the first pulse, which sets it */
+    worker->settle_most = SETTLE_ENTRIES;
+    worker->own_count = OWN_MOST;
+    worker->wakes_at = worker->own_at = worker->again_at = worker->drain_ends = NEVER;
+    *out = worker;
+    return STATUS_OK;
+}
+
+static void free_batches(struct batch_list *list)
+{
+    for (struct batch *batch = list->first, *next; batch != NULL; batch = next) {
+        next = batch->next;
+        batch_free(batch);
+    }
+}
+
+void worker_close(struct worker *worker)
+{
+    if (worker == NULL)
+        return;
+    free_batches(&worker->running);
+    free_batches(&worker->retries);
+    window_close(&worker->window);
+    held_close(&worker->held);
+    free(worker);
+}
+
+struct action *worker_act(struct worker *worker, enum action_kind kind)
+{
+    struct actions *actions = worker->actions;
+    if (actions->count == actions->capacity) {
+        size_t capacity = actions->capacity == 0 ? 32 : actions->capacity * 2;
+        struct action *items = realloc(actions->items, capacity * sizeof(*items));
+        if (items == NULL) {
+            worker->starved = true;
+            return NULL;
+        }
+        actions->items = items;
+        actions->capacity = capacity;
+    }
+    struct action *action = &actions->items[actions->count++];
+    *action = (struct action){.kind = kind};
+    return action;
+}
+
+void actions_free(struct actions *actions)
+{
+    free(actions->items);
+    *actions = (struct actions){0};
+}
+
+bool worker_may_call(const struct worker *worker)
+{
+    return worker->connected && worker->now >= worker->quiet_until;
+}
+
+void worker_call_failed(struct worker *worker)
+{
+    worker->quiet_until = worker->now + PAUSE_MS * NS_PER_MS;
+}
+
+bool worker_takes_more(const struct worker *worker)
+{
+    return !worker->draining && !worker->lease_lost;
+}
+
+void worker_weigh(double *mean, double value)
+{
+    *mean += (value - *mean) / 32;
+}
+
+bool worker_claims(const struct worker *worker)
+{
+    bool let = worker->pulse_known && !worker->pulse.paused && !worker->quiet;
+    return let && worker->turn == TURN_TOGETHER && worker_takes_more(worker);
+}
+
+bool worker_keeps_house(const struct worker *worker)
+{
+    return worker->pulse.housekeeper && worker_claims(worker);
+}
+
+uint32_t worker_devices(const struct worker *worker)
+{
+    uint32_t devices = worker->options.devices, lost = worker->stats.devices_lost;
+    return lost < devices ? devices - lost : 1;
+}
+
+uint64_t worker_after_ms(const struct worker *worker, uint64_t ms)
+{
+    return worker->now + ms * NS_PER_MS;
+}
+
+void worker_clock(struct worker *worker, uint64_t redis_ms)
+{
+    worker->redis_ms = redis_ms;
+    worker->redis_ms_at = worker->now;
+}
+
+uint64_t worker_redis_ms(const struct worker *worker)
+{
+    return worker->redis_ms == 0 ? 0 : worker->redis_ms + (worker->now - worker->redis_ms_at) / NS_PER_MS;
+}
+
+uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms)
+{
+    uint64_t now_ms = worker_redis_ms(worker);
+    return now_ms != 0 && at_ms > now_ms ? at_ms - now_ms : 0;
+}
+
+static void on_disconnected(struct worker *worker, const struct event *event)
+{
+    (void)event;
+    worker->connected = false;
+}
+
+static void on_quiet(struct worker *worker, const struct event *event)
+{
+    worker->quiet = event->kind == EVENT_QUIET;
+}
+
+static void on_drain(struct worker *worker, const struct event *event)
+{
+    (void)event;
+    settle_drain(worker, worker->options.shutdown_timeout_ms, STATUS_OK);
+}
+
+static void on_stop(struct worker *worker, const struct event *event)
+{
+    (void)event;
+    settle_drain(worker, 0, STATUS_OK);
+}
+
+static void on_tick(struct worker *worker, const struct event *event)
+{
+    (void)worker;
+    (void)event;
+}
+
+static void (*const handlers[])(struct worker *, const struct event *) = {
+    [EVENT_CONNECTED] = read_connected,
+    [EVENT_DISCONNECTED] = on_disconnected,
+    [EVENT_ENTRIES] = read_entries,
+    [EVENT_PREPARED] = compute_prepared,
+    [EVENT_BATCH] = compute_batch,
+    [EVENT_FORMATTED] = compute_formatted,
+    [EVENT_SETTLED] = settle_settled,
+    [EVENT_RUN_RECORDED] = quarantine_recorded,
+    [EVENT_TURN] = quarantine_turn,
+    [EVENT_DEVICE_LOST] = compute_device_lost,
+    [EVENT_LEASE] = chores_lease,
+    [EVENT_PROMOTED] = chores_promoted,
+    [EVENT_MENDED] = chores_mended,
+    [EVENT_TRACKED] = admit_tracked,
+    [EVENT_PULSE] = pulse_answered,
+    [EVENT_RELEASED] = settle_released,
+    [EVENT_QUIET] = on_quiet,
+    [EVENT_RESUME] = on_quiet,
+    [EVENT_DRAIN] = on_drain,
+    [EVENT_STOP] = on_stop,
+    [EVENT_TICK] = on_tick,
+};
+
+/* The earliest time to come. What is overdue waits for an event, not for the clock. */
+static uint64_t next_deadline(const struct worker *worker)
+{
+    uint64_t next = NEVER;
+    uint64_t always[] = {watch_deadline(worker), worker->drain_ends};
+    uint64_t linked[] = {worker->quiet_until, worker->renew_at,   worker->promote_at,    worker->reclaim.at,
+                         worker->sweep.at,    pulse_due(worker),  worker->own_at,        worker->again_at,
+                         worker->mend_at,     worker->unblock_at, share_deadline(worker)};
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+        if (always[i] > worker->now && always[i] < next)
+            next = always[i];
+    for (size_t i = 0; worker->connected && i < sizeof(linked) / sizeof(linked[0]); i++)
+        if (linked[i] > worker->now && linked[i] < next)
+            next = linked[i];
+    if (worker->starved && worker->now + STARVED_MS * NS_PER_MS < next)
+        next = worker->now + STARVED_MS * NS_PER_MS;
+    return next;
+}
+
+uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions)
+{
+    if (worker->exited)
+        return NEVER;
+    worker->now = now_ns;
+    worker->actions = actions;
+    worker->starved = false;
+    watch_slept(worker, now_ns > worker->wakes_at ? now_ns - worker->wakes_at : 0);
+    handlers[event->kind](worker, event);
+    static void (*const stages[])(struct worker *) = {admit_advance,  compute_advance, settle_advance,
+                                                      chores_advance, share_advance,   read_advance};
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !worker->exited; i++)
+        stages[i](worker);
+    worker->actions = NULL;
+    worker->wakes_at = worker->exited ? NEVER : next_deadline(worker);
+    return worker->wakes_at;
+}
+
+bool worker_rests(const struct worker *worker)
+{
+    bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
+    bool runs = worker->at_prep > 0 || worker->running.count > 0 || worker->retries.first || worker->to_format.first;
+    return !reads && !runs;
+}
+
+struct worker_stats worker_stats(const struct worker *worker)
+{
+    struct worker_stats stats = worker->stats;
+    stats.held = worker->held.count;
+    struct held_sum held = held_all(&worker->held);
+    stats.held_tokens = (uint32_t)held.tokens;
+    stats.held_bytes = held.bytes;
+    double credit = read_credit_tokens(worker, CLASS_NORMAL);
+    stats.credit_tokens = credit < UINT32_MAX ? (uint32_t)credit : UINT32_MAX;
+    stats.waiting = worker->window.rows + worker->quarantine.count;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        stats.waiting += worker->suspects[c].count;
+    stats.computing = worker->running.count;
+    stats.devices = worker->options.devices - stats.devices_lost;
+    stats.batch_tokens = worker->budget.tokens;
+    stats.cost_error = worker->cost.error;
+    stats.p99_ms = worker->tune.p99_ms;
+    return stats;
+}
+
+/* --- what callers may look at and change while the worker runs --- */
+
+uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
+                          void (*visit)(void *context, const struct request *request))
+{
+    const struct held *held = &worker->held;
+    for (uint32_t i = 0; i <= held->mask; i++)
+        for (const struct request *at = held->buckets[i]; at != NULL && most > 0; at = at->chain, most--)
+            visit(context, at);
+    return held->count;
+}
+
+enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err)
+{
+    enum status status = worker_check(options, err);
+    if (status != STATUS_OK)
+        return status;
+    struct worker_options old = worker->options;
+    worker->options = *options;
+    worker->options.layout = old.layout;
+    worker->options.devices = old.devices;
+    worker->options.engine_slots = old.engine_slots;
+    worker->options.background_slots = old.background_slots;
+    worker->options.batches_out = old.batches_out;
+    worker->options.lease_ms = old.lease_ms;
+    worker->options.seed = old.seed;
+    worker->options.rules.model_name = old.rules.model_name;
+    worker->options.rules.model_id = old.rules.model_id;
+    worker->options.rules.dim = old.rules.dim;
+    worker->options.rules.max_tokens = old.rules.max_tokens;
+    worker->policy.backoff_ms = options->backoff_ms;
+    worker->policy.backoff_cap_ms = options->backoff_cap_ms;
+    worker->policy.error_ttl_s = options->rules.error_ttl_s;
+    worker->options.cost = old.cost;
+    if (options->target_p99_ms != old.target_p99_ms)
+        tune_begin(&worker->tune, options->target_p99_ms);
+    if (options->max_batch_tokens != old.max_batch_tokens)
+        worker->budget = (struct budget){.full = options->max_batch_tokens, .tokens = options->max_batch_tokens};
+    pace_second(worker);
+    return STATUS_OK;
+}

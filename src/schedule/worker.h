@@ -1,0 +1,334 @@
+/* The worker: one pure step function, (state, event, now) -> actions.
+ *
+ * The daemon, the simulation and the tests run this same code. It knows no socket, thread, device or clock: what
+ * happened comes in as an event, what is to be done goes out as an action, and `now` is an argument. io/ and serve/
+ * only execute actions and report the results.
+ *
+ *   EVENT_ENTRIES ─ parse ─ ACTION_PREPARE → EVENT_PREPARED ─ window ─ ACTION_SUBMIT → EVENT_BATCH
+ *     ─ ACTION_FORMAT → EVENT_FORMATTED ─ ACTION_SETTLE → EVENT_SETTLED
+ *
+ * Every request that came with EVENT_ENTRIES is held (in the table of held entries) until a script has confirmed its
+ * outcome. After a lost connection the script is repeated; its gate makes that harmless.
+ *
+ * What the executor promises:
+ * - Each action that has an answer is answered by exactly one event. When a connection breaks, every Redis action that
+ * is out (reads too) is first answered with `failed`, its requests handed back; then comes one EVENT_DISCONNECTED. No
+ *   answer of an old connection arrives after it. Either connection gone means both are: reconnect both.
+ * - EVENT_CONNECTED only with scripts loaded, the group there, and the alive key of our name set NX (or still ours).
+ * When another process holds the key, the executor takes a new name first.
+ * - PREPARE, SUBMIT and FORMAT do not depend on connections and are always answered. */
+#ifndef SCHEDULE_WORKER_H
+#define SCHEDULE_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/cost.h"
+#include "schedule/batching.h"
+#include "schedule/request.h"
+
+struct worker;
+
+/* What a worker is configured with; worker_open refuses what it cannot work with. */
+struct worker_options {
+    struct request_rules rules;
+    enum batch_layout layout;
+    uint32_t max_batch_tokens, max_batch_rows;
+    struct cost cost;       /* of a batch on this engine, as calibrated; all zero: learnt while it runs */
+    uint32_t max_batch_ms;  /* predicted; 0: no limit */
+    uint32_t target_p99_ms; /* from XADD to the reply: limits the length of batches; 0: off */
+    uint32_t window_ms;
+    bool window_fixed;              /* a plain timer: an idle engine does not cut early */
+    uint32_t devices, devices_lost; /* that compute (all CPUs are one); how many of them were lost before the start */
+    uint32_t engine_slots;          /* batches computed side by side, by threads or by devices */
+    uint32_t background_slots;      /* beside them: batches of class low in the background; 0: none */
+    uint32_t batches_out;   /* batches that may be out, queued ones included, background ones not; >= engine_slots */
+    uint32_t credit_tokens; /* that may be held per device (an estimate until tokenised); 0: a second's work */
+    uint64_t credit_bytes;  /* likewise; 0: 64 MiB */
+    uint32_t lease_ms;      /* renewed at a third of it */
+    uint32_t read_block_ms; /* longest XREADGROUP block, <= 2000 */
+    uint32_t backoff_ms, backoff_cap_ms; /* first retry delay (doubles, ±20 %), and its cap */
+    uint32_t shutdown_timeout_ms;
+    uint32_t compute_timeout_ms; /* a batch that takes longer has hung: exit and give nothing back; 0: never */
+    uint32_t sweep_ms;           /* between sweeps for delivered entries without an owner; 0: four leases */
+    uint64_t seed;               /* of the jitter */
+};
+
+/* Which action an EVENT_ENTRIES answers. */
+enum read_source { READ_NEW, READ_OWN, READ_RECLAIM, READ_SHED, READ_FAIR, READ_SWEEP };
+
+/* Who may work in this process; see struct alone. */
+enum turn {
+    TURN_TOGETHER, /* everybody */
+    TURN_REST,     /* nobody: what runs ends, and nothing is read, prepared or cut */
+    TURN_ALONE,    /* this worker's suspects, one at a time */
+};
+
+/* What an operator asked of this worker, remotely. */
+enum worker_command { COMMAND_NONE, COMMAND_QUIET, COMMAND_RESUME, COMMAND_DRAIN, COMMAND_STOP };
+
+/* Percents of maxmemory that Redis uses. TIGHT: little is held from here on. TRICKLE: one small batch begins at a time.
+ * CEILING: expected replies are planned to end here. */
+enum { MEMORY_TIGHT_PERCENT = 85, MEMORY_TRICKLE_PERCENT = 97, MEMORY_CEILING_PERCENT = 103 };
+
+/* What Redis knows of the queue. Comes each second, more often while we wait for its memory. */
+struct pulse {
+    uint64_t redis_ms;               /* Redis unix ms, now */
+    bool paused;                     /* the queue is: nobody reads */
+    uint64_t used_bytes, most_bytes; /* memory used by Redis, and its maxmemory; most_bytes 0: no limit */
+    uint32_t workers;                /* of the queue, at most */
+    enum worker_command command;     /* for this worker, once */
+    bool waiting;                    /* others' entries wait to be taken that the housekeeper has no room for */
+    bool housekeeper;                /* this worker is it until the next pulse. Others get zeros for the next two: */
+    uint64_t depth[CLASS_COUNT];     /* entries that nobody has read */
+    uint64_t cap[CLASS_COUNT];       /* above which entries are shed; 0: no cap */
+};
+
+/* What may happen to a worker. */
+enum event_kind {
+    EVENT_CONNECTED,    /* both connections are up; also the answer to ACTION_REJOIN */
+    EVENT_DISCONNECTED, /* either connection is gone: what was out has failed, with an unknown outcome in Redis */
+    EVENT_ENTRIES,      /* ACTION_READ, ACTION_READ_OWN or ACTION_RECLAIM answered; maybe with none */
+    EVENT_PREPARED,     /* requests came back from ACTION_PREPARE */
+    EVENT_BATCH,        /* a batch came back from ACTION_SUBMIT */
+    EVENT_FORMATTED,    /* requests came back from ACTION_FORMAT */
+    EVENT_SETTLED,      /* ACTION_SETTLE answered, a verdict for each request; or failed as a whole */
+    EVENT_RUN_RECORDED, /* ACTION_RECORD_RUN answered: the new quarantine_runs, or a verdict that says why not
+                         */
+    EVENT_TURN,         /* another turn in this process */
+    EVENT_DEVICE_LOST,  /* one device is gone; its work goes on elsewhere or comes back as EVENT_BATCH */
+    EVENT_LEASE,        /* ACTION_RENEW answered */
+    EVENT_PROMOTED,     /* ACTION_PROMOTE answered: when the next one is due */
+    EVENT_MENDED,       /* ACTION_MEND answered: whether there is more to do */
+    EVENT_RELEASED,     /* ACTION_RELEASE answered, its requests handed back */
+    EVENT_TRACKED,      /* ACTION_TRACK answered, its requests handed back */
+    EVENT_PULSE,        /* ACTION_PULSE answered */
+    EVENT_QUIET,        /* SIGTSTP: claim nothing more, stay up */
+    EVENT_RESUME,       /* SIGCONT: the opposite */
+    EVENT_DRAIN,        /* SIGTERM: finish what is in flight, then exit */
+    EVENT_STOP,         /* second SIGTERM: exit at once, entries stay reclaimable */
+    EVENT_TICK,         /* the deadline returned by the last step has come */
+};
+
+/* Something that happened, for worker_step. What it points to may go when the step returns, unless the worker
+ * owns it. */
+struct event {
+    enum event_kind kind;
+    union {
+        struct {
+            enum read_source source;
+            enum request_class class;    /* of the action; entries of READ_NEW may be of several */
+            const struct entry *entries; /* [count]; of one class, in the order of their ids */
+            size_t count;
+            bool more; /* READ_OWN: more may follow (the read was full); others: there is more to take */
+            struct entry_id
+                last; /* READ_OWN, SHED, FAIR, SWEEP: continue behind this one (perhaps deleted, or skipped) */
+            struct entry_id first; /* SHED: continue before this one */
+        } entries;
+        struct request_list
+            requests;        /* PREPARED, FORMATTED, SETTLED, RUN_RECORDED, RELEASED, TRACKED: the worker's again */
+        struct pulse pulse;  /* PULSE */
+        enum turn turn;      /* TURN */
+        struct batch *batch; /* BATCH */
+        struct {
+            uint32_t engine_slots, batches_out; /* DEVICE_LOST: with the devices left */
+        } left;
+        bool lease_held; /* LEASE: false if the alive key is no longer ours */
+        struct {
+            uint64_t next_due_in_ms; /* PROMOTED: UINT64_MAX when nothing waits */
+        } promoted;
+        struct {
+            bool changed; /* MENDED: entries were moved or a stream was set back */
+            bool more;
+        } mended;
+        uint64_t redis_ms; /* CONNECTED: Redis unix ms, now */
+    };
+    bool failed; /* ENTRIES and every script: no answer or an error; it may or may not have been executed */
+};
+
+/* How fit a worker is to be the housekeeper, which judges leases, promotes, sweeps, sheds and looks for tenants that
+ * wait behind another. The highest rank is elected. */
+enum housekeeper_rank {
+    RANK_NONE,      /* it leaves */
+    RANK_PUBLISHES, /* it is quiet: publishes depth and wait, no more */
+    RANK_WORKS,
+    RANK_JUDGES, /* leases too: it has been connected for as long as one lasts */
+};
+
+/* What a worker reports each second. */
+struct heartbeat {
+    const char *state;       /* "running", "quiet", "draining", "tight" */
+    uint32_t memory_percent; /* if tight: of maxmemory */
+    uint32_t held, waiting, computing;
+    uint32_t devices, devices_lost; /* alive, and lost since the start */
+    uint64_t done, errors, dead;
+    double rows_per_s; /* with all compute threads busy, for the estimated wait; 0: unknown */
+    enum housekeeper_rank rank;
+    uint32_t elected_ms; /* how long an election lasts */
+};
+
+/* What a worker may ask for. */
+enum action_kind {
+    ACTION_READ, /* XREADGROUP '>' on the reader from each class with a count; block_ms. One of READ, READ_OWN is out */
+    ACTION_READ_OWN, /* XREADGROUP of one class after `after`, at most `count`: entries we own and may not know */
+    ACTION_UNBLOCK,  /* no answer: end a blocked ACTION_READ early (CLIENT UNBLOCK); ignoring it costs block_ms */
+    ACTION_RECLAIM,  /* lua/reclaim, one class: take at most `count` entries that were released, set aside, or held by
+                        workers found dead; 0: only look. With `judge`, which only the housekeeper sets (it alone sheds,
+                        serves fairly and sweeps, too), find the dead */
+    ACTION_SHED,     /* lua/shed, one class: take at most `count` of the newest requests above `cap` before `before`, to
+                        refuse them, and cancels behind `after` */
+    ACTION_FAIR,     /* lua/fair, one class: take at most `count` unread entries behind `after` whose tenants are not in
+                        `enough`; 0: only set some aside for other workers */
+    ACTION_SWEEP,    /* lua/sweep, one class: take delivered entries behind `after` that have no owner */
+    ACTION_TRACK,    /* lua/track: write `status queued` for these requests where there is no reply */
+    ACTION_PULSE,    /* lua/pulse: send our heartbeat; get the queue's state and the housekeeper */
+    ACTION_PREPARE,  /* tokenise these requests on a prep thread */
+    ACTION_SUBMIT,   /* run this batch on a compute thread */
+    ACTION_FORMAT,   /* write reply bytes of these requests on a prep thread */
+    ACTION_SETTLE,   /* lua/settle and lua/defer for these requests, by their outcome; several may be out */
+    ACTION_RECORD_RUN, /* lua/charge: record in `trouble` the runs of those requests that are pending with us: one that
+                          runs alone (`quarantined`), or a group. Once per worker name, so a repeated call counts once;
+                          any settle or defer clears the record */
+    ACTION_ALONE,      /* this worker wants the process for itself (struct alone); EVENT_TURN grants it */
+    ACTION_TOGETHER,   /* it no longer wants it */
+    ACTION_RENEW,      /* extend the alive key */
+    ACTION_PROMOTE,    /* lua/promote: by the housekeeper, and by who parked a request when that is due */
+    ACTION_MEND,       /* lua/mend, by the housekeeper: ids ahead of the clock leave the streams */
+    ACTION_RELEASE, /* lua/release: unstarted entries to `released`; with `last` whatever else is pending with us, then
+                       the alive key and the consumer go. Nothing is read between `last` and EXIT */
+    ACTION_REJOIN,  /* our lease was lost and nothing is held: take a new name and report EVENT_CONNECTED */
+    ACTION_EXIT,    /* leave the loop; the last action ever */
+};
+
+/* Something for the caller of worker_step to do. */
+struct action {
+    enum action_kind kind;
+    bool last; /* RELEASE */
+    union {
+        struct {
+            uint32_t counts[CLASS_COUNT]; /* READ: for each class, 0 leaves it out */
+            uint32_t block_ms;            /* READ: 0 = do not block */
+            enum request_class class;     /* all others */
+            uint32_t count;               /* READ: the value of each of `counts` that is not 0; others: at most */
+            struct entry_id after;        /* READ_OWN, SHED, FAIR, SWEEP */
+            struct entry_id before;       /* SHED: of the requests; 0-0: any */
+            bool judge;                   /* RECLAIM: leases may be judged; false until one lease after each connect */
+            uint64_t cap;                 /* SHED */
+            const char (*enough)[TENANT_MAX + 1]; /* FAIR: [enough_count], the worker's, until the step returns */
+            uint32_t enough_count;
+        } read;
+        struct heartbeat heartbeat; /* PULSE */
+        struct request_list
+            requests;        /* PREPARE, FORMAT, SETTLE, RECORD_RUN, RELEASE, TRACK: the executor's until answered */
+        struct batch *batch; /* SUBMIT: likewise */
+        struct {
+            bool clean;         /* everything was finished or released */
+            enum status status; /* STATUS_OK, or why the worker cannot go on (STATUS_DEVICE_LOST) */
+        } exit;
+    };
+};
+
+/* The actions of one step, in the order in which they are to be executed. */
+struct actions {
+    struct action *items;
+    size_t count, capacity;
+};
+
+/* Makes a worker that has no connection yet: its first event is EVENT_CONNECTED. Owns: the caller ends it with
+ * worker_close; the strings of the options must outlive it. Errors: STATUS_BAD_INPUT (an option), STATUS_NO_MEMORY. */
+MUST_CHECK enum status worker_open(const struct worker_options *options, struct worker **out, struct err *err);
+
+/* Frees the worker with every request and batch it holds, those out with the executor included: no thread may use one
+ * any more. Their entries stay pending. NULL is allowed. */
+void worker_close(struct worker *worker);
+
+/* Handles one event. Appends to `actions` (the caller empties it between steps and frees it with actions_free).
+ * Units: now_ns is monotonic. Returns the monotonic time at which EVENT_TICK is wanted, UINT64_MAX for never.
+ * Owns: requests and batches in the event become the worker's, those in actions the executor's until the matching
+ * event. Thread: one. */
+uint64_t worker_step(struct worker *worker, const struct event *event, uint64_t now_ns, struct actions *actions);
+
+/* Frees the array and leaves an empty one; what the actions own is not theirs to free. */
+void actions_free(struct actions *actions);
+
+/* Whether nothing of a request is on its way: no read, no batch, nothing at the prep threads. TURN_REST leads there. */
+bool worker_rests(const struct worker *worker);
+
+/* Counters for logs, `stats` and metrics. */
+struct worker_stats {
+    uint64_t received, done, errors, dead, deferred, late, batches, rows, tokens;
+    uint64_t computed_tokens;  /* `tokens` and the padding of the layout */
+    uint64_t rectangle_tokens; /* the same batches padded to their longest row */
+    uint64_t busy_ns;          /* of all compute threads, with batches that succeeded */
+    uint64_t rows_shared;      /* rows that got the vector of an equal one */
+    uint64_t reclaimed, released, unknown_fields, bisected, out_of_memory;
+    uint64_t parked;                       /* not due when they were read */
+    uint64_t expired, shed;                /* among the errors: too late to start; above the cap of their class */
+    uint64_t cancelled, nothing_to_cancel; /* cancels that found their request, and that did not */
+    uint64_t tracked, vanished;            /* written `queued`; answered although their message was gone */
+    uint64_t taken_ahead, orphans;         /* claimed for their tenant's sake; found pending without an owner */
+    uint64_t disowned;                     /* had claimed another's name */
+    uint64_t ids_ahead;                    /* their ids were ahead of Redis' clock */
+    uint64_t again, stuck;                 /* settles refused by Redis; requests it refused ten times */
+    uint32_t held, waiting, computing;
+    uint32_t devices, devices_lost;
+    uint32_t credit_tokens;             /* that may be held per class */
+    uint32_t held_tokens, batch_tokens; /* batch_tokens: the budget now, smaller after out_of_memory */
+    uint64_t held_bytes;
+    double cost_error; /* of predicted batch times: a moving mean share */
+    uint32_t p99_ms;   /* from XADD to the reply, of about the last second; 0: unknown */
+};
+
+/* How it stands now. Thread: that of worker_step. */
+struct worker_stats worker_stats(const struct worker *worker);
+
+/* Takes over the options that may change while it runs: batches, window, credit, retries, times, and the rules for
+ * later requests. Options of the model, the lease, the layout and the devices stay. Errors: STATUS_BAD_INPUT: nothing
+ * was taken over. */
+MUST_CHECK enum status worker_tune(struct worker *worker, const struct worker_options *options, struct err *err);
+
+/* Visits at most `most` held requests, in no order. `visit` may read what only the worker writes: names, id, class,
+ * entry, state, attempt, quarantined, quarantine_runs, received_ns, bytes, tokens. Returns how many are held. */
+uint32_t worker_each_held(const struct worker *worker, uint32_t most, void *context,
+                          void (*visit)(void *context, const struct request *request));
+
+/* --- Who has the whole process. A suspect that runs alone must be alone in the process, not only in its worker, or one
+ * queue's request is blamed for another's crash. So workers ask, one is chosen, all come to rest, it has its turn, and
+ * then all go on for a while.
+ *
+ * The executor drives it: it passes ACTION_ALONE and ACTION_TOGETHER on to this, and the answers of alone_next to the
+ * workers. Pure; the time is an argument. */
+
+enum { ALONE_SLICE_MS = 50 }; /* for one worker's suspects, and at least for everybody's work after them */
+
+/* What it knows of a worker. */
+struct alone_worker {
+    bool asks;
+    enum turn told;
+};
+
+/* Of one process. Zero at the start except `workers` and `count`. */
+struct alone {
+    struct alone_worker *workers; /* [count], zero at the start; the caller's */
+    size_t count;
+    bool held, granted; /* a worker was chosen; all rest and it was told */
+    size_t holder;      /* the chosen one, or the last */
+    uint64_t opens_ns;  /* nobody is chosen earlier */
+};
+
+/* ACTION_ALONE. */
+void alone_ask(struct alone *alone, size_t who);
+
+/* ACTION_TOGETHER, or the worker has ended: it no longer asks, and gives the process back if it has it. */
+void alone_end(struct alone *alone, size_t who, uint64_t now_ns);
+
+/* The next worker to be told something, and what (EVENT_TURN); false when all are up to date. `at_rest`: worker_rests
+ * of all of them. Call it after every step of any worker until it is false, with a new `at_rest` each time. */
+bool alone_next(struct alone *alone, uint64_t now_ns, bool at_rest, size_t *who, enum turn *turn);
+
+/* When to call it again even if no worker has stepped; UINT64_MAX: never. Units: monotonic ns. */
+uint64_t alone_deadline(const struct alone *alone);
+
+#endif

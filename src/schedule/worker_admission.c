@@ -1,0 +1,408 @@
+/* From a stream entry to the first stage of its request. What is already decided (malformed, a cancel, expired,
+ * refused, poison) is settled at once, what is not due is parked, suspects wait until their run is recorded, and only
+ * the rest is prepared. */
+#include "base/clock.h"
+#include "schedule/reply.h"
+#include "schedule/worker_internal.h"
+
+/* --- memory: what a nearly full Redis allows. Replies may be larger than requests, so serving what waits can fill
+ * Redis; but only serving it empties the streams, so nothing here ever stops progress.
+ *
+ * Before a request begins, what Redis will keep of it is counted. What may begin until the next look at Redis'
+ * memory stays below the room up to the ceiling, an equal part for each worker, and below a part of maxmemory
+ * that fits even if others fill Redis meanwhile. From MEMORY_TIGHT_PERCENT on no more is held than the running
+ * batches. From MEMORY_TRICKLE_PERCENT on one small batch begins at a time: at once if memory has fallen since
+ * the last one, otherwise every few seconds; above the ceiling it is one request of all workers, each time after
+ * twice as long. --- */
+
+enum {
+    LOOK_MS = 25,           /* between two looks by any worker, while some wait for memory */
+    TRICKLE_MOST = 16,      /* requests in a turn */
+    TRICKLE_MS = 2000,      /* to the next turn if memory does not fall; above the ceiling, to any worker's */
+    TRICKLE_CAP_MS = 60000, /* the longest such pause */
+    REPLY_KEYS = 1536,      /* bytes in Redis for a reply's key and all fields but the vectors */
+    UNSEEN_PART = 20,       /* the part of maxmemory (1 in 20) that all workers together may add between two looks */
+};
+
+static uint32_t workers(const struct worker *worker)
+{
+    return worker->pulse.workers > 1 ? worker->pulse.workers : 1;
+}
+
+static uint64_t ceiling(const struct worker *worker)
+{
+    return worker->pulse.most_bytes / 100 * MEMORY_CEILING_PERCENT;
+}
+
+/* What may still be begun. */
+static uint64_t left(const struct worker *worker)
+{
+    const struct tight *tight = &worker->tight;
+    uint64_t out = tight->begun_bytes - tight->ended_then;
+    return tight->allowed == UINT64_MAX ? UINT64_MAX : tight->allowed > out ? tight->allowed - out : 0;
+}
+
+static bool trickles(const struct worker *worker)
+{
+    return worker->tight.level == MEMORY_TRICKLE;
+}
+
+/* Whether a held request has not begun. */
+static bool holds_unbegun(const struct worker *worker)
+{
+    bool holds = worker->quarantine.first != NULL;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        holds |= worker->to_prepare[c].first != NULL || worker->suspects[c].first != NULL;
+    }
+    return holds;
+}
+
+/* Whether work waits, here or in Redis; only the housekeeper knows depths. */
+static bool work_waits(const struct worker *worker)
+{
+    bool waits = holds_unbegun(worker);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        const struct class_state *state = &worker->classes[c];
+        waits |= worker->pulse.depth[c] > 0 || state->busy || state->left_out;
+    }
+    return waits;
+}
+
+/* --- looks --- */
+
+uint64_t tight_look_ms(const struct worker *worker)
+{
+    enum { REGULAR_MS = 1000 };
+    const struct tight *tight = &worker->tight;
+    uint64_t look_ms = (uint64_t)LOOK_MS * workers(worker);
+    bool scarce = trickles(worker) ? tight->turn_begins < TRICKLE_MOST : left(worker) < tight->allowed / 2;
+    return scarce && look_ms < REGULAR_MS && work_waits(worker) ? look_ms : REGULAR_MS;
+}
+
+void tight_asked(struct worker *worker)
+{
+    worker->tight.ended_asked = worker->tight.ended_bytes;
+}
+
+/* Above the ceiling, memory has fallen only if a usual reply fits into the difference. */
+static bool has_fallen(const struct worker *worker, bool above)
+{
+    uint64_t reply = above ? REPLY_KEYS + worker->options.rules.dim * 16ull : 0;
+    return worker->tight.begun == 0 && worker->pulse.used_bytes + reply < worker->tight.turn_used;
+}
+
+static void next_turn(struct worker *worker)
+{
+    struct tight *tight = &worker->tight;
+    bool above = worker->pulse.used_bytes >= ceiling(worker), fallen = has_fallen(worker, above);
+    if (!above) {
+        tight->pause_ms = TRICKLE_MS;
+    }
+    if (!fallen && worker->now < tight->turn_at) {
+        tight->turn_used = worker->pulse.used_bytes > tight->turn_used ? worker->pulse.used_bytes : tight->turn_used;
+        return;
+    }
+    tight->turn_reads = tight->turn_begins = TRICKLE_MOST;
+    tight->turn_used = worker->pulse.used_bytes;
+    tight->turn_at = worker_after_ms(worker, (uint64_t)tight->pause_ms * (above ? workers(worker) : 1));
+    if (above && !fallen) {
+        tight->pause_ms = tight->pause_ms * 2 < TRICKLE_CAP_MS ? tight->pause_ms * 2 : TRICKLE_CAP_MS;
+    }
+}
+
+static enum memory_level level_of(const struct pulse *pulse)
+{
+    double used = (double)pulse->used_bytes * 100, most = (double)pulse->most_bytes;
+    if (most <= 0 || used < most * MEMORY_TIGHT_PERCENT) {
+        return MEMORY_ROOM;
+    }
+    return used < most * MEMORY_TRICKLE_PERCENT ? MEMORY_TIGHT : MEMORY_TRICKLE;
+}
+
+void tight_pulsed(struct worker *worker)
+{
+    struct tight *tight = &worker->tight;
+    uint64_t most = worker->pulse.most_bytes, used = worker->pulse.used_bytes;
+    uint64_t room = used < ceiling(worker) ? ceiling(worker) - used : 0, unseen = most / UNSEEN_PART;
+    bool anew = !trickles(worker);
+    tight->ended_then = tight->ended_asked;
+    tight->level = level_of(&worker->pulse);
+    tight->allowed = most == 0 ? UINT64_MAX : (room < unseen ? room : unseen) / workers(worker);
+    if (!trickles(worker)) {
+        return;
+    }
+    if (anew) { /* above the ceiling not at once: the worker may be one that restarts again and again */
+        tight->pause_ms = TRICKLE_MS;
+        tight->turn_at = worker_after_ms(worker, room == 0 ? (uint64_t)TRICKLE_MS * workers(worker) : 0);
+        tight->turn_reads = tight->turn_begins = 0;
+        tight->turn_used = 0;
+    }
+    if (tight->turn_begins < TRICKLE_MOST || tight->turn_reads == 0) { /* a turn that was not needed yet stays */
+        next_turn(worker);
+    }
+}
+
+/* --- what may be read and begun --- */
+
+uint32_t tight_reads(const struct worker *worker, uint32_t most)
+{
+    const struct tight *tight = &worker->tight;
+    uint64_t fit = left(worker) / REPLY_KEYS, unbegun = worker->held.count - tight->begun;
+    bool first = trickles(worker) ? tight->turn_reads == TRICKLE_MOST : worker->held.count == 0;
+    if (trickles(worker) && (holds_unbegun(worker) || tight->turn_reads == 0)) {
+        return 0;
+    }
+    if (trickles(worker) && tight->turn_reads < most) {
+        most = tight->turn_reads;
+    }
+    fit = fit > unbegun ? fit - unbegun : 0;
+    if (fit == 0 && first) {
+        fit = 1;
+    }
+    return fit < most ? (uint32_t)fit : most;
+}
+
+static size_t reply_bytes(const struct request *request)
+{
+    return REPLY_KEYS + reply_bound(request) + request->meta_bytes + request->traceparent_bytes;
+}
+
+uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most)
+{
+    const struct tight *tight = &worker->tight;
+    bool first = trickles(worker) ? tight->turn_begins == TRICKLE_MOST : tight->begun == 0;
+    uint64_t bytes = 0;
+    uint32_t count = 0, begin = 0;
+    if (tight->allowed == UINT64_MAX) {
+        return most;
+    }
+    for (const struct request *request = list->first; request != NULL && count < most; request = request->next) {
+        if (request->reply_bytes == 0) {
+            bytes += reply_bytes(request);
+            bool fits = bytes <= left(worker) || (first && begin == 0);
+            if (!fits || (trickles(worker) && begin == tight->turn_begins)) {
+                break;
+            }
+            begin++;
+        }
+        count++;
+    }
+    return count;
+}
+
+/* Counts a request that was read. */
+static void tight_taken(struct worker *worker)
+{
+    worker->tight.turn_reads -= worker->tight.turn_reads > 0;
+}
+
+void tight_begun(struct worker *worker, struct request *request)
+{
+    struct tight *tight = &worker->tight;
+    if (request->reply_bytes > 0) {
+        return;
+    }
+    request->reply_bytes = reply_bytes(request);
+    tight->begun_bytes += request->reply_bytes;
+    tight->begun++;
+    tight->turn_begins -= tight->turn_begins > 0;
+}
+
+/* Of a request that never began, an error reply remains. */
+void tight_ended(struct worker *worker, struct request *request)
+{
+    struct tight *tight = &worker->tight;
+    if (request->reply_bytes > 0) {
+        tight->begun--;
+    } else {
+        request->reply_bytes = REPLY_KEYS;
+        tight->begun_bytes += REPLY_KEYS;
+    }
+    tight->ended_bytes += request->reply_bytes;
+}
+
+/* --- from an entry to its first stage --- */
+
+enum { TRACK_MOST = 64, PARSE_AGAIN_MS = 1000, RETRY_AFTER_LEAST_MS = 1000, RETRY_AFTER_MOST_MS = 3600 * 1000 };
+
+uint64_t entry_bytes(const struct entry *entry)
+{
+    uint64_t bytes = entry->oversize_bytes;
+    for (size_t i = 0; i < entry->field_count; i++)
+        bytes += entry->fields[i].name_length + entry->fields[i].value_length;
+    return bytes;
+}
+
+/* What an entry costs: its fields on the wire and in Redis' answer, kept or not; or the request, if that is larger. An
+ * oversize entry was not read and has no fields here. */
+static double weight(const struct entry *entry, const struct request *request)
+{
+    uint64_t bytes = entry->oversize ? 0 : request->entry_bytes;
+    return (double)(bytes > request->bytes ? bytes : request->bytes);
+}
+
+static void count(struct worker *worker, const struct request *request)
+{
+    struct worker_stats *stats = &worker->stats;
+    stats->received++;
+    stats->reclaimed += request->origin == ORIGIN_RECLAIMED;
+    stats->taken_ahead += request->origin == ORIGIN_FAIR;
+    stats->unknown_fields += request->unknown_fields;
+    stats->ids_ahead += request->ahead;
+    if (request->ahead)
+        chores_mend_soon(worker);
+}
+
+bool admit_expired(const struct worker *worker, struct request *request)
+{
+    uint64_t now_ms = worker_redis_ms(worker);
+    if (now_ms == 0 || request->expires_at_ms == 0 || now_ms < request->expires_at_ms)
+        return false;
+    request_fail(request, CODE_EXPIRED, "expired before it was started");
+    return true;
+}
+
+/* Not due yet: lua/defer parks it until then, or until it expires if that is earlier. It was not tried, so the next run
+ * has the same number. */
+static bool park(struct worker *worker, struct request *request)
+{
+    if (request->expires_at_ms != 0 && request->expires_at_ms < request->due_at_ms)
+        request->due_at_ms = request->expires_at_ms;
+    if (worker_ms_until(worker, request->due_at_ms) == 0)
+        return false;
+    request->due_ms = 0;
+    request->next_attempt = request->attempt;
+    settle_as(worker, request, OUTCOME_DEFER);
+    return true;
+}
+
+/* Starts a request, after its track if it has one. */
+static void start(struct worker *worker, struct request *request)
+{
+    if (!worker_takes_more(worker)) {
+        settle_release(worker, request);
+        return;
+    }
+    if (admit_expired(worker, request)) {
+        settle_finish(worker, request);
+        return;
+    }
+    if (park(worker, request))
+        return;
+    if (request->suspect)
+        quarantine_add(worker, request);
+    else
+        compute_accept(worker, request);
+}
+
+/* How long a refused producer should wait: until the known backlog before it is done. */
+static uint32_t retry_after_ms(const struct worker *worker, enum request_class class)
+{
+    double rows = 0, rate = pace_rows_per_s(worker);
+    for (int before = 0; before <= (int)class; before++)
+        rows += (double)worker->pulse.depth[before];
+    double wait_ms = rate > 0 ? rows / rate * 1000 : 0;
+    return wait_ms < RETRY_AFTER_LEAST_MS  ? RETRY_AFTER_LEAST_MS
+           : wait_ms > RETRY_AFTER_MOST_MS ? RETRY_AFTER_MOST_MS
+                                           : (uint32_t)wait_ms;
+}
+
+void admit_refused(struct worker *worker, struct request *request)
+{
+    request_fail(request, CODE_QUEUE_FULL, "more requests wait for their time than the queue takes; try again later");
+    request->retry_after_ms = retry_after_ms(worker, request->class);
+    settle_finish(worker, request);
+}
+
+static void route(struct worker *worker, struct request *request)
+{
+    if (request->quarantined && request->quarantine_runs >= POISON_RUNS && request->target[0] == '\0')
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs);
+    if (request->code == CODE_QUEUE_FULL)
+        request->retry_after_ms = retry_after_ms(worker, request->class);
+    if (request->code != CODE_NONE)
+        settle_finish(worker, request);
+    else if (request->target[0] != '\0')
+        settle_as(worker, request, OUTCOME_CANCEL);
+    else if (request->track && worker_takes_more(worker) && worker->tight.level != MEMORY_TRICKLE)
+        request_list_push(&worker->to_track, request);
+    else
+        start(worker, request);
+}
+
+void admit_entry(struct worker *worker, const struct entry *entry)
+{
+    struct request *held = held_find(&worker->held, entry->class, entry->id);
+    if (held != NULL) { /* delivered again: the group was recreated, or it was taken ahead of its turn */
+        held->delivered_again |= entry->origin != ORIGIN_OWN;
+        return;
+    }
+    struct request *request = request_parse(&worker->options.rules, entry, worker->now);
+    if (request == NULL) { /* pending with us, but unknown: our own list will bring it again */
+        read_own_after_ms(worker, PARSE_AGAIN_MS);
+        return;
+    }
+    request->entry_bytes = entry_bytes(entry);
+    held_add(&worker->held, request);
+    worker->urgent += request->urgent;
+    tight_taken(worker);
+    worker_weigh(&worker->classes[entry->class].mean_bytes, weight(entry, request));
+    worker->classes[entry->class].tenants |= request->tenant[0] != '\0';
+    count(worker, request);
+    if (entry->vanished)
+        settle_gone(worker, request);
+    else
+        route(worker, request);
+}
+
+/* Forgets what `_id` brought with it, above all the recorded runs of another request. */
+void admit_disowned(struct worker *worker, struct request *request)
+{
+    bool poison = request->code == CODE_POISON && !request->unread;
+    request_disown(request);
+    worker->stats.disowned++;
+    if (poison) {
+        request->code = CODE_NONE;
+        route(worker, request);
+    } else if (request->outcome == OUTCOME_DEFER && request->code == CODE_NONE) {
+        request->next_attempt = request->attempt;
+        settle_as(worker, request, OUTCOME_DEFER);
+    } else if (request->outcome == OUTCOME_GONE || request->outcome == OUTCOME_CANCEL) {
+        settle_as(worker, request, request->outcome);
+    } else {
+        settle_finish(worker, request);
+    }
+}
+
+void admit_tracked(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    worker->tracking = false;
+    if (event->failed)
+        worker_call_failed(worker);
+    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
+        worker->stats.tracked += !event->failed;
+        start(worker, request);
+    }
+}
+
+void admit_unstarted(struct worker *worker)
+{
+    for (struct request *request; (request = request_list_pop(&worker->to_track)) != NULL;)
+        settle_release(worker, request);
+}
+
+void admit_advance(struct worker *worker)
+{
+    if (worker->tracking || worker->to_track.first == NULL || !worker_may_call(worker))
+        return;
+    struct action *action = worker_act(worker, ACTION_TRACK);
+    if (action == NULL)
+        return;
+    while (worker->to_track.first != NULL && action->requests.count < TRACK_MOST) {
+        struct request *request = request_list_pop(&worker->to_track);
+        request->due_ms = worker_ms_until(worker, request->due_at_ms);
+        request_list_push(&action->requests, request);
+    }
+    worker->tracking = true;
+}

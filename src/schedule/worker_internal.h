@@ -1,0 +1,503 @@
+/* What the worker's files share: its state, and what they do for each other. Private to schedule/worker*.c.
+ *
+ * worker.c               open, close, tune, dispatch of events, the next deadline
+ * worker_read.c          reads of the streams and of our own pending lists, and the credit behind them
+ * worker_admission.c     from an entry to its first stage, and what a Redis that is nearly full allows
+ * worker_compute.c       prepare, window, batches and how long they may be, what becomes of rows, format
+ * worker_quarantine.c    suspects: in groups, or one at a time while nothing else runs
+ * worker_settle.c        outcomes and their way to Redis, release, drain and exit
+ * worker_housekeeping.c  lease, pulse, promotion, mending, reclaim, sweep, caps and fair shares; expiry and hangs
+ *
+ * A handler takes one kind of event. An `advance` runs in every step and does all that can be done now: it appends
+ * actions, or leaves work for the next step when memory has run out (worker->starved). A request moved into one of the
+ * worker's lists has been given away. */
+#ifndef SCHEDULE_WORKER_INTERNAL_H
+#define SCHEDULE_WORKER_INTERNAL_H
+
+#include "schedule/batching.h"
+#include "schedule/held.h"
+#include "schedule/worker.h"
+
+#define NEVER UINT64_MAX
+
+/* How much goes in one call, and how long a pause is. */
+enum {
+    LIST_MOST =
+        32, /* requests in one PREPARE or FORMAT: few crossings, but a burst still spreads over several threads */
+    PREP_MOST = 256,          /* requests at the prep threads, beyond which only class high follows */
+    PREP_BRIEF = 64,          /* likewise while urgent requests are around */
+    PREP_LOW = 2,             /* requests of class low there, beyond which more of it wait while online requests come */
+    SETTLE_ENTRIES = 64,      /* in one call of the script */
+    SETTLE_BYTES = 32 * 1024, /* reply bytes in one call: longer calls delay all other clients, and Redis grows and
+                                 shrinks its buffers for them (docs/measurements/queue.md) */
+    SETTLES_OUT = 4,          /* calls in flight at once, so that a round trip is not the limit */
+    RELEASE_ENTRIES = 64,
+    LOOK_BYTES = 1 << 20, /* bytes of entries that a script reads in one call; a single entry may be larger */
+    READ_MOST = 512,      /* entries in one read */
+    RECLAIM_MOST = 64,
+    ENOUGH_MOST = 32, /* tenants that are told apart */
+    OWN_MOST = 256,   /* READ_OWN; halved when no answer arrives */
+    PAUSE_MS = 100,   /* after a script that failed, before the next try */
+    STARVED_MS = 10,  /* after an allocation failed */
+    GROUP_MOST = 64,  /* suspects recorded as one group */
+    CALL_PAUSE = 3,   /* a search that continues pauses this many times as long as its last call took */
+};
+
+enum { POISON_RUNS = 3 }; /* crashes in runs alone that make a request poison */
+
+/* What failures cost, from the worker's options. */
+struct policy {
+    uint32_t backoff_ms, backoff_cap_ms;
+    uint32_t error_ttl_s;
+    uint64_t random; /* state of the jitter */
+};
+
+/* Where the one suspect that runs alone is. */
+enum quarantine_stage {
+    QUARANTINE_NONE,
+    QUARANTINE_UNSURE,   /* its run is to be recorded, perhaps again */
+    QUARANTINE_RECORDED, /* to be prepared */
+    QUARANTINE_PREPARED,
+    QUARANTINE_COMPUTED,
+    QUARANTINE_AWAY, /* with the executor, or being settled */
+};
+
+/* What is kept for each class. */
+struct class_state {
+    double mean_tokens, mean_bytes; /* of an entry, moving means */
+    double largest_bytes;           /* of recent entries; halved with every read */
+    uint32_t asked;                 /* entries that a reclaim or sweep in flight may bring */
+    bool left_out;                  /* of reads, for lack of room */
+    bool busy;                      /* the last read brought as many of its entries as it could */
+    bool over_cap;                  /* more requests may have to be refused */
+    struct entry_id shed_after;     /* unread entries up to here hold no cancels */
+    struct entry_id shed_before;    /* from here on all to be refused were taken; 0-0: none yet */
+
+    bool tenants;                   /* an entry named a tenant since the backlog began */
+    uint64_t fair_at, fair_pass_at; /* when to look next; when to look at the middle, not the tail */
+    struct entry_id fair_after;     /* where the pass goes on */
+    struct entry_id fair_first;     /* where this pass, or an earlier one, found its first entry */
+    struct entry_id fair_tail;      /* everything up to here was looked at once */
+    bool fair_found, fair_tail_known, fair_at_tail;
+};
+
+/* A chore that goes through the classes, one call at a time. */
+struct round {
+    bool out;
+    uint64_t at;
+    enum request_class class;
+    struct entry_id after;
+    uint32_t asked;
+    uint64_t sent; /* when the call that is out was sent */
+    bool took;     /* it has taken something since it began */
+};
+
+/* How tight Redis' memory is. */
+enum memory_level { MEMORY_ROOM, MEMORY_TIGHT, MEMORY_TRICKLE };
+
+/* What Redis' memory allows. The counters only grow; what has begun and not ended will become replies. */
+struct tight {
+    enum memory_level level;
+    uint64_t begun_bytes,
+        ended_bytes;                  /* estimated replies: of all requests that ever began; of those that have ended */
+    uint32_t begun;                   /* requests that began and have not ended */
+    uint64_t ended_asked, ended_then; /* ended_bytes when the last pulse was sent, and when the last answered one was */
+    uint64_t allowed;                 /* begun_bytes may exceed ended_then by so many; UINT64_MAX: no limit */
+    uint32_t turn_reads, turn_begins; /* trickle: requests that may still be read, and begun, in this turn */
+    uint64_t turn_used;               /* the most memory that Redis has used since the turn began */
+    uint64_t turn_at;                 /* when the next turn is due whatever Redis uses */
+    uint32_t pause_ms;                /* between two such turns */
+};
+
+/* Written by the thread of worker_step only. */
+struct worker { /* in order of meaning. NOLINT(clang-analyzer-optin.performance.Padding) */
+    struct worker_options options;
+    struct policy policy;
+    struct budget budget;
+    struct worker_stats stats;
+    struct held held;
+
+    /* The step at hand. */
+    uint64_t now;
+    uint64_t wakes_at; /* the deadline returned by the step before */
+    struct actions *actions;
+    bool starved; /* an allocation failed in this step: try again soon */
+
+    /* The connection to Redis. */
+    bool connected, lease_lost;
+    uint64_t redis_ms, redis_ms_at; /* Redis' clock, and when it said so; 0: unknown */
+    bool quiet;                     /* an operator wants nothing claimed */
+    uint64_t quiet_until;           /* no new call until then: one has just failed */
+    bool reading, reading_own, tracking, renewing, promoting, mending, releasing, pulsing, sharing;
+    uint64_t shared_at; /* when the look for tenants in flight was sent */
+    bool shared_aside;  /* its finds are set aside for others */
+    uint64_t renew_at, promote_at, mend_at, judge_at, pulse_at;
+    uint64_t pulsed_at; /* when the last pulse was answered */
+    struct round reclaim, sweep;
+    struct class_state classes[CLASS_COUNT];
+    uint32_t read_count; /* of the read in flight, per class */
+    bool small_turn;     /* the next read takes all classes, however small one's room makes it */
+    uint64_t unblock_at; /* no other unblock until then */
+    uint64_t own_at;     /* when to read our own pending lists; NEVER: they are known */
+    enum request_class own_class;
+    struct entry_id own_after;
+    uint32_t own_count;
+    bool own_anew;       /* the read of them in flight came too early: begin again */
+    bool reclaim_unsure; /* a reclaim's answer or a lease was lost: own entries we do not know may be suspects */
+
+    /* The queue, as the last pulse saw it. */
+    bool pulse_known;
+    enum housekeeper_rank told_rank; /* with the last pulse */
+    struct pulse pulse;
+    struct tight tight;
+    char enough[ENOUGH_MOST][TENANT_MAX + 1];
+
+    /* The stages, in the order of a request's way. */
+    struct request_list to_track;
+    struct request_list to_prepare[CLASS_COUNT];
+    struct window window;
+    struct cost cost; /* of a batch on one compute thread */
+    struct tune tune;
+    struct cost_shape mean_row;        /* of recent rows */
+    double second_tokens;              /* a second's work; at least a full batch for each that may be out */
+    uint64_t online_at, online_before; /* when the last two requests of class high or normal came; 0: never */
+    uint64_t hurry_at;                 /* when the last urgent one came; 0: never */
+    struct batch_list retries;         /* halves of failed batches, in the order to run */
+    struct batch_list running;         /* with the executor */
+    struct request_list to_format;
+    struct request_list ready;
+    size_t ready_bytes;
+    struct request_list again; /* refused by Redis for now; each goes to ready_single at its time */
+    uint64_t again_at;
+    struct request_list ready_single; /* each settled in its own call, one at a time: they delay nobody else */
+    bool single_out;
+    uint32_t settles_out, settle_most;
+    struct request_list to_release;
+    uint32_t at_prep;     /* requests at prep threads */
+    uint32_t at_prep_low; /* those of class low */
+    uint64_t hang_seen;   /* since when a batch is overdue; 0: none */
+    uint64_t expire_at;   /* when to look for expired rows, at the earliest */
+
+    /* Suspects. */
+    struct request_list suspects[CLASS_COUNT]; /* to run in groups */
+    uint32_t grouped, grouped_low;             /* members of the group that runs; those of class low */
+    bool recording;                            /* runs of a group are being recorded */
+    uint32_t urgent;                /* urgent suspects: nothing is taken over before their runs are recorded */
+    struct request_list quarantine; /* to run alone, one at a time */
+    bool asked;                     /* it wants the process for itself */
+    enum turn turn;
+    uint64_t turn_ends; /* TURN_ALONE: no further suspect begins then */
+    struct request *alone;
+    enum quarantine_stage alone_stage;
+    struct row *alone_rows; /* its waiting rows, by `next` */
+
+    /* The end. */
+    bool draining, leaving, exited;
+    uint64_t drain_ends;
+    enum status exit_status;
+};
+
+/* --- worker.c --- */
+
+/* Appends an action to this step's, for the caller to fill in. NULL (and starved) when memory ran out. */
+struct action *worker_act(struct worker *worker, enum action_kind kind);
+
+/* Whether Redis may be called: connected, and not in the pause after a call that failed. */
+bool worker_may_call(const struct worker *worker);
+
+/* A call has failed: starts that pause. */
+void worker_call_failed(struct worker *worker);
+
+/* Whether work may begin: neither draining nor without a lease. */
+bool worker_takes_more(const struct worker *worker);
+
+/* Whether new entries may be claimed: it takes more, and no operator forbids it. */
+bool worker_claims(const struct worker *worker);
+
+/* Whether this worker does the queue's chores now: it is the housekeeper, and it claims. */
+bool worker_keeps_house(const struct worker *worker);
+
+/* Adds a value to a moving mean (of about the last 32). */
+void worker_weigh(double *mean, double value);
+
+/* Live devices; at least 1, because callers divide by it. */
+uint32_t worker_devices(const struct worker *worker);
+
+/* The time so many ms from now. Units: monotonic ns. */
+uint64_t worker_after_ms(const struct worker *worker, uint64_t ms);
+
+/* Notes Redis' clock. Units: unix ms. */
+void worker_clock(struct worker *worker, uint64_t redis_ms);
+
+/* Redis' clock now, extrapolated; 0: unknown. Units: unix ms. */
+uint64_t worker_redis_ms(const struct worker *worker);
+
+/* How long until a time of Redis' clock; 0 when that is past or the clock unknown. */
+uint64_t worker_ms_until(const struct worker *worker, uint64_t at_ms);
+
+/* --- worker_read.c --- */
+
+/* EVENT_CONNECTED: reads our own pending lists first; all chores start anew. */
+void read_connected(struct worker *worker, const struct event *event);
+
+/* EVENT_ENTRIES of any source: tells whoever asked, then admits each entry. */
+void read_entries(struct worker *worker, const struct event *event);
+
+/* Something may be pending with us that is not held: reads our own lists from the start. */
+void read_own_again(struct worker *worker);
+
+/* Likewise after a while, unless it is due sooner anyway. */
+void read_own_after_ms(struct worker *worker, uint64_t ms);
+
+/* How many entries of a class its credit allows, by their recent weight. */
+uint32_t read_room(const struct worker *worker, enum request_class class);
+
+/* Likewise for entries claimed ahead of their turn, which have a quarter of the credit for themselves. */
+uint32_t read_room_ahead(const struct worker *worker, enum request_class class);
+
+/* What may be held for all devices together: bytes per class, and tokens of this one. */
+uint64_t read_credit_bytes(const struct worker *worker);
+double read_credit_tokens(const struct worker *worker, enum request_class class);
+
+/* Keeps one read in flight, and ends one that blocks while a better one is possible. */
+void read_advance(struct worker *worker);
+
+/* --- worker_admission.c --- */
+
+/* The bytes of an entry's fields. */
+uint64_t entry_bytes(const struct entry *entry);
+
+/* Makes a request of an entry, holds it and routes it. A request that is held already only notes the delivery. */
+void admit_entry(struct worker *worker, const struct entry *entry);
+
+/* EVENT_TRACKED: the requests start, even if their track could not be written. */
+void admit_tracked(struct worker *worker, const struct event *event);
+
+/* The name a request brought was not its own (VERDICT_NOT_ITS_NAME): drops it and settles the request again. */
+void admit_disowned(struct worker *worker, struct request *request);
+
+/* Too many requests wait for their time (VERDICT_LATER_FULL): refuses this one. */
+void admit_refused(struct worker *worker, struct request *request);
+
+/* Whether it is too late to start a request. If so it has its code, and the caller finishes it. */
+bool admit_expired(const struct worker *worker, struct request *request);
+
+/* Releases those whose track is not written yet. */
+void admit_unstarted(struct worker *worker);
+
+/* Sends tracks, one call at a time. */
+void admit_advance(struct worker *worker);
+
+/* How long after an answered pulse the next one follows, by what waits for memory. Units: ms. */
+uint64_t tight_look_ms(const struct worker *worker);
+
+/* A pulse is sent: what has ended by now is in the memory it will report. */
+void tight_asked(struct worker *worker);
+
+/* A pulse reported what Redis uses: works out how many bytes of replies may begin until the next one, and, in a
+ * trickle, whether it is our turn. */
+void tight_pulsed(struct worker *worker);
+
+/* How many entries may be read now, at most `most`. */
+uint32_t tight_reads(const struct worker *worker, uint32_t most);
+
+/* How many of the first `most` of a list may begin now. In a trickle the first of a turn always may. */
+uint32_t tight_begins(const struct worker *worker, const struct request_list *list, uint32_t most);
+
+/* A request begins: counts its future reply, once. */
+void tight_begun(struct worker *worker, struct request *request);
+
+/* A request has ended, begun or not. */
+void tight_ended(struct worker *worker, struct request *request);
+
+/* --- worker_compute.c --- */
+
+/* Starts with the calibrated cost and the target of the options. */
+void pace_open(struct worker *worker);
+
+/* A request's outcome is in Redis: one more latency for the target, if it was an ordinary run. */
+void pace_answered(struct worker *worker, const struct request *request);
+
+/* Whether somebody waits for answers: two requests of class high or normal came recently. */
+bool pace_is_online(const struct worker *worker);
+
+/* Recomputes a second's work (worker->second_tokens): speed, devices or options have changed. */
+void pace_second(struct worker *worker);
+
+/* Rows per second with all compute threads busy, in full batches of recent texts; 0: unknown. */
+double pace_rows_per_s(const struct worker *worker);
+
+/* Queues a request for preparing. */
+void compute_accept(struct worker *worker, struct request *request);
+
+/* EVENT_PREPARED: rows go into the window, failed requests are settled. */
+void compute_prepared(struct worker *worker, const struct event *event);
+
+/* EVENT_BATCH: learns its cost, then hands its rows out. */
+void compute_batch(struct worker *worker, const struct event *event);
+
+/* EVENT_DEVICE_LOST: less may be out from now on. */
+void compute_device_lost(struct worker *worker, const struct event *event);
+
+/* EVENT_FORMATTED: the requests are done, or failed in it. */
+void compute_formatted(struct worker *worker, const struct event *event);
+
+/* Sends formats, retried batches, suspects or new batches, and prepares, in that order. */
+void compute_advance(struct worker *worker);
+
+/* Sends at most `most` requests of a list to the prep threads (ACTION_PREPARE or ACTION_FORMAT). False, with nothing
+ * taken, when memory ran out. */
+bool compute_send(struct worker *worker, enum action_kind kind, struct request_list *from, uint32_t most);
+
+/* Fills an ACTION_SUBMIT with a batch, which counts as running from now on. */
+void compute_submit(struct worker *worker, struct action *action, struct batch *batch);
+
+/* The limits of the next batch, in size and in time. */
+struct window_limits compute_limits(const struct worker *worker);
+
+/* Releases all that has not started. Requests with rows out follow when the last row is back. */
+void compute_unstarted(struct worker *worker);
+
+/* Counts the rows of a new batch, and their duplicates, as out. */
+void rows_go(struct worker *worker, const struct batch *batch);
+
+/* Takes a request's waiting rows out of the window: they need not run. */
+void rows_drop(struct worker *worker, struct request *request);
+
+/* --- worker_quarantine.c --- */
+
+/* Queues a suspect for a group, or to run alone. */
+void quarantine_add(struct worker *worker, struct request *request);
+
+/* Drops waiting suspects: without a lease they are not ours to run. They stay pending. */
+void quarantine_forget(struct worker *worker);
+
+/* EVENT_RUN_RECORDED: the suspects may run, are poison, or are no longer ours. */
+void quarantine_recorded(struct worker *worker, const struct event *event);
+
+/* EVENT_TURN. */
+void quarantine_turn(struct worker *worker, const struct event *event);
+
+/* Records the next group, asks for the process, or takes the suspect that runs alone a step further. True while some
+ * worker has the process: nothing else may be prepared or cut then. */
+bool quarantine_advance(struct worker *worker);
+
+/* The suspect that runs alone was prepared: all its rows are to run. */
+void quarantine_prepared(struct worker *worker);
+
+/* A row of it is to run again. */
+void quarantine_row_back(struct worker *worker, struct row *row);
+
+/* Sets where it is now. */
+void quarantine_stage(struct worker *worker, enum quarantine_stage stage);
+
+/* A request has left the worker, perhaps before its run was recorded: if it was a suspect, the next one may follow. */
+void quarantine_ended(struct worker *worker, struct request *request);
+
+/* Whether this is the suspect that runs alone now. */
+bool quarantine_is(const struct worker *worker, const struct request *request);
+
+/* --- worker_settle.c --- */
+
+/* A number in 0 .. below-1 from a generator seeded by the options: the same seed repeats a run. */
+uint32_t policy_random(struct policy *policy, uint32_t below);
+
+/* Backoff before the run after `attempt`: backoff_ms doubled for each, ±20 %, at most the cap. Units: ms. */
+uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt);
+
+/* Turns a request's code into its outcome: done; a retry while the code is transient, attempts are left and the next
+ * one would begin before it expires; a dead letter after that, or if it is poison; else an error. An error reply lives
+ * at least error_ttl_s. Units: now_ms is Redis' unix ms, 0 if unknown. */
+void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms);
+
+/* The reply code for a forward pass that failed with a single row. */
+enum reply_code policy_code(enum status status);
+
+/* Judges a request by its code and makes it ready to settle. */
+void settle_finish(struct worker *worker, struct request *request);
+
+/* Makes a request ready to settle with an outcome decided elsewhere. */
+void settle_as(struct worker *worker, struct request *request, enum outcome outcome);
+
+/* Its message is no longer in the stream: to be settled as OUTCOME_GONE. */
+void settle_gone(struct worker *worker, struct request *request);
+
+/* Queues a request to be given back unfinished. */
+void settle_release(struct worker *worker, struct request *request);
+
+/* Gives back all that has not started. */
+void settle_give_up(struct worker *worker);
+
+/* EVENT_SETTLED: each verdict ends a request, changes its outcome, or puts it off. */
+void settle_settled(struct worker *worker, const struct event *event);
+
+/* EVENT_RELEASED: those requests have no owner now; after the last release the worker exits. */
+void settle_released(struct worker *worker, const struct event *event);
+
+/* Sends settles and releases, and finishes a drain or rejoins when nothing is held. */
+void settle_advance(struct worker *worker);
+
+/* Begins to leave: gives back what has not started and exits when the rest is done, at the latest after timeout_ms. A
+ * further call can only shorten that. A status other than STATUS_OK becomes the exit's. */
+void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status);
+
+/* Takes a request out of the table and frees it. */
+void settle_forget(struct worker *worker, struct request *request);
+
+/* --- worker_housekeeping.c --- */
+
+/* Just connected: schedules every chore. */
+void chores_connected(struct worker *worker);
+
+/* EVENT_ENTRIES of READ_RECLAIM or READ_SWEEP: continues the round, with the next class or after its pause. */
+void chores_claimed(struct worker *worker, const struct event *event);
+
+/* EVENT_LEASE: after a lost lease, gives up all that has not started. */
+void chores_lease(struct worker *worker, const struct event *event);
+
+/* EVENT_PROMOTED: when to look again. */
+void chores_promoted(struct worker *worker, const struct event *event);
+
+/* EVENT_MENDED: continues at once while there is more. */
+void chores_mended(struct worker *worker, const struct event *event);
+
+/* An entry came whose id is ahead of the clock. */
+void chores_mend_soon(struct worker *worker);
+
+/* Does what is due: renew, pulse, reclaim, sweep, mend, promote. */
+void chores_advance(struct worker *worker);
+
+/* EVENT_PULSE: the queue's state and an operator's command. A failed one changes neither. */
+void pulse_answered(struct worker *worker, const struct event *event);
+
+/* When the next pulse is due: each second, sooner while something waits for Redis' memory. Units: monotonic ns. */
+uint64_t pulse_due(const struct worker *worker);
+
+/* EVENT_ENTRIES of READ_SHED or READ_FAIR: notes where to continue. */
+void share_answered(struct worker *worker, const struct event *event);
+
+/* Refuses what is above a cap, and looks for tenants that wait behind another; one call at a time. */
+void share_advance(struct worker *worker);
+
+/* When the next look for tenants is due; NEVER: nobody is in the way. Units: monotonic ns. */
+uint64_t share_deadline(const struct worker *worker);
+
+/* The running batches have changed: notes since when each is being computed, as far as this thread can know. */
+void watch_batches(struct worker *worker);
+
+/* Whether a batch hangs; the worker then exits without giving anything back. */
+bool watch_ends(struct worker *worker);
+
+/* This process was stopped for a while, and so were its compute threads: that time counts against no batch. */
+void watch_slept(struct worker *worker, uint64_t late_ns);
+
+/* Answers the requests whose rows the window has put aside as expired. */
+void watch_expired(struct worker *worker);
+
+/* Looks for expired rows while no batch is cut. */
+void watch_advance(struct worker *worker);
+
+/* When the next batch hangs, row expires or fixed window ends. Units: monotonic ns; NEVER: none will. */
+uint64_t watch_deadline(const struct worker *worker);
+
+#endif

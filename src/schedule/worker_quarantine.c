@@ -1,0 +1,456 @@
+/* Suspects: entries that a dead worker had held. One of them may have killed it; most are innocent, and there can be
+ * many. So each one's run is recorded before it starts: should this process die, the record says whose runs may be to
+ * blame.
+ *
+ * Suspects without a crash on record run in groups: up to GROUP_MOST are recorded with one call and are requests like
+ * any other from then on, beside new ones. If the process dies, the whole group has a crash on record, even if a new
+ * request was to blame; that costs each member one run alone.
+ *
+ * Suspects with a crash on record are quarantined: each is recorded, tokenised, computed and formatted while this
+ * process, with all its workers (struct alone), does nothing else, not even read. If the process dies now, it is known
+ * whose run it was. Three such deaths make a request poison. Groups wait until the quarantine is empty. */
+#include "base/clock.h"
+#include "schedule/worker_internal.h"
+
+bool quarantine_is(const struct worker *worker, const struct request *request)
+{
+    return worker->alone == request;
+}
+
+/* Its run is on record now, or never will be. */
+static void recorded(struct worker *worker, struct request *request)
+{
+    worker->urgent -= request->urgent;
+    request->urgent = request->on_record = false;
+}
+
+/* The request leaves the group, or the run alone: the next one may be chosen. */
+static void quarantine_leave(struct worker *worker, struct request *request)
+{
+    worker->grouped -= request->grouped;
+    worker->grouped_low -= request->grouped && request->class == CLASS_LOW;
+    request->grouped = false;
+    if (worker->alone != request)
+        return;
+    worker->alone = NULL;
+    worker->alone_rows = NULL;
+    worker->alone_stage = QUARANTINE_NONE;
+}
+
+void quarantine_prepared(struct worker *worker)
+{
+    struct request *request = worker->alone;
+    for (uint32_t i = request->row_count; i-- > 0;)
+        quarantine_row_back(worker, &request->rows[i]);
+    worker->alone_stage = QUARANTINE_PREPARED;
+}
+
+void quarantine_row_back(struct worker *worker, struct row *row)
+{
+    row->next = worker->alone_rows;
+    worker->alone_rows = row;
+}
+
+void quarantine_stage(struct worker *worker, enum quarantine_stage stage)
+{
+    worker->alone_stage = stage;
+}
+
+void quarantine_ended(struct worker *worker, struct request *request)
+{
+    recorded(worker, request);
+    quarantine_leave(worker, request);
+}
+
+void quarantine_add(struct worker *worker, struct request *request)
+{
+    struct request_list *list = request->quarantined ? &worker->quarantine : &worker->suspects[request->class];
+    if (!request->urgent) {
+        request_list_push(list, request);
+        return;
+    }
+    struct request_list first = {0};
+    request_list_push(&first, request);
+    request_list_join(&first, list);
+    *list = first;
+}
+
+/* It is still pending with us. If our own list brings it back, it is as suspect as before. One that may be on record is
+ * given back, which clears the record. */
+static void forget(struct worker *worker, struct request_list *list)
+{
+    for (struct request *request; (request = request_list_pop(list)) != NULL;)
+        if (request->on_record) {
+            settle_release(worker, request);
+        } else {
+            worker->reclaim_unsure = true;
+            settle_forget(worker, request);
+        }
+}
+
+void quarantine_forget(struct worker *worker)
+{
+    for (int c = 0; c < CLASS_COUNT; c++)
+        forget(worker, &worker->suspects[c]);
+    forget(worker, &worker->quarantine);
+}
+
+/* --- in groups --- */
+
+static void member_recorded(struct worker *worker, struct request *request)
+{
+    if (request->verdict == VERDICT_DONE)
+        recorded(worker, request);
+    request->on_record = false;
+    if (request->verdict == VERDICT_LATE) {
+        settle_forget(worker, request);
+        worker->stats.late++;
+    } else if (!worker_takes_more(worker)) {
+        settle_release(worker, request); /* which clears the record */
+    } else if (request->verdict == VERDICT_NOT_ITS_NAME || request->verdict == VERDICT_ALONE) {
+        quarantine_leave(worker, request);
+        request->quarantined = request->verdict == VERDICT_ALONE;
+        if (!request->quarantined) {
+            request_disown(request);
+            worker->stats.disowned++;
+        }
+        quarantine_add(worker, request);
+    } else if (admit_expired(worker, request)) {
+        settle_finish(worker, request);
+    } else {
+        compute_accept(worker, request);
+    }
+}
+
+/* Whether they are on record is unknown: they are recorded again, before others. */
+static void group_unsure(struct worker *worker, struct request_list *list)
+{
+    worker_call_failed(worker);
+    for (struct request *request = list->first; request != NULL; request = request->next) {
+        request->on_record = true;
+        quarantine_leave(worker, request);
+    }
+    struct request_list again[CLASS_COUNT] = {0};
+    for (struct request *request; (request = request_list_pop(list)) != NULL;)
+        if (worker_takes_more(worker))
+            request_list_push(&again[request->class], request);
+        else
+            settle_release(worker, request);
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        request_list_join(&again[c], &worker->suspects[c]);
+        worker->suspects[c] = again[c];
+    }
+}
+
+static void group_recorded(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    worker->recording = false;
+    if (event->failed) {
+        group_unsure(worker, &list);
+        return;
+    }
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;)
+        member_recorded(worker, request);
+}
+
+/* The next suspects: those of the highest class. Bulk work may take long beside online requests, so it gets only half
+ * of the group: the others never wait for it. */
+static struct request_list *next_suspects(struct worker *worker)
+{
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        bool held_up = c == CLASS_LOW && worker->grouped_low >= GROUP_MOST / 2 && pace_is_online(worker);
+        if (worker->suspects[c].first != NULL && !held_up)
+            return &worker->suspects[c];
+    }
+    return NULL;
+}
+
+/* Refills the group when half of it is done, so that there is always something to run. */
+static void record_group(struct worker *worker)
+{
+    bool may = worker_may_call(worker) && worker_takes_more(worker) && worker->turn == TURN_TOGETHER;
+    struct request_list *next = next_suspects(worker);
+    if (!may || next == NULL || worker->quarantine.first != NULL || worker->recording ||
+        worker->grouped > GROUP_MOST / 2)
+        return;
+    struct action *action = worker_act(worker, ACTION_RECORD_RUN);
+    if (action == NULL)
+        return;
+    for (; next != NULL && worker->grouped < GROUP_MOST; next = next_suspects(worker)) {
+        struct request *request = request_list_pop(next);
+        if (admit_expired(worker, request)) {
+            settle_finish(worker, request);
+            continue;
+        }
+        request->verdict = VERDICT_DONE;
+        request->grouped = true;
+        worker->grouped++;
+        worker->grouped_low += request->class == CLASS_LOW;
+        request_list_push(&action->requests, request);
+    }
+    worker->recording = action->requests.first != NULL;
+    if (!worker->recording)
+        worker->actions->count--;
+}
+
+/* --- alone --- */
+
+static void alone_recorded(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    struct request *request = request_list_pop(&list);
+    if (event->failed) {
+        worker_call_failed(worker);
+        worker->alone_stage = QUARANTINE_UNSURE;
+    } else if (request->verdict == VERDICT_NOT_ITS_NAME) {
+        request_disown(request);
+        worker->stats.disowned++;
+        worker->alone_stage = QUARANTINE_UNSURE;
+    } else if (request->verdict == VERDICT_LATE) {
+        settle_forget(worker, request);
+        worker->stats.late++;
+    } else if (request->quarantine_runs > POISON_RUNS) {
+        recorded(worker, request);
+        worker->alone_stage = QUARANTINE_AWAY;
+        request_fail(request, CODE_POISON, "crashed %u workers while running alone", request->quarantine_runs - 1);
+        settle_finish(worker, request);
+    } else {
+        recorded(worker, request);
+        worker->alone_stage = QUARANTINE_RECORDED;
+    }
+}
+
+void quarantine_recorded(struct worker *worker, const struct event *event)
+{
+    if (event->requests.first == worker->alone)
+        alone_recorded(worker, event);
+    else
+        group_recorded(worker, event);
+}
+
+static bool wants_to_be_alone(const struct worker *worker)
+{
+    return worker->quarantine.first != NULL && worker_may_call(worker) && worker_takes_more(worker) &&
+           tight_begins(worker, &worker->quarantine, 1) > 0;
+}
+
+/* Not before the group is done: it would be blamed for what a run alone does. */
+static void ask(struct worker *worker)
+{
+    bool wants = wants_to_be_alone(worker) && worker->grouped == 0;
+    if (wants != worker->asked && worker_act(worker, wants ? ACTION_ALONE : ACTION_TOGETHER) != NULL)
+        worker->asked = wants;
+}
+
+void quarantine_turn(struct worker *worker, const struct event *event)
+{
+    worker->turn = event->turn;
+    worker->turn_ends = worker_after_ms(worker, ALONE_SLICE_MS);
+}
+
+static void record_run(struct worker *worker)
+{
+    struct action *action = worker_act(worker, ACTION_RECORD_RUN);
+    if (action == NULL)
+        return;
+    worker->alone->verdict = VERDICT_DONE;
+    worker->alone_stage = QUARANTINE_AWAY;
+    request_list_push(&action->requests, worker->alone);
+}
+
+/* Its run may be on record, so nobody else may run until that is known. */
+static void record_again(struct worker *worker)
+{
+    if (worker_may_call(worker))
+        record_run(worker);
+}
+
+/* Recording and preparing it took a while. */
+static bool expired(struct worker *worker)
+{
+    if (worker->alone->started_ns != 0 || !admit_expired(worker, worker->alone))
+        return false;
+    worker->alone_stage = QUARANTINE_AWAY;
+    settle_finish(worker, worker->alone);
+    return true;
+}
+
+static void choose(struct worker *worker)
+{
+    struct request *request = request_list_pop(&worker->quarantine);
+    if (admit_expired(worker, request)) {
+        settle_finish(worker, request);
+        return;
+    }
+    tight_begun(worker, request);
+    worker->alone = request;
+    worker->alone_stage = QUARANTINE_UNSURE;
+    record_run(worker);
+}
+
+static void send(struct worker *worker, enum action_kind kind)
+{
+    struct request_list list = {0};
+    request_list_push(&list, worker->alone);
+    if (compute_send(worker, kind, &list, 1))
+        worker->alone_stage = QUARANTINE_AWAY;
+}
+
+/* As many of its rows as make one batch, at least one; without duplicates, so that its own vector is computed. */
+static uint32_t next_rows(const struct worker *worker, struct row **rows)
+{
+    struct window_limits limits = compute_limits(worker);
+    uint64_t tokens = 0, longest = 0;
+    uint32_t count = 0;
+    for (struct row *row = worker->alone_rows; row != NULL && count < limits.rows; row = row->next) {
+        tokens += row->tokens;
+        longest = row->tokens > longest ? row->tokens : longest;
+        uint64_t extent = limits.layout != LAYOUT_PACKED ? longest * (count + 1) : tokens;
+        if (count > 0 && extent > limits.tokens)
+            break;
+        row->duplicates = NULL;
+        rows[count++] = row;
+    }
+    return count;
+}
+
+/* The next slice of its rows; not even another slice runs beside it. */
+static void submit(struct worker *worker)
+{
+    struct row *rows[WINDOW_BATCH_ROWS];
+    uint32_t count = next_rows(worker, rows);
+    struct row *rest = rows[count - 1]->next;
+    struct batch *batch = batch_build(rows, count, worker->options.layout, worker->alone->dim);
+    struct action *action = batch == NULL ? NULL : worker_act(worker, ACTION_SUBMIT);
+    if (action == NULL) {
+        batch_free(batch);
+        worker->starved = true;
+        return;
+    }
+    worker->alone_rows = rest;
+    worker->alone_stage = QUARANTINE_AWAY;
+    rows_go(worker, batch);
+    compute_submit(worker, action, batch);
+}
+
+static void run_alone(struct worker *worker)
+{
+    while (worker->alone == NULL && wants_to_be_alone(worker) && worker->now < worker->turn_ends && !worker->starved)
+        choose(worker);
+    if (worker->alone == NULL) {
+        if (worker_act(worker, ACTION_TOGETHER) != NULL) {
+            worker->asked = false;
+            worker->turn = TURN_REST; /* until all workers are told */
+        }
+        return;
+    }
+    if (!worker_takes_more(worker) && worker->alone_stage != QUARANTINE_AWAY &&
+        worker->alone_stage != QUARANTINE_COMPUTED) {
+        settle_release(worker, worker->alone); /* which clears its record */
+        return;
+    }
+    switch (worker->alone_stage) {
+    case QUARANTINE_UNSURE:
+        record_again(worker);
+        break;
+    case QUARANTINE_RECORDED:
+        if (!expired(worker))
+            send(worker, ACTION_PREPARE);
+        break;
+    case QUARANTINE_PREPARED:
+        if (!expired(worker))
+            submit(worker);
+        break;
+    case QUARANTINE_COMPUTED:
+        send(worker, ACTION_FORMAT);
+        break;
+    case QUARANTINE_NONE:
+    case QUARANTINE_AWAY:
+        break;
+    }
+}
+
+bool quarantine_advance(struct worker *worker)
+{
+    if (worker->turn == TURN_ALONE) {
+        run_alone(worker);
+    } else {
+        record_group(worker);
+        ask(worker);
+    }
+    return worker->turn != TURN_TOGETHER;
+}
+
+/* --- who has the process --- */
+
+void alone_ask(struct alone *alone, size_t who)
+{
+    alone->workers[who].asks = true;
+}
+
+void alone_end(struct alone *alone, size_t who, uint64_t now_ns)
+{
+    alone->workers[who].asks = false;
+    if (!alone->held || alone->holder != who) {
+        return;
+    }
+    alone->held = alone->granted = false;
+    alone->opens_ns = now_ns + ALONE_SLICE_MS * NS_PER_MS;
+}
+
+/* The next asking worker after the last one that had it: they take turns. */
+static void choose_worker(struct alone *alone)
+{
+    for (size_t i = 1; i <= alone->count; i++) {
+        size_t who = (alone->holder + i) % alone->count;
+        if (alone->workers[who].asks) {
+            alone->held = true;
+            alone->holder = who;
+            return;
+        }
+    }
+}
+
+static bool all_told(const struct alone *alone, enum turn turn)
+{
+    bool told = true;
+    for (size_t i = 0; i < alone->count; i++) {
+        told &= alone->workers[i].told == turn;
+    }
+    return told;
+}
+
+static enum turn turn_of(const struct alone *alone, size_t who)
+{
+    if (!alone->held) {
+        return TURN_TOGETHER;
+    }
+    return alone->granted && alone->holder == who ? TURN_ALONE : TURN_REST;
+}
+
+bool alone_next(struct alone *alone, uint64_t now_ns, bool at_rest, size_t *who, enum turn *turn)
+{
+    if (!alone->held && now_ns >= alone->opens_ns && all_told(alone, TURN_TOGETHER)) {
+        choose_worker(alone);
+    } else if (alone->held && !alone->granted && at_rest && all_told(alone, TURN_REST)) {
+        alone->granted = true;
+    }
+    for (size_t i = 0; i < alone->count; i++) {
+        if (alone->workers[i].told != turn_of(alone, i)) {
+            alone->workers[i].told = *turn = turn_of(alone, i);
+            *who = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t alone_deadline(const struct alone *alone)
+{
+    bool wanted = false;
+    for (size_t i = 0; i < alone->count; i++) {
+        wanted |= alone->workers[i].asks;
+    }
+    return wanted && !alone->held ? alone->opens_ns : UINT64_MAX;
+}

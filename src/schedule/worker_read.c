@@ -1,0 +1,320 @@
+/* Reads: how many entries of which class to ask for and when, and our own pending lists after a reconnect.
+ *
+ * One read is out at a time, and it blocks. A blocking read of streams with entries returns at once, so a busy queue
+ * never waits, and an idle one costs one call in two seconds. Each class has its own credit; a class without room is
+ * left out, and a read that blocks without it is ended when the class has room. */
+#include "base/clock.h"
+#include "schedule/worker_internal.h"
+
+enum { UNBLOCK_AGAIN_MS = 100, READ_BYTES = 4 << 20, CREDIT_BYTES = 64 << 20, READ_BLOCK_MS = 2000 };
+
+/* --- credit --- */
+
+struct credit {
+    double tokens, bytes;
+};
+
+uint64_t read_credit_bytes(const struct worker *worker)
+{
+    uint64_t bytes = worker->options.credit_bytes;
+    return (bytes > 0 ? bytes : CREDIT_BYTES) * worker_devices(worker);
+}
+
+/* Bulk work waits in Redis: of `low` no more is held than fills the batches that may be out. While Redis' memory is
+ * tight, no more of any class is held than a batch per slot. */
+static struct credit credit_of(const struct worker *worker, enum request_class class)
+{
+    const struct worker_options *options = &worker->options;
+    double given = (double)worker_devices(worker) * options->credit_tokens;
+    struct credit credit = {given > 0 ? given : worker->second_tokens, (double)read_credit_bytes(worker)};
+    double low = (double)options->batches_out * options->max_batch_tokens;
+    double tight = (double)options->engine_slots * options->max_batch_tokens;
+    if (class == CLASS_LOW && low < credit.tokens)
+        credit.tokens = low;
+    if (worker->tight.level != MEMORY_ROOM && tight < credit.tokens)
+        credit.tokens = tight;
+    return credit;
+}
+
+double read_credit_tokens(const struct worker *worker, enum request_class class)
+{
+    return credit_of(worker, class).tokens;
+}
+
+/* How many entries of the class's mean weight fit into a credit. */
+static uint32_t entries_in(const struct class_state *state, struct credit credit)
+{
+    double by_tokens = credit.tokens / (state->mean_tokens < 1 ? 1 : state->mean_tokens);
+    double by_bytes = credit.bytes / (state->mean_bytes < 1 ? 1 : state->mean_bytes);
+    double entries = by_tokens < by_bytes ? by_tokens : by_bytes;
+    return entries < 0 ? 0 : entries > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)entries;
+}
+
+uint32_t read_room(const struct worker *worker, enum request_class class)
+{
+    const struct class_state *state = &worker->classes[class];
+    const struct held_sum *held = &worker->held.sums[class];
+    struct credit credit = credit_of(worker, class);
+    credit.tokens -= (double)held->tokens;
+    credit.bytes -= (double)held->bytes;
+    uint32_t entries = entries_in(state, credit);
+    if (held->count == 0 && state->asked == 0 && entries == 0) /* one must be possible, however heavy entries are */
+        return tight_reads(worker, 1);
+    return tight_reads(worker, entries > state->asked ? entries - state->asked : 0);
+}
+
+uint32_t read_room_ahead(const struct worker *worker, enum request_class class)
+{
+    struct credit credit = credit_of(worker, class);
+    credit.tokens = credit.tokens / 4 - (double)worker->held.ahead[class].tokens;
+    credit.bytes = credit.bytes / 4 - (double)worker->held.ahead[class].bytes;
+    return entries_in(&worker->classes[class], credit);
+}
+
+/* The size of one answer. Redis does nothing else while it writes one; if its memory is tight, the answer takes some of
+ * it. */
+static double answer_bytes(const struct worker *worker)
+{
+    double part = (double)worker->pulse.most_bytes / 64;
+    return worker->tight.level != MEMORY_ROOM && part < READ_BYTES ? part : READ_BYTES;
+}
+
+/* Entries of a class in one read: the answer stays small enough even if each is as large as the largest recent one, and
+ * so do the rows that are allocated for them. */
+static uint32_t read_most(const struct worker *worker, enum request_class class, uint32_t most)
+{
+    double largest = worker->classes[class].largest_bytes, fit = answer_bytes(worker) / (largest < 1 ? 1 : largest);
+    uint64_t rows = (uint64_t)worker->options.rules.max_inputs * sizeof(struct row);
+    uint64_t by_rows = rows == 0 ? most : read_credit_bytes(worker) / rows;
+    most = by_rows < most ? (uint32_t)by_rows : most;
+    most = fit < most ? (uint32_t)fit : most;
+    return most < 1 ? 1 : most;
+}
+
+/* Few large reads, not many small ones: less than a quarter of the room is not worth a read. */
+static uint32_t worthwhile_room(const struct worker *worker, enum request_class class)
+{
+    uint32_t most = read_most(worker, class, READ_MOST);
+    uint32_t whole = tight_reads(worker, entries_in(&worker->classes[class], credit_of(worker, class)));
+    uint32_t least = whole / 4 < most / 4 ? whole / 4 : most / 4, room = read_room(worker, class);
+    return room < least ? 0 : room < most ? room : most;
+}
+
+/* The next read of a class may bring twice as many if this one brought nothing large. */
+static void read_weighed(struct worker *worker, const struct event *event)
+{
+    bool seen[CLASS_COUNT] = {false};
+    for (size_t i = 0; i < event->entries.count; i++)
+        seen[event->entries.entries[i].class] = true;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        worker->classes[c].largest_bytes /= seen[c] ? 2 : 1;
+    for (size_t i = 0; i < event->entries.count; i++) {
+        double bytes = (double)entry_bytes(&event->entries.entries[i]);
+        struct class_state *state = &worker->classes[event->entries.entries[i].class];
+        if (bytes > state->largest_bytes)
+            state->largest_bytes = bytes;
+    }
+}
+
+/* --- what we own and may not know --- */
+
+static void own_begin(struct worker *worker, uint64_t at)
+{
+    worker->own_at = at;
+    worker->own_class = CLASS_HIGH;
+    worker->own_after = (struct entry_id){0};
+    worker->own_anew = worker->reading_own;
+}
+
+void read_own_again(struct worker *worker)
+{
+    own_begin(worker, worker->now);
+}
+
+void read_own_after_ms(struct worker *worker, uint64_t ms)
+{
+    uint64_t at = worker_after_ms(worker, ms);
+    if (worker->own_at == NEVER || worker->reading_own)
+        own_begin(worker, at);
+}
+
+static void own_answered(struct worker *worker, const struct event *event)
+{
+    worker->reading_own = false;
+    if (worker->own_anew) {
+        worker->own_anew = false;
+        return;
+    }
+    if (event->failed) {
+        worker->own_count = worker->own_count > 1 ? worker->own_count / 2 : 1;
+        return;
+    }
+    worker->own_after = event->entries.more ? event->entries.last : (struct entry_id){0};
+    if (event->entries.more)
+        return;
+    if (++worker->own_class < CLASS_COUNT)
+        return;
+    worker->own_at = NEVER;
+    worker->own_count = OWN_MOST;
+    worker->reclaim_unsure = false;
+}
+
+static void read_own(struct worker *worker)
+{
+    struct action *action = worker_act(worker, ACTION_READ_OWN);
+    if (action == NULL)
+        return;
+    action->read.class = worker->own_class;
+    action->read.count = read_most(worker, worker->own_class, worker->own_count);
+    action->read.after = worker->own_after;
+    worker->reading_own = true;
+}
+
+/* --- the read --- */
+
+/* Redis takes one COUNT for all streams. A class with far less room than a busy one would make that one's reads small,
+ * so it is left out of every other read, which then does not block. */
+static bool leave_small_out(struct worker *worker, uint32_t counts[CLASS_COUNT])
+{
+    uint32_t most = 0;
+    bool left_out = false;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (worker->classes[c].busy && counts[c] > most)
+            most = counts[c];
+    worker->small_turn = !worker->small_turn;
+    for (int c = 0; c < CLASS_COUNT && !worker->small_turn; c++)
+        if (counts[c] > 0 && counts[c] < most / 4) {
+            counts[c] = 0;
+            left_out = true;
+        }
+    return left_out;
+}
+
+static void read_more(struct worker *worker)
+{
+    uint32_t counts[CLASS_COUNT], least = 0;
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        counts[c] = worthwhile_room(worker, (enum request_class)c);
+        worker->classes[c].left_out = counts[c] == 0;
+    }
+    bool small_left_out = leave_small_out(worker, counts);
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (counts[c] > 0 && (least == 0 || counts[c] < least))
+            least = counts[c];
+    struct action *action = least == 0 ? NULL : worker_act(worker, ACTION_READ);
+    if (action == NULL)
+        return;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        action->read.counts[c] = counts[c] > 0 ? least : 0;
+    uint32_t block_ms = worker->options.read_block_ms;
+    action->read.count = least;
+    action->read.block_ms = small_left_out ? 0 : block_ms > 0 ? block_ms : READ_BLOCK_MS;
+    worker->read_count = least;
+    worker->reading = true;
+    worker->unblock_at = 0;
+}
+
+/* A class is busy if a read brought as many of its entries as were asked for. */
+static void new_answered(struct worker *worker, const struct event *event)
+{
+    uint32_t counts[CLASS_COUNT] = {0};
+    worker->reading = false;
+    if (event->failed || event->entries.more) { /* what it may have brought is in our own lists */
+        read_own_again(worker);
+    }
+    if (event->failed)
+        return;
+    for (size_t i = 0; i < event->entries.count; i++)
+        counts[event->entries.entries[i].class]++;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        worker->classes[c].busy = counts[c] >= worker->read_count;
+}
+
+/* Whether the read in flight should stop blocking. */
+static bool in_the_way(const struct worker *worker)
+{
+    bool better = !worker_claims(worker) || worker->now >= worker->own_at;
+    for (int c = 0; c < CLASS_COUNT && !better; c++)
+        better = worker->classes[c].left_out && worthwhile_room(worker, (enum request_class)c) > 0;
+    return better;
+}
+
+/* Repeated, because it may overtake the read that it should end. */
+static void advance_unblock(struct worker *worker)
+{
+    bool wanted = worker->reading && worker_may_call(worker) && in_the_way(worker);
+    if (wanted && worker->now >= worker->unblock_at && worker_act(worker, ACTION_UNBLOCK) != NULL)
+        worker->unblock_at = worker_after_ms(worker, UNBLOCK_AGAIN_MS);
+    else if (!wanted)
+        worker->unblock_at = 0;
+}
+
+/* --- events --- */
+
+void read_connected(struct worker *worker, const struct event *event)
+{
+    worker->connected = true;
+    worker_clock(worker, event->redis_ms);
+    worker->lease_lost = false;
+    worker->quiet_until = 0;
+    read_own_again(worker);
+    chores_connected(worker);
+}
+
+static enum entry_origin origin_of(const struct event *event, const struct entry *entry, bool unsure)
+{
+    switch (event->entries.source) {
+    case READ_OWN:
+        return unsure ? ORIGIN_RECLAIMED : ORIGIN_OWN;
+    case READ_RECLAIM:
+        return entry->origin;
+    case READ_SHED:
+        return ORIGIN_SHED;
+    case READ_FAIR:
+        return ORIGIN_FAIR;
+    case READ_SWEEP:
+        return ORIGIN_RELEASED;
+    case READ_NEW:
+        break;
+    }
+    return ORIGIN_NEW;
+}
+
+void read_entries(struct worker *worker, const struct event *event)
+{
+    bool unsure = worker->reclaim_unsure;
+    read_weighed(worker, event);
+    if (event->entries.source == READ_NEW)
+        new_answered(worker, event);
+    else if (event->entries.source == READ_OWN)
+        own_answered(worker, event);
+    else if (event->entries.source == READ_SHED || event->entries.source == READ_FAIR)
+        share_answered(worker, event);
+    else
+        chores_claimed(worker, event);
+    if (event->failed) {
+        worker_call_failed(worker);
+        return;
+    }
+    if (worker->draining) /* the last release gives the entries back */
+        return;
+    for (size_t i = 0; i < event->entries.count; i++) {
+        struct entry entry = event->entries.entries[i];
+        entry.origin = origin_of(event, &entry, unsure);
+        entry.redis_ms = worker_redis_ms(worker);
+        admit_entry(worker, &entry);
+    }
+}
+
+void read_advance(struct worker *worker)
+{
+    advance_unblock(worker);
+    if (!worker_may_call(worker) || !worker_takes_more(worker) || worker->reading || worker->reading_own)
+        return;
+    if (worker->turn != TURN_TOGETHER) /* a read may kill the process, and a suspect that runs alone would be blamed */
+        return;
+    if (worker->now >= worker->own_at)
+        read_own(worker);
+    else if (worker_claims(worker))
+        read_more(worker);
+}

@@ -1,0 +1,446 @@
+/* Outcomes on their way to Redis, and the worker's way out: drain, release, rejoin, exit.
+ *
+ * A request stays held until a script has said that it is done, or that somebody else finished it (late). After a
+ * broken connection the script is repeated; its gate makes that harmless. */
+#include "base/clock.h"
+#include "base/random.h"
+#include "schedule/worker_internal.h"
+
+enum {
+    AGAIN_CAP_MS = 10 * 1000, /* between two tries of a request that Redis refuses */
+    STUCK_REFUSALS = 10,      /* after so many the request is counted as stuck: somebody should look */
+    LEFT_REFUSALS = 3,        /* after so many a leaving worker gives the request back */
+};
+
+/* --- the rules of failure: docs/protocol.md --- */
+
+uint32_t policy_random(struct policy *policy, uint32_t below)
+{
+    uint64_t random = random_next(&policy->random);
+    return below == 0 ? 0 : (uint32_t)(random % below);
+}
+
+uint32_t policy_backoff_ms(struct policy *policy, uint32_t attempt)
+{
+    uint64_t delay = policy->backoff_ms;
+    for (uint32_t i = 1; i < attempt && delay < policy->backoff_cap_ms; i++)
+        delay *= 2;
+    delay = delay * (800 + policy_random(policy, 401)) / 1000;
+    if (delay > policy->backoff_cap_ms)
+        delay = policy->backoff_cap_ms;
+    return delay == 0 ? 1 : (uint32_t)delay;
+}
+
+/* Whether a run after this delay would begin before the request expires. */
+static bool in_time(const struct request *request, uint64_t now_ms, uint32_t delay_ms)
+{
+    return request->expires_at_ms == 0 || now_ms == 0 || now_ms + delay_ms < request->expires_at_ms;
+}
+
+void policy_judge(struct policy *policy, struct request *request, uint64_t now_ms)
+{
+    if (request->code == CODE_NONE) {
+        request->outcome = OUTCOME_DONE;
+        return;
+    }
+    if (request->retryable && request->attempt < request->max_attempts) {
+        uint32_t delay_ms = policy_backoff_ms(policy, request->attempt);
+        if (in_time(request, now_ms, delay_ms)) {
+            request->outcome = OUTCOME_DEFER;
+            request->due_ms = delay_ms;
+            request->next_attempt = request->attempt + 1;
+            return;
+        }
+    }
+    bool dead = request->retryable || request->code == CODE_POISON;
+    request->outcome = dead ? OUTCOME_DEAD : OUTCOME_ERROR;
+    if (request->ttl_s < policy->error_ttl_s)
+        request->ttl_s = policy->error_ttl_s;
+}
+
+enum reply_code policy_code(enum status status)
+{
+    switch (status) {
+    case STATUS_NO_MEMORY:
+        return CODE_OUT_OF_MEMORY;
+    case STATUS_DEVICE_LOST:
+        return CODE_DEVICE_LOST;
+    case STATUS_TIMEOUT:
+        return CODE_TIMEOUT;
+    case STATUS_NON_FINITE:
+        return CODE_NON_FINITE;
+    default:
+        return CODE_INTERNAL;
+    }
+}
+
+/* --- ends --- */
+
+void settle_forget(struct worker *worker, struct request *request)
+{
+    /* Delivered again after the script found it gone or gave it back: it is pending with us, and nobody else will look.
+     */
+    bool gone = request->verdict == VERDICT_LATE || request->state == REQUEST_LEAVING;
+    if (gone && request->delivered_again)
+        read_own_again(worker);
+    quarantine_ended(worker, request);
+    tight_ended(worker, request);
+    held_remove(&worker->held, request);
+    request_free(request);
+}
+
+/* An id ahead of the clock that is delivered a second time may belong to another entry: ours was moved (lua/mend) and
+ * its id reused. What is pending with us under that id is read again. */
+static bool was_replaced(const struct request *request)
+{
+    bool ahead = request->seen_ms != 0 && request->entry.ms > request->seen_ms + AHEAD_MS;
+    return ahead && request->delivered_again;
+}
+
+static void make_ready(struct worker *worker, struct request *request)
+{
+    if (was_replaced(request)) {
+        request->verdict = VERDICT_LATE;
+        worker->stats.late++;
+        settle_forget(worker, request);
+        return;
+    }
+    request->state = REQUEST_READY;
+    if (request->refusals > 0) {
+        request_list_push(&worker->ready_single, request);
+        return;
+    }
+    worker->ready_bytes += request->reply.length;
+    request_list_push(&worker->ready, request);
+}
+
+void settle_as(struct worker *worker, struct request *request, enum outcome outcome)
+{
+    request->outcome = outcome;
+    make_ready(worker, request);
+}
+
+void settle_gone(struct worker *worker, struct request *request)
+{
+    request->code = CODE_NONE;
+    request_fail(request, CODE_INTERNAL, "its message was deleted from the stream");
+    buffer_free(&request->reply);
+    settle_as(worker, request, OUTCOME_GONE);
+}
+
+void settle_finish(struct worker *worker, struct request *request)
+{
+    policy_judge(&worker->policy, request, worker_redis_ms(worker));
+    if (request->outcome != OUTCOME_DONE)
+        buffer_free(&request->reply);
+    make_ready(worker, request);
+}
+
+void settle_release(struct worker *worker, struct request *request)
+{
+    quarantine_ended(worker, request);
+    request->state = REQUEST_LEAVING;
+    request_list_push(&worker->to_release, request);
+}
+
+/* --- counting --- */
+
+static void count_error(struct worker_stats *stats, const struct request *request)
+{
+    stats->errors++;
+    stats->expired += request->code == CODE_EXPIRED;
+    stats->shed += request->code == CODE_QUEUE_FULL;
+}
+
+static void count(struct worker *worker, const struct request *request)
+{
+    struct worker_stats *stats = &worker->stats;
+    if (request->verdict == VERDICT_LATE && !request->repeated) {
+        stats->late++;
+        return;
+    }
+    pace_answered(worker, request);
+    switch (request->outcome) {
+    case OUTCOME_DONE:
+        stats->done++;
+        break;
+    case OUTCOME_ERROR:
+        count_error(stats, request);
+        break;
+    case OUTCOME_DEFER:
+        ++*(request->next_attempt > request->attempt ? &stats->deferred : &stats->parked);
+        break;
+    case OUTCOME_DEAD:
+        stats->dead++;
+        break;
+    case OUTCOME_GONE:
+        stats->vanished++;
+        break;
+    case OUTCOME_CANCEL:
+        ++*(request->verdict == VERDICT_NOTHING ? &stats->nothing_to_cancel : &stats->cancelled);
+        break;
+    }
+}
+
+/* --- answers --- */
+
+/* A deferred request may be due before the next promotion. */
+static void expect_due(struct worker *worker, const struct request *request)
+{
+    uint64_t in_ms = worker_ms_until(worker, request->due_at_ms);
+    if (request->outcome != OUTCOME_DEFER)
+        return;
+    uint64_t due = worker_after_ms(worker, in_ms > request->due_ms ? in_ms : request->due_ms);
+    if (due < worker->promote_at)
+        worker->promote_at = due;
+}
+
+/* Redis could not do it now. Tries are further and further apart. The request delays nobody else meanwhile: neither
+ * those in the same call nor, if it is a suspect, those that wait for it. */
+static void put_off(struct worker *worker, struct request *request)
+{
+    uint64_t pause_ms = PAUSE_MS;
+    worker->stats.again++;
+    for (uint32_t i = 0; i < request->refusals && pause_ms < AGAIN_CAP_MS; i++)
+        pause_ms *= 2;
+    worker->stats.stuck += ++request->refusals == STUCK_REFUSALS;
+    request->again_ns = worker_after_ms(worker, pause_ms < AGAIN_CAP_MS ? pause_ms : AGAIN_CAP_MS);
+    request->state = REQUEST_READY;
+    quarantine_ended(worker, request);
+    request_list_push(&worker->again, request);
+    if (request->again_ns < worker->again_at)
+        worker->again_at = request->again_ns;
+}
+
+static void apply_verdict(struct worker *worker, struct request *request)
+{
+    if (request->verdict == VERDICT_NOT_ITS_NAME && request->borrowed_name) {
+        admit_disowned(worker, request);
+    } else if (request->verdict == VERDICT_LATER_FULL && request->code == CODE_NONE) {
+        admit_refused(worker, request);
+    } else if (request->verdict == VERDICT_GONE && request->outcome != OUTCOME_GONE) {
+        settle_gone(worker, request);
+    } else if (request->verdict <= VERDICT_LATE) {
+        count(worker, request);
+        expect_due(worker, request);
+        settle_forget(worker, request);
+    } else {
+        put_off(worker, request);
+    }
+}
+
+/* Back to the front, in smaller calls, in case one of them is the reason. */
+static void settle_failed(struct worker *worker, struct request_list *list, bool alone)
+{
+    struct request_list *to = alone ? &worker->ready_single : &worker->ready;
+    for (struct request *request = list->first; request != NULL; request = request->next) {
+        request->repeated = true;
+        request->state = REQUEST_READY;
+        worker->ready_bytes += alone ? 0 : request->reply.length;
+    }
+    worker_call_failed(worker);
+    worker->settle_most = worker->settle_most > 1 ? worker->settle_most / 2 : 1;
+    request_list_join(list, to);
+    *to = *list;
+}
+
+void settle_settled(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    bool alone = list.first != NULL && list.first->refusals > 0;
+    worker->settles_out--;
+    worker->single_out &= !alone;
+    if (event->failed) {
+        settle_failed(worker, &list, alone);
+        return;
+    }
+    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list))
+        apply_verdict(worker, request);
+    if (worker->settle_most < SETTLE_ENTRIES)
+        worker->settle_most *= 2;
+}
+
+/* --- calls --- */
+
+static void send_one(struct action *action, struct request *request)
+{
+    request->state = REQUEST_SETTLING;
+    request->verdict = VERDICT_DONE;
+    request_list_push(&action->requests, request);
+}
+
+/* What the script reads of its entry: a dead or parked request is kept with all its fields. */
+static size_t bytes_read(const struct request *request)
+{
+    bool kept = request->outcome == OUTCOME_DEFER || request->outcome == OUTCOME_DEAD;
+    return kept ? request->entry_bytes : 0;
+}
+
+static bool settle_some(struct worker *worker)
+{
+    struct action *action = worker_act(worker, ACTION_SETTLE);
+    if (action == NULL)
+        return false;
+    size_t bytes = 0, read = 0;
+    while (worker->ready.first != NULL && action->requests.count < worker->settle_most) {
+        size_t next = worker->ready.first->reply.length;
+        size_t next_read = bytes_read(worker->ready.first);
+        if (action->requests.count > 0 &&
+            (bytes + next > SETTLE_BYTES || (next_read > 0 && read + next_read > LOOK_BYTES)))
+            break;
+        send_one(action, request_list_pop(&worker->ready));
+        bytes += next;
+        read += next_read;
+    }
+    worker->ready_bytes -= bytes;
+    worker->settles_out++;
+    return true;
+}
+
+static void settle_single(struct worker *worker)
+{
+    struct action *action = worker_act(worker, ACTION_SETTLE);
+    if (action == NULL)
+        return;
+    send_one(action, request_list_pop(&worker->ready_single));
+    worker->single_out = true;
+    worker->settles_out++;
+}
+
+/* The first call goes at once; while one is out, further ones wait until they are full. So a single request does not
+ * wait, and a busy worker sends few large calls. */
+static bool settle_now(const struct worker *worker)
+{
+    if (worker->ready.first == NULL || worker->settles_out >= SETTLES_OUT)
+        return false;
+    return worker->settles_out == 0 || worker->ready.count >= worker->settle_most ||
+           worker->ready_bytes >= SETTLE_BYTES;
+}
+
+static void leave(struct worker *worker, bool clean)
+{
+    struct action *action = worker_act(worker, ACTION_EXIT);
+    if (action == NULL)
+        return; /* out of memory: the next step tries again */
+    action->exit.clean = clean;
+    action->exit.status = worker->exit_status;
+    worker->exited = true;
+}
+
+void settle_released(struct worker *worker, const struct event *event)
+{
+    struct request_list list = event->requests;
+    bool last = worker->leaving;
+    worker->releasing = false;
+    if (event->failed) {
+        worker_call_failed(worker);
+        request_list_join(&worker->to_release, &list);
+        worker->leaving = false;
+        return;
+    }
+    for (struct request *request = request_list_pop(&list); request != NULL; request = request_list_pop(&list)) {
+        worker->stats.released++;
+        settle_forget(worker, request);
+    }
+    if (last)
+        leave(worker, true);
+}
+
+void settle_give_up(struct worker *worker)
+{
+    admit_unstarted(worker);
+    compute_unstarted(worker);
+}
+
+void settle_drain(struct worker *worker, uint64_t timeout_ms, enum status status)
+{
+    uint64_t ends = worker_after_ms(worker, timeout_ms);
+    if (status != STATUS_OK)
+        worker->exit_status = status;
+    if (ends < worker->drain_ends)
+        worker->drain_ends = ends;
+    if (worker->draining)
+        return;
+    worker->draining = true;
+    settle_give_up(worker);
+}
+
+static void release(struct worker *worker, bool last)
+{
+    struct action *action = worker_act(worker, ACTION_RELEASE);
+    if (action == NULL)
+        return;
+    size_t read = 0;
+    action->last = last;
+    for (; worker->to_release.first != NULL && action->requests.count < RELEASE_ENTRIES && read < LOOK_BYTES;) {
+        read += worker->to_release.first->entry_bytes;
+        request_list_push(&action->requests, request_list_pop(&worker->to_release));
+    }
+    worker->releasing = true;
+    worker->leaving = last;
+}
+
+/* Whether no call but settles is out. */
+static bool quiet(const struct worker *worker)
+{
+    bool reads = worker->reading || worker->reading_own || worker->reclaim.out || worker->sweep.out || worker->sharing;
+    return !reads && !worker->tracking && !worker->renewing && !worker->promoting && !worker->mending &&
+           !worker->pulsing;
+}
+
+static void advance_drain(struct worker *worker)
+{
+    bool nothing_held = worker->held.count == 0;
+    if (worker->now >= worker->drain_ends)
+        leave(worker, false);
+    else if (!worker->connected && nothing_held) /* there is nobody to tell */
+        leave(worker, true);
+    else if (worker_may_call(worker) && !worker->releasing && nothing_held && quiet(worker))
+        release(worker, true);
+}
+
+/* Without a lease, others may take what we hold. Running work is settled through the gate and the rest is given back
+ * under the old name, which clears our recorded runs; then we rejoin under a new name. */
+static void advance_rejoin(struct worker *worker)
+{
+    if (worker->held.count > 0 || !quiet(worker) || worker_act(worker, ACTION_REJOIN) == NULL)
+        return;
+    worker->connected = false;
+}
+
+/* A leaving worker leaves what Redis keeps refusing to the next one. */
+static void advance_again(struct worker *worker)
+{
+    struct request_list list = worker->again;
+    if (worker->now < worker->again_at)
+        return;
+    worker->again = (struct request_list){0};
+    worker->again_at = NEVER;
+    for (struct request *request; (request = request_list_pop(&list)) != NULL;) {
+        if (!worker_takes_more(worker) && request->refusals >= LEFT_REFUSALS) {
+            settle_release(worker, request);
+        } else if (worker->now >= request->again_ns) {
+            make_ready(worker, request);
+        } else {
+            request_list_push(&worker->again, request);
+            if (request->again_ns < worker->again_at)
+                worker->again_at = request->again_ns;
+        }
+    }
+}
+
+void settle_advance(struct worker *worker)
+{
+    advance_again(worker);
+    while (worker_may_call(worker) && settle_now(worker))
+        if (!settle_some(worker))
+            break;
+    if (worker_may_call(worker) && worker->ready_single.first != NULL && !worker->single_out)
+        settle_single(worker);
+    if (worker_may_call(worker) && !worker->releasing && worker->to_release.first != NULL)
+        release(worker, false);
+    if (worker->draining)
+        advance_drain(worker);
+    else if (worker->lease_lost && worker_may_call(worker))
+        advance_rejoin(worker);
+}

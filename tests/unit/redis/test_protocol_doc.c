@@ -1,0 +1,91 @@
+/* docs/protocol.md is normative, so it must name every code, script and key of the program. */
+#include "base/file.h"
+#include "redis/scripts.h"
+#include "schedule/request.h"
+
+#include "harness.h"
+
+static struct buffer read_source(const char *path)
+{
+    struct buffer text = {0};
+    struct err err = {0};
+    if (file_read(path, 1 << 20, &text, &err)) {
+        fail_msg("%s", err.message);
+    }
+    return text;
+}
+
+static struct buffer read_doc(void)
+{
+    return read_source(TEST_SOURCE_DIR "/docs/protocol.md");
+}
+
+static void expect_named(const struct buffer *doc, const char *name)
+{
+    char quoted[128];
+    snprintf(quoted, sizeof quoted, "`%s`", name);
+    if (!strstr(doc->data, quoted)) {
+        fail_msg("docs/protocol.md does not name %s", quoted);
+    }
+}
+
+static void names_every_code(void **state)
+{
+    (void)state;
+    struct buffer doc = read_doc();
+    for (int code = CODE_NONE + 1; code < CODE_COUNT; code++) {
+        expect_named(&doc, reply_code_name((enum reply_code)code));
+    }
+    buffer_free(&doc);
+}
+
+/* The table of fields is private to work/, so its rows are read from the source. */
+static void names_every_field(void **state)
+{
+    (void)state;
+    struct buffer doc = read_doc(), source = read_source(TEST_SOURCE_DIR "/src/work/fields.c");
+    static const char row[] = "    [FIELD_";
+    int found = 0;
+    for (const char *at = strstr(source.data, row); at; at = strstr(at + 1, row)) {
+        char name[32];
+        assert_int_equal(sscanf(at, "    [FIELD_%*[A-Z_]] = {\"%31[a-z_]\"", name), 1);
+        expect_named(&doc, name);
+        found++;
+    }
+    assert_true(found >= 27);
+    buffer_free(&source);
+    buffer_free(&doc);
+}
+
+static void names_every_script(void **state)
+{
+    (void)state;
+    struct buffer doc = read_doc();
+    for (int i = 0; i < SCRIPT_COUNT; i++) {
+        expect_named(&doc, script_sources[i].name);
+    }
+    buffer_free(&doc);
+}
+
+static void scripts_say_what_they_take_and_may_not_do(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"-- KEYS", "-- ARGV", "-- Returns", "-- May not:"};
+    for (int i = 0; i < SCRIPT_COUNT; i++) {
+        assert_int_equal(strncmp(script_sources[i].text, "#!lua", 5), 0);
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+            if (!strstr(script_sources[i].text, words[w])) {
+                fail_msg("lua/%s.lua has no \"%s\"", script_sources[i].name, words[w]);
+            }
+        }
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(names_every_code),
+    cmocka_unit_test(names_every_field),
+    cmocka_unit_test(names_every_script),
+    cmocka_unit_test(scripts_say_what_they_take_and_may_not_do),
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,474 @@
+/* RESP in every cut, beyond every limit, and malformed; commands as bytes; explained refusals. */
+#include "redis/resp.h"
+
+#include <stdlib.h>
+
+#include "harness.h"
+
+static const char whole[] = "*6\r\n+OK\r\n-ERR bad\r\n:-42\r\n$5\r\na\0b\r\n\r\n$-1\r\n*2\r\n*0\r\n*-1\r\n";
+
+static struct resp_reader *open_reader(size_t max_bytes)
+{
+    struct resp_reader *reader;
+    struct err err;
+    assert_int_equal(resp_open(max_bytes, 0, &reader, &err), STATUS_OK);
+    return reader;
+}
+
+static void check_whole(const struct resp_value *value)
+{
+    assert_non_null(value);
+    assert_int_equal(value->type, RESP_ARRAY);
+    assert_int_equal(value->count, 6);
+    assert_true(resp_equals(&value->items[0], "OK"));
+    assert_true(resp_is_error(&value->items[1], "ERR"));
+    assert_int_equal(value->items[2].integer, -42);
+    assert_int_equal(value->items[3].length, 5);
+    assert_memory_equal(value->items[3].bytes, "a\0b\r\n", 6);
+    assert_int_equal(value->items[4].type, RESP_NIL);
+    assert_int_equal(value->items[5].items[0].type, RESP_ARRAY);
+    assert_int_equal(value->items[5].items[0].count, 0);
+    assert_int_equal(value->items[5].items[1].type, RESP_NIL);
+}
+
+static void one_byte_at_a_time(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(10000);
+    const struct resp_value *value;
+    struct err err;
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < sizeof whole - 1; i++) {
+            assert_int_equal(resp_feed(reader, whole + i, 1, &err), STATUS_OK);
+            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+            assert_int_equal(value != NULL, i == sizeof whole - 2);
+        }
+        check_whole(value);
+    }
+    resp_close(reader);
+}
+
+static void cut_at_every_place(void **state)
+{
+    (void)state;
+    const struct resp_value *value;
+    struct err err;
+    for (size_t cut = 0; cut < sizeof whole; cut++) {
+        struct resp_reader *reader = open_reader(10000);
+        assert_int_equal(resp_feed(reader, whole, cut, &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        if (!value) {
+            assert_int_equal(resp_feed(reader, whole + cut, sizeof whole - 1 - cut, &err), STATUS_OK);
+            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        }
+        check_whole(value);
+        resp_close(reader);
+    }
+}
+
+static void many_in_one_feed(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(10000);
+    const struct resp_value *value;
+    struct err err;
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK);
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        check_whole(value);
+    }
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_null(value);
+    resp_close(reader);
+}
+
+static void expect_broken(const char *bytes, size_t length, size_t max_bytes, enum status status)
+{
+    struct resp_reader *reader = open_reader(max_bytes);
+    const struct resp_value *value;
+    struct err err = {0};
+    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
+    if (resp_next(reader, &value, &err) != status) {
+        fail_msg("%.*s: status %d", (int)(length > 40 ? 40 : length), bytes, err.status);
+    }
+    assert_null(value);
+    assert_int_equal(resp_feed(reader, ":1\r\n", 4, &err), status); /* a broken reader stays broken */
+    assert_int_equal(resp_next(reader, &value, &err), status);
+    resp_close(reader);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "hello\r\n",
+        "HTTP/1.1 400 Bad Request\r\n",
+        "\r\n",
+        ":12x\r\n",
+        "$-2\r\n",
+        "$x\r\n",
+        "*-2\r\n",
+        "$99999999999999999999\r\n",
+        "*99999999999999999999\r\n",
+        "%1\r\n",
+        "_\r\n",
+        "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_broken(cases[i], strlen(cases[i]), 10000, STATUS_BAD_INPUT);
+    }
+}
+
+static void the_thirteen_bytes_reserve_nothing(void **state)
+{
+    (void)state;
+    expect_broken("*2147483647\r\n", 13, 64 << 20, STATUS_UNSUPPORTED);
+    expect_broken("*1000000\r\n*1000000\r\n", 20, 64 << 20, STATUS_UNSUPPORTED);
+}
+
+static void an_answer_above_the_cap_is_refused(void **state)
+{
+    (void)state;
+    char bytes[3000];
+    int length = snprintf(bytes, sizeof bytes, "$100000\r\n");
+    memset(bytes + length, 'x', sizeof bytes - (size_t)length);
+    expect_broken(bytes, sizeof bytes, 2000, STATUS_UNSUPPORTED);
+}
+
+/* A reader that drops large strings, fed in pieces of `cut` bytes, returns the rest of a list of three; the second has
+ * 30000 bytes. */
+static void drop_in_pieces(size_t cut)
+{
+    static char bytes[31000];
+    struct resp_reader *reader;
+    const struct resp_value *value = NULL;
+    struct err err;
+    int length = snprintf(bytes, sizeof bytes, "*4\r\n$2\r\nab\r\n$30000\r\n");
+    memset(bytes + length, 'x', 30000);
+    length += 30000;
+    length += snprintf(bytes + length, sizeof bytes - (size_t)length, "\r\n$2\r\ncd\r\n$-1\r\n");
+    assert_int_equal(resp_open(20000, 5000, &reader, &err), STATUS_OK);
+    for (int round = 0; round < 3; round++) {
+        for (size_t at = 0; at < (size_t)length; at += cut) {
+            size_t part = (size_t)length - at < cut ? (size_t)length - at : cut;
+            assert_null(value);
+            assert_int_equal(resp_feed(reader, bytes + at, part, &err), STATUS_OK);
+            assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        }
+        assert_non_null(value);
+        assert_int_equal(value->count, 4);
+        assert_true(resp_equals(&value->items[0], "ab"));
+        assert_int_equal(value->items[1].type, RESP_CUT);
+        assert_int_equal(value->items[1].length, 30000);
+        assert_true(resp_equals(&value->items[2], "cd"));
+        assert_int_equal(value->items[3].type, RESP_NIL);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    }
+    resp_close(reader);
+}
+
+static void a_text_that_is_too_large_is_dropped_as_it_comes(void **state)
+{
+    (void)state;
+    static const size_t cuts[] = {1, 7, 1000, 16000, 31000};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        drop_in_pieces(cuts[i]);
+    }
+}
+
+/* Strings that are too large together, and an array that is too long. */
+static void what_does_not_fit_is_dropped(void **state)
+{
+    (void)state;
+    struct resp_reader *reader;
+    const struct resp_value *value;
+    struct err err;
+    char text[1100];
+    int length = snprintf(text, sizeof text, "$1000\r\n%01000d\r\n", 7);
+    assert_int_equal(resp_open(20000, 5000, &reader, &err), STATUS_OK);
+    assert_int_equal(resp_feed(reader, "*30\r\n", 5, &err), STATUS_OK);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(resp_feed(reader, text, (size_t)length, &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    }
+    assert_non_null(value);
+    assert_int_equal(value->items[0].type, RESP_STRING);
+    assert_int_equal(value->items[29].type, RESP_CUT);
+    assert_int_equal(value->items[29].length, 1000);
+    assert_int_equal(resp_feed(reader, "*2\r\n*1000\r\n", 11, &err), STATUS_OK);
+    for (int i = 0; i < 1000; i++) {
+        const char *item = i % 3 == 0 ? "*2\r\n:1\r\n$1\r\nx\r\n" : i % 3 == 1 ? "$-1\r\n" : "$2\r\nab\r\n";
+        assert_int_equal(resp_feed(reader, item, strlen(item), &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        assert_null(value);
+    }
+    assert_int_equal(resp_feed(reader, ":5\r\n", 4, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_int_equal(value->items[0].type, RESP_CUT);
+    assert_int_equal(value->items[1].integer, 5);
+    resp_close(reader);
+}
+
+/* A string whose announced length is too large is refused before its bytes arrive. */
+static void an_announced_text_above_the_cap_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"$100000\r\n", "*2\r\n$3\r\nabc\r\n$100000\r\n", "$100000\r\nxx"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_broken(cases[i], strlen(cases[i]), 2000, STATUS_UNSUPPORTED);
+    }
+}
+
+/* A cut number is no announced length. */
+static void a_large_number_in_two_pieces_is_no_announcement(void **state)
+{
+    (void)state;
+    struct resp_reader *reader;
+    const struct resp_value *value;
+    struct err err;
+    assert_int_equal(resp_open(2000, 0, &reader, &err), STATUS_OK);
+    assert_int_equal(resp_feed(reader, "*1\r\n:100000\r", 12, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_null(value);
+    assert_int_equal(resp_feed(reader, "\n", 1, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_non_null(value);
+    assert_int_equal(value->items[0].integer, 100000);
+    resp_close(reader);
+}
+
+/* The limit is for one answer: any number below it passes. */
+static void the_cap_begins_anew_with_each_answer(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(1000);
+    const struct resp_value *value;
+    struct err err;
+    char bytes[512];
+    int length = snprintf(bytes, sizeof bytes, "$400\r\n%0400d\r\n", 7);
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(resp_feed(reader, bytes, (size_t)length, &err), STATUS_OK);
+        assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+        assert_int_equal(value->length, 400);
+    }
+    resp_close(reader);
+}
+
+static void clones_outlive_the_reader(void **state)
+{
+    (void)state;
+    struct resp_reader *reader = open_reader(10000);
+    const struct resp_value *value;
+    struct err err;
+    assert_int_equal(resp_feed(reader, whole, sizeof whole - 1, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    struct resp_value *clone = resp_clone(value);
+    resp_close(reader);
+    check_whole(clone);
+    free(clone);
+}
+
+static void error_words_have_a_status(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *error;
+        enum status status;
+    } cases[] = {
+        {"NOAUTH Authentication required.", STATUS_DENIED},
+        {"WRONGPASS invalid", STATUS_DENIED},
+        {"NOPERM no", STATUS_DENIED},
+        {"ERR The user executing the script can't run this command or subcommand script: x", STATUS_DENIED},
+        {"LOADING Redis is loading", STATUS_UNAVAILABLE},
+        {"BUSY Redis is busy", STATUS_UNAVAILABLE},
+        {"READONLY You can't", STATUS_UNAVAILABLE},
+        {"MISCONF x", STATUS_UNAVAILABLE},
+        {"ERR max number of clients reached", STATUS_UNAVAILABLE},
+        {"OOM x", STATUS_UNAVAILABLE},
+        {"MOVED 1 h:1", STATUS_UNAVAILABLE},
+        {"ASK 1 h:1", STATUS_UNAVAILABLE},
+        {"DENIED Redis is running in protected mode", STATUS_DENIED},
+        {"BUSYGROUP x", STATUS_INTERNAL},
+        {"LOADINGS x", STATUS_INTERNAL},
+        {"ERR x", STATUS_INTERNAL},
+        {"OOM", STATUS_UNAVAILABLE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct resp_value value = {.type = RESP_ERROR, .bytes = cases[i].error, .length = strlen(cases[i].error)};
+        struct err err = {0};
+        assert_int_equal(resp_check(&value, &err), cases[i].status);
+        assert_non_null(strstr(err.message, cases[i].error));
+    }
+    struct resp_value fine = {.type = RESP_STRING, .bytes = "OOM", .length = 3};
+    assert_int_equal(resp_check(&fine, NULL), STATUS_OK);
+}
+
+static void commands_are_words_by_length(void **state)
+{
+    (void)state;
+    struct command command = {0};
+    const char *bytes;
+    size_t length;
+    struct err err;
+    command_text(&command, "SET");
+    command_bytes(&command, "a\r\n\0b", 5);
+    command_bytes(&command, NULL, 0);
+    command_number(&command, 0);
+    command_number(&command, UINT64_MAX);
+    command_list(&command, 2, (const char *const[]){"%s", "xyz"}, (const size_t[]){2, 1});
+    assert_int_equal(command_finish(&command, &bytes, &length, &err), STATUS_OK);
+    static const char expected[] = "*7\r\n$3\r\nSET\r\n$5\r\na\r\n\0b\r\n$0\r\n\r\n$1\r\n0\r\n"
+                                   "$20\r\n18446744073709551615\r\n$2\r\n%s\r\n$1\r\nx\r\n";
+    assert_int_equal(length, sizeof expected - 1);
+    assert_memory_equal(bytes, expected, length);
+    command_free(&command);
+}
+
+static void a_command_of_thousands_of_words(void **state)
+{
+    (void)state;
+    struct command command = {0};
+    struct resp_reader *reader = open_reader(16 << 20);
+    const struct resp_value *value;
+    const char *bytes;
+    size_t length;
+    struct err err;
+    for (uint64_t i = 0; i < 12345; i++) {
+        command_number(&command, i);
+    }
+    assert_int_equal(command_finish(&command, &bytes, &length, &err), STATUS_OK);
+    assert_int_equal(resp_feed(reader, bytes, length, &err), STATUS_OK);
+    assert_int_equal(resp_next(reader, &value, &err), STATUS_OK);
+    assert_int_equal(value->count, 12345);
+    assert_true(resp_equals(&value->items[12344], "12344"));
+    resp_close(reader);
+    command_free(&command);
+}
+
+static void a_field_is_found_by_its_name(void **state)
+{
+    (void)state;
+    struct resp_value items[] = {
+        {.type = RESP_STRING, .bytes = "a", .length = 1},
+        {.type = RESP_STRING, .bytes = "b", .length = 1},
+        {.type = RESP_NIL},
+        {.type = RESP_INTEGER, .integer = 7},
+        {.type = RESP_STRING, .bytes = "b", .length = 1},
+        {.type = RESP_INTEGER, .integer = 8},
+        {.type = RESP_STRING, .bytes = "c", .length = 1},
+    };
+    struct resp_value list = {.type = RESP_ARRAY, .items = items, .count = 7}, none = {.type = RESP_NIL};
+    assert_ptr_equal(resp_field(&list, "a"), &items[1]);
+    assert_ptr_equal(resp_field(&list, "b"), &items[5]); /* a value is no name */
+    assert_null(resp_field(&list, "c"));                 /* nothing is behind it */
+    assert_null(resp_field(&list, "ab"));
+    assert_null(resp_field(&none, "a"));
+}
+
+/* --- Refusals say which key and which line ------------------------------------------------------------------------ */
+
+#define NO_KEY "NOPERM this user has no permissions to access one of the keys used as arguments"
+
+static void expect_keys(const char *error, const char *head, size_t length, const char *expected)
+{
+    char text[RESP_TEXT_BYTES];
+    struct resp_value explained;
+    struct resp_value reply = {.type = RESP_ERROR, .bytes = error, .length = strlen(error)};
+    const struct resp_value *got = resp_explain_keys(&reply, head, length, text, &explained);
+    assert_int_equal(got->type, RESP_ERROR);
+    assert_string_equal(got->bytes, expected);
+    assert_int_equal(got->length, strlen(expected));
+}
+
+static void keys_are_named(void **state)
+{
+    (void)state;
+    const char *head =
+        "*4\r\n$7\r\nEVALSHA\r\n$14\r\nsluice:{q}:one\r\n$3\r\nnot\r\n$16\r\nsluice:{q}:three\r\n$1\r\nx\r\n";
+    expect_keys(NO_KEY, head, strlen(head), NO_KEY ": sluice:{q}:one sluice:{q}:three");
+    expect_keys(NO_KEY, head, strlen(head) - 12, NO_KEY ": sluice:{q}:one sluice:{q}:th...");
+    expect_keys(NO_KEY, head, 0, NO_KEY ":");
+    const char *text = "*2\r\n$4\r\nXADD\r\n$20\r\na text of sluice:{q}\r\n";
+    expect_keys(NO_KEY, text, strlen(text), NO_KEY ":");
+}
+
+static void other_errors_stay_as_they_are(void **state)
+{
+    (void)state;
+    const char *head = "*2\r\n$3\r\nGET\r\n$14\r\nsluice:{q}:one\r\n";
+    const char *errors[] = {"NOPERM this user has no permissions to run the 'xack' command", "ERR no", ""};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        expect_keys(errors[i], head, strlen(head), errors[i]);
+    }
+    char text[RESP_TEXT_BYTES];
+    struct resp_value explained, string = {.type = RESP_STRING, .bytes = NO_KEY, .length = strlen(NO_KEY)};
+    assert_ptr_equal(resp_explain_keys(&string, head, strlen(head), text, &explained), &string);
+}
+
+static void long_keys_are_cut(void **state)
+{
+    (void)state;
+    char head[RESP_HEAD_BYTES], text[RESP_TEXT_BYTES];
+    memset(head, 'k', sizeof head);
+    memcpy(head, "*1\r\n$999\r\nsluice:{q}", 20);
+    struct resp_value explained, reply = {.type = RESP_ERROR, .bytes = NO_KEY, .length = strlen(NO_KEY)};
+    const struct resp_value *got = resp_explain_keys(&reply, head, sizeof head, text, &explained);
+    assert_int_equal(got->length, strlen(text));
+    assert_true(got->length < RESP_TEXT_BYTES);
+    char many[RESP_HEAD_BYTES]; /* as many keys as there can be */
+    for (size_t i = 0; i + 9 <= sizeof many; i += 9) {
+        memcpy(many + i, "\nsluice:{", 9);
+    }
+    got = resp_explain_keys(&reply, many, sizeof many, text, &explained);
+    assert_true(got->length < RESP_TEXT_BYTES);
+}
+
+static void expect_line(const char *error, const char *expected)
+{
+    static const char source[] = "#!lua\n-- head\n  return call('XACK', KEYS[1])\nlast";
+    char text[RESP_TEXT_BYTES];
+    struct resp_value explained;
+    struct resp_value reply = {.type = RESP_ERROR, .bytes = error, .length = strlen(error)};
+    assert_string_equal(resp_explain_line(&reply, "settle", source, text, &explained)->bytes, expected);
+}
+
+#define NO_RUN "ERR The user executing the script can't run this command or subcommand"
+
+static void the_line_of_a_script_is_quoted(void **state)
+{
+    (void)state;
+    expect_line(NO_RUN " script: abc, on @user_script:3.",
+                NO_RUN ": lua/settle.lua line 3: return call('XACK', KEYS[1])");
+    expect_line(NO_RUN " script: abc, on @user_script:4.", NO_RUN ": lua/settle.lua line 4: last");
+    expect_line(NO_RUN " script: abc, on @user_script:99.", NO_RUN ": lua/settle.lua line 99: ");
+    expect_line(NO_RUN " script: abc, on @user_script:x", NO_RUN " script: abc, on @user_script:x");
+    expect_line(NO_RUN, NO_RUN);
+    expect_line("ERR other script: abc, on @user_script:3.", "ERR other script: abc, on @user_script:3.");
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(one_byte_at_a_time),
+    cmocka_unit_test(cut_at_every_place),
+    cmocka_unit_test(many_in_one_feed),
+    cmocka_unit_test(nonsense_is_refused),
+    cmocka_unit_test(the_thirteen_bytes_reserve_nothing),
+    cmocka_unit_test(a_text_that_is_too_large_is_dropped_as_it_comes),
+    cmocka_unit_test(what_does_not_fit_is_dropped),
+    cmocka_unit_test(an_answer_above_the_cap_is_refused),
+    cmocka_unit_test(an_announced_text_above_the_cap_is_refused),
+    cmocka_unit_test(a_large_number_in_two_pieces_is_no_announcement),
+    cmocka_unit_test(the_cap_begins_anew_with_each_answer),
+    cmocka_unit_test(clones_outlive_the_reader),
+    cmocka_unit_test(a_field_is_found_by_its_name),
+    cmocka_unit_test(error_words_have_a_status),
+    cmocka_unit_test(commands_are_words_by_length),
+    cmocka_unit_test(a_command_of_thousands_of_words),
+    cmocka_unit_test(keys_are_named),
+    cmocka_unit_test(other_errors_stay_as_they_are),
+    cmocka_unit_test(long_keys_are_cut),
+    cmocka_unit_test(the_line_of_a_script_is_quoted),
+};
+
+TEST_MAIN(cases)

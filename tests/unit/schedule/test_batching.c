@@ -1,0 +1,1076 @@
+/* Which rows go into the next batch, how a batch lies in memory, and how long one may be: the percentile, the search
+ * for the share, its bounds, and all of it on a small model of a queue. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "schedule/batching.h"
+
+enum { ROWS = 1200 };
+
+static const struct cost per_token = {.terms = {0, 1, 0}, .scale = 1};
+
+static struct row rows[ROWS];
+static struct request requests[ROWS];
+static int32_t ids[ROWS][512];
+
+static void fill(struct window *window, const uint32_t *lengths, uint32_t count)
+{
+    *window = (struct window){0};
+    for (uint32_t i = 0; i < count; i++) {
+        requests[i] = (struct request){.entry = {i, 0}};
+        rows[i] = (struct row){.request = &requests[i], .tokens = lengths[i], .ids = ids[i]};
+        window_push(window, &rows[i], i);
+    }
+}
+
+/* Takes a batch and checks which rows, by index, it has. */
+static void expect_batch(struct window *window, const struct window_limits *limits, const char *wanted)
+{
+    struct row *chosen[WINDOW_BATCH_ROWS];
+    uint32_t count = window_take(window, limits, chosen);
+    char text[512] = "";
+    for (int i = 0; i < ROWS; i++)
+        for (uint32_t c = 0; c < count; c++)
+            if (chosen[c] == &rows[i])
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%d", text[0] == '\0' ? "" : " ", i);
+    assert_string_equal(text, wanted);
+}
+
+static void packed_batches_fill_the_budget_in_order_of_age(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
+    fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
+    expect_batch(&window, &limits, "0 1 3");
+    assert_int_equal(window.rows, 2);
+    assert_int_equal(window.tokens, 90);
+    expect_batch(&window, &limits, "2 4");
+    expect_batch(&window, &limits, "");
+}
+
+static void rows_are_limited_too(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 2};
+    fill(&window, (uint32_t[]){1, 1, 1}, 3);
+    expect_batch(&window, &limits, "0 1");
+    expect_batch(&window, &limits, "2");
+}
+
+static void a_row_larger_than_the_budget_runs_alone(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
+    fill(&window, (uint32_t[]){300, 5, 500, 7}, 4);
+    expect_batch(&window, &limits, "0");
+    expect_batch(&window, &limits, "1 3");
+    expect_batch(&window, &limits, "2");
+    limits.layout = LAYOUT_PADDED;
+    fill(&window, (uint32_t[]){300, 290}, 2);
+    expect_batch(&window, &limits, "0");
+}
+
+/* The example from the literature: short ones must not be padded to the long ones. */
+static void padded_batches_take_the_nearest_in_length(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PADDED, 8192, 32};
+    fill(&window, (uint32_t[]){100, 105, 200, 500}, 4);
+    expect_batch(&window, &limits, "0 1");
+    expect_batch(&window, &limits, "2");
+    expect_batch(&window, &limits, "3");
+    fill(&window, (uint32_t[]){100, 500, 200, 105}, 4);
+    expect_batch(&window, &limits, "0 3");
+}
+
+static void padded_batches_count_their_padding(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PADDED, 30, 32};
+    fill(&window, (uint32_t[]){10, 10, 10, 10}, 4);
+    expect_batch(&window, &limits, "0 1 2");
+    limits.tokens = 31;
+    fill(&window, (uint32_t[]){10, 11, 10, 10}, 4);
+    expect_batch(&window, &limits, "0 2 3");
+}
+
+static void padded_batches_in_order_take_what_comes(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PADDED_FIFO, 1000, 32};
+    fill(&window, (uint32_t[]){100, 300, 20, 50, 5}, 5);
+    expect_batch(&window, &limits, "0 1 2"); /* four would be 1200 tokens with their padding */
+    expect_batch(&window, &limits, "3 4");
+    limits.rows = 2;
+    fill(&window, (uint32_t[]){5, 500, 7}, 3);
+    expect_batch(&window, &limits, "0 1");
+    expect_batch(&window, &limits, "2");
+}
+
+static void the_look_ahead_ends(void **state)
+{
+    (void)state;
+    static uint32_t lengths[300];
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
+    for (int i = 0; i < 300; i++)
+        lengths[i] = 99;
+    lengths[256] = 1;
+    fill(&window, lengths, 300);
+    expect_batch(&window, &limits, "0");
+    expect_batch(&window, &limits, "1 256"); /* now it is within 256 rows of the head */
+}
+
+static void nobody_is_passed_over_for_ever(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
+    fill(&window, (uint32_t[]){60, 60, 90, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40}, 13);
+    expect_batch(&window, &limits, "0 3"); /* passes over 1 and 2 */
+    expect_batch(&window, &limits, "1 4");
+    expect_batch(&window, &limits, "2"); /* the oldest always goes, though nothing fits beside it */
+    limits.tokens = 200;
+    fill(&window, (uint32_t[]){100, 150, 30, 30, 40}, 5);
+    rows[1].passed_over = 3;
+    expect_batch(&window, &limits, "0 2 3 4");
+    assert_int_equal(rows[1].passed_over, 4);
+    assert_ptr_equal(window.overdue.first, &rows[1]);
+    window_close(&window);
+}
+
+static void the_overdue_become_the_head(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 100, 32};
+    fill(&window, (uint32_t[]){50, 90, 95, 50, 10}, 5);
+    rows[2].passed_over = 3;
+    expect_batch(&window, &limits, "0 3");
+    assert_ptr_equal(window_next(&window), &rows[2]);
+    expect_batch(&window, &limits, "2");
+    expect_batch(&window, &limits, "1 4");
+}
+
+static void random_windows_lose_and_double_nothing(void **state)
+{
+    (void)state;
+    static uint32_t lengths[ROWS];
+    srand(7);
+    for (int round = 0; round < 300; round++) {
+        struct window window = {0};
+        struct window_limits limits = {(enum batch_layout)(round % 3), 50 + (uint32_t)rand() % 600,
+                                       1 + (uint32_t)rand() % 300};
+        uint32_t count = 1 + (uint32_t)rand() % ROWS, taken = 0, batches = 0;
+        for (uint32_t i = 0; i < count; i++)
+            lengths[i] = 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 500 : 60);
+        fill(&window, lengths, count);
+        bool seen[ROWS] = {false};
+        while (window.rows > 0) {
+            struct row *chosen[WINDOW_BATCH_ROWS], *head = window_next(&window);
+            uint32_t size = window_take(&window, &limits, chosen), tokens = 0, longest = 0;
+            assert_ptr_equal(chosen[0], head);
+            for (uint32_t i = 0; i < size; i++) {
+                assert_false(seen[chosen[i] - rows]);
+                seen[chosen[i] - rows] = true;
+                tokens += chosen[i]->tokens;
+                longest = chosen[i]->tokens > longest ? chosen[i]->tokens : longest;
+            }
+            assert_true(size <= limits.rows);
+            assert_true(size == 1 || (limits.layout == LAYOUT_PACKED ? tokens : longest * size) <= limits.tokens);
+            taken += size;
+            assert_true(++batches <= count);
+        }
+        assert_int_equal(taken, count);
+        assert_int_equal(window.tokens, 0);
+    }
+}
+
+/* --- shares --- */
+
+/* A window that never runs dry: whatever was taken comes back as a new row of the same class and tenant. */
+struct supply {
+    struct window window;
+    struct window_limits limits;
+    uint64_t had[CLASS_COUNT], had_by_tenant[8]; /* tokens that were taken */
+    uint64_t batches;
+};
+
+static struct row *new_row(struct window *window, enum request_class class, uint32_t tenant, uint32_t tokens)
+{
+    static uint64_t names;
+    struct request *request = calloc(1, sizeof(*request));
+    struct row *row = calloc(1, sizeof(*row));
+    assert_true(request != NULL && row != NULL);
+    request->class = class;
+    request->entry = (struct entry_id){++names, 0};
+    if (tenant > 0)
+        snprintf(request->tenant, sizeof(request->tenant), "tenant-%u", tenant);
+    *row = (struct row){.request = request, .tokens = tokens, .ids = ids[0]};
+    window_push(window, row, names);
+    return row;
+}
+
+static uint32_t tenant_of(const struct row *row)
+{
+    return row->request->tenant[0] == '\0' ? 0 : (uint32_t)atoi(row->request->tenant + strlen("tenant-"));
+}
+
+static void free_row(struct row *row)
+{
+    free(row->request);
+    free(row);
+}
+
+static uint32_t some_tokens(void)
+{
+    return 1 + (uint32_t)rand() % (rand() % 4 == 0 ? 300 : 40);
+}
+
+/* The long rows are one tenant's, where there are several. */
+static void supply_again(struct supply *supply, struct row *row, bool by_tenant)
+{
+    uint32_t tenant = tenant_of(row);
+    uint32_t tokens = !by_tenant ? some_tokens() : tenant == 1 ? 250 : 10;
+    (void)new_row(&supply->window, row->request->class, tenant, tokens);
+    free_row(row);
+}
+
+static void supply_batches(struct supply *supply, uint32_t count, bool by_tenant)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct row *chosen[WINDOW_BATCH_ROWS];
+        uint32_t size = window_take(&supply->window, &supply->limits, chosen);
+        assert_true(size > 0);
+        for (uint32_t r = 0; r < size; r++) {
+            supply->had[chosen[r]->request->class] += chosen[r]->tokens;
+            supply->had_by_tenant[tenant_of(chosen[r])] += chosen[r]->tokens;
+            supply_again(supply, chosen[r], by_tenant);
+        }
+        supply->batches++;
+    }
+}
+
+static void supply_end(struct supply *supply)
+{
+    for (struct row *row; (row = window_pop(&supply->window)) != NULL;)
+        free_row(row);
+    assert_int_equal(supply->window.rows, 0);
+    assert_int_equal(supply->window.tokens, 0);
+    for (int i = 0; i < TENANT_BUCKETS; i++) /* queues end with their last row */
+        assert_null(supply->window.queues.buckets[i]);
+    window_close(&supply->window);
+}
+
+static void expect_share(const uint64_t *had, int index, int count, double wanted)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += had[i];
+    double share = (double)had[index] / (double)sum;
+    if (share < wanted - 0.02 || share > wanted + 0.02)
+        fail_msg("share %d is %f, not %f", index, share, wanted);
+}
+
+static void classes_share_six_to_three_to_one(void **state)
+{
+    (void)state;
+    static const struct window_limits limits[] = {{LAYOUT_PACKED, 2000, 128, 0},
+                                                  {LAYOUT_PADDED, 2000, 128, 0},
+                                                  {LAYOUT_PACKED, 400, 8, 0},
+                                                  {LAYOUT_PADDED, 400, 8, 0},
+                                                  {LAYOUT_PACKED, 100, 1, 0},
+                                                  {LAYOUT_PACKED, 100, 8, 0, .brief = true},
+                                                  {LAYOUT_PACKED, 400, 64, 0, .brief = true}};
+    srand(3);
+    for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
+        struct supply supply = {.limits = limits[l]};
+        for (int i = 0; i < 1500; i++)
+            (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)i % 4, some_tokens());
+        supply_batches(&supply, 2000, false);
+        expect_share(supply.had, CLASS_HIGH, CLASS_COUNT, 0.6);
+        expect_share(supply.had, CLASS_NORMAL, CLASS_COUNT, 0.3);
+        expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.1);
+        supply_end(&supply);
+    }
+}
+
+static void what_a_class_leaves_goes_to_the_others(void **state)
+{
+    (void)state;
+    struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 64, 0}};
+    srand(4);
+    for (int i = 0; i < 500; i++)
+        (void)new_row(&supply.window, CLASS_LOW, 0, some_tokens());
+    supply_batches(&supply, 500, false);
+    expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 1);
+    for (int i = 0; i < 500; i++)
+        (void)new_row(&supply.window, CLASS_NORMAL, 0, some_tokens());
+    memset(supply.had, 0, sizeof(supply.had));
+    supply_batches(&supply, 500, false); /* who had nothing for long has saved nothing up: 3:1 from the first on */
+    expect_share(supply.had, CLASS_LOW, CLASS_COUNT, 0.25);
+    for (int i = 0; i < 500; i++)
+        (void)new_row(&supply.window, CLASS_HIGH, 0, some_tokens());
+    for (int i = 0; i < 5; i++) {
+        memset(supply.had, 0, sizeof(supply.had));
+        supply_batches(&supply, 40, false);
+        expect_share(supply.had, CLASS_HIGH, CLASS_COUNT, 0.6);
+    }
+    supply_end(&supply);
+}
+
+/* Tokens count, not rows: one tenant's long texts do not weigh less than another's short ones. */
+static void tenants_share_alike_in_tokens(void **state)
+{
+    (void)state;
+    for (int layout = LAYOUT_PACKED; layout <= LAYOUT_PADDED; layout++) {
+        struct supply supply = {.limits = {(enum batch_layout)layout, 1000, 128, 0}};
+        for (uint32_t i = 0; i < 1200; i++)
+            (void)new_row(&supply.window, CLASS_NORMAL, i % 4, i % 4 == 1 ? 250 : 10);
+        supply_batches(&supply, 3000, true);
+        for (int tenant = 0; tenant < 4; tenant++)
+            expect_share(supply.had_by_tenant, tenant, 4, 0.25);
+        supply_end(&supply);
+    }
+}
+
+/* Neither does a newcomer pay for what the others had before it came, nor do they pay for its absence. */
+static void a_tenant_that_did_not_wait_has_saved_nothing_up(void **state)
+{
+    (void)state;
+    struct supply supply = {.limits = {LAYOUT_PACKED, 1000, 128, 0}};
+    for (int i = 0; i < 400; i++)
+        (void)new_row(&supply.window, CLASS_NORMAL, 1, 10);
+    supply_batches(&supply, 500, true);
+    for (uint32_t tenant = 2; tenant <= 4; tenant++) { /* the first has had 500000 tokens when the second comes */
+        for (int i = 0; i < 400; i++)
+            (void)new_row(&supply.window, CLASS_NORMAL, tenant, 10);
+        memset(supply.had_by_tenant, 0, sizeof(supply.had_by_tenant));
+        supply_batches(&supply, 60, true);
+        for (uint32_t each = 1; each <= tenant; each++)
+            expect_share(supply.had_by_tenant, (int)each, 8, 1.0 / tenant);
+    }
+    supply_end(&supply);
+}
+
+static void one_tenants_mass_does_not_delay_anothers_few(void **state)
+{
+    (void)state;
+    enum { MASS = 100000, FEW = 10 };
+    static struct row mass[MASS];
+    struct request one = {.class = CLASS_NORMAL, .tenant = "mass"}, other = {.class = CLASS_NORMAL, .tenant = "few"};
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 2048, 64, 0};
+    for (int i = 0; i < MASS; i++) {
+        mass[i] = (struct row){.request = &one, .tokens = 100, .ids = ids[0]};
+        window_push(&window, &mass[i], (uint64_t)i);
+    }
+    struct row *chosen[WINDOW_BATCH_ROWS];
+    (void)window_take(&window, &limits, chosen);
+    static struct row few[FEW];
+    for (int i = 0; i < FEW; i++) {
+        few[i] = (struct row){.request = &other, .tokens = 100, .ids = ids[0]};
+        window_push(&window, &few[i], MASS);
+    }
+    uint32_t found = 0, batches = 0;
+    for (; found < FEW; batches++) {
+        uint32_t count = window_take(&window, &limits, chosen);
+        for (uint32_t i = 0; i < count; i++)
+            found += chosen[i]->request == &other;
+    }
+    assert_true(batches <= 2); /* half of each batch is theirs */
+    window_close(&window);
+}
+
+/* New rows of all classes and tenants keep coming in, as many as leave. Whoever waits goes after so many tokens that
+ * only what stands before it in its own tenant's line decides, and no batch goes without any. */
+static void nobody_starves(void **state)
+{
+    (void)state;
+    static const uint32_t weights[CLASS_COUNT] = {6, 3, 1};
+    enum { TENANTS = 5, BATCH = 1000 };
+    srand(11);
+    for (int round = 0; round < 30; round++) {
+        struct supply supply = {.limits = {round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED, BATCH, 100, 0}};
+        supply.limits.brief = round % 4 == 0;
+        for (int i = 0; i < 900; i++)
+            (void)new_row(&supply.window, (enum request_class)(i % CLASS_COUNT), (uint32_t)rand() % TENANTS,
+                          some_tokens());
+        supply_batches(&supply, 50, false);
+        enum request_class class = (enum request_class)(round % CLASS_COUNT);
+        const struct tenant_queue *queue = tenant_table_find(&supply.window.queues, class, "tenant-2");
+        uint64_t taken = 0, before = 0; /* tokens of anybody, from now on; of its own tenant, before it */
+        for (const struct row *row = queue == NULL ? NULL : queue->first; row != NULL; row = row->next)
+            before += row->tokens;
+        struct row *one = new_row(&supply.window, class, 2, 290); /* long, so that it hardly ever fits */
+        uint64_t share = (before + one->tokens) * TENANTS * 10 / weights[class];
+        if (supply.limits.layout == LAYOUT_PADDED) /* there, length decides first */
+            share *= 2;
+        for (bool gone = false; !gone;) {
+            struct row *chosen[WINDOW_BATCH_ROWS];
+            uint32_t size = window_take(&supply.window, &supply.limits, chosen);
+            assert_true(size > 0 && taken <= share + 2 * (WINDOW_PASSED_OVER + 1) * BATCH);
+            for (uint32_t i = 0; i < size; i++) {
+                gone |= chosen[i] == one;
+                taken += chosen[i]->tokens;
+                supply_again(&supply, chosen[i], false);
+            }
+        }
+        supply_end(&supply);
+    }
+}
+
+static void every_tenth_batch_begins_with_the_oldest_row(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 10, 1, 0};
+    struct row *low = new_row(&window, CLASS_LOW, 0, 10), *oldest = NULL;
+    for (int i = 0; i < 20; i++)
+        (void)new_row(&window, CLASS_HIGH, 0, 10);
+    window.classes[CLASS_LOW].had = 1000000; /* it has had more than its share */
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(window_take(&window, &limits, &oldest), 1);
+        assert_int_equal(oldest == low, i == 9);
+        free_row(oldest);
+    }
+    for (struct row *row; (row = window_pop(&window)) != NULL;)
+        free_row(row);
+    window_close(&window);
+}
+
+/* --- time --- */
+
+static const struct cost per_square = {.terms = {0, 0, 1}, .scale = 1};
+
+static void batches_end_at_their_time(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
+    fill(&window, (uint32_t[]){40, 50, 30, 10, 60}, 5);
+    expect_batch(&window, &limits, "0 1 3");
+    expect_batch(&window, &limits, "2 4");
+    limits.cost = &per_square;
+    fill(&window, (uint32_t[]){300, 8, 5, 7, 3}, 5); /* 90000, 64, 25, 49, 9 */
+    expect_batch(&window, &limits, "0");             /* alone, but not never */
+    expect_batch(&window, &limits, "1 2 4");
+    expect_batch(&window, &limits, "3");
+    limits.layout = LAYOUT_PADDED;
+    limits.cost = &per_token;
+    fill(&window, (uint32_t[]){30, 29, 28, 27}, 4);
+    expect_batch(&window, &limits, "0 1 2"); /* 90 with the padding */
+    window_close(&window);
+}
+
+/* Of class high where the letter is h, low where it is l, else normal. */
+static void fill_classes(struct window *window, const char *classes, const uint32_t *tokens)
+{
+    *window = (struct window){0};
+    for (uint32_t i = 0; classes[i] != '\0'; i++) {
+        enum request_class class = classes[i] == 'h' ? CLASS_HIGH : classes[i] == 'l' ? CLASS_LOW : CLASS_NORMAL;
+        requests[i] = (struct request){.entry = {i, 0}, .class = class};
+        rows[i] = (struct row){.request = &requests[i], .tokens = tokens[i], .ids = ids[i]};
+        window_push(window, &rows[i], i);
+    }
+}
+
+static void rows_of_low_fill_up_only_so_far(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
+    for (int layout = 0; layout < 2; layout++) {
+        limits.layout = layout == 0 ? LAYOUT_PACKED : LAYOUT_PADDED;
+        fill_classes(&window, "llllnnn", (uint32_t[]){20, 20, 20, 20, 20, 20, 20});
+        expect_batch(&window, &limits, "0 4 5 6");
+        assert_false(window_has_online(&window));
+        expect_batch(&window, &limits, "1 2");
+        expect_batch(&window, &limits, "3");
+    }
+    limits.low_ns = 0;
+    fill_classes(&window, "llllnnn", (uint32_t[]){20, 20, 20, 20, 20, 20, 20});
+    expect_batch(&window, &limits, "0 1 2 3 4 5 6");
+    window_close(&window);
+}
+
+/* It is not passed over: it is the first of its class when that has its turn. */
+static void a_row_of_low_gives_way_to_online_ones(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
+    fill_classes(&window, "lnnn", (uint32_t[]){40, 20, 20, 20});
+    expect_batch(&window, &limits, "1 2 3");
+    assert_int_equal(rows[0].passed_over, 0);
+    expect_batch(&window, &limits, "0");
+    fill_classes(&window, "llll", (uint32_t[]){30, 40, 10, 10});
+    expect_batch(&window, &limits, "0");
+    expect_batch(&window, &limits, "1 2");
+    expect_batch(&window, &limits, "3");
+    window_close(&window);
+}
+
+static void brief_batches_pass_nobody_over(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100, .brief = true};
+    fill(&window, (uint32_t[]){40, 70, 10, 300, 5}, 5);
+    expect_batch(&window, &limits, "0");
+    assert_int_equal(rows[1].passed_over, 0);
+    expect_batch(&window, &limits, "1 2");
+    expect_batch(&window, &limits, "3");
+    expect_batch(&window, &limits, "4");
+    window_close(&window);
+}
+
+static void push(struct window *window, uint32_t i, enum request_class class, uint32_t tokens)
+{
+    requests[i] = (struct request){.entry = {i, 0}, .class = class};
+    rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i]};
+    window_push(window, &rows[i], i);
+}
+
+/* Before who is overdue and before the oldest: but only while it has had no more for its weight. */
+static void high_is_in_the_next_brief_batch(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 100};
+    fill_classes(&window, "nnnnnnnn", (uint32_t[]){60, 60, 60, 60, 60, 60, 60, 60});
+    for (uint32_t i = 0; i < WINDOW_PASSED_OVER; i++) { /* short ones pass the others over until these are overdue */
+        push(&window, 20 + i, CLASS_NORMAL, 30);
+        struct row *chosen[WINDOW_BATCH_ROWS];
+        (void)window_take(&window, &limits, chosen);
+    }
+    assert_non_null(window.overdue.first);
+    limits.brief = true;
+    window.batches = WINDOW_OLDEST_EVERY;
+    push(&window, 40, CLASS_HIGH, 50);
+    uint32_t overdue = (uint32_t)(window.overdue.first - rows);
+    expect_batch(&window, &limits, "40");
+    push(&window, 41, CLASS_HIGH, 50); /* at once again: now the others have had less */
+    char text[16];
+    snprintf(text, sizeof(text), "%u", overdue);
+    expect_batch(&window, &limits, text);
+    expect_batch(&window, &limits, "41");
+    window_close(&window);
+}
+
+/* Each class by itself; equal rows of the other class stay, and overdue ones are found behind those of the other class.
+ */
+static void a_batch_may_be_of_one_class_only(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_token, .most_ns = 200, .low_ns = 50};
+    for (int layout = 0; layout < 3; layout++) {
+        limits.layout = (enum batch_layout)layout;
+        limits.only = WINDOW_LOW;
+        fill_classes(&window, "nlnll", (uint32_t[]){20, 20, 20, 20, 20});
+        expect_batch(&window, &limits, "1 3");
+        expect_batch(&window, &limits, "4");
+        expect_batch(&window, &limits, "");
+        assert_false(window_has_low(&window));
+        limits.only = WINDOW_ONLINE;
+        expect_batch(&window, &limits, "0 2");
+        expect_batch(&window, &limits, "");
+    }
+    fill_classes(&window, "nln", (uint32_t[]){20, 20, 20});
+    window_remove(&window, &rows[1]);
+    window_remove(&window, &rows[2]);
+    window_remove(&window, &rows[0]);
+    for (uint32_t i = 0; i < 3; i++) {
+        rows[i].ids = ids[0];
+        rows[i].hash = 1;
+        window_push(&window, &rows[i], i);
+    }
+    limits.only = WINDOW_LOW;
+    expect_batch(&window, &limits, "1");
+    assert_null(rows[1].duplicates);
+    limits.only = WINDOW_ONLINE;
+    expect_batch(&window, &limits, "0");
+    assert_ptr_equal(rows[0].duplicates, &rows[2]);
+    window_close(&window);
+
+    for (int round = 0; round < 2; round++) {
+        fill_classes(&window, round == 0 ? "ln" : "nl", (uint32_t[]){20, 20});
+        for (int i = 1; i >= 0; i--) {
+            window_hold(&window, &rows[i]);
+            rows[i].passed_over = WINDOW_PASSED_OVER;
+            window_unhold(&window, &rows[i]);
+        }
+        assert_ptr_equal(window.overdue.first, &rows[0]);
+        assert_true(window_has_low(&window) && window_has_online(&window));
+        limits.only = round == 0 ? WINDOW_ONLINE : WINDOW_LOW;
+        expect_batch(&window, &limits, "1");
+        limits.only = WINDOW_ALL;
+        expect_batch(&window, &limits, "0");
+    }
+    window_close(&window);
+}
+
+static void a_window_is_full_by_time_too(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 1000, 32, .cost = &per_square, .most_ns = 100};
+    fill(&window, (uint32_t[]){6, 7}, 2);
+    assert_false(window_full(&window, &limits));
+    fill(&window, (uint32_t[]){6, 7, 4}, 3);
+    assert_true(window_full(&window, &limits));
+    limits.most_ns = 0;
+    assert_false(window_full(&window, &limits));
+    window_close(&window);
+}
+
+/* Rows of the given deadlines (0: none), oldest first, 10 tokens each. */
+static void fill_deadlines(struct window *window, const uint64_t *expires_ms, uint32_t count)
+{
+    *window = (struct window){0};
+    for (uint32_t i = 0; i < count; i++) {
+        requests[i] = (struct request){.entry = {i, 0}, .expires_at_ms = expires_ms[i]};
+        rows[i] = (struct row){.request = &requests[i], .tokens = 10, .ids = ids[i]};
+        window_push(window, &rows[i], i);
+    }
+}
+
+static void who_would_expire_during_the_batch_goes_first(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 20, 32, .now_ms = 1000, .urgent_ms = 1050};
+    fill_deadlines(&window, (uint64_t[]){0, 0, 1060, 1040, 0, 1020}, 6);
+    expect_batch(&window, &limits, "3 5");
+    limits.urgent_ms = 1061;
+    expect_batch(&window, &limits, "0 2");
+    expect_batch(&window, &limits, "1 4");
+    window_close(&window);
+}
+
+/* Its deadline counts once it stands within the look, though a look before had found nobody. */
+static void who_stood_too_far_behind_is_seen_later(void **state)
+{
+    (void)state;
+    static uint64_t expires_ms[1100];
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 10, 1, .now_ms = 1000, .urgent_ms = 1050};
+    struct row *taken;
+    expires_ms[0] = 1010;
+    expires_ms[1090] = 1040;
+    fill_deadlines(&window, expires_ms, 1100);
+    for (int i = 0; i < 67;
+         i++) { /* the head of a batch is not always the next: every tenth is the oldest, the same here */
+        limits.urgent_ms++;
+        assert_int_equal(window_take(&window, &limits, &taken), 1);
+        assert_ptr_equal(taken, &rows[i]);
+    }
+    limits.urgent_ms++;
+    assert_int_equal(window_take(&window, &limits, &taken), 1);
+    assert_ptr_equal(taken, &rows[1090]);
+    while (window_pop(&window) != NULL)
+        ;
+    window_close(&window);
+}
+
+static void a_deadline_is_no_way_around_the_shares(void **state)
+{
+    (void)state;
+    struct window window = {0};
+    struct window_limits limits = {LAYOUT_PACKED, 10, 1, .now_ms = 1000, .urgent_ms = 1050};
+    struct row *taken;
+    struct row *low = new_row(&window, CLASS_LOW, 0, 10), *high = new_row(&window, CLASS_HIGH, 1, 10);
+    struct row *urgent = new_row(&window, CLASS_HIGH, 2, 10);
+    low->request->expires_at_ms = urgent->request->expires_at_ms = 1010;
+    window_remove(&window, low);
+    window_push(&window, low, 0);
+    window_remove(&window, urgent);
+    window_push(&window, urgent, 1);
+    window.classes[CLASS_LOW].had = 1000000;
+    tenant_table_find(&window.queues, CLASS_HIGH, "tenant-2")->had = 500;
+    assert_int_equal(window_take(&window, &limits, &taken), 1);
+    assert_ptr_equal(taken, high);
+    free_row(high);
+    free_row(window_pop(&window));
+    free_row(window_pop(&window));
+    window_close(&window);
+}
+
+/* --- everything at once --- */
+
+enum { MANY = 700 };
+
+static void fill_at_random(struct window *window, bool seen[])
+{
+    for (uint32_t i = 0; i < MANY; i++) {
+        requests[i] = (struct request){.entry = {i, 0}, .class = (enum request_class)(rand() % CLASS_COUNT)};
+        snprintf(requests[i].tenant, sizeof(requests[i].tenant), "%.*s", rand() % 3, "ab");
+        requests[i].expires_at_ms = rand() % 10 == 0 ? 1 + (uint64_t)rand() % 200 : 0;
+        uint32_t number = (uint32_t)rand() % 500, tokens = 1 + number * 7 % (number % 9 == 0 ? 300 : 50);
+        for (uint32_t t = 0; t < tokens; t++)
+            ids[i][t] = (int32_t)number;
+        rows[i] = (struct row){.request = &requests[i], .tokens = tokens, .ids = ids[i], .hash = number % 90};
+        seen[i] = false;
+        window_push(window, &rows[i], i);
+    }
+}
+
+static uint32_t see(struct row *row, bool seen[])
+{
+    assert_false(seen[row - rows]);
+    assert_null(row->queue);
+    seen[row - rows] = true;
+    return 1;
+}
+
+static uint32_t see_batch(struct row **chosen, uint32_t count, const struct window_limits *limits, bool seen[])
+{
+    uint32_t tokens = 0, longest = 0, gone = 0;
+    assert_true(count <= limits->rows);
+    for (uint32_t i = 0; i < count; i++) {
+        tokens += chosen[i]->tokens;
+        longest = chosen[i]->tokens > longest ? chosen[i]->tokens : longest;
+        for (struct row *row = chosen[i]; row != NULL; row = row->duplicates) {
+            assert_true(row == chosen[i] || rows_same_ids(row, chosen[i]));
+            assert_true(row->request->expires_at_ms == 0 || row->request->expires_at_ms > limits->now_ms);
+            gone += see(row, seen);
+        }
+        for (uint32_t j = 0; j < i; j++) /* equal ones are not computed twice */
+            assert_true(chosen[i]->hash == 0 || !rows_same_ids(chosen[i], chosen[j]));
+    }
+    assert_true(count <= 1 || (limits->layout == LAYOUT_PACKED ? tokens : longest * count) <= limits->tokens);
+    return gone;
+}
+
+/* Batches, rows that are put back, dropped or expire: each row leaves once, and no counter is off in the end. */
+static void rows_leave_once_whatever_happens(void **state)
+{
+    (void)state;
+    static bool seen[MANY];
+    uint32_t expired = 0, shared = 0;
+    srand(21);
+    for (int round = 0; round < 300; round++) {
+        struct window window = {0};
+        struct window_limits limits = {.layout = round % 2 == 0 ? LAYOUT_PACKED : LAYOUT_PADDED,
+                                       .tokens = 50 + (uint32_t)rand() % 1000,
+                                       .rows = 1 + (uint32_t)rand() % 100,
+                                       .cost = &per_token};
+        uint32_t gone = 0;
+        fill_at_random(&window, seen);
+        while (window.rows > 0) {
+            struct row *chosen[WINDOW_BATCH_ROWS];
+            limits.now_ms += (uint32_t)rand() % 4;
+            limits.urgent_ms = limits.now_ms + (uint32_t)rand() % 20;
+            limits.most_ns = rand() % 3 * 100;
+            limits.low_ns = rand() % 3 * 40;
+            limits.brief = rand() % 2 == 0;
+            uint32_t count = window_take(&window, &limits, chosen), before = gone;
+            gone += see_batch(chosen, count, &limits, seen);
+            shared += gone - before - count;
+            if (count > 0 && rand() % 4 == 0 && chosen[0]->duplicates == NULL) {
+                window_put_back(&window, chosen[0]);
+                seen[chosen[0] - rows] = false;
+                gone--;
+            }
+            struct row *any = &rows[rand() % MANY];
+            if (any->queue != NULL && rand() % 4 == 0) {
+                window_remove(&window, any);
+                gone += see(any, seen);
+            }
+            if (rand() % 4 == 0)
+                window_expire(&window, limits.now_ms);
+            for (struct row *row = window_take_expired(&window), *next; row != NULL; row = next, expired++) {
+                next = row->next;
+                gone += see(row, seen);
+            }
+            assert_int_equal(gone + window.rows, MANY);
+        }
+        assert_int_equal(window.tokens, 0);
+        assert_int_equal(window.squares, 0);
+        assert_int_equal(window.dedup.count, 0);
+        for (int i = 0; i < TENANT_BUCKETS; i++)
+            assert_null(window.queues.buckets[i]);
+        window_close(&window);
+    }
+    assert_true(expired > 1000 && shared > 1000);
+}
+
+static void check_layout(enum batch_layout layout, uint32_t extent, const uint32_t *starts)
+{
+    struct window window = {0};
+    fill(&window, (uint32_t[]){3, 5, 2}, 3);
+    for (int i = 0; i < 3; i++)
+        for (uint32_t t = 0; t < 5; t++)
+            ids[i][t] = i * 100 + (int)t;
+    struct batch *batch = batch_build((struct row *[]){&rows[0], &rows[1], &rows[2]}, 3, layout, 7);
+    static const int order[] = {1, 0, 2}; /* longest first */
+    assert_int_equal(batch->tokens, 10);
+    assert_int_equal(batch->engine.rows, 3);
+    assert_int_equal(batch->engine.extent, extent);
+    for (int i = 0; i < 3; i++) {
+        assert_ptr_equal(batch->rows[i], &rows[order[i]]);
+        assert_int_equal(batch->engine.start[i], starts[i]);
+        assert_int_equal(batch->engine.length[i], rows[order[i]].tokens);
+        assert_memory_equal(batch->engine.ids + starts[i], ids[order[i]], rows[order[i]].tokens * 4);
+        for (int d = 0; d < 7; d++)
+            batch->engine.output[i * 7 + d] = 1; /* there is room: the sanitizer looks */
+    }
+    batch_free(batch);
+}
+
+static void packed_and_padded_fill_start(void **state)
+{
+    (void)state;
+    check_layout(LAYOUT_PACKED, 10, (uint32_t[]){0, 5, 8});
+    check_layout(LAYOUT_PADDED, 15, (uint32_t[]){0, 5, 10});
+}
+
+/* --- how long a batch may be --- */
+
+static const struct cost tune_cost = {.terms = {1e5, 1e5, 0}, .scale = 1}; /* 0.1 ms + 0.1 ms a token */
+
+static void answer(struct tune *tune, uint64_t latency_ms, int count, uint64_t *now)
+{
+    for (int i = 0; i < count; i++)
+        tune_answered(tune, latency_ms, *now += 10 * NS_PER_MS);
+}
+
+static void the_percentile_is_that_of_the_last_second(void **state)
+{
+    (void)state;
+    struct tune tune;
+    uint64_t now = 0;
+    tune_begin(&tune, 0);
+    assert_int_equal(tune.p99_ms, 0);
+    answer(&tune, 10, 290, &now);
+    answer(&tune, 1000, 10, &now);
+    assert_true(tune.p99_ms >= 9 && tune.p99_ms <= 11); /* of the first 200; the period ended when there were enough */
+    answer(&tune, 1000, 300, &now);
+    assert_true(tune.p99_ms >= 950 && tune.p99_ms <= 1100);
+    answer(&tune, 0, 500, &now);
+    assert_int_equal(tune.p99_ms, 1);
+    answer(&tune, UINT64_MAX, 500, &now);
+    assert_true(tune.p99_ms > 1000000);
+}
+
+static void without_a_target_there_is_no_limit(void **state)
+{
+    (void)state;
+    struct tune tune;
+    tune_begin(&tune, 0);
+    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 0);
+}
+
+static void the_share_shrinks_above_the_target_and_grows_below(void **state)
+{
+    (void)state;
+    struct tune tune;
+    uint64_t now = 0;
+    tune_begin(&tune, 100);
+    double first = tune_batch_ns(&tune, &tune_cost, 0);
+    assert_true(first > 0 && first <= 50e6);
+    answer(&tune, 150, 200, &now);
+    double less = tune_batch_ns(&tune, &tune_cost, 0);
+    assert_true(less < first);
+    answer(&tune, 90, 400, &now); /* near the target: as it is */
+    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == less);
+    answer(&tune, 20, 4000, &now);
+    assert_true(tune_batch_ns(&tune, &tune_cost, 0) > first);
+    answer(&tune, 20, 100000, &now);
+    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 100e6);
+}
+
+static void a_batch_is_worth_its_fixed_cost(void **state)
+{
+    (void)state;
+    struct tune tune;
+    uint64_t now = 0;
+    tune_begin(&tune, 5);
+    answer(&tune, 1000, 100000, &now);
+    assert_true(tune_batch_ns(&tune, &tune_cost, 0) == 1e6);
+}
+
+static void who_waits_longer_than_the_target_needs_throughput(void **state)
+{
+    (void)state;
+    struct tune tune;
+    tune_begin(&tune, 50);
+    assert_true(tune_batch_ns(&tune, &tune_cost, 50 * NS_PER_MS) > 0);
+    assert_true(tune_batch_ns(&tune, &tune_cost, 51 * NS_PER_MS) == 0);
+}
+
+static void without_a_cost_there_is_no_limit(void **state)
+{
+    (void)state;
+    struct tune tune;
+    struct cost unknown = cost_from(0, 0, 0);
+    tune_begin(&tune, 50);
+    assert_true(tune_batch_ns(&tune, &unknown, 0) == 0);
+}
+
+/* One compute thread, requests of 10 tokens at even distances or as chance brings them: each batch takes what waits, up
+ * to the limit. */
+struct queue_model {
+    struct tune tune;
+    double now_ns, next_ns, every_ns;
+    uint32_t chance;        /* 0: even distances; else the state of what brings them */
+    double waiting[200000]; /* since when */
+    int first, last;
+};
+
+static void arrive(struct queue_model *model)
+{
+    double distance = 1;
+    if (model->chance != 0) {
+        model->chance = model->chance * 1664525u + 1013904223u;
+        distance = -log(((model->chance >> 8) + 1) * 0x1p-24);
+    }
+    model->waiting[model->last++] = model->next_ns;
+    model->next_ns += distance * model->every_ns;
+}
+
+static void run_one_batch(struct queue_model *model)
+{
+    if (model->first == model->last)
+        model->now_ns = fmax(model->now_ns, model->next_ns);
+    while (model->next_ns <= model->now_ns)
+        arrive(model);
+    double oldest_ns = model->now_ns - model->waiting[model->first],
+           most = tune_batch_ns(&model->tune, &tune_cost, (uint64_t)oldest_ns);
+    int taken = 1;
+    while (taken < 400 && model->first + taken < model->last &&
+           (most == 0 || cost_predict_ns(&tune_cost, (struct cost_shape){(taken + 1) * 10.0, 0}) <= most))
+        taken++;
+    model->now_ns += cost_predict_ns(&tune_cost, (struct cost_shape){taken * 10.0, 0});
+    for (int i = 0; i < taken; i++)
+        tune_answered(&model->tune, (uint64_t)((model->now_ns - model->waiting[model->first++]) / 1e6),
+                      (uint64_t)model->now_ns);
+}
+
+/* A burst of 400 each 20 s, which is 0.4 s of work, on top of a load of a half: most answers stay within the target. */
+static void a_steady_load_meets_its_target(void **state)
+{
+    (void)state;
+    static struct queue_model model;
+    model = (struct queue_model){.every_ns = 2e6};
+    tune_begin(&model.tune, 40);
+    while (model.last < 60000)
+        run_one_batch(&model);
+    assert_true(model.tune.p99_ms > 0 && model.tune.p99_ms <= 40);
+}
+
+/* Runs on for a time, and tells from when on every 99th percentile was within the target: s of virtual time since the
+ * start of it; more than `seconds` when the last one was not. */
+static double settles_after(struct queue_model *model, double seconds)
+{
+    double begin_ns = model->now_ns, settled = 0;
+    while (model->now_ns < begin_ns + seconds * 1e9) {
+        run_one_batch(model);
+        if (model->tune.p99_ms * 1e6 > (double)model->tune.target_ns)
+            settled = (model->now_ns - begin_ns) / 1e9 + 0.001;
+    }
+    return model->tune.p99_ms * 1e6 > (double)model->tune.target_ns ? seconds + 1 : settled;
+}
+
+/* The load doubles and halves, with what chance does to it. */
+static void the_target_is_met_whatever_the_load_does(void **state)
+{
+    (void)state;
+    static const double loads[] = {0.2, 0.4, 0.8, 0.4, 0.2, 0.8};
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        static struct queue_model model;
+        model = (struct queue_model){.chance = seed};
+        tune_begin(&model.tune, 50);
+        for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++) {
+            model.every_ns = 1e6 / loads[i];
+            double after = settles_after(&model, 30);
+            assert_true(after < 5);
+        }
+    }
+}
+
+/* For 10 s there is more work than time: 2 s of it wait at the end, which are gone after 5 s more. */
+static void an_overload_is_over_when_its_work_is_done(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        static struct queue_model model;
+        model = (struct queue_model){.chance = seed};
+        tune_begin(&model.tune, 50);
+        for (int again = 0; again < 3; again++) {
+            model.every_ns = 1e6 / 0.6;
+            double after = settles_after(&model, 20);
+            assert_true(again == 0 ? after < 3 : after < 12);
+            model.every_ns = 1e6 / 1.2;
+            (void)settles_after(&model, 10);
+            assert_true(model.tune.p99_ms > 50);
+        }
+    }
+}
+
+/* More work than time: with short batches it would be even more. What is done per second is what long ones do. */
+static void an_overload_runs_at_full_throughput(void **state)
+{
+    (void)state;
+    static struct queue_model model;
+    model = (struct queue_model){.every_ns = 0.9e6}; /* 1 ms of work each */
+    tune_begin(&model.tune, 2);
+    while (model.last < 90000)
+        run_one_batch(&model);
+    double per_row_ns = model.now_ns / model.first;
+    assert_true(per_row_ns < 1.005e6); /* 1 ms and a 400th of the fixed cost; batches of 2 ms would need 1.1 */
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(packed_batches_fill_the_budget_in_order_of_age),
+    cmocka_unit_test(rows_are_limited_too),
+    cmocka_unit_test(a_row_larger_than_the_budget_runs_alone),
+    cmocka_unit_test(padded_batches_take_the_nearest_in_length),
+    cmocka_unit_test(padded_batches_count_their_padding),
+    cmocka_unit_test(padded_batches_in_order_take_what_comes),
+    cmocka_unit_test(the_look_ahead_ends),
+    cmocka_unit_test(nobody_is_passed_over_for_ever),
+    cmocka_unit_test(the_overdue_become_the_head),
+    cmocka_unit_test(random_windows_lose_and_double_nothing),
+    cmocka_unit_test(classes_share_six_to_three_to_one),
+    cmocka_unit_test(what_a_class_leaves_goes_to_the_others),
+    cmocka_unit_test(tenants_share_alike_in_tokens),
+    cmocka_unit_test(a_tenant_that_did_not_wait_has_saved_nothing_up),
+    cmocka_unit_test(one_tenants_mass_does_not_delay_anothers_few),
+    cmocka_unit_test(nobody_starves),
+    cmocka_unit_test(every_tenth_batch_begins_with_the_oldest_row),
+    cmocka_unit_test(batches_end_at_their_time),
+    cmocka_unit_test(rows_of_low_fill_up_only_so_far),
+    cmocka_unit_test(a_row_of_low_gives_way_to_online_ones),
+    cmocka_unit_test(brief_batches_pass_nobody_over),
+    cmocka_unit_test(high_is_in_the_next_brief_batch),
+    cmocka_unit_test(a_batch_may_be_of_one_class_only),
+    cmocka_unit_test(a_window_is_full_by_time_too),
+    cmocka_unit_test(who_would_expire_during_the_batch_goes_first),
+    cmocka_unit_test(who_stood_too_far_behind_is_seen_later),
+    cmocka_unit_test(a_deadline_is_no_way_around_the_shares),
+    cmocka_unit_test(rows_leave_once_whatever_happens),
+    cmocka_unit_test(packed_and_padded_fill_start),
+    cmocka_unit_test(the_percentile_is_that_of_the_last_second),
+    cmocka_unit_test(without_a_target_there_is_no_limit),
+    cmocka_unit_test(the_share_shrinks_above_the_target_and_grows_below),
+    cmocka_unit_test(a_batch_is_worth_its_fixed_cost),
+    cmocka_unit_test(who_waits_longer_than_the_target_needs_throughput),
+    cmocka_unit_test(without_a_cost_there_is_no_limit),
+    cmocka_unit_test(a_steady_load_meets_its_target),
+    cmocka_unit_test(the_target_is_met_whatever_the_load_does),
+    cmocka_unit_test(an_overload_is_over_when_its_work_is_done),
+    cmocka_unit_test(an_overload_runs_at_full_throughput),
+};
+
+TEST_MAIN(cases)

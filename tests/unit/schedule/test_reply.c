@@ -1,0 +1,269 @@
+/* Reply bytes: each float reads back to the same bits, NaN never leaves. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/vector.h"
+#include "schedule/reply.h"
+
+static void reads_back(uint32_t bits)
+{
+    float value, back;
+    char text[REPLY_FLOAT_MAX + 1];
+    memcpy(&value, &bits, sizeof(value));
+    size_t length = reply_put_float(text, value);
+    assert_true(length > 0 && length <= REPLY_FLOAT_MAX);
+    text[length] = '\0';
+    back = strtof(text, NULL);
+    if (memcmp(&value, &back, sizeof(value)) != 0)
+        fail_msg("%a became %s", (double)value, text);
+    back = (float)strtod(text, NULL); /* what most JSON readers do */
+    if (memcmp(&value, &back, sizeof(value)) != 0)
+        fail_msg("%a became %s, through a double", (double)value, text);
+}
+
+/* Every exponent with many mantissas, both signs; 397 is prime to 2^32. */
+static void floats_read_back_over_the_whole_range(void **state)
+{
+    (void)state;
+    for (uint64_t bits = 0; bits < 0x100000000u; bits += 397 * 3)
+        if ((bits >> 23 & 255) != 255)
+            reads_back((uint32_t)bits);
+}
+
+/* Where formatters go wrong: subnormals, powers of two and of ten and their neighbours, the largest. */
+static void floats_read_back_at_the_edges(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 70000; bits++)
+        reads_back(bits);
+    for (uint32_t exponent = 0; exponent < 255; exponent++)
+        for (uint32_t off = 0; off < 400; off++) {
+            reads_back((exponent << 23) + off);
+            reads_back(((exponent + 1) << 23) - 1 - off);
+        }
+    for (int power = -45; power < 39; power++) {
+        float value = (float)pow(10, power);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof(bits));
+        for (uint32_t off = 0; off < 200; off++)
+            if (bits >= 100)
+                reads_back(bits - 100 + off);
+    }
+}
+
+/* Digits from the first that is not 0 to the last that is not 0. */
+static int significant(const char *text)
+{
+    int count = 0, zeros = 0;
+    for (; *text != '\0' && *text != 'e'; text++) {
+        zeros = *text == '0' ? zeros + 1 : zeros;
+        if (*text >= '1' && *text <= '9') {
+            count += count > 0 ? zeros + 1 : 1;
+            zeros = 0;
+        }
+    }
+    return count;
+}
+
+/* The nearest decimal with one digit less is another float. Two kinds may get one more and are not looked at: powers of
+ * two, because the floats below them are nearer than those above; and large integers that would read back from the very
+ * middle between two floats. */
+static void floats_have_no_digit_too_many(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 1; bits < 0x4b800000u; bits += 7919) {
+        if ((bits & 0x7fffff) == 0)
+            continue;
+        float value;
+        char text[REPLY_FLOAT_MAX + 1], fewer[32];
+        memcpy(&value, &bits, sizeof(value));
+        text[reply_put_float(text, value)] = '\0';
+        int digits = significant(text);
+        snprintf(fewer, sizeof(fewer), "%.*e", digits - 2, (double)value);
+        if (digits > 1 && strtof(fewer, NULL) == value)
+            fail_msg("%a became %s, %s would do", (double)value, text, fewer);
+        assert_true(strchr(text, '.') == NULL || text[strcspn(text, "e") - 1] != '0');
+    }
+}
+
+static void floats_print_short(void **state)
+{
+    (void)state;
+    static const struct {
+        float value;
+        const char *text;
+    } examples[] = {
+        {0.0f, "0"},
+        {-0.0f, "-0.0"},
+        {1.0f, "1"},
+        {-1.5f, "-1.5"},
+        {0.1f, "0.1"},
+        {100.0f, "100"},
+        {0.25f, "0.25"},
+        {-0.0123456789f, "-0.012345679"},
+        {1e9f, "1e+09"},
+        {3.4028235e38f, "3.4028235e+38"},
+        {1e-45f, "1e-45"},
+        {0.99999994f, "0.99999994"},
+        {16777216.0f, "16777216"},
+        {1.5e-7f, "1.5e-07"},
+        {1e-5f, "0.00001"},
+        {123456784.0f, "123456784"},
+        {1.5e-5f, "0.000015"},
+    };
+    for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
+        char text[REPLY_FLOAT_MAX + 1];
+        text[reply_put_float(text, examples[i].value)] = '\0';
+        assert_string_equal(text, examples[i].text);
+    }
+}
+
+/* A computed request of `row_count` rows over the given floats, [row_count, dim]. */
+static struct request *request_of(enum encoding encoding, float *floats, uint32_t row_count, uint32_t dim)
+{
+    static struct request request;
+    static struct row rows[4];
+    for (uint32_t r = 0; r < row_count; r++)
+        rows[r] = (struct row){.request = &request, .output = floats + r * dim};
+    request = (struct request){
+        .encoding = encoding, .rows = rows, .row_count = row_count, .inputs = row_count > 1, .dim = dim, .dims = dim};
+    return &request;
+}
+
+static void expect_reply(struct request *request, const void *bytes, size_t length)
+{
+    size_t bound = reply_bound(request);
+    reply_format(request);
+    assert_int_equal(request->code, CODE_NONE);
+    assert_int_equal(request->reply.length, length);
+    assert_memory_equal(request->reply.data, bytes, length);
+    assert_true(request->reply.capacity <= bound);
+    buffer_free(&request->reply);
+}
+
+static void json_is_an_array_or_an_array_of_arrays(void **state)
+{
+    (void)state;
+    float floats[] = {1, -0.5f, 0.25f, 0, 2, 3};
+    expect_reply(request_of(ENCODING_JSON, floats, 1, 3), "[1,-0.5,0.25]", 13);
+    expect_reply(request_of(ENCODING_JSON, floats, 2, 3), "[[1,-0.5,0.25],[0,2,3]]", 23);
+    struct request *one_of_inputs = request_of(ENCODING_JSON, floats, 1, 3);
+    one_of_inputs->inputs = true;
+    expect_reply(one_of_inputs, "[[1,-0.5,0.25]]", 15);
+}
+
+static void f32_is_little_endian_bytes(void **state)
+{
+    (void)state;
+    float floats[] = {1, -2};
+    expect_reply(request_of(ENCODING_F32, floats, 1, 2), "\0\0\x80\x3f\0\0\0\xc0", 8);
+    expect_reply(request_of(ENCODING_F32, floats, 2, 1), "\0\0\x80\x3f\0\0\0\xc0", 8);
+}
+
+static void f16_is_little_endian_halves(void **state)
+{
+    (void)state;
+    float floats[] = {1, -2, 65504, 0x1p-24f};
+    expect_reply(request_of(ENCODING_F16, floats, 2, 2), "\0\x3c\0\xc0\xff\x7b\1\0", 8);
+    static const float large[] = {65520, -65520, 3e38f};
+    for (int i = 0; i < 3; i++) {
+        float floats_too_large[] = {1, 1, 1, large[i]};
+        struct request *request = request_of(ENCODING_F16, floats_too_large, 2, 2);
+        reply_format(request);
+        assert_int_equal(request->code, CODE_BAD_REQUEST);
+        assert_non_null(strstr(request->message, "encoding"));
+        assert_true(request->row_failed && request->failed_index == 1 && !request->retryable);
+    }
+}
+
+static double value_of_half(uint16_t half)
+{
+    int exponent = half >> 10 & 31;
+    double mantissa = half & 1023;
+    double value = exponent == 0 ? ldexp(mantissa, -24) : ldexp(mantissa + 1024, exponent - 25);
+    return half & 0x8000 ? -value : value;
+}
+
+/* Every half comes back; what lies between two goes to the nearer one, from the middle to the even one. */
+static void halves_are_the_nearest(void **state)
+{
+    (void)state;
+    for (uint32_t half = 0; half < 0x7c00; half++) {
+        double value = value_of_half((uint16_t)half), next = value_of_half((uint16_t)(half + 1));
+        if (half == 0x7bff)
+            next = 65536;
+        float middle = (float)((value + next) / 2);
+        uint32_t even = half % 2 == 0 ? half : half + 1;
+        assert_int_equal(reply_half((float)value), half);
+        assert_int_equal(reply_half(-(float)value), half | 0x8000);
+        assert_int_equal(reply_half(nextafterf(middle, 0)), half);
+        if (half < 0x7bff) {
+            assert_int_equal(reply_half(middle), even);
+            assert_int_equal(reply_half(nextafterf(middle, INFINITY)), half + 1);
+        }
+    }
+}
+
+/* Lengths that leave each possible rest of three. The texts are from Python: b64encode(struct.pack("<nf", …)). */
+static void base64_is_of_the_f32_bytes(void **state)
+{
+    (void)state;
+    float floats[] = {1, -2.5f, 1e-7f};
+    expect_reply(request_of(ENCODING_BASE64, floats, 1, 1), "AACAPw==", 8);
+    expect_reply(request_of(ENCODING_BASE64, floats, 1, 2), "AACAPwAAIMA=", 12);
+    expect_reply(request_of(ENCODING_BASE64, floats, 3, 1), "AACAPwAAIMCVv9Yz", 16);
+}
+
+static void vectors_are_cut_and_then_normalised(void **state)
+{
+    (void)state;
+    float plain[] = {3, 4, 12, 0, 2, 5}, cut[] = {3, 4, 12, 0, 2, 5}, both[] = {3, 4, 12, 0, 2, 5};
+    float first[] = {3, 4, 12}, second[] = {0, 2, 5}, expected[6];
+    vector_normalize(first, 3);
+    vector_normalize(second, 3);
+    memcpy(expected, first, sizeof(first));
+    memcpy(expected + 3, second, sizeof(second));
+    struct request *request = request_of(ENCODING_F32, plain, 2, 3);
+    request->normalize = true;
+    expect_reply(request, expected, sizeof(expected));
+    request = request_of(ENCODING_JSON, cut, 2, 3);
+    request->dims = 2;
+    expect_reply(request, "[[3,4],[0,2]]", 13);
+    request = request_of(ENCODING_JSON, both, 2, 3);
+    request->dims = 2;
+    request->normalize = true;
+    expect_reply(request, "[[0.6,0.8],[0,1]]", 17);
+}
+
+static void what_is_not_finite_never_leaves(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 6; i++) {
+        float output[] = {1, bad[i / 2], 2};
+        struct request *request = request_of(i % 2 == 0 ? ENCODING_JSON : ENCODING_F32, output, 3, 1);
+        reply_format(request);
+        assert_int_equal(request->code, CODE_NON_FINITE);
+        assert_true(request->retryable);
+        assert_true(request->row_failed && request->failed_index == 1);
+        assert_int_equal(request->reply.length, 0);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(floats_read_back_over_the_whole_range),
+    cmocka_unit_test(floats_read_back_at_the_edges),
+    cmocka_unit_test(floats_have_no_digit_too_many),
+    cmocka_unit_test(floats_print_short),
+    cmocka_unit_test(json_is_an_array_or_an_array_of_arrays),
+    cmocka_unit_test(f32_is_little_endian_bytes),
+    cmocka_unit_test(f16_is_little_endian_halves),
+    cmocka_unit_test(halves_are_the_nearest),
+    cmocka_unit_test(base64_is_of_the_f32_bytes),
+    cmocka_unit_test(vectors_are_cut_and_then_normalised),
+    cmocka_unit_test(what_is_not_finite_never_leaves),
+};
+
+TEST_MAIN(cases)

@@ -1,0 +1,146 @@
+/* Retry or bury, how long to wait, and the token budget after a batch that did not fit. */
+#include "harness.h"
+
+#include "schedule/worker_internal.h"
+
+static struct policy policy_of(uint64_t seed)
+{
+    return (struct policy){.backoff_ms = 1000, .backoff_cap_ms = 60000, .error_ttl_s = 3600, .random = seed};
+}
+
+static void backoff_doubles_with_jitter_up_to_the_cap(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct policy policy = policy_of(seed);
+        for (uint32_t attempt = 1; attempt <= 10; attempt++) {
+            double middle = 1000.0 * (1u << (attempt - 1));
+            uint32_t delay = policy_backoff_ms(&policy, attempt);
+            double least = middle > 60000 ? 48000 : middle * 0.8, most = middle * 1.2 > 60000 ? 60000 : middle * 1.2;
+            assert_true(delay >= least && delay <= most);
+        }
+    }
+}
+
+static void jitter_spreads_and_repeats(void **state)
+{
+    (void)state;
+    struct policy one = policy_of(1), same = policy_of(1);
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int i = 0; i < 1000; i++) {
+        uint32_t delay = policy_backoff_ms(&one, 1);
+        assert_int_equal(delay, policy_backoff_ms(&same, 1));
+        least = delay < least ? delay : least;
+        most = delay > most ? delay : most;
+    }
+    assert_true(least < 820 && most > 1180);
+}
+
+static enum outcome judge(enum reply_code code, uint32_t attempt, uint32_t max_attempts, uint32_t *ttl_s)
+{
+    struct policy policy = policy_of(3);
+    struct request request = {.attempt = attempt, .max_attempts = max_attempts, .ttl_s = 60};
+    if (code != CODE_NONE)
+        request_fail(&request, code, "because");
+    policy_judge(&policy, &request, 1000);
+    *ttl_s = request.ttl_s;
+    return request.outcome;
+}
+
+static void outcomes_follow_code_and_attempts(void **state)
+{
+    (void)state;
+    uint32_t ttl_s;
+    assert_int_equal(judge(CODE_NONE, 4, 4, &ttl_s), OUTCOME_DONE);
+    assert_int_equal(ttl_s, 60);
+    for (enum reply_code code = CODE_BAD_REQUEST; code < CODE_OUT_OF_MEMORY; code++) {
+        assert_int_equal(judge(code, 1, 4, &ttl_s), OUTCOME_ERROR);
+        assert_int_equal(ttl_s, 3600); /* an error lives long enough to be read */
+    }
+    for (enum reply_code code = CODE_OUT_OF_MEMORY; code <= CODE_INTERNAL; code++) {
+        assert_int_equal(judge(code, 1, 4, &ttl_s), OUTCOME_DEFER);
+        assert_int_equal(judge(code, 3, 4, &ttl_s), OUTCOME_DEFER);
+        assert_int_equal(judge(code, 4, 4, &ttl_s), OUTCOME_DEAD);
+        assert_int_equal(judge(code, 1, 1, &ttl_s), OUTCOME_DEAD);
+        assert_int_equal(ttl_s, 3600);
+    }
+    assert_int_equal(judge(CODE_POISON, 1, 4, &ttl_s), OUTCOME_DEAD);
+}
+
+/* With one second of backoff, ±20 %, and a clock that may not be known. */
+static void a_retry_after_the_deadline_is_none(void **state)
+{
+    static const struct {
+        uint64_t now_ms, expires_at_ms;
+        enum outcome outcome;
+    } cases[] = {{5000, 0, OUTCOME_DEFER},
+                 {5000, 6201, OUTCOME_DEFER},
+                 {5000, 5800, OUTCOME_DEAD},
+                 {5000, 4000, OUTCOME_DEAD},
+                 {0, 1, OUTCOME_DEFER}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct policy policy = policy_of(i);
+        struct request request = {.attempt = 1, .max_attempts = 4, .expires_at_ms = cases[i].expires_at_ms};
+        request_fail(&request, CODE_DEVICE_LOST, "because");
+        policy_judge(&policy, &request, cases[i].now_ms);
+        assert_int_equal(request.outcome, cases[i].outcome);
+        assert_int_equal(request.code, CODE_DEVICE_LOST);
+    }
+}
+
+static void the_first_failure_stays(void **state)
+{
+    (void)state;
+    struct request request = {0};
+    request_fail(&request, CODE_TOO_LONG, "text: %d", 7);
+    request_fail(&request, CODE_INTERNAL, "later");
+    assert_int_equal(request.code, CODE_TOO_LONG);
+    assert_string_equal(request.message, "text: 7");
+    assert_false(request.retryable);
+}
+
+static void the_budget_halves_and_grows_back(void **state)
+{
+    (void)state;
+    struct budget budget = {.full = 1000, .tokens = 1000};
+    budget_good(&budget);
+    assert_int_equal(budget.tokens, 1000);
+    budget_halve(&budget);
+    budget_halve(&budget);
+    assert_int_equal(budget.tokens, 250);
+    for (int i = 0; i < BUDGET_GROWS_AFTER - 1; i++)
+        budget_good(&budget);
+    assert_int_equal(budget.tokens, 250);
+    budget_good(&budget);
+    assert_int_equal(budget.tokens, 500);
+    for (int i = 0; i < 10 * BUDGET_GROWS_AFTER; i++)
+        budget_good(&budget);
+    assert_int_equal(budget.tokens, 1000);
+    for (int i = 0; i < 40; i++)
+        budget_halve(&budget);
+    assert_int_equal(budget.tokens, 1);
+}
+
+static void every_code_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    for (enum reply_code code = CODE_NONE; code < CODE_COUNT; code++) {
+        assert_non_null(reply_code_name(code));
+        for (enum reply_code other = CODE_NONE; other < code; other++)
+            assert_string_not_equal(reply_code_name(code), reply_code_name(other));
+        assert_int_equal(reply_code_retryable(code), code >= CODE_OUT_OF_MEMORY && code <= CODE_INTERNAL);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(backoff_doubles_with_jitter_up_to_the_cap),
+    cmocka_unit_test(jitter_spreads_and_repeats),
+    cmocka_unit_test(outcomes_follow_code_and_attempts),
+    cmocka_unit_test(a_retry_after_the_deadline_is_none),
+    cmocka_unit_test(the_first_failure_stays),
+    cmocka_unit_test(the_budget_halves_and_grows_back),
+    cmocka_unit_test(every_code_has_a_name_of_its_own),
+};
+
+TEST_MAIN(cases)

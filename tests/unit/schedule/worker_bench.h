@@ -1,0 +1,332 @@
+/* A worker whose actions wait until a test answers them: an event goes in, the actions that come out are looked at. */
+#ifndef TESTS_WORKER_BENCH_H
+#define TESTS_WORKER_BENCH_H
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "harness.h"
+#include "schedule/worker.h"
+
+enum { DIM = 3, MOST = 256, EPOCH_MS = 5000000 }; /* Redis' clock is that far ahead of ours */
+
+/* A worker whose actions wait in `out` until a test answers them. */
+struct bench {
+    struct worker *worker;
+    uint64_t now, wakes_at;
+    struct action out[MOST];
+    size_t count;
+    uint64_t next_entry;
+    struct alone alone; /* the gate of a process with this worker only */
+};
+
+static struct alone_worker alone_worker;
+
+static inline struct worker_options default_options(void)
+{
+    return (struct worker_options){
+        .rules = {.model_name = "m",
+                  .model_id = "i",
+                  .encoding = ENCODING_F32,
+                  .dim = DIM,
+                  .max_tokens = 16,
+                  .max_text_bytes = 1000,
+                  .default_ttl_s = 60,
+                  .max_ttl_s = 100,
+                  .error_ttl_s = 60,
+                  .default_max_attempts = 2,
+                  .truncate = true},
+        .max_batch_tokens = 64,
+        .max_batch_rows = 8,
+        .window_ms = 5,
+        .devices = 1,
+        .engine_slots = 1,
+        .batches_out = 2,
+        .credit_tokens = 10000,
+        .credit_bytes = 10 << 20,
+        .lease_ms = 3000,
+        .read_block_ms = 2000,
+        .backoff_ms = 100,
+        .backoff_cap_ms = 1000,
+        .shutdown_timeout_ms = 5000,
+    };
+}
+
+static inline void send(struct bench *bench, struct event event)
+{
+    struct actions actions = {0};
+    bench->wakes_at = worker_step(bench->worker, &event, bench->now, &actions);
+    assert_true(bench->wakes_at > bench->now);
+    for (size_t i = 0; i < actions.count; i++) {
+        if (actions.items[i].kind == ACTION_ALONE) {
+            alone_ask(&bench->alone, 0);
+        } else if (actions.items[i].kind == ACTION_TOGETHER) {
+            alone_end(&bench->alone, 0, bench->now);
+        } else {
+            assert_true(bench->count < MOST);
+            bench->out[bench->count++] = actions.items[i];
+        }
+    }
+    actions_free(&actions);
+    size_t who;
+    event = (struct event){.kind = EVENT_TURN};
+    if (alone_next(&bench->alone, bench->now, worker_rests(bench->worker), &who, &event.turn))
+        send(bench, event);
+    uint64_t deadline = alone_deadline(&bench->alone);
+    bench->wakes_at = deadline < bench->wakes_at ? deadline : bench->wakes_at;
+}
+
+static inline int waiting(const struct bench *bench, enum action_kind kind)
+{
+    int count = 0;
+    for (size_t i = 0; i < bench->count; i++)
+        count += bench->out[i].kind == kind;
+    return count;
+}
+
+static inline struct action take_at(struct bench *bench, size_t at)
+{
+    struct action action = bench->out[at];
+    memmove(&bench->out[at], &bench->out[at + 1], (--bench->count - at) * sizeof(action));
+    return action;
+}
+
+/* Takes the oldest action of a kind that is out; it must be there. */
+static inline struct action take(struct bench *bench, enum action_kind kind)
+{
+    for (size_t i = 0; i < bench->count; i++)
+        if (bench->out[i].kind == kind)
+            return take_at(bench, i);
+    fail_msg("no action of kind %d", kind);
+    return (struct action){0};
+}
+
+static inline void tick_after_ms(struct bench *bench, uint64_t ms)
+{
+    bench->now += ms * NS_PER_MS;
+    send(bench, (struct event){.kind = EVENT_TICK});
+}
+
+/* Answers an entry list: `count` new entries of one word each. */
+static inline void give(struct bench *bench, enum read_source source, enum entry_origin origin, size_t count)
+{
+    static struct entry entries[MOST];
+    static const struct entry_field field = {"text", 4, "word", 4};
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (struct entry){.class = CLASS_NORMAL,
+                                    .id = {++bench->next_entry, 0},
+                                    .origin = origin,
+                                    .fields = &field,
+                                    .field_count = 1};
+    send(bench,
+         (struct event){.kind = EVENT_ENTRIES, .entries = {.source = source, .entries = entries, .count = count}});
+}
+
+static inline void read_new(struct bench *bench, size_t count)
+{
+    (void)take(bench, ACTION_READ);
+    give(bench, READ_NEW, ORIGIN_NEW, count);
+}
+
+static inline void prepare_all(struct bench *bench, uint32_t tokens)
+{
+    while (waiting(bench, ACTION_PREPARE) > 0) {
+        struct request_list list = take(bench, ACTION_PREPARE).requests;
+        for (struct request *request = list.first; request != NULL; request = request->next) {
+            request->work = calloc(DIM + tokens, sizeof(float));
+            request->rows[0].output = request->work;
+            request->rows[0].ids = (int32_t *)(request->rows[0].output + DIM);
+            request->rows[0].tokens = tokens;
+        }
+        send(bench, (struct event){.kind = EVENT_PREPARED, .requests = list});
+    }
+}
+
+static inline uint32_t answer_batch(struct bench *bench, enum status status)
+{
+    struct batch *batch = take(bench, ACTION_SUBMIT).batch;
+    uint32_t rows = batch->engine.rows;
+    batch->status = status;
+    memset(batch->engine.output, 0, rows * DIM * sizeof(float));
+    send(bench, (struct event){.kind = EVENT_BATCH, .batch = batch});
+    return rows;
+}
+
+static inline void format_all(struct bench *bench)
+{
+    while (waiting(bench, ACTION_FORMAT) > 0)
+        send(bench, (struct event){.kind = EVENT_FORMATTED, .requests = take(bench, ACTION_FORMAT).requests});
+}
+
+static inline uint32_t settle(struct bench *bench, bool failed)
+{
+    struct request_list list = take(bench, ACTION_SETTLE).requests;
+    uint32_t count = list.count;
+    send(bench, (struct event){.kind = EVENT_SETTLED, .requests = list, .failed = failed});
+    return count;
+}
+
+static inline void pulse(struct bench *bench, struct pulse pulse)
+{
+    (void)take(bench, ACTION_PULSE);
+    pulse.housekeeper = true; /* there is no other worker */
+    if (pulse.redis_ms == 0)
+        pulse.redis_ms = bench->now / NS_PER_MS + EPOCH_MS;
+    send(bench, (struct event){.kind = EVENT_PULSE, .pulse = pulse});
+}
+
+static inline void answer_chores(struct bench *bench)
+{
+    while (waiting(bench, ACTION_PULSE) > 0)
+        pulse(bench, (struct pulse){0});
+    while (waiting(bench, ACTION_RENEW) > 0) {
+        (void)take(bench, ACTION_RENEW);
+        send(bench, (struct event){.kind = EVENT_LEASE, .lease_held = true});
+    }
+    while (waiting(bench, ACTION_PROMOTE) > 0) {
+        (void)take(bench, ACTION_PROMOTE);
+        send(bench, (struct event){.kind = EVENT_PROMOTED, .promoted = {UINT64_MAX}});
+    }
+    while (waiting(bench, ACTION_MEND) > 0) {
+        (void)take(bench, ACTION_MEND);
+        send(bench, (struct event){.kind = EVENT_MENDED});
+    }
+    while (waiting(bench, ACTION_RECLAIM) > 0) {
+        (void)take(bench, ACTION_RECLAIM);
+        give(bench, READ_RECLAIM, ORIGIN_RECLAIMED, 0);
+    }
+    while (waiting(bench, ACTION_SWEEP) > 0) {
+        (void)take(bench, ACTION_SWEEP);
+        give(bench, READ_SWEEP, ORIGIN_RELEASED, 0);
+    }
+}
+
+/* Answers a reclaim: entries whose run in a group has crashed. */
+static inline void give_loners(struct bench *bench, size_t count)
+{
+    static const struct entry_field field = {"text", 4, "word", 4};
+    struct entry entries[8];
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (struct entry){.class = CLASS_NORMAL,
+                                    .id = {++bench->next_entry, 0},
+                                    .origin = ORIGIN_RECLAIMED,
+                                    .group_run = true,
+                                    .fields = &field,
+                                    .field_count = 1};
+    send(bench, (struct event){.kind = EVENT_ENTRIES,
+                               .entries = {.source = READ_RECLAIM, .entries = entries, .count = count}});
+}
+
+/* Answers the reads that are out with nothing: a suspect that is to run alone waits for that. */
+static inline void come_to_rest(struct bench *bench)
+{
+    assert_int_equal(bench->alone.held && !bench->alone.granted, true);
+    answer_chores(bench);
+    if (waiting(bench, ACTION_READ) > 0) {
+        (void)take(bench, ACTION_UNBLOCK);
+        (void)take(bench, ACTION_READ);
+        give(bench, READ_NEW, ORIGIN_NEW, 0);
+    }
+    assert_true(bench->alone.granted || !bench->alone.held);
+}
+
+/* What is out with Redis and carries no requests fails first. */
+static inline void break_connection(struct bench *bench)
+{
+    static const struct {
+        enum action_kind action;
+        struct event event;
+    } calls[] = {
+        {ACTION_READ, {.kind = EVENT_ENTRIES, .entries = {.source = READ_NEW}, .failed = true}},
+        {ACTION_READ_OWN, {.kind = EVENT_ENTRIES, .entries = {.source = READ_OWN}, .failed = true}},
+        {ACTION_RECLAIM, {.kind = EVENT_ENTRIES, .entries = {.source = READ_RECLAIM}, .failed = true}},
+        {ACTION_SWEEP, {.kind = EVENT_ENTRIES, .entries = {.source = READ_SWEEP}, .failed = true}},
+        {ACTION_PROMOTE, {.kind = EVENT_PROMOTED, .failed = true}},
+        {ACTION_MEND, {.kind = EVENT_MENDED, .failed = true}},
+        {ACTION_RENEW, {.kind = EVENT_LEASE, .failed = true}},
+        {ACTION_PULSE, {.kind = EVENT_PULSE, .failed = true}},
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        while (waiting(bench, calls[i].action) > 0) {
+            (void)take(bench, calls[i].action);
+            send(bench, calls[i].event);
+        }
+    send(bench, (struct event){.kind = EVENT_DISCONNECTED});
+    bench->count = 0;
+}
+
+static inline void answer_own(struct bench *bench)
+{
+    for (int c = 0; c < CLASS_COUNT; c++) {
+        assert_int_equal(waiting(bench, ACTION_READ), 0); /* the own pending lists come first */
+        struct action own = take(bench, ACTION_READ_OWN);
+        assert_int_equal(own.read.class, c);
+        assert_int_equal(own.read.after.ms, 0);
+        give(bench, READ_OWN, ORIGIN_OWN, 0);
+    }
+}
+
+static inline void connected(struct bench *bench)
+{
+    send(bench, (struct event){.kind = EVENT_CONNECTED, .redis_ms = bench->now / NS_PER_MS + EPOCH_MS});
+}
+
+static inline void connect_and_sweep(struct bench *bench)
+{
+    connected(bench);
+    answer_own(bench);
+    answer_chores(bench);
+}
+
+static inline struct bench begin(struct worker_options options)
+{
+    alone_worker = (struct alone_worker){0};
+    struct bench bench = {.now = 1000 * NS_PER_S, .alone = {.workers = &alone_worker, .count = 1}};
+    struct err err;
+    assert_int_equal(worker_open(&options, &bench.worker, &err), STATUS_OK);
+    connect_and_sweep(&bench);
+    return bench;
+}
+
+/* Answers with one entry; `fields` are names and values in turn, up to a NULL. */
+static inline void give_one(struct bench *bench, enum read_source source, struct entry entry, const char *const *fields)
+{
+    struct entry_field known[16];
+    size_t count = 0;
+    for (; fields[2 * count] != NULL; count++)
+        known[count] = (struct entry_field){fields[2 * count], strlen(fields[2 * count]), fields[2 * count + 1],
+                                            strlen(fields[2 * count + 1])};
+    if (entry.id.ms == 0)
+        entry.id.ms = ++bench->next_entry;
+    entry.fields = known;
+    entry.field_count = count;
+    send(bench, (struct event){.kind = EVENT_ENTRIES,
+                               .entries = {.source = source, .class = entry.class, .entries = &entry, .count = 1}});
+}
+
+/* Reads one new entry of a class. */
+static inline void read_one(struct bench *bench, enum request_class class, const char *const *fields)
+{
+    (void)take(bench, ACTION_READ);
+    give_one(bench, READ_NEW, (struct entry){.class = class}, fields);
+}
+
+#define FIELDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static inline uint64_t redis_now(const struct bench *bench)
+{
+    return bench->now / NS_PER_MS + EPOCH_MS;
+}
+
+/* The one request of the oldest settle that is out; answers with a verdict. */
+static inline struct request settle_one(struct bench *bench, enum verdict verdict)
+{
+    struct request_list list = take(bench, ACTION_SETTLE).requests;
+    struct request seen = *list.first;
+    assert_int_equal(list.count, 1);
+    list.first->verdict = verdict;
+    send(bench, (struct event){.kind = EVENT_SETTLED, .requests = list});
+    return seen;
+}
+
+#endif

@@ -1,0 +1,303 @@
+/* A small world for the worker: a Redis with three streams, workers with an executor each that answers in any order and
+ * late, producers, an operator, and faults. One generator, one virtual clock: a seed is a whole history.
+ *
+ *   world.h         what there is
+ *   world_redis.h   what the scripts do
+ *   world_engine.h  what prep and compute threads do
+ *
+ * The world checks every action against the contract of schedule/worker.h, and knows of each entry how it may end. */
+#ifndef TESTS_WORLD_H
+#define TESTS_WORLD_H
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "harness.h"
+#include "schedule/worker.h"
+
+enum {
+    ITEMS = 56,
+    ROWS_MOST = 6,
+    WORKERS = 3,
+    CALLS = 64,
+    DIM = 2,
+    LEASE_MS = 400,
+    TIMEOUT_MS = 600,
+    READ_CAP = 600,
+    NAMES = 4096,
+    ENTRIES = 1 << 14,
+    GROUPS = 3, /* ids that several requests share */
+    TENANTS = 4,
+    NOBODY = -1,
+    RELEASED = -2,
+    TAKEN_BESIDE = 3, /* as lua/reclaim has them */
+    TAKEN_MOST = 10,
+    AHEAD = -3,
+    LEFT_MOST = 8,
+};
+
+/* What an entry is, and so how it must end. */
+enum kind { HEALTHY, MALFORMED, GUILTY, FLAKY, INFINITE, POISON, HANGING, UNREADABLE, CANCEL, KINDS };
+
+enum place { IN_STREAM, LATER, GONE };
+
+/* A producer's request, or cancel, from its XADD to its end. */
+struct item {
+    enum kind kind;
+    enum request_class class;
+    enum place place;
+    uint64_t name_ms, name_seq; /* of its first entry */
+    uint64_t entry_ms, entry_seq;
+    uint32_t rows, tokens, bad_row;
+    int text;  /* the item whose text it has: its own, or that of a healthy one before it */
+    int group; /* its id, or NOBODY */
+    int target;
+    uint32_t tenant; /* 0: none */
+    bool track, promoted, forged, stubborn;
+    uint64_t due_ms, expires_ms; /* 0: none; unix ms */
+    uint64_t delay_ms;           /* counts from the name, or from when the entry is seen where that is ahead */
+    uint64_t first_ms;           /* what later knows of it; 0: nothing yet */
+    uint64_t seen_ms;            /* of its reply, where its name's time does not count; else 0 */
+    uint32_t attempt;
+
+    bool read, deleted; /* XREADGROUP has passed it; its message was deleted by hand */
+    int owner;          /* a worker's name, RELEASED, or NOBODY: not pending */
+    uint64_t promotes_ms;
+    int moved_runs; /* lonely runs that were under way when its entry was moved: they stay on record */
+    int open[8];    /* names of workers whose lonely runs of it are open */
+    int open_count;
+    int groups[8]; /* likewise, of their runs in groups */
+    int group_count;
+    uint32_t taken;          /* takeovers from dead workers since the last charge */
+    int unread_by;           /* the worker that was told to answer it unread */
+    int claimed_by, crashed; /* who was told last how many are open, and how many of these had crashed by then */
+
+    int ends;
+    enum outcome outcome;
+    enum reply_code code;
+};
+
+/* An action that is out. */
+struct call {
+    enum action_kind kind;
+    struct action action;
+    char enough[64][TENANT_MAX + 1];
+    uint64_t runs_at, answers_at;
+    bool ran, failed;
+    int got[READ_CAP]; /* items, when it ran */
+    enum entry_origin origins[READ_CAP];
+    uint32_t quarantine_runs[READ_CAP];
+    bool group_run[READ_CAP], urgent[READ_CAP], unread[READ_CAP];
+    int got_count;
+    bool more, held, changed;
+    struct entry_id last, first;
+    uint64_t next_due_ms;
+    struct pulse pulse;
+};
+
+/* Consumers that are not alive and hold entries of a class. */
+struct left {
+    int names[LEFT_MOST], count;
+};
+
+struct peer {
+    struct worker *worker;
+    int name; /* consumer name; a new one for each incarnation */
+    bool connected, draining, exited, unclean, lease_lost, quiet;
+    enum turn turn;                       /* as it was told */
+    bool closed;                          /* by the last pulse it heard: paused */
+    bool trickles;                        /* … Redis has hardly any memory left */
+    bool housekeeper;                     /* likewise */
+    struct left left[CLASS_COUNT];        /* found as the housekeeper … */
+    struct left found[CLASS_COUNT];       /* … or by another one */
+    bool parked;                          /* it has had a request parked, and may fetch it */
+    bool pulsed;                          /* it has heard one since it connected */
+    uint32_t devices, slots, batches_out; /* that it has left */
+    uint64_t connects_at, judges_at, wakes_at, paused_until;
+    struct call *calls[CALLS];
+    int call_count;
+    struct request *lonely; /* to be charged, or charged and not yet settled: nothing else may start */
+    bool charged;           /* it is on record */
+};
+
+/* Chances per mille, each time that time moves. */
+struct faults {
+    bool on, gentle; /* gentle: no text of its own accord ends a process */
+    uint32_t kill, drop, restart, regroup, stall, drain, script_error, again, device_lost, one_device_lost;
+    uint32_t pause, full, quiet, delete_message, delete_consumer, clock_jump, cap;
+    uint32_t forged_id;        /* a producer makes up an entry id in times to come */
+    uint32_t two_housekeepers; /* a pulse says yes whoever has the token */
+};
+
+/* Of all histories so far: a fault that never fired has tested nothing. */
+struct counts {
+    uint64_t kills, drops, rejoins, reclaimed, regroups, poisoned, clean_exits, hangs, pauses, vanished, swept,
+        devices_lost, full;
+    uint64_t groups, group_crashes, unread, alone_beside;
+    uint64_t in_vain, later_full, cancels_shed, forged_shed, cancelled, expired, parked, ahead, tracked, refused,
+        disowned, jumps, newer_kept;
+    uint64_t forged_ids, moved, set_back;
+    uint64_t elections, lapsed, overtaken, given_up, two_at_once; /* of housekeepers: how the one before had lost it */
+    uint64_t set_aside, taken_from_aside, found_by_another;       /* entries */
+    struct worker_stats workers;                                  /* sums of some */
+};
+
+struct reply {
+    bool there;
+    int item;
+};
+
+/* What Redis keeps for a while. */
+struct kept {
+    uint64_t bytes, until;
+};
+
+/* What things take of Redis' memory: replies more than requests. TTL_S is that of every reply. */
+enum { ENTRY_TAKES = 300, REPLY_TAKES = 1300, ERROR_TAKES = 700, TTL_S = 60 };
+
+struct world {
+    uint64_t now, random;
+    uint64_t epoch_ms; /* Redis' clock less ours */
+    struct item items[ITEMS];
+    int added;
+    uint64_t next_seq, last_ms;
+    int by_seq[ENTRIES]; /* the item that this entry was or is of */
+    struct reply replies[ITEMS + GROUPS];
+    struct peer peers[WORKERS];
+    bool lanes;                  /* the first two are of one process */
+    struct alone alone[WORKERS]; /* of each process, by its first worker */
+    struct alone_worker alone_workers[WORKERS];
+    int names;
+    uint64_t alive_until[NAMES]; /* by name */
+    bool dead[NAMES];            /* its process ended under this name */
+    int housekeeper;             /* who was elected last, until … */
+    uint64_t housekeeper_until;
+    enum housekeeper_rank housekeeper_rank;
+    struct left left[CLASS_COUNT]; /* as it says itself */
+    bool paused;
+    uint64_t most_bytes, others_bytes; /* maxmemory, 0 for none; what others have in Redis */
+    struct kept kept[2 * ITEMS];
+    int kept_count; /* no other one was ever used */
+    bool no_more;   /* nothing is added any more */
+    uint64_t cap[CLASS_COUNT], cap_later;
+    struct faults faults;
+    bool calm;       /* no fault but the texts' own */
+    uint32_t memory; /* a batch of several rows and more tokens than this runs out of memory */
+    struct worker_options options;
+    struct actions actions;
+    struct counts counts;
+};
+
+static inline uint32_t chance(struct world *world, uint32_t below)
+{
+    world->random = world->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((world->random >> 33) % below);
+}
+
+static inline bool happens(struct world *world, uint32_t per_mille)
+{
+    return world->faults.on && per_mille > 0 && chance(world, 1000) < per_mille;
+}
+
+/* Delays are uneven, so that answers overtake each other. */
+static inline uint64_t some_time(struct world *world)
+{
+    uint64_t most = chance(world, 10) == 0 ? 30 * NS_PER_MS : 2 * NS_PER_MS;
+    return 1000 + chance(world, (uint32_t)most);
+}
+
+static inline uint64_t used_bytes(const struct world *world)
+{
+    uint64_t bytes = world->others_bytes;
+    for (int i = 0; i < world->added; i++)
+        bytes += world->items[i].place == GONE ? 0 : ENTRY_TAKES;
+    for (int i = 0; i < world->kept_count; i++)
+        bytes += world->kept[i].until > world->now ? world->kept[i].bytes : 0;
+    return bytes;
+}
+
+static inline void keep(struct world *world, uint64_t bytes)
+{
+    int i = 0;
+    while (world->kept[i].until > world->now)
+        assert_true(++i < 2 * ITEMS);
+    world->kept[i] = (struct kept){bytes, world->now + TTL_S * NS_PER_S};
+    world->kept_count = i < world->kept_count ? world->kept_count : i + 1;
+}
+
+static inline uint64_t redis_ms(const struct world *world)
+{
+    return world->epoch_ms + world->now / NS_PER_MS;
+}
+
+/* Whether ids have run ahead of the clock: then they go on from the last one. */
+static inline bool is_ahead(const struct world *world, uint64_t ms)
+{
+    return ms > redis_ms(world) + AHEAD_MS;
+}
+
+static inline bool alive(const struct world *world, int name)
+{
+    return name >= 0 && world->alive_until[name] > world->now;
+}
+
+static inline int index_of(const struct world *world, const struct request *request)
+{
+    assert_true(request->entry.seq < ENTRIES);
+    return world->by_seq[request->entry.seq];
+}
+
+static inline struct item *item_of(struct world *world, const struct request *request)
+{
+    return &world->items[index_of(world, request)];
+}
+
+/* An entry id is never less than the last one, whatever the clock does. */
+static inline void give_entry(struct world *world, struct item *item)
+{
+    uint64_t ms = redis_ms(world);
+    world->last_ms = ms > world->last_ms ? ms : world->last_ms;
+    item->entry_ms = world->last_ms;
+    item->entry_seq = world->next_seq++;
+    assert_true(item->entry_seq < ENTRIES);
+    world->by_seq[item->entry_seq] = (int)(item - world->items);
+    item->place = IN_STREAM;
+    item->read = false;
+    item->owner = NOBODY;
+}
+
+/* The first worker of a worker's process. */
+static inline int process_of(const struct world *world, const struct peer *peer)
+{
+    int number = (int)(peer - world->peers);
+    return world->lanes && number == 1 ? 0 : number;
+}
+
+static inline bool is_out(const struct peer *peer, const struct request *wanted)
+{
+    for (int i = 0; i < peer->call_count; i++) {
+        const struct action *action = &peer->calls[i]->action;
+        switch (action->kind) {
+        case ACTION_PREPARE:
+        case ACTION_FORMAT:
+        case ACTION_SETTLE:
+        case ACTION_RECORD_RUN:
+        case ACTION_RELEASE:
+        case ACTION_TRACK:
+            for (const struct request *request = action->requests.first; request; request = request->next)
+                if (request == wanted)
+                    return true;
+            break;
+        case ACTION_SUBMIT:
+            for (uint32_t row = 0; row < action->batch->engine.rows; row++)
+                if (action->batch->rows[row]->request == wanted)
+                    return true;
+            break;
+        default:
+            break;
+        }
+    }
+    return false;
+}
+
+#endif
